@@ -113,7 +113,7 @@ class Picker:
     def share(
         self, group: str, name: str, default: float, *, least: float, most: float, wanted: str = ""
     ) -> float:
-        """Return a number between `least` and `most`; raise `ConfigError`, with what is `wanted`."""
+        """Return a number between `least` and `most`; raise `ConfigError`, which names `wanted`."""
         value = self.at(group, name, default=default)
         try:
             number = float(value)

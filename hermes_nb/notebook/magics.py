@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import importlib
 import math
+import shutil
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -263,7 +264,8 @@ class HermesMagics(Magics):
 
         markdown = markdown.replace("`%hermes ", f"`{self.spelled}")
         # Nobody reads the plain text in a notebook, but its runs are compared with recorded ones.
-        plain = plain_text(markdown) if has_kernel(self.shell) else printed(markdown)
+        width = shutil.get_terminal_size((100, 24)).columns
+        plain = plain_text(markdown) if has_kernel(self.shell) else printed(markdown, width)
         show({"text/markdown": markdown, "text/plain": plain})
 
 

@@ -7,11 +7,15 @@ import html
 import re
 import time
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
+from textwrap import wrap
 
 from hermes_nb.safety.markup import escape
 
 WIDTH = 60
 """Characters of a full bar: it fits a terminal and a narrow page."""
+NARROWEST = 12
+"""Characters that a column of a table keeps."""
 SHADES = "█▓▒░▚▀▄▌╬┄"
 """Of the parts, one each for as many as a prompt usually has."""
 EMPTY = "·"
@@ -32,10 +36,11 @@ def grid(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join([*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows)])
 
 
-def aligned(text: str) -> str:
+def aligned(text: str, width: int = 0) -> str:
     """Return a text with its Markdown tables as columns, for places that draw no tables.
 
-    Only what `facts` and `grid` write is meant: a header, a rule, rows; other lines stay.
+    Only what `facts` and `grid` write is meant: a header, a rule, rows; other lines stay. A table
+    of more than `width` characters has its cells wrapped, if that is given.
     """
     out: list[str] = []
     table: list[list[str]] = []
@@ -43,17 +48,28 @@ def aligned(text: str) -> str:
         if line.startswith("|") and line.endswith("|") and len(line) > 1:
             table.append([cell.strip() for cell in line[1:-1].split("|")])
             continue
-        out += _columns(table)
+        out += _columns(table, width)
         table = []
         out.append(line)
     return "\n".join(out[:-1])
 
 
-def _columns(table: list[list[str]]) -> list[str]:
+def _columns(table: list[list[str]], width: int) -> list[str]:
     rows = [row for row in table if any(row) and not all(re.fullmatch(":?-+:?", c) for c in row)]
     count = max(map(len, rows), default=0)
     wide = [max((len(row[i]) for row in rows if i < len(row)), default=0) for i in range(count)]
-    return ["  ".join(c.ljust(w) for c, w in zip(row, wide, strict=False)).rstrip() for row in rows]
+    while width and sum(wide) + 2 * (count - 1) > width and max(wide) > NARROWEST:
+        wide[wide.index(max(wide))] -= 1
+    lines: list[tuple[str, ...]] = []
+    for row in rows:
+        cells = [
+            wrap(c, w, break_on_hyphens=False) if len(c) > w else [c]
+            for c, w in zip(row, wide, strict=False)
+        ]
+        lines += zip_longest(*cells, fillvalue="")
+    return [
+        "  ".join(c.ljust(w) for c, w in zip(line, wide, strict=False)).rstrip() for line in lines
+    ]
 
 
 def ago(seconds: float) -> str:
@@ -116,18 +132,18 @@ def gauge(used: float, whole: float, mark: float = 0.0, width: int = WIDTH) -> s
 _FENCED = re.compile(r"^(`{3,})\S*\n(.*?)^\1$", re.DOTALL | re.MULTILINE)
 
 
-def plain_text(markdown: str) -> str:
+def plain_text(markdown: str, width: int = 0) -> str:
     """Return our own Markdown as plain text: no tags, emphasis or code marks, tables in columns."""
     bare = re.sub(r"</?\w+>|\*\*|`", "", markdown.replace("<br>", "\n"))
     bar = "\0"  # one that `escape` wrote is no border of a cell
-    return aligned(html.unescape(bare.replace("&#124;", bar))).replace(bar, "|")
+    return aligned(html.unescape(bare.replace("&#124;", bar)), width).replace(bar, "|")
 
 
-def printed(markdown: str) -> str:
+def printed(markdown: str, width: int = 0) -> str:
     """Return our own Markdown as plain text that is read: fenced code stays, without its fences."""
     pieces, at = [], 0
     for fenced in _FENCED.finditer(markdown):
-        pieces += [plain_text(markdown[at : fenced.start()]), fenced[2]]
+        pieces += [plain_text(markdown[at : fenced.start()], width), fenced[2]]
         at = fenced.end()
-    text = "".join([*pieces, plain_text(markdown[at:])])
+    text = "".join([*pieces, plain_text(markdown[at:], width)])
     return re.sub(r"\n{3,}", "\n\n", text)  # where a tag had a line of its own

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from hermes_nb.notebook.commands.table import commands_table
 from hermes_nb.notebook.display.tables import (
     EMPTY,
     MARK,
@@ -13,6 +14,7 @@ from hermes_nb.notebook.display.tables import (
     gauge,
     grid,
     plain_text,
+    printed,
     stacked,
     widths,
 )
@@ -48,9 +50,15 @@ def test_what_is_no_table_stays(lines):
     assert aligned(text) == text
 
 
-@given(st.text(alphabet="|-: a\n", max_size=80))
-def test_no_word_is_lost(text):
-    assert aligned(text).count("a") == text.count("a")
+@given(st.text(alphabet="|-: a\n", max_size=80), st.integers(0, 30))
+def test_no_word_is_lost(text, width):
+    assert aligned(text, width).count("a") == text.count("a")
+
+
+def test_a_table_that_is_read_as_text_fits_a_page():
+    told = printed(commands_table(), 100)
+    assert max(map(len, told.splitlines())) == 100
+    assert sorted(told.split()) == sorted(printed(commands_table()).split())
 
 
 SIZES = st.lists(st.integers(0, 10**7), max_size=40)
