@@ -33,7 +33,7 @@ BARS = 24
 CHART_HEIGHT = 60
 _GAP = 1.0
 _MOST_BAR = 22.0
-_CODE = re.compile(r"`([^`\n]{1,200})`")
+_SPAN = re.compile(r"`([^`\n]{1,200})`|\*\*(?=\S)((?:[^*`\n]|`[^`\n]{1,200}`){1,200})(?<=\S)\*\*")
 
 
 def shown(text: str, limit: int = 160) -> str:
@@ -42,8 +42,13 @@ def shown(text: str, limit: int = 160) -> str:
 
 
 def coded(text: str, limit: int = 160) -> str:
-    """Return foreign text on one line for HTML, its code spans as such."""
-    return _CODE.sub(r"<code>\1</code>", shown(text, limit))
+    """Return foreign text on one line for HTML, its code and what is bold as such."""
+    return _SPAN.sub(_tagged, shown(text, limit))
+
+
+def _tagged(span: re.Match[str]) -> str:
+    """Return a span of text that is escaped already."""
+    return f"<code>{span[1]}</code>" if span[1] else f"<b>{_SPAN.sub(_tagged, span[2])}</b>"
 
 
 def marked(text: str, marks: Sequence[tuple[int, int]]) -> str:
@@ -56,10 +61,9 @@ def marked(text: str, marks: Sequence[tuple[int, int]]) -> str:
 
 
 def paragraphs(text: str, limit: int = 2_500) -> str:
-    """Return foreign text with its lines, and its code spans as such, for HTML."""
+    """Return foreign text with its lines, code and what is bold as such, for HTML."""
     safe = html.escape(visible(head_tail(redact(text), limit), lines=True))
-    coded = _CODE.sub(r"<code>\1</code>", safe)
-    return f'<div class="hermes-text">{coded}</div>'
+    return f'<div class="hermes-text">{_SPAN.sub(_tagged, safe)}</div>'
 
 
 def document(text: str, limit: int = WHOLE) -> str:

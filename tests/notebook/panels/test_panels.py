@@ -450,11 +450,21 @@ def test_any_meter_and_any_spending_fit_their_pictures(used, limit, turns):
         assert all(value <= 313 for _, _, value in drawn(picture))
 
 
-@given(st.text(max_size=300))
+@given(st.text(max_size=300) | st.text("*`<&;b>\n ", max_size=40))
 def test_any_text_is_text(text):
     for made in (shown(text), paragraphs(text), document(text)):
-        inner = re.sub(r"</?(div|code)( [^<>]*)?>", "", made)
+        inner = re.sub(r"</?(div|code|b)( [^<>]*)?>", "", made)
         assert not {"<", ">"} & set(inner)
+        opened = []
+        for closes, tag in re.findall(r"<(/?)(div|code|b)\b", made):
+            assert not closes or opened.pop() == tag, "they are nested"
+            opened += [] if closes else [tag]
+        assert not opened
+
+
+def test_a_note_shows_what_is_bold_and_what_is_code():
+    told = paragraphs("**Use `a**b` <now>** or 2 ** 3 ** 4, `**x**`")
+    assert "<b>Use <code>a**b</code> &lt;now&gt;</b> or 2 ** 3 ** 4, <code>**x**</code>" in told
 
 
 async def test_a_panel_that_was_closed_has_little_to_draw_when_it_is_opened_again(desk):
