@@ -144,7 +144,7 @@ def _shown(report: UndoReport, *, force: bool, command: str = "undo") -> str:
     elif report.conflicts:
         blocks.append(f"{title}: nothing was undone.")
     else:
-        blocks.append(f"{title} left no change to undo in files or cells.")
+        blocks.append(f"{title}: nothing to undo, files and cells are as they were before it.")
     if report.conflicts:
         again = "" if force else f" `%hermes {command} --force` overwrites what was changed since."
         blocks.append(f"Left alone:{again}\n\n{_listed(report.conflicts)}")

@@ -371,6 +371,15 @@ async def test_the_commands_show_safe_markdown(shell, agent, tmp_path, monkeypat
             await undo(agent, words)
 
 
+async def test_what_was_taken_back_in_the_page_needs_no_undo(agent):
+    told = agent.told
+    await told.agent().replace("c1", "b", seen=told.document.seen("c1"))
+    await told.document.replace("c1", "a", seen=told.document.seen("c1"))
+    assert "nothing to undo, files and cells are as they were before it" in await undo(agent, "")
+    with pytest.raises(NothingToUndo, match="undone already"):
+        await undo(agent, "")
+
+
 async def test_cells_of_another_notebook_stay_and_after_a_restart_its_last_session_is_meant(agent):
     told, agent.notebook = agent.told, "/work/other.ipynb"
     await told.agent().replace("c1", "b", seen=told.document.seen("c1"))
