@@ -56,13 +56,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what it cannot say is no reason to break
             stream.reconfigure(errors="backslashreplace")
-    top = parser()
-    arguments = top.parse_args(argv)
-    if not arguments.run:  # nothing was named, so nothing was done
-        top.print_help()
-        raise SystemExit(USAGE)
     before = {number: signal.signal(number, _stop) for number in ending()}
     try:
+        top = parser()
+        arguments = top.parse_args(argv)
+        if not arguments.run:  # nothing was named, so nothing was done
+            top.print_help()
+            raise SystemExit(USAGE)
         module, _, function = arguments.run.partition(":")
         code = int(getattr(import_module(f"hermes_nb.cli.{module}"), function)(arguments))
         sys.stdout.flush()  # here, where a reader that is gone is no surprise
@@ -178,7 +178,7 @@ def _export(made: argparse.ArgumentParser) -> None:
 
 def _run(made: argparse.ArgumentParser) -> None:
     made.add_argument(
-        "what", metavar="NOTEBOOK|PROMPT", help="FILE.ipynb, a prompt, or - for stdin"
+        "what", type=_what, metavar="NOTEBOOK|PROMPT", help="FILE.ipynb, a prompt, or - for stdin"
     )
     made.add_argument("--approve", choices=APPROVALS, help="what may run without asking")
     made.add_argument("--model", metavar="NAME", help="the model to ask")
@@ -289,6 +289,13 @@ def _store(made: argparse.ArgumentParser) -> None:
     moving = _command(commands, "move", about, "store:move_command")
     for name, metavar in (("source", "FROM"), ("target", "TO")):
         moving.add_argument(name, metavar=metavar, help="home, FILE.db or postgresql://…")
+
+
+def _what(text: str) -> str:
+    """Return what is to be run; raise `UsageProblem` for a notebook that is not there."""
+    if text.endswith(".ipynb") and "\n" not in text and not os.access(text, os.F_OK):
+        raise UsageProblem(f"there is no notebook {text}")
+    return text
 
 
 def _count(text: str) -> int:

@@ -303,8 +303,6 @@ def _read(file: Path) -> Foreign:
             warnings.simplefilter("ignore")  # cells without ids get them
             notebook = nbformat.read(file, as_version=4)
             nbformat.validate(notebook, relax_add_props=True)  # what tools add is their own
-    except FileNotFoundError as error:
-        raise UsageProblem(f"there is no notebook {file}") from error
     except Exception as error:  # whatever nbformat raises on what is no notebook
         message = f"{file} cannot be read as a notebook: {one_line(str(error), 300)}"
         raise UsageProblem(message) from error

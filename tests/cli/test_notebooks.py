@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import signal
+import subprocess
+import sys
 
 import nbformat
 import psutil
@@ -119,6 +121,17 @@ def test_without_a_tag_they_come_first():
     _parametrise(notebook, [("a", "2")])
     _parametrise(notebook, [("b", "1")])
     assert [cell.source for cell in notebook.cells] == ["# Parameters\nb = 1", "print(1)"]
+
+
+def test_a_notebook_that_is_not_there_is_missed_before_anything_is_imported(tmp_path):
+    code = (
+        "import sys; from hermes_nb.cli.main import main; code = main(['run', 'no.ipynb'])\n"
+        "sys.exit(code if 'hermes_nb.cli.run' not in sys.modules else 99)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (2, "jupyter hermes: there is no notebook no.ipynb\n")
 
 
 @pytest.mark.parametrize(
