@@ -144,10 +144,11 @@ def error_text(ename: str, evalue: str, traceback: str) -> str:
         return f"{title}\n{head_tail(useful, _FRAME_LIMIT)}".rstrip()
     ends = [*starts[1:], len(trace)]
     frames = [trace[a:b].strip("\n") for a, b in zip(starts, ends, strict=True)]
-    return "\n".join([title, *_useful(frames, title)])
+    least = "at least " if len(traceback) > _TRACEBACK_LIMIT else ""
+    return "\n".join([title, *_useful(frames, title, least)])
 
 
-def _useful(frames: list[str], title: str) -> Iterator[str]:
+def _useful(frames: list[str], title: str, least: str) -> Iterator[str]:
     mine = [i for i, frame in enumerate(frames) if not _LIBRARY.search(frame.split("\n", 1)[0])]
     keep = {*mine[-_CONTEXT_FRAMES:], len(frames) - 1}
     skipped = 0
@@ -156,7 +157,7 @@ def _useful(frames: list[str], title: str) -> Iterator[str]:
             skipped += 1
             continue
         if skipped:
-            yield f"[... {skipped} frame{'s' if skipped > 1 else ''} left out ...]"
+            yield f"[... {least}{skipped} frame{'s' if skipped > 1 else ''} left out ...]"
             skipped = 0
         lines = [line for line in frame.split("\n") if line.strip()]
         if i == len(frames) - 1 and len(lines) > 1 and lines[-1].strip()[:200] in title:

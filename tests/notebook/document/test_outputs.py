@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import struct
 import zlib
 from pathlib import Path
@@ -137,6 +138,10 @@ def test_an_error_keeps_the_users_frames_and_the_last():
     place = "  Cell In[1], line 1\n    x = = 1\n        ^\nSyntaxError: invalid syntax\n"
     text = error_text("SyntaxError", "invalid syntax (x.py, line 1)", place)
     assert "    x = = 1\n        ^" in text
+    text = error_text("RecursionError", "deep", 5_000 * f"{frame}\n")
+    assert "[... 4997 frames left out ...]" in text
+    deeper = error_text("RecursionError", "deep", 50_000 * f"{frame}\n")
+    assert re.search(r"\[\.\.\. at least 5\d{3} frames left out", deeper) and len(deeper) < 200
     assert len(error_text("E", "x" * 10**6, "Cell In[1]\n" + "y\n" * 10**6)) < 10_000
 
 
