@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from hermes_nb.cli.main import FAILED, OK, UsageProblem
 from hermes_nb.cli.run import ask_on_terminal
@@ -25,6 +26,7 @@ from hermes_nb.skills.signed import (
     public_key,
     read_file,
     read_index,
+    write_files,
 )
 from hermes_nb.skills.sources import difference, taken
 
@@ -46,7 +48,7 @@ def skills(arguments: argparse.Namespace) -> int:
             raise UsageProblem("name the file with the private key: --key FILE")
         release = Release(Path(directory), key := private_key(Path(arguments.key)))
         if arguments.action == "sign":
-            done = _signed(release, Path(directory), yes=arguments.yes)
+            done = _signed(release, yes=arguments.yes)
             if done is None:
                 return FAILED
         else:
@@ -73,13 +75,16 @@ def _verify(directory: Path, arguments: argparse.Namespace) -> int:
     return FAILED if odd else OK
 
 
-def _signed(release: Release, directory: Path, *, yes: bool) -> Index | None:
+def _signed(release: Release, *, yes: bool) -> Index | None:
     """Show what is new, ask, and sign; None for a no."""
     release.before()  # an index of another key is not replaced
     before, now = release.contents(signed=True), release.contents(signed=False)
     print(visible(difference(before, now), lines=True) or "nothing has changed")
     try:
-        for seen in taken(directory)[1]:
+        with TemporaryDirectory() as copy:  # those in the directory may change meanwhile
+            write_files(Path(copy), now)
+            found = taken(Path(copy))[1]
+        for seen in found:
             why = f": {one_line(visible(seen.why), 300)}" if seen.level != "clean" else ""
             print(f"{visible(seen.name)} looks {seen.level}{why}")
     except SkillError as error:

@@ -215,6 +215,13 @@ def read_file(path: Path) -> bytes:
     return data
 
 
+def write_files(directory: Path, contents: Mapping[str, bytes]) -> None:
+    """Write files by path; raise OSError."""
+    for name, data in contents.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_bytes(data)
+
+
 def private_key(file: Path) -> Ed25519PrivateKey:
     """Return the key in a PEM file; raise `ConfigError`."""
     try:
@@ -254,9 +261,16 @@ class Release:
         return read_index(path, public_key(self._key)) if path.exists() else Index()
 
     def contents(self, *, signed: bool) -> dict[str, bytes]:
-        """Return what files hold now, or held when they were `signed` last, by path."""
+        """Return what files hold now, or held when they were `signed` last, by path.
+
+        What was kept of them does not count where somebody changed it since.
+        """
         there = self._directory / SIGNED if signed else self._directory
-        return {name: read_file(path) for name, path in files_in(there).items()}
+        found = {name: read_file(path) for name, path in files_in(there).items()}
+        if not signed:
+            return found
+        same = dict(self.before().files.items() & digests_of(found).items())
+        return {name: found[name] for name in same}
 
     def sign(self, contents: Mapping[str, bytes]) -> Index:
         """Sign what files hold, and keep a copy of it."""
@@ -264,9 +278,7 @@ class Release:
             copy = self._directory / SIGNED
             if copy.is_symlink() or copy.exists():
                 shutil.rmtree(copy)  # which refuses a link
-            for name, data in contents.items():
-                (copy / name).parent.mkdir(parents=True, exist_ok=True)
-                (copy / name).write_bytes(data)
+            write_files(copy, contents)
             return self._write(digests_of(contents), self.before().revoked)
 
     def revoke(self, names: Collection[str], why: str = "") -> Index:

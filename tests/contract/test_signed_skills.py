@@ -6,9 +6,11 @@ Keys and signatures are real ones; who looks is a library as a kernel has it, wh
 from __future__ import annotations
 
 import base64
+import io
 import json
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -294,6 +296,29 @@ def test_what_is_new_is_shown_before_it_is_signed(shared, capsys):
     assert cli("verify") == 1
     assert cli("sign") == 0
     assert cli("verify") == 0
+
+
+def test_what_was_kept_of_the_last_signing_hides_no_change(shared, capsys):
+    alter(shared)
+    alter(shared / ".signed")
+    capsys.readouterr()
+    assert cli("sign") == 0
+    assert "+description: Draws another." in capsys.readouterr().out
+
+
+def test_what_is_scanned_is_what_is_signed(shared, monkeypatch):
+    place = put(shared, "helper", HARM) / "SKILL.md"
+
+    class Swapping(io.StringIO):
+        def write(self, told):
+            place.write_text(text("helper", "Helps."))
+            return super().write(told)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", out := Swapping())
+        assert cli("sign") == 0
+    assert "helper looks dangerous" in out.getvalue()
+    assert cli("verify") == 1, "what stands there now was not signed"
 
 
 def test_a_link_is_not_signed_and_a_wrong_key_says_so(shared, capsys, tmp_path):
