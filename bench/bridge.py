@@ -19,8 +19,7 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from playwright.sync_api import sync_playwright
-from tests.e2e.harness import CHROMIUM_ARGUMENTS, Notebook, Server, chromium
+from tests.e2e.harness import Notebook, Server, launched
 from tests.kernels import Kernel, kernel
 
 from figures import figure
@@ -97,18 +96,14 @@ def main() -> None:
     first_offers()
     if "offers" in sys.argv[1:]:
         return
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as folder, launched() as browser:
         server = Server("lab", Path(folder))
-        browser = playwright.chromium.launch(
-            executable_path=chromium(), args=list(CHROMIUM_ARGUMENTS)
-        )
         try:
             cells = [f"x{n} = {n}\nprint(x{n})" for n in range(CELLS)]
             notebook = Notebook.open(server, browser, "bench.ipynb", cells)
             notebook.bridge()
             costs = json.loads(notebook.kernel(PROBE, timeout=120))
         finally:
-            browser.close()
             server.close()
     for name, (median, most) in costs.items():
         print(f"{name:20} median {median * 1e3:6.0f} ms, at most {most * 1e3:6.0f} ms")

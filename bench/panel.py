@@ -14,8 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from playwright.sync_api import sync_playwright
-from tests.e2e.harness import CHROMIUM_ARGUMENTS, Notebook, Server, chromium
+from tests.e2e.harness import Notebook, Server, launched
 
 SKILLS, SESSIONS, TIMES = 1_000, 500, 5
 LIMIT = 300
@@ -88,11 +87,8 @@ def typed(notebook: Notebook, words: str, text: str) -> float:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory() as folder, launched() as browser:
         server = Server("lab", Path(folder))
-        browser = playwright.chromium.launch(
-            executable_path=chromium(), args=list(CHROMIUM_ARGUMENTS)
-        )
         try:
             notebook = Notebook.open(server, browser, "bench.ipynb", ["%hermes panel"])
             notebook.kernel(FILL, timeout=120)
@@ -113,7 +109,6 @@ def main() -> None:
                 "a search for a skill": typed(notebook, "number 777", "skill-0777"),
             }
         finally:
-            browser.close()
             server.close()
     print(f"{'first time':24} {first:6.0f} ms")
     for name, cost in costs.items():

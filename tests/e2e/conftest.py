@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from playwright.sync_api import sync_playwright
 
-from tests.e2e.harness import CHROMIUM_ARGUMENTS, Notebook, Server, chromium
+from tests.e2e.harness import Notebook, Server, launched
 from tests.e2e.side import Side
 from tests.loopback import Loopback, stream, text_chunks
 
@@ -33,12 +32,8 @@ def pytest_collection_modifyitems(items):
 # tests of other packages must not find there.
 @pytest.fixture(scope="package")
 def browser():
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=chromium(), args=list(CHROMIUM_ARGUMENTS)
-        )
+    with launched() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="package")

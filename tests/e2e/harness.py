@@ -15,8 +15,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -25,7 +25,7 @@ from weakref import WeakKeyDictionary
 import nbformat
 import psutil
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, sync_playwright
 
 from tests.loopback import free_port
 
@@ -65,7 +65,18 @@ def cell_of(c): return {"id": c.id, "source": c.source, "hash": c.hash, "index":
 """
 
 
-def chromium() -> str:
+@contextmanager
+def launched() -> Iterator[Browser]:
+    """Start a browser and close it; an event loop runs in this thread in between."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=_chromium(), args=list(CHROMIUM_ARGUMENTS)
+        )
+        yield browser
+        browser.close()
+
+
+def _chromium() -> str:
     """Return the browser's path; fail with what to do where there is none."""
     names = ("chromium", "chromium-browser", "google-chrome", "chrome")
     found = os.environ.get("HERMES_E2E_CHROMIUM") or next(

@@ -9,19 +9,25 @@ from __future__ import annotations
 import pytest
 
 from tests.e2e.conftest import (  # noqa: F401 - fixtures
-    browser,
     model,
     open_notebook,
     pytest_runtest_makereport,
     server,
 )
-from tests.e2e.harness import Server
+from tests.e2e.harness import Server, launched
 from tests.environments import environment
 
 
 @pytest.fixture(scope="module")
 def python(request):
     return str(environment(request.module.SYSTEM, "jupyterlab", "notebook") / "bin" / "python")
+
+
+# The module's: the next one that its process runs may want an event loop of its own.
+@pytest.fixture(scope="module")
+def browser():
+    with launched() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="module")
