@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,7 @@ from hermes_nb.prompt.context_files import (
     find_context,
     identity_text,
     read_identity,
+    scanned,
 )
 from hermes_nb.prompt.hints import HintTracker
 from hermes_nb.safety.administrator import not_roots, policy
@@ -130,9 +132,9 @@ class PromptSources:
 
     def material(self, tools: Toolset) -> PromptTexts:
         """Return the texts of a prompt, read now; what was not loaded as it stands is told."""
-        accepts = self.trust.accepts
-        self.identity = read_identity(self.settings.home, IDENTITY, accepts=accepts)
-        self.project = find_context(self.workdir, accepts=accepts)
+        accepts, scan = self.trust.accepts, partial(self.library.scanned, scan=scanned)
+        self.identity = read_identity(self.settings.home, IDENTITY, accepts=accepts, scan=scan)
+        self.project = find_context(self.workdir, accepts=accepts, scan=scan)
         self._report(self.identity, *self.project.files, *self.project.skipped)
         snapshot = self._snapshot()
         return PromptTexts(

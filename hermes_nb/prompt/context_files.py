@@ -45,6 +45,8 @@ _GIVES_ORDERS = "its path reads like an instruction"
 
 Accepts = Callable[[Path, str], bool]
 """Says whether the user accepted this very text at this path, given without links."""
+Scan = Callable[[str, str], ScanResult]
+"""Says what a text is, and calls it by a name where it is blocked."""
 
 
 def never(_path: Path, _text: str) -> bool:
@@ -70,7 +72,7 @@ def _read_aloud(path: str) -> str:
 
 
 @lru_cache(maxsize=_SCANNED)
-def _scanned(text: str, name: str) -> ScanResult:
+def scanned(text: str, name: str) -> ScanResult:
     """Return what a text is; a prompt that is built again has the same files as a rule."""
     return scan(text, name=name)
 
@@ -135,6 +137,7 @@ class Reader:
     limit: int = LIMIT
     window: int = WINDOW
     named: bool = False
+    scan: Scan = scanned
 
     def load(
         self, path: Path, name: str, prepare: Callable[[str], str] = str.strip
@@ -170,11 +173,11 @@ class Reader:
             alone = len(parts) > 1 or parts[0].startswith("---") or not name.isprintable()
             if not (alone or "`" in name or "~" in name):
                 both = f"{_read_aloud(name)}\n\n---\n\n{parts[0]}"
-                if _scanned(both, shown).verdict == "clean":
+                if self.scan(both, shown).verdict == "clean":
                     return [ScanResult(verdict="clean", text=parts[0])]
             if commands(name):
                 raise Refused(_GIVES_ORDERS)
-        return [_scanned(part, shown) for part in parts]
+        return [self.scan(part, shown) for part in parts]
 
     def _judged(
         self, real: Path, name: str, excerpt: Excerpt, results: list[ScanResult]
@@ -208,7 +211,7 @@ class Reader:
             return parts[0], False
         head, tail = parts[0][: self.limit * 7 // 10], parts[-1][-(self.limit * 2 // 10) :]
         # Two halves of a sentence, each harmless, could have been laid out to meet here.
-        if not trusted and _scanned(f"{head[-_SEAM:]}\n{tail[:_SEAM]}", name).verdict != "clean":
+        if not trusted and self.scan(f"{head[-_SEAM:]}\n{tail[:_SEAM]}", name).verdict != "clean":
             tail = ""
         marker = (
             f"[...truncated {name}: kept {len(head)}+{len(tail)} of {characters} chars. "
@@ -290,11 +293,13 @@ def context_block(directory: str | Path, *, home: str | Path | None = None) -> s
     return find_context(directory, accepts=accepts).block
 
 
-def find_context(directory: str | Path, *, accepts: Accepts = never) -> Context:
+def find_context(
+    directory: str | Path, *, accepts: Accepts = never, scan: Scan = scanned
+) -> Context:
     """Find the context files of a working directory; a text that `accepts` is not scanned."""
     here = Path(os.path.realpath(directory))
     root = repository(here)
-    search = _Search(Reader(root=root or here, accepts=accepts))
+    search = _Search(Reader(root=root or here, accepts=accepts, scan=scan))
     upwards = [here]
     if root is not None:
         upwards += [each for each in here.parents if each.is_relative_to(root)]
@@ -381,7 +386,7 @@ NAME = "SOUL.md"
 
 
 def read_identity(
-    home: Path, default: str = "", *, accepts: Accepts = never
+    home: Path, default: str = "", *, accepts: Accepts = never, scan: Scan = scanned
 ) -> ContextFile | Skipped | None:
     """Return SOUL.md, scanned and cut like a context file; None when absent or empty.
 
@@ -394,7 +399,7 @@ def read_identity(
         return text == default.strip() or accepts(real, text)
 
     try:
-        return Reader(root=root, accepts=fine).load(path, NAME)
+        return Reader(root=root, accepts=fine, scan=scan).load(path, NAME)
     except FileNotFoundError:
         return None
     except Refused as refusal:

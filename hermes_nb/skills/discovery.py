@@ -4,9 +4,9 @@ A second look costs one `stat` a skill and one listing a category: documents are
 stamps differ, also on disk for the next process, and so is what was thought of a text. A document
 counts for the file with that very path, size, inode and both times; a verdict for that very
 content; and both for the code and the rules that made them. The file may be deleted: it is bounded,
-private, and void where it is damaged. Who can write it could write skills as well. A stamp that is
-younger than the clock of its file system can tell apart is not believed. Links out of the root,
-pipes, endless depth and endless numbers are passed over, said why.
+private, and void where it is damaged. Who can write it could write skills as well, or accept texts
+for the user. A stamp that is younger than the clock of its file system can tell apart is not
+believed. Links out of the root, pipes, endless depth and endless numbers are passed over, said why.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ LIMIT = 5_000
 """Documents and verdicts that are kept, the newest ones of each."""
 _LARGEST = 2**25
 """Bytes of the file that are read; a thousand skills take about 0.5 MB."""
-_WORTH_SAVING = 20
+WORTH_SAVING = 20
 """New entries from which the file is written: reading and examining that many takes 0.1 s."""
 Kind = Literal["documents", "verdicts"]
 
@@ -64,26 +64,29 @@ class Cache:
         """Return what is known by this key, or None; whoever asks checks what it looks like."""
         return (self._entries or self._loaded())[kind].get(key)
 
-    def put(self, kind: Kind, entries: Mapping[str, Json]) -> None:
-        """Take note of what is JSON, or of tuples where JSON has lists."""
+    def put(self, kind: Kind, entries: Mapping[str, Json], *, worth: int = 0) -> None:
+        """Take note of what is JSON, or of tuples where JSON has lists.
+
+        They count as `worth` entries where they took longer to make than those of as many skills.
+        """
         with self._lock:
             known = self._loaded()[kind]
             for key in entries:
                 known.pop(key, None)
             known.update(entries)
-            self._unsaved += len(entries)
+            self._unsaved += max(worth, len(entries))
 
     def save(self) -> None:
         """Write what is new, if it is enough; a place that cannot be written is left alone."""
         path = self._path
         with self._lock:
-            if path is None or self._unsaved < _WORTH_SAVING or not path.parents[1].is_dir():
+            if path is None or self._unsaved < WORTH_SAVING or not path.parents[2].is_dir():
                 return
             newest = {kind: [*known.items()][-LIMIT:] for kind, known in self._entries.items()}
             self._unsaved = 0
         kept = {kind: dict(items) for kind, items in newest.items()}
         try:
-            path.parent.mkdir(mode=0o700, exist_ok=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_atomic(path, json.dumps({"edition": edition(), **kept}).encode(), mode=0o600)
             for earlier in ("documents.json", "verdicts.json"):
                 path.with_name(earlier).unlink(missing_ok=True)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
+from hermes_nb.safety.scan import ScanResult
 from hermes_nb.skills.catalogue import GENERAL, Skill, Skipped, Surroundings, render
 from hermes_nb.skills.discovery import (
     DOCUMENT,
@@ -102,6 +103,10 @@ class Library(Changer):
         literal = {s.name for s in skills if lower in s.name or lower in s.description.lower()}
         matching = [s for s in skills if s.name in fitting or s.name in literal]
         return sorted(matching, key=lambda s: (-fitting.get(s.name, 0.0), s.name))
+
+    def scanned(self, text: str, name: str, scan: Callable[[str, str], ScanResult]) -> ScanResult:
+        """Return what a text is that is no skill; what was clean before is not scanned again."""
+        return self._examiner.scanned(text, name, scan)
 
     def view(self, name: str, file: str | None = None, *, counted: bool = True) -> View:
         """Return a skill's SKILL.md or, with `file`, one of its support files, to be shown.

@@ -17,10 +17,11 @@ from typing import Literal, TypeVar
 
 from hermes_nb.core.text import one_line, visible
 from hermes_nb.safety.patterns import MARKS, STRONG, Late, Sign, deadline, flows, piped, threats
-from hermes_nb.safety.scan import DENSE, Finding, neutralised, scan
+from hermes_nb.safety.scan import DENSE, Finding, ScanResult, neutralised, scan
 from hermes_nb.skills.discovery import (
     DOCUMENT,
     FILE_LIMIT,
+    WORTH_SAVING,
     Cache,
     Found,
     Root,
@@ -192,6 +193,16 @@ class Examiner:
                 raise SkillError(f"{name} looks harmful: {verdict.why}")
             marks += [f"{name}: {reason}" for reason in verdict.reasons]
         return files, tuple(marks)
+
+    def scanned(self, text: str, name: str, scan: Callable[[str, str], ScanResult]) -> ScanResult:
+        """Return what a text is that is no skill; what was clean before is not scanned again."""
+        key = f"{_digest(text)}t"  # one alone is worth saving: without, the scan's words are loaded
+        if self._known(key) == _CLEAN:
+            return ScanResult(verdict="clean", text=text)
+        result = scan(text, name)
+        if result.verdict == "clean":
+            self._cache.put("verdicts", {key: _CLEAN}, worth=WORTH_SAVING)
+        return result
 
     def level(self, found: Found) -> Judged:
         """Return how bad a document is, without reading it again where that is known."""

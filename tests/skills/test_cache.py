@@ -129,7 +129,7 @@ def test_damage_costs_time_and_nothing_else(home, damage):
 
 def test_a_home_that_cannot_be_written_is_left_alone(tmp_path):
     (tmp_path / "file").write_text("x", encoding="utf-8")
-    for place in (tmp_path / "absent" / "state", tmp_path / "file" / "state", None):
+    for place in (tmp_path / "absent" / "s" / "state", tmp_path / "file" / "s" / "state", None):
         kept = discovery.Cache(place)
         kept.put("verdicts", {str(n): ("clean", ()) for n in range(50)})
         kept.save()
