@@ -88,7 +88,7 @@ def test_the_menu_of_a_prompt_writes_its_options(open_notebook):
 
 @BOTH
 def test_a_prompt_is_shown_as_markdown_and_stays_python(open_notebook, server):
-    notebook = open_notebook(f"%%hermes --approve edits\n{BODY}", BODY)
+    notebook = open_notebook(f"%%hermes --approve edits\n{BODY}", BODY, "%hermes **import** this")
     page = notebook.page
     page.wait_for_selector(".jp-Notebook .cm-content")
     in_theme(notebook, "light")  # whatever somebody before has chosen
@@ -100,6 +100,9 @@ def test_a_prompt_is_shown_as_markdown_and_stays_python(open_notebook, server):
     # The same words in a cell of code.
     assert classes(notebook, 2, "for")[0] == "700"
     assert not wraps(notebook, 2)
+    # In a prompt of one line the magic looks like the rest.
+    assert wraps(notebook, 3)
+    assert classes(notebook, 3, "import") == bold and classes(notebook, 3, "%hermes") == plain
     for theme in ("dark", "light"):
         in_theme(notebook, theme)
         notebook.shot(f"prompt-cells-{server.app}-{theme}")
@@ -117,7 +120,7 @@ def test_a_prompt_is_shown_as_markdown_and_stays_python(open_notebook, server):
     notebook.command("docmanager:save")
     assert notebook.evaluate("nb.content.widgets[1].model.mimeType") == "text/x-ipython"
     saved = notebook.saved()
-    assert [cell.cell_type for cell in saved.cells] == ["code"] * 3
+    assert [cell.cell_type for cell in saved.cells] == ["code"] * 4
     assert saved.cells[1].source == f"%%hermes --approve edits\n{BODY}"
     assert not saved.cells[1].metadata
     assert not [line for line in notebook.log if "hermes" in line]

@@ -76,7 +76,7 @@ export const connect = ({ app, cells, tracker, ...given }) => {
     attached.add(kernel);
     // What is asked of the user here, by id. A kernel that is gone waits for no answer.
     const boxes = new Map();
-    const clear = () => [...boxes.values()].forEach(remove => remove());
+    const clear = () => boxes.forEach(remove => remove());
     kernel.disposed.connect(clear);
     kernel.statusChanged.connect((_, status) => {
       if (!['autorestarting', 'restarting', 'terminating', 'dead'].includes(status)) return;

@@ -191,9 +191,9 @@ export const start = ({ app, libraries, parts }) => ({
       return describe(panel, index);
     },
     save: async panel => {
-      if (panel.context.contentsModel?.writable === false)
-        throw new Refusal('invalid', 'the notebook is read-only');
       const { context } = panel;
+      if (context.contentsModel?.writable === false)
+        throw new Refusal('invalid', 'the notebook is read-only');
       if (context.model.collaborative) await writeShared(app, context);
       else await context.save();
       return { dirty: context.model.dirty };

@@ -164,9 +164,8 @@ export const start = given => {
       const index = notebook.cells.findIndex(each => each.id === p.id);
       if (!p.answer || index < 0) return {}; // its kernel is gone, or its cell
       if (['once', 'always'].includes(answer) && !whole) {
-        const { run: wanted } = p;
         const text = cell(p).getSource();
-        yes = { p, text, source: merged(p), run: wanted, until: Date.now() + 10_000 };
+        yes = { p, text, source: merged(p), run: p.run, until: Date.now() + 10_000 };
       }
       close(p);
       return { cell: cells.describe(panel, index) };

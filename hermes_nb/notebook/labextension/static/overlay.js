@@ -22,7 +22,7 @@ export const overlay = ({ diff, dom, libraries, tracker }, deciding) => {
     const parser = editor.state.facet(language)?.parser;
     const tokens = [];
     const style = tags => highlightingFor(editor.state, tags);
-    const put = (from, to, classes) => tokens.push([from, to, classes]);
+    const put = (...token) => tokens.push(token);
     if (parser) libraries.highlight.highlightTree(parser.parse(proposal.other), { style }, put);
     return tokens;
   };
@@ -65,7 +65,7 @@ export const overlay = ({ diff, dom, libraries, tracker }, deciding) => {
     const count = `${part.put.length} line${part.put.length > 1 ? 's' : ''}`;
     const root = element('div', `hermes-block hermes-${proposal.applied ? 'minus' : 'plus'}`, '', {
       role: 'group',
-      'aria-label': proposal.applied ? `Before: ${count}` : `Suggested: ${count}`
+      'aria-label': `${proposal.applied ? 'Before' : 'Suggested'}: ${count}`
     });
     proposal.colours ??= coloured(proposal, editor);
     const before = proposal.other.split('\n').slice(0, part.from);
@@ -103,11 +103,11 @@ export const overlay = ({ diff, dom, libraries, tracker }, deciding) => {
 
   // The buttons of one change, where there are several.
   const controls = (proposal, { index, kept, total }) => {
-    const which = `change ${index + 1} of ${total}`;
+    const told = `${index + 1} of ${total}`;
+    const which = `change ${told}`;
     const about = { role: 'group', 'aria-label': which, contenteditable: 'false' };
     const root = element('span', 'hermes-ui hermes-hunk', '', about);
-    const told = kept ? `${index + 1} of ${total}, kept` : `${index + 1} of ${total}`;
-    root.append(element('span', 'hermes-dim', told));
+    root.append(element('span', 'hermes-dim', kept ? `${told}, kept` : told));
     if (kept) return root;
     const here = () => deciding.cellsOf(proposal)[0];
     const decide = keep => {

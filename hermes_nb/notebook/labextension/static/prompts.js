@@ -36,10 +36,12 @@ export const start = async given => {
     const { support } = await languages.getLanguage('text/x-ipythongfm');
     const quiet = Decoration.line({ class: 'hermes-prompt' });
     const magic = EditorView.decorations.of(Decoration.set(quiet.range(0)));
-    const markdown = state.Prec.highest([support, EditorView.lineWrapping, magic]);
-    const [python, mode] = [[], new state.Compartment()];
+    const line = state.Prec.highest([support, EditorView.lineWrapping]);
+    const [python, cell, mode] = [[], [line, magic], new state.Compartment()];
     const typing = state.EditorState.transactionExtender.of(({ newDoc, startState }) => {
-      const wanted = /^%%hermes\b/.test(newDoc.sliceString(0, 9)) ? markdown : python;
+      const [head, two] = /^%(%?)hermes\b/.exec(newDoc.sliceString(0, 9)) ?? [];
+      const alone = head && newDoc.lines < 2 ? line : python;
+      const wanted = two ? cell : alone;
       return wanted === mode.get(startState) ? null : { effects: mode.reconfigure(wanted) };
     });
     const made = { instance: () => [typing, mode.of(python)], reconfigure: () => null };
