@@ -397,6 +397,7 @@ def test_57_little_is_left_in_the_kernel(server, tmp_path):
 REPEATED = """
 import gc, json, sys, threading
 from hermes_nb import Hermes, use_model
+from hermes_nb.core import threads
 from hermes_nb.models.scripted import ScriptedModel
 from IPython.core.interactiveshell import InteractiveShell
 from tests.faults.processes import descriptors
@@ -410,6 +411,7 @@ def reloaded():
 def unclosed():
     assert Hermes(ScriptedModel(["Hello."])).ask("hello").text == "Hello."
 
+threads.IDLE_SECONDS = 0.1  # a thread that lends itself out ends so long after its last call
 counts = []
 for _ in range(16):
     before = set(threading.enumerate())
