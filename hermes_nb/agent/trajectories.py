@@ -230,4 +230,4 @@ def _calls(message: Message) -> list[dict[str, Json]]:
 
 def name_of(prompt: str) -> str:
     """Return the id of what is led from a prompt, the same each time."""
-    return hashlib.sha256(prompt.encode("utf-8", "replace")).hexdigest()[:16]
+    return hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()[:16]

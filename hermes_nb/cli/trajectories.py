@@ -35,16 +35,19 @@ from hermes_nb.agent.trajectories import (
 from hermes_nb.cli.main import FAILED, OK, UsageProblem
 from hermes_nb.cli.sessions import opened
 from hermes_nb.core.errors import ConfigError, HermesError
-from hermes_nb.core.files import locked
+from hermes_nb.core.events import MessageAdded
+from hermes_nb.core.files import append_line, locked
 from hermes_nb.core.messages import Json
 from hermes_nb.core.text import number_of, one_line
 from hermes_nb.core.tools import Toolset
+from hermes_nb.safety.redact import redact
 
 CONSENT = (
     "sessions hold what people said. Add --consent if all whose words are in them agree that a "
     "model is trained on them"
 )
 MOST_SESSIONS = 1_000_000
+SAID = {"chat": "messages", "sharegpt": "conversations"}
 
 
 def trajectories(arguments: argparse.Namespace) -> int:
@@ -75,7 +78,7 @@ class Lines:
     def done(self) -> set[str]:
         """Return the ids of what needs not be done again, counted."""
         ids = set()
-        for about in _whole(self.path):
+        for about in _whole(self.path, SAID[self._form]):
             self._count(about)
             ids.add(about["id"])
         if self._retry:
@@ -97,7 +100,8 @@ class Lines:
             text = json.dumps({"metadata": {**about, "flaw": why}})
         else:
             self._count(about)
-        _append(self.rejected if why else self.path, text)
+        data = f"{text}\n".encode("utf-8", "replace")
+        append_line(self.rejected if why else self.path, data, durable=True)
 
     def told(self) -> str:
         """Return what there is by now: conversations, flaws, calls by tool."""
@@ -117,27 +121,24 @@ class Lines:
             self.failed[name] += counted["failed"]
 
 
-def _whole(path: Path) -> Iterator[Mapping[str, Json]]:
-    """Yield the metadata of a file's lines; a last one without its end is cut off."""
+def _whole(path: Path, said: str = "metadata") -> Iterator[Mapping[str, Json]]:
+    """Yield the metadata of a file's lines, which have `said`; a torn last one is cut off."""
     if not path.exists():
         return
-    data = path.read_bytes()
-    if not data.endswith(b"\n"):
-        os.truncate(path, data.rfind(b"\n") + 1)
-    for each in data.split(b"\n")[:-1]:
-        try:
-            yield json.loads(each)["metadata"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"{path} is no file of trajectories: {error}") from error
-
-
-def _append(path: Path, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    try:
-        os.write(descriptor, text.encode("utf-8", "replace") + b"\n")
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    begun = f'{{"{said}": '.encode()
+    with path.open("rb+") as file:
+        for each in file:
+            try:
+                found = json.loads(each)
+                _, about = found[said], found["metadata"]
+            except (ValueError, KeyError, TypeError) as error:
+                # Only what a kill has left of ours is cut off: it may be another file by mistake.
+                if each.endswith(b"\n") or not each.startswith(begun[: len(each)]):
+                    message = f"{path} is no file of trajectories in this form: {error}"
+                    raise ConfigError(message) from error
+                file.truncate(file.seek(-len(each), os.SEEK_END))
+                return
+            yield about
 
 
 def _export(arguments: argparse.Namespace) -> int:
@@ -153,6 +154,7 @@ def _export(arguments: argparse.Namespace) -> int:
             found = list(store.sessions(limit=MOST_SESSIONS))
         for stored in found:
             if stored is not None and stored.id not in done:
+                done.add(stored.id)
                 lines.add(trajectory_of(stored, store.rows(stored.id), Toolset()))
     print(lines.told(), file=sys.stderr)
     return OK
@@ -182,8 +184,10 @@ async def _led(
     prompt: str, settings: Settings, arguments: argparse.Namespace
 ) -> tuple[Trajectory, str]:
     """Lead one conversation; return it, and why it came to nothing."""
-    why = ""
-    with tempfile.TemporaryDirectory(prefix="hermes-trajectory-") as folder:
+    why, said = "", []
+    with tempfile.TemporaryDirectory(
+        prefix="hermes-trajectory-", ignore_cleanup_errors=True
+    ) as folder:
         hermes = Hermes(
             build_model(settings),
             home=Path(folder, "home"),
@@ -195,16 +199,17 @@ async def _led(
         hermes.progress = False
         async with hermes:
             try:
-                async for _ in hermes.stream(prompt, max_requests=arguments.max_requests):
-                    pass
+                async for event in hermes.stream(prompt, max_requests=arguments.max_requests):
+                    if isinstance(event, MessageAdded):  # also what is compressed later
+                        said.append(event.message)
             except HermesError as error:
-                why = one_line(str(error), 100)
+                why = redact(one_line(str(error), 100))
             return Trajectory(
                 id=name_of(prompt),
-                messages=tuple(hermes.messages),
+                messages=tuple(said),
                 system=hermes.system_prompt,
                 model=settings.endpoint.model,
-                tools=tuple(schemas(hermes.messages, hermes.tools)),
+                tools=tuple(schemas(said, hermes.tools)),
             ), why
 
 
@@ -216,7 +221,7 @@ def _made(folder: Path) -> Path:
 def _prompts(path: Path) -> Iterator[str]:
     """Yield a file's prompts: a line each, as it is or as JSON with `prompt`."""
     try:
-        texts = path.read_text("utf-8").splitlines()
+        texts = path.read_text("utf-8-sig").split("\n")  # JSON may hold what else ends a line
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
     for number, text in enumerate(texts, start=1):
@@ -228,7 +233,7 @@ def _prompts(path: Path) -> Iterator[str]:
                 raise ConfigError(f"{path}, line {number} has no prompt: {error}") from error
         if not isinstance(found, str):
             raise ConfigError(f"{path}, line {number}: the prompt is no text")
-        if found:
+        if found.strip():
             yield found
 
 

@@ -8,10 +8,15 @@ import signal
 import subprocess
 import sys
 
+import pytest
 from hermes_nb import Hermes
+from hermes_nb.agent.trajectories import name_of
+from hermes_nb.cli.main import main
+from hermes_nb.cli.trajectories import _prompts
+from hermes_nb.core.errors import ConfigError
 from hermes_nb.models.scripted import ScriptedModel, call
 
-from tests.loopback import Loopback, calls, failure, pause, says
+from tests.loopback import Loopback, calls, failure, pause, says, stream, tool_chunks
 from tests.patience import until
 
 PROGRAM = [sys.executable, "-m", "hermes_nb.cli", "trajectories"]
@@ -103,3 +108,64 @@ def test_what_came_to_nothing_is_left_out_until_it_is_wanted_again(home, tmp_pat
         done = run(*words, "--retry", url=server.url)
         assert done.returncode == 0, done.stderr
     assert [each["messages"][-1]["content"] for each in lines(output)] == ["One."]
+
+
+@pytest.mark.parametrize("text", ["my only notes", "one\ntwo", '{"a": 1}', '{"messages": []}\n'])
+def test_a_file_that_is_not_ours_stays_as_it_is(home, tmp_path, text, capsys):
+    output = tmp_path / "notes.txt"
+    output.write_text(text)
+    assert main(["trajectories", "-o", str(output), "--consent"]) == 1
+    assert output.read_text() == text
+    assert "is no file of trajectories" in capsys.readouterr().err
+
+
+def test_a_file_has_one_form_and_each_session_once(home, tmp_path, capsys):
+    for answer in ("One.", "Two."):
+        with Hermes(ScriptedModel([answer])) as hermes:
+            hermes.ask("What?")
+    output = tmp_path / "data.jsonl"
+    words = ["trajectories", "-o", str(output), "--consent"]
+    name = hermes.session_id
+    assert main([*words, name, name[:-1], name]) == 0
+    assert [each["metadata"]["id"] for each in lines(output)] == [name]
+    output.write_bytes(output.read_bytes()[:-1])  # killed before the line's end
+    assert main(words) == 0
+    assert len(lines(output)) == 2
+    before = output.read_bytes()
+    assert main([*words, "--form", "sharegpt"]) == 1
+    assert output.read_bytes() == before
+    for torn in (b"{", b'{"messa', before[:-40].split(b"\n")[-1]):
+        output.write_bytes(before + torn)
+        assert main(words) == 0
+        assert output.read_bytes() == before
+
+
+def test_prompts_are_read_from_files_of_all_kinds(tmp_path):
+    prompts = tmp_path / "prompts.jsonl"
+    odd = json.dumps({"prompt": "a\u2028b\x0cc"}, ensure_ascii=False)
+    text = f'{{"prompt": "one"}}\r\n\r\n{odd}\n  two \n{{"prompt": " "}}\ntwo'
+    prompts.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert list(_prompts(prompts)) == ["one", "a\u2028b\x0cc", "two", "two"]
+    for bad in ("{", '{"text": 1}', '{"prompt": 1}'):
+        prompts.write_text(f"one\n{bad}\n")
+        with pytest.raises(ConfigError, match="line 2"):
+            list(_prompts(prompts))
+    assert name_of("a\ud800") != name_of("a?")
+
+
+def test_what_is_led_is_kept_as_it_was_before_its_compression(home, tmp_path, monkeypatch):
+    home.mkdir()
+    (home / "config.yaml").write_text("model:\n  context_length: 12000\n")
+    (tmp_path / "a.txt").write_text("\n".join(f"row {n} {'word ' * 20}" for n in range(200)))
+    (tmp_path / "prompts.txt").write_text("Read it.")
+    monkeypatch.chdir(tmp_path)
+    reads = [("read_file", {"path": "a.txt", "offset": 1 + n, "limit": 60}) for n in range(4)]
+    replies = [stream(tool_chunks(each), usage=False) for each in reads]
+    with Loopback(*replies, says("Done.")) as server:
+        monkeypatch.setenv("HERMES_NB_BASE_URL", server.url)
+        words = ["--prompts", "prompts.txt", "-o", "data.jsonl", "--cwd", ".", "--tools", "files"]
+        assert main(["trajectories", *words, "--model", "loopback"]) == 0
+        assert "[shortened" in str(server.bodies[-1])
+    (found,) = lines(tmp_path / "data.jsonl")
+    results = [each["content"] for each in found["messages"] if each["role"] == "tool"]
+    assert [result.split()[0] for result in results] == ["1", "2", "3", "4"]
