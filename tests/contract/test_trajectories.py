@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import threading
 
 import pytest
 from hermes_nb import Hermes
@@ -15,12 +17,14 @@ from hermes_nb.agent.trajectories import (
     shortened,
     trajectory_of,
 )
-from hermes_nb.core.errors import FailureKind, ModelError
+from hermes_nb.core.errors import FailureKind, HermesError, ModelError
 from hermes_nb.core.messages import Message, ToolCall
 from hermes_nb.core.text import estimate_tokens
 from hermes_nb.models.scripted import ScriptedModel, call
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.patience import until
 
 KEY = "sk-ant-" + "a1B2" * 6
 
@@ -152,3 +156,74 @@ def test_a_policy_leads_a_conversation(home, tmp_path):
             with pytest.raises(Exception, match="reset the environment"):
                 environment.step("more")
         environment.reset("Given up midway.")
+
+
+def asks(name, **arguments):
+    return {"tool_calls": [{"function": {"name": name, "arguments": arguments}}]}
+
+
+def test_a_conversation_is_given_up_while_a_tool_of_it_runs(home, tmp_path):
+    environment = Environment(lambda *_: 1.0, tools=["terminal"])
+    environment.reset("Wait.")
+    began, seen = environment.directory / "began", []
+
+    def step():
+        with pytest.raises(HermesError, match="given up"):
+            environment.step(asks("terminal", command="touch began; sleep 600"))
+        seen.append("raised")
+
+    stepping = threading.Thread(target=step, daemon=True)
+    stepping.start()
+    assert until(began.exists)
+    with environment:
+        assert [each["role"] for each in environment.reset("Again.").messages][-1] == "user"
+        stepping.join(20)
+        assert seen == ["raised"]
+        assert environment.step("Done.").done
+    assert not began.parent.exists()
+    assert not home.exists()
+
+
+def test_children_are_the_policy_as_well(home, tmp_path):
+    with Environment(lambda *_: 1.0, tools=["delegation"]) as environment:
+        environment.reset("Do both.")
+        step = environment.step(asks("delegate_task", tasks=["this", "that"]))
+        for _ in range(2):
+            system, task = step.observation.messages
+            assert (system["role"], task["role"]) == ("system", "user")
+            step = environment.step(f"Done: {task['content']}")
+        roles = [each["role"] for each in step.observation.messages]
+        assert roles == ["system", "user", "assistant", "tool"]
+        told = step.observation.messages[-1]["content"]
+        assert "this" in told and "that" in told
+        assert environment.step("Both are done.").done
+
+
+GARBAGE = (None, 5, {"tool_calls": 5}, {"content": ["x"]}, Message.user("x"))
+UNREADABLE = ("x", {}, {"function": None}, {"function": {"name": "x", "arguments": "[" * 100_000}})
+
+
+def test_what_a_policy_says_may_be_anything(home, tmp_path):
+    with Environment(lambda *_: 1.0, tools=["files"]) as environment:
+        environment.reset("What?")
+        for action in GARBAGE:
+            with pytest.raises(HermesError, match="no message of a model"):
+                environment.step(action)
+        step = environment.step({"tool_calls": list(UNREADABLE)})
+        assert [each["role"] for each in step.observation.messages] == ["tool"] * 4
+        assert environment.step("\ud800").done
+
+
+async def later(turn, directory):
+    return 0.5
+
+
+@pytest.mark.parametrize("given", [math.nan, math.inf, None, "1"])
+def test_a_reward_is_a_number(home, tmp_path, given):
+    with Environment(lambda *_: given, tools=["files"]) as environment:
+        environment.reset("What?")
+        with pytest.raises(HermesError, match="finite number"):
+            environment.step("That.")
+    with Environment(later, tools=["files"]) as environment:
+        environment.reset("What?")
+        assert environment.step("That.").reward == 0.5
