@@ -45,6 +45,8 @@ class Trajectory:
     model: str = ""
     tools: tuple[Mapping[str, Json], ...] = ()
     left_out: int = 0
+    damaged: bool = False
+    """Whether messages of it cannot be read any more."""
 
     @property
     def outcome(self) -> Outcome:
@@ -73,13 +75,24 @@ def trajectory_of(
 
     `known` has the tools whose schemas are sent along; of others only what their calls show.
     """
-    messages = [row.message for row in rows if row.state != "undone"]
+    rows = list(rows)
+    turns: list[list[StoredMessage]] = [[]]
+    for row in rows:
+        if row.made or is_ours(row.message):
+            continue
+        if row.message.role == "user":
+            turns.append([])
+        turns[-1].append(row)
+    # Of a turn that was taken back, what a compression had replaced before is not marked as such.
+    kept = (turn for turn in turns if all(row.state != "undone" for row in turn))
+    messages = tuple(row.message for turn in kept for row in turn)
     return Trajectory(
         id=session.id,
-        messages=tuple(message for message in messages if not is_ours(message)),
+        messages=messages,
         system=session.system_prompt,
         model=session.model,
         tools=tuple(schemas(messages, known)),
+        damaged=[row.position for row in rows] != list(range(len(rows))),
     )
 
 
@@ -101,6 +114,8 @@ def schemas(messages: Iterable[Message], known: Toolset) -> list[Mapping[str, Js
 def flaw(trajectory: Trajectory) -> str:
     """Return why nothing should be learned from a conversation, "" for a sound one."""
     messages = trajectory.messages
+    if trajectory.damaged:
+        return "damaged"
     if trajectory.outcome != "answered":
         return trajectory.outcome
     if messages[0].role != "user":

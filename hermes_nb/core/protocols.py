@@ -40,6 +40,7 @@ class StoredMessage:
     """A message as it lies in the store.
 
     `position` counts from 0 in its session and never changes; `at` is in seconds since the epoch.
+    What a compression `made` is no more than a shorter form, or a summary, of others.
     """
 
     session_id: str
@@ -47,6 +48,7 @@ class StoredMessage:
     message: Message
     at: float
     state: MessageState = "active"
+    made: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -141,7 +141,9 @@ class PostgresStore(Ledger):
         self, session_id: str, *, first: int = 0, last: int | None = None
     ) -> list[StoredMessage]:
         query: LiteralString = (
-            "SELECT m.* FROM hermes.messages m JOIN hermes.sessions s ON s.number = m.session"
+            "SELECT m.*, EXISTS (SELECT 1 FROM hermes.arrangements a WHERE a.session = m.session"
+            " AND m.position >= a.start AND m.position < a.stop) AS made"
+            " FROM hermes.messages m JOIN hermes.sessions s ON s.number = m.session"
             " WHERE s.id = %s AND m.position >= %s AND m.position <= coalesce(%s::numeric,"
             " 'infinity') ORDER BY m.position"
         )
@@ -367,9 +369,7 @@ class PostgresStore(Ledger):
             self._ends[session_id] = end
 
     def _readable(self, session_id: str, rows: Sequence[DictRow]) -> list[StoredMessage]:
-        out = table.readable(
-            session_id, ((r["position"], r["body"], r["at"], r["state"]) for r in rows)
-        )
+        out = table.readable(session_id, rows)
         if len(out) < len(rows) and not self._unreadable:
             self._unreadable = True
             self.database.tell(table.unreadable(session_id, len(rows) - len(out)))

@@ -16,11 +16,11 @@ import dataclasses
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from hermes_nb.core.messages import Json, Message, Role, Usage
-from hermes_nb.core.protocols import MessageState, StoredMessage, StoredSession
+from hermes_nb.core.protocols import StoredMessage, StoredSession
 from hermes_nb.memory.search import index
 
 
@@ -46,14 +46,19 @@ def decode(body: str) -> Message | None:
         return None
 
 
-def readable(
-    session_id: str, rows: Iterable[tuple[int, str, float, MessageState]]
-) -> list[StoredMessage]:
-    """Return messages from positions, bodies, times and states; those past reading are left out."""
+def readable(session_id: str, rows: Iterable[Mapping[str, Json]]) -> list[StoredMessage]:
+    """Return messages from their rows; those past reading are left out."""
     return [
-        StoredMessage(session_id=session_id, position=position, message=message, at=at, state=state)
-        for position, body, at, state in rows
-        if (message := decode(body)) is not None
+        StoredMessage(
+            session_id=session_id,
+            position=row["position"],
+            message=message,
+            at=row["at"],
+            state=row["state"],
+            made=row.get("made", False),
+        )
+        for row in rows
+        if (message := decode(row["body"])) is not None
     ]
 
 
@@ -225,8 +230,10 @@ def between(
 ) -> list[sqlite3.Row]:
     """Return the rows at positions `first` to `last`, both included, whatever their state."""
     return connection.execute(
-        "SELECT * FROM messages WHERE session = ?1 AND position >= ?2"
-        " AND (?3 IS NULL OR position <= ?3) ORDER BY position",
+        "SELECT *, EXISTS (SELECT 1 FROM arrangements AS a WHERE a.session = m.session"
+        " AND m.position >= a.start AND m.position < a.stop) AS made FROM messages AS m"
+        " WHERE session = ?1 AND position >= ?2 AND (?3 IS NULL OR position <= ?3)"
+        " ORDER BY position",
         (session_id, first, last),
     ).fetchall()
 

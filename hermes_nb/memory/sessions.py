@@ -373,8 +373,7 @@ class SqliteStore(Ledger):
 
     def _readable(self, rows: Sequence[sqlite3.Row]) -> list[StoredMessage]:
         session = rows[0]["session"] if rows else ""
-        stored = ((row["position"], row["body"], row["at"], row["state"]) for row in rows)
-        out = table.readable(session, stored)
+        out = table.readable(session, map(dict, rows))
         if len(out) < len(rows) and not self._unreadable:
             self._unreadable = True
             self.database.tell(table.unreadable(session, len(rows) - len(out)))

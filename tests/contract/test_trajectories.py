@@ -18,6 +18,7 @@ from hermes_nb.agent.trajectories import (
     trajectory_of,
 )
 from hermes_nb.core.errors import FailureKind, HermesError, ModelError
+from hermes_nb.core.events import ContextCompressed
 from hermes_nb.core.messages import Message, ToolCall
 from hermes_nb.core.text import estimate_tokens
 from hermes_nb.models.scripted import ScriptedModel, call
@@ -72,6 +73,48 @@ def test_a_session_in_both_forms(home, tmp_path):
     assert share[3]["value"].startswith("<tool_response>")
     for form in FORMS:
         assert KEY not in line(found, form)
+
+
+def story(cwd, *, undo):
+    """Lead five turns with compressions between them, and take back the last if that is wanted."""
+    (cwd / "a.txt").write_text("\n".join(f"row {n} {'word ' * 12}" for n in range(400)))
+    script = []
+    for n in range(5):
+        read = call("read_file", path="a.txt", offset=1 + n * 20)
+        write = call("write_file", path="b.txt", content=f"{n} {'line ' * 400}")
+        script += [Message.assistant("", calls=[read]), Message.assistant("", calls=[write])]
+        script.append(f"Answer {n}. {'blah ' * 300}")
+    beside = ScriptedModel(["The summary."] * 20)
+    how = {"approve": "all", "window": 16_000, "auxiliary": beside}
+    with Hermes(ScriptedModel(script), cwd=cwd, **how) as hermes:
+        kinds = []
+        for n in range(5):
+            kinds += map(type, hermes.ask(f"Prompt {n}. {'why ' * 300}").events)
+        assert kinds.count(ContextCompressed) >= 2
+        session = hermes._opening.session()
+        if undo:
+            session.rewind()
+        (stored,) = session.store.sessions()
+        return stored, session.store.rows(stored.id), hermes.tools
+
+
+@pytest.mark.parametrize("undo", [False, True])
+def test_a_compressed_session_is_written_as_it_was_led(home, tmp_path, undo):
+    stored, rows, known = story(tmp_path, undo=undo)
+    found = trajectory_of(stored, rows, known)
+    assert flaw(found) == ""
+    turn = ["user", "assistant", "tool", "assistant", "tool", "assistant"]
+    assert [message.role for message in found.messages] == turn * (5 - undo)
+    for n in range(5 - undo):
+        prompt, _, read, write, _, answer = found.messages[6 * n : 6 * n + 6]
+        assert prompt.text.startswith(f"Prompt {n}. why") and prompt.text.count("why") == 300
+        assert read.text.startswith(f"{1 + n * 20}\t") and write.calls[0].arguments["content"]
+        assert write.calls[0].arguments["content"].count("line") == 400
+        assert answer.text.startswith(f"Answer {n}.") and answer.text.count("blah") == 300
+    for number in range(len(rows)):  # one that cannot be read
+        some = [row for row in rows if row.position != number]
+        if rows[number].state == "active" and number < len(rows) - 1:
+            assert flaw(trajectory_of(stored, some, known)) == "damaged"
 
 
 def test_what_is_broken_is_named(home, tmp_path):

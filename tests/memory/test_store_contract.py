@@ -173,6 +173,7 @@ def test_a_summary_stands_where_the_messages_stood(store):
     gone = ["b", "c", "d", "e", "S1"]
     kept = ["a", "f", "g", "h", "S2"]
     assert states == dict.fromkeys(kept, "active") | dict.fromkeys(gone, "compressed")
+    assert texts(row.message for row in store.rows(session) if row.made) == ["S1", "S2"]
     assert texts(store.restore(session)) == ["a", "S1", "e", "f", "g", "h"]
     assert store.get(session).system_prompt == "after"
     assert texts(store.restore(session)) == ["a", "b", "c", "d", "e", "f", "g", "h"]
