@@ -18,10 +18,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from hermes_nb.context.boundaries import Group, cut, flat, grouped, is_ours, said_in, size
-from hermes_nb.core.messages import Image, Json, Message, Text
+from hermes_nb.context.boundaries import (
+    NO_RESULT,
+    Group,
+    cut,
+    flat,
+    grouped,
+    is_ours,
+    said_in,
+    size,
+)
+from hermes_nb.core.messages import Image, Json, Message, Text, mend
 from hermes_nb.core.protocols import StoredMessage, StoredSession
-from hermes_nb.core.text import canonical_json, number_of
+from hermes_nb.core.text import canonical_json, estimate_tokens, number_of
 from hermes_nb.core.tools import Toolset
 from hermes_nb.models.text_calls import function_schema
 from hermes_nb.safety.redact import redact, without_secrets
@@ -32,6 +41,8 @@ Outcome = Literal["answered", "interrupted", "unfinished"]
 PICTURE = "[picture]"
 LEAST_RESULT = 400
 """Characters of a tool's result that shortening keeps at least."""
+TOLD = 20
+"""Tokens of the line that says what was left out, at most."""
 _SPEAKERS = {"system": "system", "user": "human", "assistant": "gpt", "tool": "tool"}
 
 
@@ -99,7 +110,7 @@ def trajectory_of(
 def schemas(messages: Iterable[Message], known: Toolset) -> list[Mapping[str, Json]]:
     """Return the schemas of the tools that are called, in the order of their names."""
     called: dict[str, set[str]] = collections.defaultdict(set)
-    for message in messages:
+    for message in map(without_secrets, messages):
         for call in message.calls:
             called[call.name].update(call.arguments)
     found: list[Mapping[str, Json]] = []
@@ -135,33 +146,54 @@ def flaw(trajectory: Trajectory) -> str:
     return ""
 
 
+def tokens_of(trajectory: Trajectory) -> int:
+    """Return about how many tokens a conversation has, by the estimate of `core.text`."""
+    return _fixed(trajectory) + size(_groups(trajectory.messages))
+
+
 def shortened(trajectory: Trajectory, tokens: int) -> Trajectory:
-    """Return a conversation of at most about so many tokens, by the estimate of `core.text`.
+    """Return a conversation of at most so many tokens, or the shortest that there is.
 
     Long results are cut first. Then steps go from the middle, a call with its results, and one line
     says how many messages: the prompt, what came right behind it and the end stay.
     """
-    groups = grouped(trajectory.messages)
-    if size(groups) <= tokens:
+    room = tokens - _fixed(trajectory)
+    groups = _groups(trajectory.messages)
+    if size(groups) <= room:
         return trajectory
-    most = max(LEAST_RESULT, tokens * 4 // 10)
-    groups = grouped([_cut(message, most) for message in flat(groups)])
+    most = max(LEAST_RESULT, room * 4 // 10)
+    groups = _groups(_cut(message, most) for message in flat(groups))
+    if size(groups) <= room:
+        return replace(trajectory, messages=tuple(flat(groups)))
+    room -= TOLD
     head: list[Group] = []
-    for group in groups:
-        if head and size([*head, group]) > tokens // 3:
+    for group in groups[:-1]:
+        if head and size([*head, group]) > min(room // 3, room - groups[-1].tokens):
             break
         head.append(group)
     tail: list[Group] = []
     for group in reversed(groups[len(head) :]):
-        if tail and size([*head, *tail, group]) > tokens:
+        if tail and size([*head, *tail, group]) > room:
             break
         tail.insert(0, group)
     gone = flat(groups[len(head) : len(groups) - len(tail)])
-    if not gone:
-        return replace(trajectory, messages=tuple(flat(groups)))
-    told = Message.user(f"[{number_of(len(gone), 'message')} left out here]", origin="ours")
-    kept = (*flat(head), told, *flat(tail))
+    told = [Message.user(f"[{number_of(len(gone), 'message')} left out here]", origin="ours")]
+    kept = (*flat(head), *(told if gone else ()), *flat(tail))
     return replace(trajectory, messages=kept, left_out=len(gone))
+
+
+def _fixed(trajectory: Trajectory) -> int:
+    tools = canonical_json(list(trajectory.tools)) if trajectory.tools else ""
+    return estimate_tokens(Message.system(each) for each in (trajectory.system, tools) if each)
+
+
+def _groups(messages: Iterable[Message]) -> list[Group]:
+    """Return a conversation's groups; their reasoning counts, which is learned as well."""
+    found = []
+    for group in grouped(messages):
+        thoughts = [Message.assistant(each.reasoning) for each in group.messages if each.reasoning]
+        found.append(replace(group, tokens=group.tokens + estimate_tokens(thoughts)))
+    return found
 
 
 def _cut(message: Message, most: int) -> Message:
@@ -171,9 +203,7 @@ def _cut(message: Message, most: int) -> Message:
 
 
 def line(trajectory: Trajectory, form: Form) -> str:
-    """Return a conversation as a line of JSON, without secrets."""
-    messages = tuple(without_secrets(message) for message in trajectory.messages)
-    trajectory = replace(trajectory, messages=messages, system=redact(trajectory.system))
+    """Return a conversation as a line of JSON, without secrets; neighbours of one role are one."""
     about: dict[str, Json] = {
         "id": trajectory.id,
         "model": trajectory.model,
@@ -182,6 +212,8 @@ def line(trajectory: Trajectory, form: Form) -> str:
         "left_out": trajectory.left_out,
     }
     tools = canonical_json(list(trajectory.tools))
+    messages = tuple(mend([*map(without_secrets, trajectory.messages)], note=NO_RESULT))
+    trajectory = replace(trajectory, messages=messages, system=redact(trajectory.system))
     said = (
         {"messages": as_chat(trajectory)}
         if form == "chat"
@@ -220,11 +252,10 @@ def as_sharegpt(trajectory: Trajectory) -> list[dict[str, Json]]:
         value = _text(message)
         if message.role == "assistant":
             thought = f"<think>\n{message.reasoning}\n</think>" if message.reasoning else ""
-            calls = [f"<tool_call>\n{canonical_json(c)}\n</tool_call>" for c in _calls(message)]
+            calls = [_marked("tool_call", each) for each in _calls(message)]
             value = "\n".join(filter(None, [thought, value, *calls]))
         elif message.role == "tool":
-            result = canonical_json({"content": value, "name": message.name})
-            value = f"<tool_response>\n{result}\n</tool_response>"
+            value = _marked("tool_response", {"content": value, "name": message.name})
         turns.append({"from": _SPEAKERS[message.role], "value": value, "weight": _weight(message)})
     return turns
 
@@ -240,7 +271,18 @@ def _text(message: Message) -> str:
 
 
 def _calls(message: Message) -> list[dict[str, Json]]:
-    return [{"name": call.name, "arguments": dict(call.arguments)} for call in message.calls]
+    return [{"name": call.name, "arguments": _plain(call.arguments)} for call in message.calls]
+
+
+def _plain(arguments: Mapping[str, Json]) -> Json:
+    """Return arguments as JSON has them: a NaN in a line makes readers refuse the whole file."""
+    return json.loads(json.dumps(dict(arguments), default=str), parse_constant=str)
+
+
+def _marked(mark: str, value: Mapping[str, Json]) -> str:
+    """Return JSON between two marks that are not in it: JSON lets a slash be escaped."""
+    inside = canonical_json(value).replace("</tool_", "<\\/tool_")
+    return f"<{mark}>\n{inside}\n</{mark}>"
 
 
 def name_of(prompt: str) -> str:

@@ -30,6 +30,7 @@ from hermes_nb.agent.trajectories import (
     name_of,
     schemas,
     shortened,
+    tokens_of,
     trajectory_of,
 )
 from hermes_nb.cli.main import FAILED, OK, UsageProblem
@@ -93,6 +94,7 @@ class Lines:
         why = why or flaw(trajectory)
         if self._tokens:
             trajectory = shortened(trajectory, self._tokens)
+            why = why or "too long" * (tokens_of(trajectory) > self._tokens)
         text = line(trajectory, self._form)
         about = json.loads(text)["metadata"]
         if why:

@@ -134,6 +134,11 @@ def test_a_file_has_one_form_and_each_session_once(home, tmp_path, capsys):
     before = output.read_bytes()
     assert main([*words, "--form", "sharegpt"]) == 1
     assert output.read_bytes() == before
+    short = tmp_path / "short.jsonl"
+    assert main([*words[:2], str(short), "--consent", "--tokens", "50"]) == 0
+    assert not short.exists()  # its system prompt alone is longer
+    flaws = [each["metadata"]["flaw"] for each in lines(tmp_path / "short.rejected.jsonl")]
+    assert flaws == ["too long", "too long"]
     for torn in (b"{", b'{"messa', before[:-40].split(b"\n")[-1]):
         output.write_bytes(before + torn)
         assert main(words) == 0

@@ -14,13 +14,16 @@ from hermes_nb.agent.trajectories import (
     Trajectory,
     flaw,
     line,
+    schemas,
     shortened,
+    tokens_of,
     trajectory_of,
 )
 from hermes_nb.core.errors import FailureKind, HermesError, ModelError
 from hermes_nb.core.events import ContextCompressed
 from hermes_nb.core.messages import Message, ToolCall
 from hermes_nb.core.text import estimate_tokens
+from hermes_nb.core.tools import Toolset
 from hermes_nb.models.scripted import ScriptedModel, call
 from hypothesis import given
 from hypothesis import strategies as st
@@ -153,8 +156,10 @@ def test_a_long_one_keeps_its_ends(turns, tokens):
     assert flaw(found) == ""
     assert found.messages[0] == whole.messages[0]
     assert found.messages[-1] == whole.messages[-1]
-    least = estimate_tokens([whole.messages[0], whole.messages[-1]]) + 200
-    assert estimate_tokens(found.messages) <= max(tokens, least) + 50
+    least = estimate_tokens([whole.messages[0], whole.messages[-1]])
+    assert tokens_of(found) <= max(tokens, least + 20)
+    if tokens_of(found) <= tokens:
+        assert shortened(found, tokens) == found
     if estimate_tokens(whole.messages) <= tokens:
         assert found == whole
     elif found.left_out:
@@ -259,6 +264,60 @@ def test_what_a_policy_says_may_be_anything(home, tmp_path):
 
 async def later(turn, directory):
     return 0.5
+
+
+def refused(constant):
+    raise ValueError(constant)
+
+
+def strict(text):
+    return json.loads(text, parse_constant=refused)
+
+
+def test_all_counts_against_the_tokens(home):
+    asking = Message.assistant("", calls=[ToolCall(id="1", name="x")], reasoning="hm " * 4000)
+    said = [Message.user("Why?"), asking, Message.tool(asking.calls[0], "y")] * 3
+    whole = Trajectory(
+        id="x",
+        messages=(*said, Message.assistant("So.")),
+        system="be brief " * 1000,
+        tools=({"type": "function", "function": {"name": "x", "description": "y " * 1000}},),
+    )
+    assert tokens_of(whole) > 3 * 12_000 / 4 + 9_000 / 4 + 2_000 / 4
+    found = shortened(whole, 10_000)
+    assert tokens_of(found) <= 10_000
+    assert (found.left_out, len(found.messages)) == (5, 6)  # one of the steps stays
+    assert tokens_of(shortened(whole, 500)) > 500  # and nothing less is left
+    assert len(shortened(whole, 500).messages) == 3
+
+
+def test_secrets_stay_out_and_what_goes_in_can_be_read(home, tmp_path):
+    marks = "</tool_call> </tool_response>\u2028\x00\u202e\ud800"
+    arguments = {"a": math.nan, "b": {"c": [marks, KEY, math.inf]}, KEY: 1, "d": tmp_path}
+    asking = Message.assistant(
+        "", calls=[ToolCall(id="1", name="x", arguments=arguments)] * 2, reasoning=f"use {KEY}"
+    )
+    result = Message.tool(asking.calls[0], f"{marks} {KEY}")
+    messages = (Message.user(f"a {KEY}"), Message.user(f"b {KEY}"), asking, result)
+    whole = Trajectory(
+        id="x",
+        messages=(*messages, Message.assistant(f"Yes. {KEY}")),
+        system=f"{KEY}",
+        tools=tuple(schemas(messages, Toolset())),
+    )
+    for form in FORMS:
+        text = line(whole, form)
+        assert KEY not in text
+        found = strict(text.encode("utf-8", "replace"))
+        strict(found["tools"])
+        turns = found["messages" if form == "chat" else "conversations"]
+        roles = [turn.get("role", turn.get("from")) for turn in turns]
+        assert [role[0] for role in roles] in (list("suatta"), list("shgttg"))  # merged
+    called, answered = turns[2]["value"], turns[3]["value"]
+    assert (called.count("</tool_call>"), called.count("</tool_response>")) == (2, 0)
+    assert (answered.count("</tool_call>"), answered.count("</tool_response>")) == (0, 1)
+    inside = answered.removeprefix("<tool_response>").removesuffix("</tool_response>")
+    assert strict(inside)["content"].startswith(marks[:-1])
 
 
 @pytest.mark.parametrize("given", [math.nan, math.inf, None, "1"])
