@@ -41,6 +41,7 @@ from hermes_nb.gateway.core import (
 from hermes_nb.gateway.journal import KEPT, Entry, Journal
 from hermes_nb.gateway.rendering import closed
 from hermes_nb.gateway.turns import IDLE, ChatAgent, Terms, command_of
+from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.redact import redact
 
 Result = TypeVar("Result")
@@ -120,7 +121,11 @@ class Gateway:
                 await self._arrived(adapter, message)
 
     async def _arrived(self, adapter: Adapter, message: Incoming) -> None:
-        """Write a message down, and see to it that it is answered."""
+        """Write a message down, and see to it that it is answered; raise ConfigError.
+
+        What a policy forbids by now ends the gateway: the message stays with its service.
+        """
+        policy().check("gateway", adapter.name)
         if not self._allowed[adapter.name](message.user, message.chat):
             if (adapter.name, message.user) not in self._strangers:
                 self._strangers.add((adapter.name, message.user))

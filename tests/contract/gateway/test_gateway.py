@@ -12,6 +12,7 @@ from contextlib import closing
 
 import pytest
 from hermes_nb.agent.schedule import Job, Schedule
+from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Message, Text
 from hermes_nb.gateway.core import File, NotSent, Undeliverable
 from hermes_nb.gateway.journal import Journal
@@ -807,3 +808,19 @@ def test_what_was_answered_stays_known_when_the_journal_is_damaged(root, home):
     assert [answer.text for answer in chat.sent] == ["Here."]
     assert [m.text for m in model.requests[0].messages[1:]] == ["hello", "Hello.", "and now?"]
     assert any("1 message could be saved into a new one" in line for line in chat.told)
+
+
+def test_a_policy_that_comes_while_it_runs_ends_it_at_the_next_message(root, home, administered):
+    async def story(chat):
+        chat.post("hello")
+        await chat.said(1)
+        administered(gateway={"memory": "force-off"})
+        chat.post("still there?")
+        await chat.until(lambda: len(asyncio.all_tasks()) == 1)
+
+    chat = Memory()
+    with pytest.raises(ExceptionGroup) as ended:
+        play(root, home, story, "Hello.", "Never.", service=chat)
+    (why,) = ended.value.exceptions
+    assert isinstance(why, ConfigError) and "hermes_policy.json" in str(why)
+    assert [answer.to for answer in chat.sent] == ["m1"] and chat.acknowledged == ["m1"]
