@@ -38,7 +38,7 @@ from figures import figure
 from memory import text, words
 from search_load import SECONDS, SESSION, STARTED, Language, queries
 
-WRITERS, EACH, ROUNDS, TIMES = 8, 250, 3, 3.0
+WRITERS, EACH, ROUNDS, TIMES = 8, 500, 5, 3.0
 MESSAGES, OTHERS, SEARCH_MS = 100_000, 20_000, 100.0
 POINTS = 3.0
 USERS = [f"user_{n}" for n in range(WRITERS)]

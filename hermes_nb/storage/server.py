@@ -123,7 +123,10 @@ class Server:
                 return self._connection
             self.close()  # an interrupt came within a transaction
         address = with_password(self._url, self._password)
-        connection = _Bounded.connect(address, autocommit=True, row_factory=dict_row)
+        # What is sent once is sent again: a plan costs more than the statement.
+        connection = _Bounded.connect(
+            address, autocommit=True, prepare_threshold=0, row_factory=dict_row
+        )
         try:
             row = connection.execute(_SETUP, {"most": f"{STATEMENT_SECONDS}s"}).fetchone() or {}
             self._refusal = self._checked(connection, row["owner"])
