@@ -28,6 +28,7 @@ from hermes_nb.context.boundaries import (
     said_in,
     size,
 )
+from hermes_nb.core.loop import NUDGE, is_prompt
 from hermes_nb.core.messages import Image, Json, Message, Text, mend
 from hermes_nb.core.protocols import StoredMessage, StoredSession
 from hermes_nb.core.text import canonical_json, estimate_tokens, number_of
@@ -37,7 +38,7 @@ from hermes_nb.safety.redact import redact, without_secrets
 
 Form = Literal["chat", "sharegpt"]
 FORMS: tuple[Form, ...] = get_args(Form)
-Outcome = Literal["answered", "interrupted", "unfinished"]
+Outcome = Literal["answered", "budget", "interrupted", "unfinished"]
 PICTURE = "[picture]"
 LEAST_RESULT = 400
 """Characters of a tool's result that shortening keeps at least."""
@@ -63,9 +64,13 @@ class Trajectory:
     def outcome(self) -> Outcome:
         """How it ended, by its last message."""
         last = self.messages[-1] if self.messages else None
-        if last is None or last.role != "assistant" or last.calls:
+        if last is not None and last.interrupted:
+            return "interrupted"
+        if last is None or not _says(last) or last.calls:
             return "unfinished"
-        return "interrupted" if last.interrupted else "answered"
+        asked = [message for message in self.messages if message.role == "user"][-1:]
+        summed = asked and not is_prompt(asked[0]) and asked[0].text != NUDGE
+        return "budget" if summed else "answered"
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
@@ -127,7 +132,7 @@ def flaw(trajectory: Trajectory) -> str:
     messages = trajectory.messages
     if trajectory.damaged:
         return "damaged"
-    if trajectory.outcome != "answered":
+    if trajectory.outcome in ("interrupted", "unfinished"):
         return trajectory.outcome
     if messages[0].role != "user":
         return "no prompt"
@@ -262,7 +267,11 @@ def as_sharegpt(trajectory: Trajectory) -> list[dict[str, Json]]:
 
 def _weight(message: Message) -> int:
     """Return 1 for what a model is to learn: what it said, and nothing that was cut short."""
-    return int(message.role == "assistant" and not message.interrupted)
+    return int(_says(message) and not message.interrupted)
+
+
+def _says(message: Message) -> bool:
+    return message.role == "assistant" and bool(message.text.strip() or message.calls)
 
 
 def _text(message: Message) -> str:

@@ -36,7 +36,7 @@ from hermes_nb.agent.trajectories import (
 from hermes_nb.cli.main import FAILED, OK, UsageProblem
 from hermes_nb.cli.sessions import opened
 from hermes_nb.core.errors import ConfigError, HermesError
-from hermes_nb.core.events import MessageAdded
+from hermes_nb.core.events import MessageAdded, TurnEnded
 from hermes_nb.core.files import append_line, locked
 from hermes_nb.core.messages import Json
 from hermes_nb.core.text import number_of, one_line
@@ -48,6 +48,8 @@ CONSENT = (
     "model is trained on them"
 )
 MOST_SESSIONS = 1_000_000
+MOST_TOLD = 5
+"""Reasons that are printed, the most frequent ones."""
 SAID = {"chat": "messages", "sharegpt": "conversations"}
 
 
@@ -109,7 +111,7 @@ class Lines:
         """Return what there is by now: conversations, flaws, calls by tool."""
         parts = [f"{number_of(self.kept, 'conversation')} in {self.path}"]
         if self.flaws:
-            whys = ", ".join(f"{why} {count}" for why, count in self.flaws.most_common())
+            whys = ", ".join(f"{why} {count}" for why, count in self.flaws.most_common(MOST_TOLD))
             parts.append(f"{self.flaws.total()} left out ({whys})")
         for name, count in sorted(self.calls.items()):
             failed = f", {self.failed[name]} failed" if self.failed[name] else ""
@@ -204,15 +206,17 @@ async def _led(
                 async for event in hermes.stream(prompt, max_requests=arguments.max_requests):
                     if isinstance(event, MessageAdded):  # also what is compressed later
                         said.append(event.message)
+                    elif isinstance(event, TurnEnded):  # of a failure the error, of a cut the note
+                        why = event.error or event.note * (event.reason == "answered")
             except HermesError as error:
-                why = redact(one_line(str(error), 100))
+                why = str(error)
             return Trajectory(
                 id=name_of(prompt),
                 messages=tuple(said),
                 system=hermes.system_prompt,
                 model=settings.endpoint.model,
                 tools=tuple(schemas(said, hermes.tools)),
-            ), why
+            ), redact(one_line(why, 100))
 
 
 def _made(folder: Path) -> Path:

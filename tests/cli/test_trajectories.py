@@ -16,9 +16,10 @@ from hermes_nb.cli.trajectories import _prompts
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.models.scripted import ScriptedModel, call
 
-from tests.loopback import Loopback, calls, failure, pause, says, stream, tool_chunks
+from tests.loopback import Loopback, calls, failure, pause, says, stream, text_chunks, tool_chunks
 from tests.patience import until
 
+KEY = "sk-ant-" + "a1B2" * 6
 PROGRAM = [sys.executable, "-m", "hermes_nb.cli", "trajectories"]
 
 
@@ -97,17 +98,23 @@ def test_what_came_to_nothing_is_left_out_until_it_is_wanted_again(home, tmp_pat
     prompts.write_text("one\n", "utf-8")
     output = tmp_path / "data.jsonl"
     words = ["--prompts", prompts, "-o", output]
-    with Loopback(failure(400, {"error": {"message": "no"}})) as server:
+    with Loopback(failure(400, {"error": {"message": f"not with {KEY}"}})) as server:
         assert run(*words, url=server.url).returncode == 1
     assert not output.exists()
     (rejected,) = lines(tmp_path / "data.rejected.jsonl")
-    assert rejected["metadata"]["flaw"] == "interrupted"
+    assert rejected["metadata"]["outcome"] == "interrupted"
+    assert "400" in rejected["metadata"]["flaw"] and KEY not in str(rejected)
     with Loopback(says("One.")) as server:
         assert run(*words, url=server.url).returncode == 1  # it stays left out
         assert server.bodies == []
         done = run(*words, "--retry", url=server.url)
         assert done.returncode == 0, done.stderr
     assert [each["messages"][-1]["content"] for each in lines(output)] == ["One."]
+    prompts.write_text("two\n", "utf-8")
+    with Loopback(stream(text_chunks("The answer is that", finish="length"))) as server:
+        assert run(*words, url=server.url).returncode == 1
+    assert [each["metadata"]["outcome"] for each in lines(output)] == ["answered"]
+    assert "limit for one answer" in lines(tmp_path / "data.rejected.jsonl")[0]["metadata"]["flaw"]
 
 
 @pytest.mark.parametrize("text", ["my only notes", "one\ntwo", '{"a": 1}', '{"messages": []}\n'])

@@ -130,15 +130,27 @@ def test_what_is_broken_is_named(home, tmp_path):
         "": (prompt, ask, gave, answer),
         "unfinished": (prompt, ask, gave),
         "interrupted": (prompt, cut),
+        " unfinished": (prompt, Message.assistant(" ")),
         "no prompt": (answer,),
         "call without a result": (prompt, ask, answer),
         "result without a call": (prompt, gave, answer),
         "unreadable call": (prompt, bad, gave, answer),
     }.items():
-        assert flaw(Trajectory(id="x", messages=messages)) == why
+        assert flaw(Trajectory(id="x", messages=messages)) == why.strip()
     assert flaw(Trajectory(id="x", messages=())) == "unfinished"
     failing = led([ModelError("down", kind=FailureKind.MALFORMED)], "How many?", cwd=tmp_path)
     assert flaw(failing) == "interrupted"
+
+
+def test_what_is_no_answer_is_not_learned_as_one(home, tmp_path):
+    silent = led(["", "", "Three."], "How many?", cwd=tmp_path)
+    assert (flaw(silent), silent.outcome) == ("", "answered")
+    weights = [each.get("weight", 0) for each in strict(line(silent, "chat"))["messages"]]
+    assert weights == [0, 0, 0, 0, 0, 0, 1]
+    with Hermes(ScriptedModel([call("list_files"), "Not done."]), cwd=tmp_path) as hermes:
+        turn = hermes.ask("How many?", max_requests=1)
+    summed = Trajectory(id="x", messages=turn.messages)
+    assert (flaw(summed), summed.outcome) == ("", "budget")
 
 
 words = st.integers(1, 900).map(lambda n: "word " * n)
