@@ -461,7 +461,7 @@ class Permission:
 
     def _question(self, wanted: Mode) -> str:
         return (
-            f"This cell wants to let Hermes {_LETS[wanted]} without asking (`{wanted}`), in "
+            f"This cell wants to let Hermes {_LETS[wanted]} without asking (mode {wanted}), in "
             f"{visible(self._notebook()) or 'this notebook'}."
         )
 
