@@ -12,6 +12,7 @@ import asyncio
 import importlib
 import math
 import shutil
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import Int, TraitError, Unicode, observe, validate
 
 import hermes_nb
-from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.messages import Json
 from hermes_nb.notebook.commands.table import ASKED, Completions
 from hermes_nb.notebook.interrupt import Stopped, stoppable, stopped_in_view
@@ -58,6 +59,7 @@ class HermesMagics(Magics):
         self._before: list[tuple[dict[str, object], str, object]] = []
         self._taken = False
         self._unsent: list[str] = []
+        self.failed: BaseException | None = None
 
     @validate("approve")
     def _another_mode(self, proposal: Foreign) -> Foreign:
@@ -89,7 +91,9 @@ class HermesMagics(Magics):
         shell.events.register("post_run_cell", self._look)
 
     def _look(self, _result: Foreign) -> None:
-        """Say once that another package has taken the magics."""
+        """Keep the last error that is not Hermes'; say once that another package has the magics."""
+        error = getattr(sys, "last_value", None)
+        self.failed = self.failed if isinstance(error, HermesError) else error
         package = other(self.shell)
         if package and not self._taken:
             told = f"`%%hermes` is that of `{package}` now"

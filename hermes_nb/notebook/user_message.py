@@ -33,7 +33,7 @@ from hermes_nb.notebook.document.outputs import dimensions, strip_ansi
 from hermes_nb.notebook.execute.capture import text_of
 from hermes_nb.notebook.interrupt import user_code
 from hermes_nb.notebook.previews import HIDDEN, names_a_secret, preview
-from hermes_nb.notebook.shell import Shell
+from hermes_nb.notebook.shell import Shell, ours
 from hermes_nb.notebook.variables import describe, user_variables
 from hermes_nb.safety.guard import Guard
 from hermes_nb.safety.redact import redact
@@ -145,7 +145,8 @@ class FailedCell:
 def last_error(shell: Shell, *, earlier: bool = False) -> FailedCell | None:
     """Return how the cell before the running one failed, None if it did not.
 
-    `earlier` also takes the last error of a cell further up that nothing followed but success.
+    `earlier` also takes the last error of a cell further up that nothing followed but success, or
+    failures of Hermes itself.
     """
     result = getattr(shell, "last_execution_result", None)
     if result is not None:
@@ -155,6 +156,8 @@ def last_error(shell: Shell, *, earlier: bool = False) -> FailedCell | None:
             source, cell_id = str(info.raw_cell or ""), str(info.cell_id or "")
             return _failed(shell, error, source=source, cell_id=cell_id)
     error = getattr(sys, "last_value", None) if earlier else None
+    if isinstance(error, HermesError):  # such as that of a turn about the cell that failed
+        error = getattr(ours(shell), "failed", None)
     if not isinstance(error, BaseException) or isinstance(error, _NOT_OURS_TO_MEND):
         return None
     # Any code of this process may have left an error there: only one of a cell's is the user's.

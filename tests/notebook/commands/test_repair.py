@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.notebook.commands.edits import explain_prompt, fix_prompt
 from hermes_nb.notebook.document.document import Cell, source_hash
+from hermes_nb.notebook.magics import load
 from hermes_nb.notebook.user_message import interpolate
 
 
@@ -30,6 +31,17 @@ def test_a_fix_works_when_other_cells_ran_since_and_the_id_is_unknown(shell, cap
     assert "ZeroDivisionError: division by zero" in prompt
     assert "Cell In[1], line 1: 1 / 0" in prompt
     assert "notebook_outline" in prompt
+
+
+def test_a_fix_that_failed_can_be_asked_for_again(shell, capsys):
+    load(shell)
+    shell.run_cell("1 / 0", store_history=True)
+    for failing in ("%hermes statsu", "%hermes undo x"):
+        assert isinstance(shell.run_cell(failing).error_in_exec, HermesError)
+        assert "ZeroDivisionError: division by zero" in fix_prompt(shell)
+    shell.run_cell("{}['k']")
+    shell.run_cell("%hermes statsu")
+    assert "KeyError: 'k'" in fix_prompt(shell)
 
 
 def test_long_cells_backticks_and_secrets(shell, capsys):
