@@ -18,16 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from hermes_nb.context.boundaries import (
-    NO_RESULT,
-    Group,
-    cut,
-    flat,
-    grouped,
-    is_ours,
-    said_in,
-    size,
-)
+from hermes_nb.context.boundaries import Group, cut, flat, grouped, is_ours, said_in, size
 from hermes_nb.core.loop import NUDGE, is_prompt
 from hermes_nb.core.messages import Image, Json, Message, Text, mend
 from hermes_nb.core.protocols import StoredMessage, StoredSession
@@ -49,7 +40,10 @@ _SPEAKERS = {"system": "system", "user": "human", "assistant": "gpt", "tool": "t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory:
-    """A conversation to learn from, with what it was offered and how it ended."""
+    """A conversation to learn from, with what it was offered and how it ended.
+
+    `left_out` counts messages that went to make it shorter; of a `damaged` one some cannot be read.
+    """
 
     id: str
     messages: tuple[Message, ...]
@@ -58,7 +52,6 @@ class Trajectory:
     tools: tuple[Mapping[str, Json], ...] = ()
     left_out: int = 0
     damaged: bool = False
-    """Whether messages of it cannot be read any more."""
 
     @property
     def outcome(self) -> Outcome:
@@ -168,8 +161,6 @@ def shortened(trajectory: Trajectory, tokens: int) -> Trajectory:
         return trajectory
     most = max(LEAST_RESULT, room * 4 // 10)
     groups = _groups(_cut(message, most) for message in flat(groups))
-    if size(groups) <= room:
-        return replace(trajectory, messages=tuple(flat(groups)))
     room -= TOLD
     head: list[Group] = []
     for group in groups[:-1]:
@@ -217,7 +208,7 @@ def line(trajectory: Trajectory, form: Form) -> str:
         "left_out": trajectory.left_out,
     }
     tools = canonical_json(list(trajectory.tools))
-    messages = tuple(mend([*map(without_secrets, trajectory.messages)], note=NO_RESULT))
+    messages = tuple(mend([*map(without_secrets, trajectory.messages)], note=""))
     trajectory = replace(trajectory, messages=messages, system=redact(trajectory.system))
     said = (
         {"messages": as_chat(trajectory)}
@@ -280,12 +271,10 @@ def _text(message: Message) -> str:
 
 
 def _calls(message: Message) -> list[dict[str, Json]]:
-    return [{"name": call.name, "arguments": _plain(call.arguments)} for call in message.calls]
-
-
-def _plain(arguments: Mapping[str, Json]) -> Json:
-    """Return arguments as JSON has them: a NaN in a line makes readers refuse the whole file."""
-    return json.loads(json.dumps(dict(arguments), default=str), parse_constant=str)
+    # As JSON has them: a NaN in a line makes readers refuse the whole file.
+    written = [json.dumps(dict(call.arguments), default=str) for call in message.calls]
+    plain = [json.loads(each, parse_constant=str) for each in written]
+    return [{"name": c.name, "arguments": a} for c, a in zip(message.calls, plain, strict=True)]
 
 
 def _marked(mark: str, value: Mapping[str, Json]) -> str:

@@ -22,7 +22,7 @@ from hermes_nb.agent.api import Hermes
 from hermes_nb.agent.config import Settings, load_settings
 from hermes_nb.agent.jobs import side_by_side
 from hermes_nb.agent.models import build_model
-from hermes_nb.agent.session_manager import the_one
+from hermes_nb.agent.session_manager import ALL, the_one
 from hermes_nb.agent.trajectories import (
     Trajectory,
     flaw,
@@ -47,9 +47,6 @@ CONSENT = (
     "sessions hold what people said. Add --consent if all whose words are in them agree that a "
     "model is trained on them"
 )
-MOST_SESSIONS = 1_000_000
-MOST_TOLD = 5
-"""Reasons that are printed, the most frequent ones."""
 SAID = {"chat": "messages", "sharegpt": "conversations"}
 
 
@@ -111,7 +108,7 @@ class Lines:
         """Return what there is by now: conversations, flaws, calls by tool."""
         parts = [f"{number_of(self.kept, 'conversation')} in {self.path}"]
         if self.flaws:
-            whys = ", ".join(f"{why} {count}" for why, count in self.flaws.most_common(MOST_TOLD))
+            whys = ", ".join(f"{why} {count}" for why, count in self.flaws.most_common(5))
             parts.append(f"{self.flaws.total()} left out ({whys})")
         for name, count in sorted(self.calls.items()):
             failed = f", {self.failed[name]} failed" if self.failed[name] else ""
@@ -155,7 +152,7 @@ def _export(arguments: argparse.Namespace) -> int:
                 missing = arguments.sessions[found.index(None)]
                 raise ConfigError(f"there is no session {missing!r}")
         else:
-            found = list(store.sessions(limit=MOST_SESSIONS))
+            found = list(store.sessions(limit=ALL))
         for stored in found:
             if stored is not None and stored.id not in done:
                 done.add(stored.id)
@@ -195,7 +192,7 @@ async def _led(
         hermes = Hermes(
             build_model(settings),
             home=Path(folder, "home"),
-            cwd=arguments.cwd or _made(Path(folder, "work")),
+            cwd=arguments.cwd or tempfile.mkdtemp(dir=folder),
             tools=arguments.tools.split(",") if arguments.tools else None,
             approve=arguments.approve,
             window=settings.window,
@@ -217,11 +214,6 @@ async def _led(
                 model=settings.endpoint.model,
                 tools=tuple(schemas(said, hermes.tools)),
             ), redact(one_line(why, 100))
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
 
 
 def _prompts(path: Path) -> Iterator[str]:
