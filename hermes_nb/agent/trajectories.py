@@ -92,12 +92,15 @@ def trajectory_of(
         if row.message.role == "user":
             turns.append([])
         turns[-1].append(row)
-    # Of a turn that was taken back, what a compression had replaced before is not marked as such.
-    kept = (turn for turn in turns if all(row.state != "undone" for row in turn))
-    messages = tuple(row.message for turn in kept for row in turn)
+    messages: list[Message] = []
+    for turn in turns:
+        kept = [row.message for row in turn if row.state != "undone"]
+        # What a compression had replaced is not marked when its turn is taken back.
+        if len(kept) == len(turn) or turn[0].state == "active":
+            messages += kept
     return Trajectory(
         id=session.id,
-        messages=messages,
+        messages=tuple(messages),
         system=session.system_prompt,
         model=session.model,
         tools=tuple(schemas(messages, known)),

@@ -131,7 +131,8 @@ def _whole(path: Path, said: str = "metadata") -> Iterator[Mapping[str, Json]]:
         for each in file:
             try:
                 found = json.loads(each)
-                _, about = found[said], found["metadata"]
+                about = found["metadata"]
+                _ = found[said], about["id"], about["tools"]
             except (ValueError, KeyError, TypeError) as error:
                 # Only what a kill has left of ours is cut off: it may be another file by mistake.
                 if each.endswith(b"\n") or not each.startswith(begun[: len(each)]):

@@ -117,7 +117,9 @@ def test_what_came_to_nothing_is_left_out_until_it_is_wanted_again(home, tmp_pat
     assert "limit for one answer" in lines(tmp_path / "data.rejected.jsonl")[0]["metadata"]["flaw"]
 
 
-@pytest.mark.parametrize("text", ["my only notes", "one\ntwo", '{"a": 1}', '{"messages": []}\n'])
+@pytest.mark.parametrize(
+    "text", ["my only notes", "one\ntwo", '{"a": 1}', '{"messages": [], "metadata": {}}\n']
+)
 def test_a_file_that_is_not_ours_stays_as_it_is(home, tmp_path, text, capsys):
     output = tmp_path / "notes.txt"
     output.write_text(text)

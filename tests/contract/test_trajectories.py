@@ -79,7 +79,7 @@ def test_a_session_in_both_forms(home, tmp_path):
 
 
 def story(cwd, *, undo):
-    """Lead five turns with compressions between them, and take back the last if that is wanted."""
+    """Lead five turns with compressions between them, and take back the last of either."""
     (cwd / "a.txt").write_text("\n".join(f"row {n} {'word ' * 12}" for n in range(400)))
     script = []
     for n in range(5):
@@ -95,20 +95,23 @@ def story(cwd, *, undo):
             kinds += map(type, hermes.ask(f"Prompt {n}. {'why ' * 300}").events)
         assert kinds.count(ContextCompressed) >= 2
         session = hermes._opening.session()
-        if undo:
+        if undo == "turn":
             session.rewind()
+        elif undo == "compression":
+            session.restore()
         (stored,) = session.store.sessions()
         return stored, session.store.rows(stored.id), hermes.tools
 
 
-@pytest.mark.parametrize("undo", [False, True])
+@pytest.mark.parametrize("undo", ["", "turn", "compression"])
 def test_a_compressed_session_is_written_as_it_was_led(home, tmp_path, undo):
     stored, rows, known = story(tmp_path, undo=undo)
     found = trajectory_of(stored, rows, known)
     assert flaw(found) == ""
     turn = ["user", "assistant", "tool", "assistant", "tool", "assistant"]
-    assert [message.role for message in found.messages] == turn * (5 - undo)
-    for n in range(5 - undo):
+    turns = 5 - (undo == "turn")
+    assert [message.role for message in found.messages] == turn * turns
+    for n in range(turns):
         prompt, _, read, write, _, answer = found.messages[6 * n : 6 * n + 6]
         assert prompt.text.startswith(f"Prompt {n}. why") and prompt.text.count("why") == 300
         assert read.text.startswith(f"{1 + n * 20}\t") and write.calls[0].arguments["content"]
