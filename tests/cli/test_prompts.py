@@ -134,7 +134,9 @@ def test_recorded_and_replayed(serve, monkeypatch, capsys, tmp_path):
         (["run", "n.ipynb", "--session", "x"], "--session has no meaning"),
     ],
 )  # fmt: skip
-def test_what_makes_no_sense(words, gist, capsys):
+def test_what_makes_no_sense(words, gist, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "n.ipynb").touch()
     assert main(words) == 2
     assert gist in capsys.readouterr().err
 

@@ -58,8 +58,9 @@ def opened(home, work):
 
 
 @pytest.fixture
-def run(opened, capsys):
-    """Return a function that runs a cell and returns what it prints."""
+def run(opened, capsys, monkeypatch):
+    """Return a function that runs a cell and returns what it prints, on a wide terminal."""
+    monkeypatch.setenv("COLUMNS", "200")
     InteractiveShell.clear_instance()
     shell = InteractiveShell.instance()
     shell.run_cell("%load_ext hermes_nb").raise_error()

@@ -785,7 +785,10 @@ def test_memory_services_and_skills_by_where_they_come_from(work, home, administ
 # The file
 
 
-def test_status_doctor_and_panel_say_what_is_settled(work, administered, notebook, capsys):
+def test_status_doctor_and_panel_say_what_is_settled(
+    work, administered, notebook, capsys, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "300")  # the path in one line
     file = administered(modes={"all": "force-off"}, settings={"max_requests": 3})
     use_model(ScriptedModel(["hello"]))
     for command in ("status", "doctor --offline"):
