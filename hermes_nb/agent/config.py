@@ -175,23 +175,22 @@ class Settings:
 
     An empty endpoint means: a local server that was accepted, else the embedded model. `notebook`
     is the path that the user named, where finding it out would fail. `cassette` is what is done
-    with model replies (record, replay, auto, off), `cassette_file` where, "" for its usual
-    place. `auxiliary` has the models for work beside the conversation; a job that is not there
-    is done by the conversation's own, or, as titles and vision are, not at all. `mixtures` are
-    several models that answer as one. `system_message` joins every prompt;
-    `ephemeral_system_prompt` and the messages of `prefill_messages_file` go with every request
-    and are stored nowhere. `enforce` tells models to call tools instead of announcing it, None
-    decides by their family. `cache_ttl` is how long a provider that asks for it keeps a prompt
-    cached. `vision` says whether the model takes pictures, None is what is known of its family.
-    `max_wait` is how many seconds of a turn may be spent on waiting for providers, `keep_days`
-    how long sessions are kept after their last message, 0 for ever. `session_store` is the address
-    of a PostgreSQL server that has them, "" for the home's own file. `model_options` has further
-    fields of requests, by a pattern of the model's name; `redact_requests` keeps secrets out of
-    what is sent. `toolsets` are names of tools and toolsets by a name of the user's; `default`
-    is what a turn has that names none. `gateway` is that group as it stands. `unknown` has a line
-    for each key that nothing reads, `held` one for each setting that the administrator's policy has
-    the better of, by its name. `sources` says for every setting that is not a default where it
-    came from, and `values` has them all by the user's names.
+    with model replies (record, replay, auto, off), `cassette_file` where, "" for its usual place.
+    `auxiliary` has the models for work beside the conversation; a job that is not there is done by
+    the conversation's own, or, as titles and vision are, not at all. `mixtures` are several models
+    that answer as one. `system_message` joins every prompt; the ephemeral one and the messages of
+    `prefill_messages_file` go with every request and are stored nowhere. `enforce` tells models to
+    call tools instead of announcing it, None decides by their family. `cache_ttl` is how long a
+    provider that asks for it keeps a prompt cached. `vision` says whether the model takes pictures,
+    None is what is known of its family. `max_wait` is how many seconds of a turn may be spent on
+    waiting for providers, `keep_days` how long sessions are kept after their last message, 0 for
+    ever. `session_store` is the address of a PostgreSQL server that has them, "" for the home's own
+    file. `model_options` has further fields of requests, by a pattern of the model's name;
+    `redact_requests` keeps secrets out of what is sent. `toolsets` are names of tools and toolsets
+    by a name of the user's; `default` is what a turn has that names none. `gateway` is that group
+    as it stands. `unknown` has a line for each key that nothing reads, `held` one for each setting
+    that the administrator's policy has the better of, by its name. `sources` says for every setting
+    that is not a default where it came from, and `values` has them all by the user's names.
     """
 
     home: Path
@@ -269,7 +268,11 @@ def load_settings(
     folder = home_directory(home)
     env = {**read_dotenv(folder), **(os.environ if environ is None else environ)}
     document = read_yaml(folder / "config.yaml")
-    picked = Picker(overrides or {}, env, document, policy())
+    asked = folder, env, document, {**(overrides or {})}, policy()
+    known, latest = _latest.get("", (None, None))
+    if latest is not None and known == asked:
+        return latest
+    picked = Picker(asked[3], env, document, asked[4])
     own = endpoint(picked, env)
     settings = Settings(
         home=folder,
@@ -311,14 +314,16 @@ def load_settings(
         keep_days=picked.whole("store", "keep_days", 0),
         session_store=_session_store(picked),
         store_password=env.get(str(picked.at("store", "key_env", default="PGPASSWORD")), ""),
+        unknown=picked.unknown(),  # and these, when all has been picked
+        held=picked.held,
+        sources=picked.sources,
+        values=picked.values,
     )
-    return replace(
-        settings,
-        unknown=picked.unknown(),
-        held=dict(picked.held),
-        sources=dict(picked.sources),
-        values=dict(picked.values),
-    )
+    _latest[""] = asked, settings
+    return settings
+
+
+_latest: dict[str, tuple[object, Settings]] = {}  # the last ones, with what they were made of
 
 
 def _approve(picked: Picker) -> Mode:

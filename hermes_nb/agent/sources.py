@@ -15,6 +15,7 @@ import difflib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
 
@@ -213,6 +214,11 @@ def read_yaml(path: Path) -> Mapping[str, Json]:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
+    return _parsed(path, text)
+
+
+@lru_cache(maxsize=2)
+def _parsed(path: Path, text: str) -> Mapping[str, Json]:
     import yaml
 
     try:

@@ -268,7 +268,7 @@ class HermesMagics(Magics):
 
         markdown = markdown.replace("`%hermes ", f"`{self.spelled}")
         # Nobody reads the plain text in a notebook, but its runs are compared with recorded ones.
-        width = shutil.get_terminal_size((100, 24)).columns
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
         plain = plain_text(markdown) if has_kernel(self.shell) else printed(markdown, width)
         show({"text/markdown": markdown, "text/plain": plain})
 

@@ -20,6 +20,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 from urllib.parse import urlsplit
@@ -153,13 +154,17 @@ NONE = Policy()
 _known: dict[Path, tuple[tuple[int, ...], Policy]] = {}
 
 
+@cache
+def _files(places: tuple[Path, ...]) -> tuple[Path, ...]:
+    return tuple(place / FILE for place in places)
+
+
 def policy() -> Policy:
     """Return the policy as it is now; raise `ConfigError` for a file that does not count.
 
     It costs a few calls of `stat`: whoever acts on it asks for it, and is given it by nobody.
     """
-    for folder in PLACES:
-        path = folder / FILE
+    for path in _files(PLACES):
         try:
             now = path.stat()
         except (FileNotFoundError, NotADirectoryError) as error:

@@ -26,6 +26,26 @@ def test_defaults_need_no_home_and_create_none(home):
     assert not home.exists()
 
 
+def test_what_is_the_same_is_read_once_and_whatever_changes_counts(home, administered):
+    def of_the_moment(**options):
+        return load_settings(environ=environment, **options)
+
+    environment = {"HERMES_NB_MAX_REQUESTS": "7"}
+    write_config(home, "model: first\n")
+    before = of_the_moment()
+    assert of_the_moment() is before
+    write_config(home, "model: other\n")
+    assert of_the_moment().endpoint.model == "other"
+    (home / ".env").write_text("HERMES_NB_MODEL=from-env\n", encoding="utf-8")
+    assert of_the_moment().endpoint.model == "from-env"
+    environment["HERMES_NB_MAX_REQUESTS"] = "8"
+    assert of_the_moment().max_requests == 8
+    assert of_the_moment(overrides={"max_requests": 9}).max_requests == 9
+    administered(settings={"max_requests": 3})
+    assert of_the_moment().max_requests == 3
+    assert of_the_moment(home=home.parent / "another").endpoint.model == ""
+
+
 def test_the_nearest_source_wins(home):
     write_config(home, "model: theirs\nagent: {max_turns: 5}\nhermes_nb: {model: ours}\n")
     env = {"HERMES_NB_MODEL": "env"}

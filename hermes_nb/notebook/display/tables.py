@@ -40,7 +40,8 @@ def aligned(text: str, width: int = 0) -> str:
     """Return a text with its Markdown tables as columns, for places that draw no tables.
 
     Only what `facts` and `grid` write is meant: a header, a rule, rows; other lines stay. A table
-    of more than `width` characters has its cells wrapped, if that is given.
+    of more than `width` characters has its cells wrapped, if that is given, at spaces alone: paths
+    and commands are copied.
     """
     out: list[str] = []
     table: list[list[str]] = []
@@ -63,7 +64,7 @@ def _columns(table: list[list[str]], width: int) -> list[str]:
     lines: list[tuple[str, ...]] = []
     for row in rows:
         cells = [
-            wrap(c, w, break_on_hyphens=False) if len(c) > w else [c]
+            wrap(c, w, break_long_words=False, break_on_hyphens=False) if len(c) > w else [c]
             for c, w in zip(row, wide, strict=False)
         ]
         lines += zip_longest(*cells, fillvalue="")
