@@ -166,7 +166,7 @@ def check_owner(accepted: Identity) -> None:
     if owner_of(accepted.base_url) != accepted.uid:
         message = (
             f"{accepted.name} at {accepted.base_url} is gone, or not whose you accepted: "
-            "nothing was sent; start yours, or run the cell again to be asked about what is there"
+            "nothing was sent; start yours, or ask again and decide about what is there"
         )
         raise ModelError(message, kind=FailureKind.NOT_FOUND)
 

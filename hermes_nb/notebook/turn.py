@@ -139,8 +139,8 @@ BY_BEGINNING = (
         "counts from the next turn on",
     ),
     ("the account has no quota left", f"top it up, or {OTHER}"),
-    ("the provider limits the rate of requests", f"run the cell again in a while, or {OTHER}"),
-    ("the provider cannot answer just now", f"run the cell again in a while, or {OTHER}"),
+    ("the provider limits the rate of requests", f"ask again in a while, or {OTHER}"),
+    ("the provider cannot answer just now", f"ask again in a while, or {OTHER}"),
     (
         "the conversation does not fit",
         "`%hermes compress` makes it shorter, `%hermes new` begins another",
@@ -158,7 +158,7 @@ BY_BEGINNING = (
         "no connection to the provider",
         "is a server running{at}, and the network up? `%hermes model embedded` needs neither",
     ),
-    ("the provider did not answer in time", f"run the cell again, or {OTHER}"),
+    ("the provider did not answer in time", f"ask again, or {OTHER}"),
     (
         "the answer could not be read",
         "does the server{at} speak OpenAI's protocol? Its address mostly ends in /v1",
@@ -169,9 +169,9 @@ BY_BEGINNING = (
     ),
     ("the server answered with a web page", "it mostly ends in /v1"),
     ("the server's answer is no chat completion", "it mostly ends in /v1"),
-    ("the server sent", f"run the cell again, or {OTHER}"),
-    ("the server's stream could not be read", f"run the cell again, or {OTHER}"),
-    ("the provider broke the reply off", f"run the cell again, or {OTHER}"),
+    ("the server sent", f"ask again, or {OTHER}"),
+    ("the server's stream could not be read", f"ask again, or {OTHER}"),
+    ("the provider broke the reply off", f"ask again, or {OTHER}"),
 )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hermes_nb.agent.turn import Turn
 from hermes_nb.core.errors import FailureKind
@@ -42,6 +44,10 @@ def test_the_address_is_named_without_what_is_secret_in_it():
     told = remedy("no connection to the provider: refused", address=f"http://127.0.0.1:9/{KEY}/v1")
     assert "at http://127.0.0.1:9/" in told and KEY not in told
     assert "running, and" in remedy("no connection to the provider: refused")
+
+
+def test_a_remedy_needs_no_cell():
+    assert not [told for _, told in BY_BEGINNING if re.search(r"\bcell", told)]  # a chat has none
 
 
 def test_only_commands_that_exist_are_named():
