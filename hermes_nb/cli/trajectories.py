@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import collections
+import itertools
 import json
 import os
 import sys
@@ -170,10 +171,11 @@ async def _generate(arguments: argparse.Namespace) -> int:
     with _alone(lines.path):
         done = lines.done()
         left = [prompt for prompt in prompts if name_of(prompt) not in done]
+        ended = itertools.count(len(prompts) - len(left) + 1)
 
         async def lead(number: int) -> None:
             lines.add(*await _led(left[number], settings, arguments))
-            print(f"{len(prompts) - len(left) + number + 1} of {len(prompts)}", file=sys.stderr)
+            print(f"{next(ended)} of {len(prompts)}", file=sys.stderr)
 
         try:
             await side_by_side(arguments.parallel, len(left), lead)

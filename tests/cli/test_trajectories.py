@@ -16,7 +16,17 @@ from hermes_nb.cli.trajectories import _prompts
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.models.scripted import ScriptedModel, call
 
-from tests.loopback import Loopback, calls, failure, pause, says, stream, text_chunks, tool_chunks
+from tests.loopback import (
+    Loopback,
+    Reply,
+    calls,
+    failure,
+    pause,
+    says,
+    stream,
+    text_chunks,
+    tool_chunks,
+)
 from tests.patience import until
 
 KEY = "sk-ant-" + "a1B2" * 6
@@ -167,7 +177,7 @@ def test_prompts_are_read_from_files_of_all_kinds(tmp_path):
     assert name_of("a\ud800") != name_of("a?")
 
 
-def test_what_is_led_is_kept_as_it_was_before_its_compression(home, tmp_path, monkeypatch):
+def test_what_is_led_is_kept_as_it_was_before_its_compression(home, tmp_path, monkeypatch, capsys):
     home.mkdir()
     (home / "config.yaml").write_text("model:\n  context_length: 12000\n")
     (tmp_path / "a.txt").write_text("\n".join(f"row {n} {'word ' * 20}" for n in range(200)))
@@ -175,11 +185,17 @@ def test_what_is_led_is_kept_as_it_was_before_its_compression(home, tmp_path, mo
     monkeypatch.chdir(tmp_path)
     reads = [("read_file", {"path": "a.txt", "offset": 1 + n, "limit": 60}) for n in range(4)]
     replies = [stream(tool_chunks(each), usage=False) for each in reads]
-    with Loopback(*replies, says("Done.")) as server:
+    slow = Reply(steps=[pause(0.5), *says("Done.").steps])
+    with Loopback(*replies, says("Done."), slow, says("Done.")) as server:
         monkeypatch.setenv("HERMES_NB_BASE_URL", server.url)
         words = ["--prompts", "prompts.txt", "-o", "data.jsonl", "--cwd", ".", "--tools", "files"]
         assert main(["trajectories", *words, "--model", "loopback"]) == 0
         assert "[shortened" in str(server.bodies[-1])
-    (found,) = lines(tmp_path / "data.jsonl")
+        (tmp_path / "prompts.txt").write_text("\n".join("Read it, abcdefg".split()))
+        capsys.readouterr()
+        assert main(["trajectories", *words, "--model", "loopback"]) == 0
+        told = capsys.readouterr().err.splitlines()
+        assert told[:3] == ["1 of 3", "2 of 3", "3 of 3"]  # whichever is led first
+    found, *_ = lines(tmp_path / "data.jsonl")
     results = [each["content"] for each in found["messages"] if each["role"] == "tool"]
     assert [result.split()[0] for result in results] == ["1", "2", "3", "4"]
