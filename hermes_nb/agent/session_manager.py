@@ -105,8 +105,6 @@ def _conversation(messages: Sequence[Message]) -> list[Share]:
 
 LOOKED_AT = 500
 """So many of the latest sessions are searched for a title."""
-NAMED = 8
-"""So many are listed when several are like what was asked for."""
 
 
 class SessionManager:
@@ -221,8 +219,7 @@ class SessionManager:
             message = f"there is no session {wanted!r}; `%hermes sessions` lists them"
             raise ConfigError(message)
         if len(found) > 1:
-            lines = [f"  {each.id}  {one_line(visible(each.title), 80)}" for each in found[:NAMED]]
-            lines += ["  …"] * (len(found) > NAMED)
+            lines = [f"  {each.id}  {one_line(visible(each.title), 80)}" for each in found[:8]]
             raise ConfigError("\n".join([f"{len(found)} sessions are like {wanted!r}:", *lines]))
         return found[0]
 

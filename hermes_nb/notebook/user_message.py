@@ -145,8 +145,7 @@ class FailedCell:
 def last_error(shell: Shell, *, earlier: bool = False) -> FailedCell | None:
     """Return how the cell before the running one failed, None if it did not.
 
-    `earlier` also takes the last error of a cell further up that nothing followed but success, or
-    failures of Hermes itself.
+    `earlier` also takes that of a cell further up which only success, or Hermes' errors, followed.
     """
     result = getattr(shell, "last_execution_result", None)
     if result is not None:

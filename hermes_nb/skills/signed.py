@@ -267,10 +267,9 @@ class Release:
         """
         there = self._directory / SIGNED if signed else self._directory
         found = {name: read_file(path) for name, path in files_in(there).items()}
-        if not signed:
-            return found
-        same = dict(self.before().files.items() & digests_of(found).items())
-        return {name: found[name] for name in same}
+        digests = digests_of(found)
+        known = self.before().files if signed else digests
+        return {name: data for name, data in found.items() if known.get(name) == digests[name]}
 
     def sign(self, contents: Mapping[str, bytes]) -> Index:
         """Sign what files hold, and keep a copy of it."""

@@ -39,11 +39,7 @@ def told(plan: Sequence[tuple[State, str]]) -> str:
 def plan_tools() -> Toolset:
     """Return the tool that keeps a plan."""
 
-    def gist(arguments: Mapping[str, Json]) -> str:
-        plan = steps(arguments)
-        return told(plan) if plan else ""
-
-    @tool(toolset="plan", describe=gist)
+    @tool(toolset="plan", describe=lambda given: told(steps(given)) if steps(given) else "")
     def todo(items: list[str]) -> str:
         """Keep the plan of a longer task: all steps, each after [x] done, [>] now or [ ] open."""
         return told(steps({"items": items}))
