@@ -103,26 +103,30 @@ def test_prompts_are_led_each_once_also_after_a_kill(home, tmp_path):
     assert str(home) not in system
 
 
-def test_what_came_to_nothing_is_left_out_until_it_is_wanted_again(home, tmp_path):
+def test_what_came_to_nothing_is_left_out_until_it_is_wanted_again(home, tmp_path, monkeypatch):
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("one\n", "utf-8")
     output = tmp_path / "data.jsonl"
-    words = ["--prompts", prompts, "-o", output]
+
+    def run(server, *words):
+        monkeypatch.setenv("HERMES_NB_BASE_URL", server.url)
+        fixed = ["--prompts", str(prompts), "-o", str(output), "--model", "loopback"]
+        return main(["trajectories", *fixed, *words])
+
     with Loopback(failure(400, {"error": {"message": f"not with {KEY}"}})) as server:
-        assert run(*words, url=server.url).returncode == 1
+        assert run(server) == 1
     assert not output.exists()
     (rejected,) = lines(tmp_path / "data.rejected.jsonl")
     assert rejected["metadata"]["outcome"] == "interrupted"
     assert "400" in rejected["metadata"]["flaw"] and KEY not in str(rejected)
     with Loopback(says("One.")) as server:
-        assert run(*words, url=server.url).returncode == 1  # it stays left out
+        assert run(server) == 1  # it stays left out
         assert server.bodies == []
-        done = run(*words, "--retry", url=server.url)
-        assert done.returncode == 0, done.stderr
+        assert run(server, "--retry") == 0
     assert [each["messages"][-1]["content"] for each in lines(output)] == ["One."]
     prompts.write_text("two\n", "utf-8")
     with Loopback(stream(text_chunks("The answer is that", finish="length"))) as server:
-        assert run(*words, url=server.url).returncode == 1
+        assert run(server) == 1
     assert [each["metadata"]["outcome"] for each in lines(output)] == ["answered"]
     assert "limit for one answer" in lines(tmp_path / "data.rejected.jsonl")[0]["metadata"]["flaw"]
 
