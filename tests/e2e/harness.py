@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
@@ -41,7 +42,7 @@ PATIENCE = 60_000
 """Milliseconds for a page to load on a busy machine."""
 _windows: WeakKeyDictionary[Browser, dict[float, BrowserContext]] = WeakKeyDictionary()
 _left: WeakKeyDictionary[Server, list[Page]] = WeakKeyDictionary()
-"""Tabs of JupyterLab whose notebooks were closed, for the next ones: one costs 6 s of CPU."""
+"""Tabs of JupyterLab whose notebooks were closed, for the next ones: one costs 5 s of CPU."""
 
 NOW = "window.jupyterapp.shell.currentWidget"
 LEAVE = """() => {
@@ -68,12 +69,15 @@ def cell_of(c): return {"id": c.id, "source": c.source, "hash": c.hash, "index":
 @contextmanager
 def launched() -> Iterator[Browser]:
     """Start a browser and close it; an event loop runs in this thread in between."""
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=_chromium(), args=list(CHROMIUM_ARGUMENTS)
+    with sync_playwright() as playwright, TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        # With a profile on disk, as users have one, scripts are compiled once and not by each page.
+        window = playwright.chromium.launch_persistent_context(
+            profile, executable_path=_chromium(), args=list(CHROMIUM_ARGUMENTS)
         )
-        yield browser
-        browser.close()
+        assert window.browser is not None
+        _windows[window.browser] = {1.0: window}
+        yield window.browser
+        window.close()
 
 
 def _chromium() -> str:

@@ -34,7 +34,7 @@ def reported(text, prompt, cached):
     """Return a reply whose provider counted tokens."""
     counted = {"prompt_tokens": prompt, "completion_tokens": 20, "total_tokens": prompt + 20}
     counted["prompt_tokens_details"] = {"cached_tokens": cached}
-    return stream([*text_chunks(text), {"choices": [], "usage": counted}], usage=False)
+    return stream([*text_chunks(text, size=40), {"choices": [], "usage": counted}], usage=False)
 
 
 def notes(side, name="MEMORY.md"):
