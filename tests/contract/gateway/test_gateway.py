@@ -814,6 +814,7 @@ def test_a_policy_that_comes_while_it_runs_ends_it_at_the_next_message(root, hom
     async def story(chat):
         chat.post("hello")
         await chat.said(1)
+        await chat.until(lambda: chat.acknowledged)  # which comes after the answer
         administered(gateway={"memory": "force-off"})
         chat.post("still there?")
         await chat.until(lambda: len(asyncio.all_tasks()) == 1)
