@@ -6,9 +6,9 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 # What the first answer needs, and what the tests need beyond that.
 FIRST  := $(VENV)/.first
 STAMP  := $(VENV)/.installed
-# So many test files run side by side: one more than two cores have work for, since whoever tests a
+# So many test files run side by side: two more than two cores have work for, since whoever tests a
 # kernel waits for it half of the time. Browsers do not wait.
-WORKERS ?= 3
+WORKERS ?= 4
 BROWSERS ?= 2
 # Hundreds of kernels and processes are started here; each would compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(BIN)/python -m pytest -q -p no:nbval
 SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo test test-systems check lint types imports quick notebooks recordings lab weights clean system \
+.PHONY: help demo test test-systems check lint types imports quick notebooks examples earlier recordings lab weights clean system \
         everything house docs wheel release-check wheels-check \
         bench bench-loop bench-embedded bench-policy bench-sandbox bench-scan bench-memory bench-recall bench-hints \
         bench-harm bench-comfort \
@@ -69,10 +69,11 @@ test-systems: $(STAMP) system  ## beside other systems and in older applications
 	  time $(PYTEST) $(SIDE_BY_SIDE) -n $(BROWSERS) --timeout 600 tests/systems'
 
 # The documentation is built by tests/docs, with the options that `make docs` has.
-everything: check
+everything:
+	@$(MAKE) --no-print-directory -O -j 2 check
 	@$(PYTEST) $(SIDE_BY_SIDE) --ignore=tests/e2e
 	@$(PYTEST) $(SIDE_BY_SIDE) -n $(BROWSERS) tests/e2e --durations=10 --durations-min=5
-	@$(MAKE) --no-print-directory -j 2 notebooks release-check
+	@$(MAKE) --no-print-directory -j 3 notebooks release-check
 
 quick: $(STAMP)  ## the tests that need no kernel, no model and little time
 	@$(PYTEST) $(SIDE_BY_SIDE) $(addprefix --ignore=tests/,e2e faults docs examples) \
@@ -81,8 +82,12 @@ quick: $(STAMP)  ## the tests that need no kernel, no model and little time
 REPLAY = HERMES_HOME=$$(mktemp -d) $(BIN)/python -m pytest -q --nbval --hermes-replay \
   -p no:cacheprovider -W ignore
 
-notebooks: $(STAMP)  ## replay the examples, and those of earlier versions, and compare (no model, no network)
+notebooks: examples earlier  ## replay the examples, and those of earlier versions, and compare (no model, no network)
+
+examples: $(STAMP)
 	@$(REPLAY) notebooks
+
+earlier: $(STAMP)
 	@$(REPLAY) tests/contract/data/notebooks --nbval-sanitize-with tests/contract/data/nbval.cfg
 
 recordings: $(STAMP) weights  ## record the example notebooks anew: outputs and cassettes
