@@ -80,7 +80,7 @@ CREATE TABLE hermes.search (
     PRIMARY KEY (owner, number)
 ) WITH (toast_tuple_target = 128);
 ALTER TABLE hermes.search ALTER COLUMN words SET STORAGE EXTERNAL;
-CREATE INDEX search_words ON hermes.search USING gin (words) WITH (gin_pending_list_limit = 1024);
+CREATE INDEX search_words ON hermes.search USING gin (words);
 
 CREATE TABLE hermes.words (
     owner text COLLATE "C" NOT NULL DEFAULT session_user,
