@@ -73,9 +73,10 @@ def called(request: dict) -> None:
         answer(request, "and again")
     elif name in ("swap", "late"):
         waiting.append(request)
-        if len(waiting) == 2:
-            answer(waiting.pop(), "to the second")
-            answer(waiting.pop(), "to the first")
+        if len(waiting) == 2:  # the later one first, whichever that is
+            answer(waiting[1], f"to {name}")
+            answer(waiting[0], f"to {waiting[0]['params']['name']}")
+            waiting.clear()
     elif name == "change":
         changed.append(True)
         say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})

@@ -158,7 +158,7 @@ def test_82_a_server_answers_out_of_order(peer, tmp_path):
     with (home / "config.yaml").open("a") as file:
         file.write("hermes_nb: {mcp: {allow: [p]}}\n")
     texts, asked, _ = told(home, (call("mcp__p__swap"), call("mcp__p__late")))
-    assert texts == ["to the first", "to the second"] and not asked
+    assert texts == ["to swap", "to late"] and not asked
 
 
 def test_82_a_server_answers_wrongly(peer):
