@@ -192,7 +192,7 @@ class Hub:
 
     def close(self):
         self.process.terminate()
-        self.process.wait(60)
+        self.process.wait(180)  # it stops the servers of twenty users first, in a benchmark
         self.log.close()
 
 
