@@ -34,6 +34,8 @@ App = Literal["lab", "notebook"]
 REPOSITORY = Path(__file__).parents[2]
 EXTENSION = REPOSITORY / "hermes_nb" / "notebook" / "labextension"
 TOKEN = "e2e"
+HELD = 120
+"""Milliseconds for which people hold a key; applications run what it is bound to before that."""
 CHROMIUM_ARGUMENTS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
     "--disable-background-networking --disable-component-update --disable-sync"

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from tests.e2e.harness import HELD
 from tests.e2e.looking import THEMES, in_theme, untidy, violations
 from tests.e2e.side import BOTH
 from tests.e2e.test_approval import prepare
@@ -172,7 +173,7 @@ def test_ask_about_a_cell_opens_the_panel_and_names_it_by_keys_alone(open_notebo
     page.wait_for_timeout(500)
     assert not page.locator(COMPOSER).count()
     notebook.evaluate("nb.content.activate()")
-    page.keyboard.press("Control+Alt+Enter")
+    page.keyboard.press("Control+Alt+Enter", delay=HELD)
     written = page.get_by_label("Ask Hermes")
     notebook.until(lambda: written.count() and written.input_value() == f"@cell:{number} ")
     assert written.evaluate("e => e === document.activeElement")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.e2e.harness import NOW
+from tests.e2e.harness import HELD, NOW
 from tests.e2e.looking import in_theme, violations
 from tests.e2e.test_approval import ASK, BOTH, prepare, results, shown
 
@@ -71,7 +71,10 @@ def test_a_suggestion_stands_over_the_old_text_until_it_is_kept(open_notebook, s
     assert notebook.saved().cells[1].source == OLD
     assert suggested(notebook)
     select(notebook, 1)
-    notebook.page.keyboard.press("y")
+    notebook.page.keyboard.press("Shift")  # another key than the one that it is bound to
+    notebook.command("hermes-nb:keep")
+    assert suggested(notebook)
+    notebook.page.keyboard.press("y", delay=HELD)
     outputs = notebook.finish(2)
     notebook.until(lambda: source(notebook) == NEW, timeout=10)
     assert "allowed once" in shown(outputs)
@@ -92,9 +95,9 @@ def test_parts_are_decided_by_themselves_and_typing_moves_them(open_notebook, se
     notebook.evaluate("m.cells[1].updateSource(0, 0, '# mine\\n')")
     notebook.page.wait_for_timeout(100)
     notebook.page.focus(".hermes-hunk >> nth=0 >> button >> nth=0")
-    notebook.page.keyboard.press("y")
+    notebook.page.keyboard.press("y", delay=HELD)
     notebook.page.wait_for_selector("text=1 of 3, kept")
-    notebook.page.keyboard.press("n")  # the next one has the focus now
+    notebook.page.keyboard.press("n", delay=HELD)  # the next one has the focus now
     notebook.page.wait_for_function("document.querySelectorAll('.hermes-hunk').length === 2")
     assert source(notebook) == f"# mine\n{OLD}"
     notebook.shot(f"edit-parts-{server.app}")
@@ -126,7 +129,7 @@ def test_what_was_applied_is_taken_back_with_one_key(open_notebook, server, mode
             assert violations(notebook.page.locator(part).first) == []
         notebook.shot(f"edit-applied-{server.app}-{theme}")
     select(notebook, 1)
-    notebook.page.keyboard.press("n")
+    notebook.page.keyboard.press("n", delay=HELD)
     notebook.until(lambda: source(notebook) == OLD, timeout=10)
     notebook.page.wait_for_function(f"document.querySelectorAll('{CAP}').length === 2")
     notebook.evaluate("nb.content.activeCell.editor.undo()")  # of one step

@@ -79,6 +79,12 @@ export const claim = (panel, { id, hash: seen }, forbidden, still) => {
   return [index, cell];
 };
 
+export const code = (...which) => {
+  const found = claim(...which);
+  if (found[1].cell_type === 'code') return found;
+  throw new Refusal('invalid', `cell ${found[1].id} is not a code cell`);
+};
+
 // Run an edit as an undo step of its own: typing just before or after it is not part of it.
 export const step = (managers, edit) => {
   for (const manager of managers) manager?.stopCapturing();
@@ -107,12 +113,20 @@ const writeShared = async (app, { path, localPath, model }) => {
   throw new Error('the server of the shared notebook has not written it');
 };
 
-export const start = ({ app, libraries, parts }) => ({
+export const start = ({ app, diff, libraries, parts }) => ({
   run: async ({ content, sessionContext }, index) => {
     content.activeCellIndex = index;
     content.deselectAll();
     await libraries.notebook.NotebookActions.run(content, sessionContext);
   },
+  // Only lines that differ are written, so that the user's cursor stays where it is.
+  rewrite: (cell, text) =>
+    step([cell.undoManager], () =>
+      cell.transact(() => {
+        for (const { from, to, insert } of diff.edits(cell.getSource(), text))
+          cell.updateSource(from, to, insert);
+      })
+    ),
   // As if it had been typed.
   ask: (panel, after, source) => {
     const { index } = parts.cells.operations.insert(panel, { after, source });
@@ -152,15 +166,7 @@ export const start = ({ app, libraries, parts }) => ({
       const [index, cell] = claim(panel, args, 'editable');
       const old = cell.getSource();
       const approved = parts.edits.approved(cell);
-      const text = approved ? approved.source : args.source;
-      // Only what differs is written, so that the user's cursor stays where it is.
-      const most = Math.min(old.length, text.length);
-      let head = 0;
-      while (head < most && old[head] === text[head]) head++;
-      let tail = 0;
-      while (tail < most - head && old.at(-1 - tail) === text.at(-1 - tail)) tail++;
-      const middle = text.slice(head, text.length - tail);
-      step([cell.undoManager], () => cell.updateSource(head, old.length - tail, middle));
+      parts.cells.rewrite(cell, approved ? approved.source : args.source);
       if (approved) approved.then();
       else if (args.review) parts.edits.applied(panel, cell, old);
       return describe(panel, index);
@@ -181,9 +187,7 @@ export const start = ({ app, libraries, parts }) => ({
       return describe(panel, to);
     },
     outputs: (panel, args) => {
-      const [index, cell] = claim(panel, args, null, true);
-      if (cell.cell_type !== 'code')
-        throw new Refusal('invalid', `cell ${args.id} is not a code cell`);
+      const [index, cell] = code(panel, args, null, true);
       cell.setOutputs(args.outputs);
       cell.execution_count = args.execution_count ?? null;
       // As after a run: what the user's own kernel made is trusted.

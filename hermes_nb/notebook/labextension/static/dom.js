@@ -42,13 +42,27 @@ export const cellMeant = ({ app, tracker }) => {
   return widgets?.find(cell => cell.node === node) ?? tracker.activeCell;
 };
 
+// JupyterLab runs what a key is bound to 10 ms later, outside of any event. Then the key that was
+// pressed last counts, once.
+let pressed;
+window.addEventListener('keydown', event => event.isTrusted && (pressed = event), true);
+const byKey = ({ constructor: { keystrokeForKeydownEvent }, keyBindings }, name) => {
+  const event = pressed;
+  pressed = null;
+  if (!(event?.timeStamp > performance.now() - 1000)) return false;
+  const key = keystrokeForKeydownEvent(event);
+  const fits = ({ command, keys }) => command === name && keys.at(-1) === key;
+  return keyBindings.some(each => fits(each) && event.target.closest(each.selector));
+};
+
 // In the palette and, with a `selector`, in the menu of what fits it.
 export const command = ({ app, palette }, name, label, act, isEnabled, selector) => {
   const command = `hermes-nb:${name}`;
   app.commands.addCommand(command, {
     label,
-    // By the user's own hand: what is handled now is an event of theirs.
-    execute: () => window.event?.isTrusted && isEnabled() && act(),
+    // By the user's own hand, as above.
+    execute: () =>
+      (window.event?.isTrusted || byKey(app.commands, command)) && isEnabled() && act(),
     isEnabled: () => Boolean(isEnabled())
   });
   palette?.addItem({ command, category: 'Hermes' });

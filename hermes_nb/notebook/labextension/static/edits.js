@@ -47,15 +47,6 @@ export const start = given => {
     );
   };
 
-  // One step of undo: what is typed just before or after it is none of it.
-  const rewrite = (target, text) =>
-    cells.step([target.undoManager], () =>
-      target.transact(() => {
-        for (const { from, to, insert } of diff.edits(target.getSource(), text))
-          target.updateSource(from, to, insert);
-      })
-    );
-
   const add = (panel, id, texts) => {
     const p = { id, notebook: notebookOf(panel), verdicts: new Map(), ...texts };
     p.parts = p.whole ? [[0, p.base.split('\n').length, 0, 0]] : diff.lines(p.base, p.other);
@@ -81,23 +72,22 @@ export const start = given => {
   const decide = (p, keep, index) => {
     if (!open.has(p) || !cell(p)) return;
     const now = cell(p).getSource();
-    const parts = standing(p, now).filter(part => part.kept === undefined);
-    const chosen = parts.filter(part => index === undefined || part.index === index);
+    const rest = standing(p, now).filter(part => part.kept === undefined);
+    const chosen = rest.filter(part => index === undefined || part.index === index);
     if (keep && !p.applied && !chosen.length) return;
-    if (p.applied && !keep) rewrite(cell(p), diff.applied(now, chosen));
+    if (p.applied && !keep) parts.cells.rewrite(cell(p), diff.applied(now, chosen));
     else for (const part of chosen) p.verdicts.set(part.index, keep);
     const left = standing(p, cell(p).getSource());
     if (left.some(part => part.kept === undefined)) changed(p);
     else if (p.applied) close(p);
-    else if (left.length) settle(p, 'once');
-    else settle(p, 'deny');
+    else settle(p, left.length ? 'once' : 'deny');
   };
 
   // Whoever asked applies what was kept; where nobody waits any more, the page does.
   const settle = (p, answer) => {
     if (p.answer) return p.answer(answer, answer === 'deny' ? 'rejected in the cell' : '');
     if (answer === 'once' && p.whole) p.notebook.deleteCell(p.notebook.cells.indexOf(cell(p)));
-    else if (answer === 'once') rewrite(cell(p), merged(p));
+    else if (answer === 'once') parts.cells.rewrite(cell(p), merged(p));
     close(p);
   };
 
@@ -210,11 +200,11 @@ export const start = given => {
     const notebook = notebookOf(panel);
     const missing = id => !within(notebook).some(p => p.id === id);
     let lost = false;
-    for (const { id, base, other, applied, whole, why, waits } of kept) {
+    for (const { id, waits, ...texts } of kept) {
       if (waits)
         setTimeout(() => !panel.isDisposed && missing(id) && parts.cells.tell(WITHDRAWN), 8000);
-      else if (missing(id) && cell({ id, notebook })?.getSource() === base)
-        add(panel, id, { applied, base, other, whole, why, note: applied ? '' : LATE });
+      else if (missing(id) && cell({ id, notebook })?.getSource() === texts.base)
+        add(panel, id, { ...texts, note: texts.applied ? '' : LATE });
       else lost ||= missing(id);
     }
     if (lost) parts.cells.tell(UNSAVED);

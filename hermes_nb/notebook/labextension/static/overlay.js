@@ -56,9 +56,6 @@ export const overlay = ({ diff, dom, libraries, tracker }, deciding) => {
     get estimatedHeight() {
       return 17 * this.lines || -1;
     }
-    ignoreEvent() {
-      return true;
-    }
   }
 
   const otherText = (proposal, part, editor) => {

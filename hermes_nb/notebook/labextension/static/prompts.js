@@ -60,8 +60,8 @@ export const start = async given => {
     isApplicable: async ({ editor }) => /%hermes\b/.test(editor?.model.sharedModel.getSource()),
     fetch: async ({ text, offset: end }, { session, widget }) => {
       const typed = [...text].slice(0, end).join(''); // as Python counts
-      const answer = await ask(session.kernel, widget.content.widgets, typed);
-      const { fragment = '', matches = [] } = answer;
+      const { widgets } = widget.content;
+      const { fragment = '', matches = [] } = await ask(session.kernel, widgets, typed);
       return { start: end - [...fragment].length, end, items: matches.map(label => ({ label })) };
     }
   };

@@ -3,9 +3,7 @@ export const start = ({ app, cells, dom, libraries, parts }) => {
   const { Refusal } = cells;
   const { OWN_KEYS, button, element } = dom;
 
-  const HEAD_LINES = 8;
-  const TAIL_LINES = 4;
-  const MOST_LINES = 14;
+  const [HEAD_LINES, TAIL_LINES, MOST_LINES] = [8, 4, 14];
   const KEYS_AFTER = 500; // milliseconds: what was being typed when a question came is no answer
 
   // A line of what would run; `marks` are stretches of it with the names of their colours.

@@ -1,6 +1,6 @@
 /* How a turn is shown in its cell, where the kernel or the page came to an end meanwhile. */
 export const start = ({ cells, dom, tracker }) => {
-  const { Refusal, find, kernelOf, notebookOf } = cells;
+  const { kernelOf, notebookOf } = cells;
   // As in notebook/display/views.py.
   const RUNNING = '(the turn was still running when this was saved)';
 
@@ -57,9 +57,7 @@ export const start = ({ cells, dom, tracker }) => {
       // A turn whose page was reloaded while it ran, in place of what was saved of it. Without
       // that, the cell has what an earlier run left; running it had cleared that.
       show: (panel, { id, outputs, running, over, execution_count }) => {
-        const index = find(panel, id);
-        const cell = notebookOf(panel).cells[index];
-        if (cell.cell_type !== 'code') throw new Refusal('invalid', `cell ${id} is not a code cell`);
+        const [index, cell] = cells.code(panel, { id });
         const shown = cell.getOutputs();
         const at = shown.findIndex(output => plain(output) === running);
         if (at < 0 && shown.some(output => plain(output) === plain(outputs[0]))) return;
