@@ -264,7 +264,8 @@ class Session:
         place = place or self.place
         self.agent.place = place if place.session else replace(place, session=self.id)
         try:
-            self._budgets = (*budgets, *await in_thread(self.standing))
+            limited = self._spec.budget.session or self._spec.budget.notebook
+            self._budgets = (*budgets, *(await in_thread(self.standing) if limited else ()))
             self.agent.preface = self._spec.preface + (preface or Preface())
             await self._clear_up()
             message = await self._with_recall(prompt)

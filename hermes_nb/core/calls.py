@@ -27,7 +27,6 @@ from hermes_nb.core.events import (
 )
 from hermes_nb.core.messages import Message, Origin, ToolCall
 from hermes_nb.core.text import head_tail, one_line
-from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Tool, ToolContext, ToolOutput, Toolset
 
 logger = logging.getLogger(__name__)
@@ -54,8 +53,7 @@ async def execute(call: ToolCall, tools: Toolset, context: ToolContext) -> Outco
     """Run one call; raise `TurnInterrupted` or `CancelledError` when the user stopped it."""
     tool = tools.get(call.name)
     try:
-        # Off the loop: the first check may have to import a validator.
-        problem = await in_thread(_problem, call, tool, tools)
+        problem = _problem(call, tool, tools)
         if problem or tool is None:
             return _failed(call, problem, origin="ours")
         output = as_output(await tool.run(context, call.arguments))

@@ -184,6 +184,7 @@ class CellView:
         if isinstance(event, TextDelta) and not answer:
             self._cancel()
             self._update(running=True)
+            sys.stdout.flush()  # lets the kernel's thread send it before this one goes on
         elif isinstance(event, ToolStarted) and not busy:
             self._cancel()
             self._update(running=True)
