@@ -34,6 +34,7 @@ from tests.cli.conftest import start
 from tests.loopback import Reply, calls, pause, says, stall
 from tests.patience import until
 
+pytestmark = pytest.mark.slow
 ANALYZE = shutil.which("systemd-analyze")
 YEARLY, MINUTELY = "0 0 1 1 *", "* * * * *"
 

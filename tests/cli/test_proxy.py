@@ -38,6 +38,7 @@ from tests.loopback import (
 )
 from tests.patience import until
 
+pytestmark = pytest.mark.slow
 SECRET = "sk-proj-" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ" * 2
 TOKENS = {
     "ada-token": {"kind": "user", "name": "ada", "scopes": ["access:services!service=hermes"]},

@@ -50,6 +50,7 @@ def lines(path):
     return [json.loads(text) for text in path.read_text("utf-8").splitlines()]
 
 
+@pytest.mark.slow
 def test_sessions_are_written_once_and_by_consent_alone(home, tmp_path):
     (tmp_path / "a.txt").write_text("three rows")
     for script in ([call("read_file", path="a.txt"), "Three."], [call("read_file", path="a.txt")]):
@@ -73,6 +74,7 @@ def test_sessions_are_written_once_and_by_consent_alone(home, tmp_path):
     assert run("-o", tmp_path / "b.jsonl", "--consent", "no such session").returncode == 1
 
 
+@pytest.mark.slow
 def test_prompts_are_led_each_once_also_after_a_kill(home, tmp_path):
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text('{"prompt": "one"}\ntwo\n\n{"prompt": "three"}\none\n', "utf-8")

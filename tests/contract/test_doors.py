@@ -222,6 +222,7 @@ def test_users_configure_the_magics_by_their_class(shell):
 # pytest
 
 
+@pytest.mark.slow
 def test_the_pytest_plugin_keeps_its_options_and_its_fixture(tmp_path):
     (tmp_path / "test_it.py").write_text(
         "from hermes_nb import Hermes\n"

@@ -154,6 +154,7 @@ def prompted(workdir):
     return how, prompt.partition("# Project Context")[2].partition("Date: ")[0]
 
 
+@pytest.mark.slow
 def test_a_clean_file_is_scanned_by_the_first_process_alone_and_what_is_not_by_each(home, tmp_path):
     home.mkdir(mode=0o700)
     file = tmp_path / "AGENTS.md"

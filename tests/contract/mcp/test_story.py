@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import aclosing
 
+import pytest
 from hermes_nb import Hermes
 from hermes_nb.core.events import ApprovalAsked, MessageAdded, ToolProgress, UsageReported
 from hermes_nb.core.messages import Image
@@ -16,6 +17,8 @@ from hermes_nb.models.scripted import ScriptedModel, call
 from tests.contract.mcp.conftest import STDIO, started_once, written
 from tests.contract.safety.people import Person
 from tests.patience import until
+
+pytestmark = pytest.mark.slow
 
 
 def results(turn):

@@ -19,6 +19,7 @@ from tests.contract.safety.test_questions import run, work
 
 __all__ = ["work"]
 
+pytestmark = pytest.mark.slow
 confined = pytest.mark.skipif(level().name != "bubblewrap", reason="needs bubblewrap")
 PACKAGE = "brandnewpackage"
 ASK = f"""

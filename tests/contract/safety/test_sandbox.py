@@ -374,6 +374,7 @@ def test_a_bwrap_that_nobody_has_looked_at_is_not_used(tmp_path, monkeypatch):
     assert bubblewrap._bundled() == ""
 
 
+@pytest.mark.slow
 @BOTH
 def test_a_command_that_is_stopped_before_it_starts_leaves_nothing_open(work, monkeypatch, use):
     began, go = threading.Event(), threading.Event()

@@ -112,6 +112,7 @@ def test_links_and_second_names_below_a_folder_are_not_followed(told):
     assert SECRET not in shown
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="a library is made here")
 def test_no_library_or_module_of_the_workspace_is_loaded(told, work, monkeypatch):
     source = (
