@@ -129,6 +129,10 @@ def test_what_was_applied_is_taken_back_with_one_key(open_notebook, server, mode
             assert violations(notebook.page.locator(part).first) == []
         notebook.shot(f"edit-applied-{server.app}-{theme}")
     select(notebook, 1)
+    notebook.page.keyboard.press("]", delay=HELD)
+    notebook.page.wait_for_function("document.activeElement.closest('.hermes-ui')")
+    notebook.page.keyboard.press("Escape", delay=HELD)
+    notebook.page.wait_for_function(f"document.activeElement === {NOW}.content.widgets[1].node")
     notebook.page.keyboard.press("n", delay=HELD)
     notebook.until(lambda: source(notebook) == OLD, timeout=10)
     notebook.page.wait_for_function(f"document.querySelectorAll('{CAP}').length === 2")

@@ -85,7 +85,7 @@ export const overlay = ({ diff, dom, libraries, tracker }, deciding) => {
       y: () => decide(true),
       n: () => decide(false),
       ']': () => next(panel()),
-      Escape: () => panel().content.activate(),
+      Escape: () => root.closest('.jp-Cell').focus(),
       ...more
     };
     root.addEventListener('keydown', event => {
