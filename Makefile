@@ -108,7 +108,7 @@ types: $(STAMP)
 imports: $(STAMP)
 	@$(BIN)/lint-imports --no-logo
 
-house: $(STAMP)  ## count the package and walk through its turns, against the limits of a stage (STAGE=safe)
+house: $(STAMP)  ## count the package and walk through its turns, against the limits of a stage (STAGE=bound)
 	@$(BIN)/python bench/house.py $(if $(STAGE),--stage $(STAGE)) --walk
 
 lab: $(STAMP)  ## open JupyterLab on the example notebooks

@@ -1,10 +1,20 @@
-"""The size of the house, and how far a turn walks through it, against the limits of a stage.
+"""Figures of the package's structure, against the limits of a stage.
 
-Run with `make house STAGE=safe`; without a stage the last one of `house.json` counts. Prints lines,
-code lines (no blanks, comments or docstrings) and files of the package, modules that exactly one
-other module imports (a "hermes_nb.module:name" in a string imports, too), lines that name `Any`,
-`# noqa`, `lambda:` without arguments, and lines of tests. `--walk` adds turns in a shell with a
-scripted model: modules entered, switches between them and calls. Ends with 1 above a limit.
+Run with `make house STAGE=bound`; without a stage the last one of `house.json` counts.
+
+core, extras    lines of hermes_nb/ without and within hermes_nb/extras/
+core code       lines of the core without blanks, comments and docstrings
+doors           imports (relative ones and "module:name" in strings too) into hermes_nb.extras from
+                outside, or from one extra into another; moved.py, the table of old paths, may
+providers       zero-argument callables that return a value (`Callable[[], T]`), in the core
+policy users    modules of the core that import the administrator's policy
+glued           modules with two or more parts (35 lines or more) that share no name
+homonyms        class names that two or more modules of the core define
+bare fields     fields of public data classes (four fields or more) with no text at the field
+Any, noqa       uses of the name `Any`, `# noqa` comments
+
+`--names` lists what is counted. `--walk` adds turns in a shell with a scripted model: modules
+entered, switches between them and calls; `--modules` names the modules. Exits with 1 above a limit.
 """
 
 from __future__ import annotations
@@ -25,101 +35,240 @@ import tokenize
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-PACKAGE = REPOSITORY / "hermes_nb"
-STAGES = json.loads(Path(__file__).with_name("house.json").read_text(encoding="utf-8"))
+PACKAGE = Path("hermes_nb")
+LEAST = 35
+"""Lines of a part that counts as one of a module's several."""
 WALKS = {
-    "first turn": 110,
-    "answer": 35,
-    "read": 45,
-    "edit": 52,
-    "edit, asked": 58,
-    "two children": 60,
-    "compress": 45,
+    "first turn": 93,
+    "answer": 40,
+    "read": 53,
+    "edit": 61,
+    "edit, asked": 63,
+    "two children": 74,
+    "compress": 61,
 }
-"""Modules that a turn may enter, from the stage `house` on."""
-BEFORE = {
-    "first turn": 193,
-    "answer": 74,
-    "read": 90,
-    "edit": 119,
-    "edit, asked": 130,
-    "two children": 134,
-    "compress": 86,
-}
-"""What they entered before the first stage; the stages up to `house` may add `MORE`."""
-MORE = 6
-NO_CODE = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENCODING,
-    tokenize.ENDMARKER,
-}
-STRING_IMPORT = re.compile(r"(hermes_nb[\w.]*):\w+")
+"""Modules that each turn entered at 148fa57; `MORE` times as many are allowed."""
+MORE = 1.25
 
 
-def sizes() -> dict[str, int]:
-    """Count what can be read off the files."""
-    files = {path: path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
-    users = importers(files)
-    inner = [module(path) for path in files if path.name != "__init__.py"]
-    texts = files.values()
-    return {
-        "lines": sum(len(text.splitlines()) for text in texts),
-        "code lines": sum(code_lines(text) for text in texts),
-        "files": len(files),
-        "one importer": sum(len(users[name]) == 1 for name in inner),
-        "Any": sum(len(re.findall(r"^.*\bAny\b.*$", text, re.MULTILINE)) for text in texts),
-        "noqa": sum(text.count("# noqa") for text in texts),
-        "lambda:": sum(len(re.findall(r"\blambda:", text)) for text in texts),
-        "test lines": sum(
-            len(path.read_text(encoding="utf-8").splitlines())
-            for path in (REPOSITORY / "tests").rglob("*.py")
-        ),
-    }
+def modules() -> dict[Path, str]:
+    """Return the package's modules with their text."""
+    return {path: path.read_text(encoding="utf-8") for path in sorted(PACKAGE.rglob("*.py"))}
 
 
-def module(path: Path) -> str:
-    name = ".".join(path.relative_to(REPOSITORY).with_suffix("").parts)
-    return name.removesuffix(".__init__")
+def extra(path: Path) -> str:
+    """Return the extra that a module belongs to, "" for the core."""
+    parts = path.parts
+    return parts[2] if len(parts) > 3 and parts[1] == "extras" else ""
 
 
-def importers(files: dict[Path, str]) -> dict[str, set[str]]:
-    """Return for each module the modules that import it."""
-    modules = {module(path) for path in files}
-    users = collections.defaultdict(set)
-    for path, text in files.items():
-        for node in ast.walk(ast.parse(text)):
-            for name in imported(node, modules):
-                users[name].add(module(path))
-    return users
-
-
-def imported(node: ast.AST, modules: set[str]) -> list[str]:
-    if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hermes_nb"):
-        whole = [f"{node.module}.{alias.name}" for alias in node.names]
-        return [name if name in modules else str(node.module) for name in whole]
+def named(node: ast.AST, path: Path) -> list[str]:
+    """Return what a node imports, absolute; a "hermes_nb.extras.x:name" in a string counts."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        named = STRING_IMPORT.fullmatch(node.value)
-        return [named[1]] if named else []
-    return []
+    if isinstance(node, ast.ImportFrom):
+        above = ".".join(path.with_suffix("").parts[: -node.level]) if node.level else ""
+        module = ".".join(filter(None, (above, node.module)))
+        return [f"{module}.{alias.name}" for alias in node.names]
+    text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+    return [text] if re.fullmatch(r"hermes_nb\.extras\.[\w.]+(?::\w+)?", text) else []
+
+
+def doors(files: dict[Path, str]) -> list[str]:
+    """Return imports into an extra from anywhere but itself."""
+    found = []
+    for path, text in files.items():
+        if path == PACKAGE / "moved.py":
+            continue
+        for node in ast.walk(ast.parse(text)):
+            for name in named(node, path):
+                match = re.match(r"hermes_nb\.extras(?:\.(\w+)|$)", name)
+                if match and (match[1] or "") != extra(path):
+                    found.append(f"{path}:{getattr(node, 'lineno', 0)} {name}")
+    return sorted(set(found))
 
 
 def code_lines(text: str) -> int:
-    lines = set()
+    """Count lines that hold code: not blank, not a comment, not part of a docstring."""
+    skip = {
+        tokenize.COMMENT,
+        tokenize.NL,
+        tokenize.NEWLINE,
+        tokenize.INDENT,
+        tokenize.DEDENT,
+        tokenize.ENCODING,
+        tokenize.ENDMARKER,
+    }
+    lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in NO_CODE:
+        if token.type not in skip:
             lines.update(range(token.start[0], token.end[0] + 1))
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
-            first = node.body[0]
-            lines -= set(range(first.lineno, (first.end_lineno or first.lineno) + 1))
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
+            lines -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return len(lines)
+
+
+def policy_user(text: str) -> bool:
+    """Say whether a module imports the administrator's policy."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom):
+            names = {alias.name for alias in node.names}
+            if (node.module == "hermes_nb.safety.administrator" and "policy" in names) or (
+                node.module == "hermes_nb.safety" and "administrator" in names
+            ):
+                return True
+    return False
+
+
+def uses_of_any(text: str) -> list[int]:
+    """Return the lines where the name `Any` is used or imported."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if (isinstance(node, ast.Name) and node.id == "Any") or (
+            isinstance(node, ast.alias) and node.name == "Any"
+        ):
+            found.append(node.lineno)
+    return sorted(set(found))
+
+
+def parts(text: str) -> list[list[str]]:
+    """Return groups of top-level definitions that name each other, of LEAST lines or more."""
+    owner: dict[str, str] = {}
+    spans: dict[str, ast.stmt] = {}
+    for node in ast.parse(text).body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names = [node.name]
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names = [
+                leaf.id
+                for target in targets
+                for leaf in ast.walk(target)
+                if isinstance(leaf, ast.Name)
+            ]
+        else:
+            names = []
+        names = [name for name in names if name not in ("logger", "__all__")]
+        if names:
+            owner.update(dict.fromkeys(names, names[0]))
+            spans[names[0]] = node
+    parent = {name: name for name in spans}
+
+    def root(name: str) -> str:
+        while parent[name] != name:
+            name = parent[name]
+        return name
+
+    for name, node in spans.items():
+        for leaf in ast.walk(node):
+            used = (
+                leaf.id
+                if isinstance(leaf, ast.Name)
+                else leaf.value
+                if isinstance(leaf, ast.Constant) and isinstance(leaf.value, str)
+                else ""
+            )
+            if used in owner and owner[used] != name:
+                parent[root(name)] = root(owner[used])
+    groups: dict[str, list[str]] = collections.defaultdict(list)
+    for name in spans:
+        groups[root(name)].append(name)
+    size = lambda names: sum((spans[n].end_lineno or 0) - spans[n].lineno + 1 for n in names)  # noqa: E731
+    return sorted(
+        (names for names in groups.values() if size(names) >= LEAST), key=size, reverse=True
+    )
+
+
+def bare_fields(text: str) -> list[str]:
+    """Return undescribed fields of public data classes with four fields or more."""
+    bare = []
+    lines = text.splitlines()
+    for node in ast.walk(ast.parse(text)):
+        if (
+            not isinstance(node, ast.ClassDef)
+            or node.name.startswith("_")
+            or not any("dataclass" in ast.unparse(d) for d in node.decorator_list)
+        ):
+            continue
+        fields = [
+            (i, each)
+            for i, each in enumerate(node.body)
+            if isinstance(each, ast.AnnAssign)
+            and not ast.unparse(each.annotation).startswith("ClassVar")
+        ]
+        if len(fields) < 4:
+            continue
+        for i, each in fields:
+            after = node.body[i + 1] if i + 1 < len(node.body) else None
+            told = (
+                isinstance(after, ast.Expr)
+                and isinstance(after.value, ast.Constant)
+                and isinstance(after.value.value, str)
+            )
+            tail = lines[(each.end_lineno or each.lineno) - 1][each.end_col_offset :].strip()
+            noted = (tail.startswith("#") and "noqa" not in tail) or lines[
+                each.lineno - 2
+            ].strip().startswith("#")
+            if not told and not noted:
+                bare.append(f"{node.name}.{ast.unparse(each.target)}")
+    return bare
+
+
+def figures(files: dict[Path, str]) -> tuple[dict[str, int], dict[str, list[str]]]:
+    """Return the figures, and the names behind them."""
+    core = {
+        path: text
+        for path, text in files.items()
+        if not extra(path) and path.parts[1:2] != ("extras",)
+    }
+    classes = collections.defaultdict(set)
+    for path, text in core.items():
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.ClassDef):
+                classes[node.name].add(str(path))
+    names = {
+        "doors": doors(files),
+        "providers": [
+            f"{p}:{i}"
+            for p, t in core.items()
+            for i, line in enumerate(t.splitlines(), 1)
+            for _ in re.findall(r"Callable\[\[\],(?!\s*None\])", line)
+        ],
+        "policy users": [str(p) for p, t in core.items() if policy_user(t)],
+        "glued": [
+            f"{p}: " + " | ".join(", ".join(g[:3]) for g in groups)
+            for p, t in core.items()
+            if t.count("\n") >= 150 and len(groups := parts(t)) > 1
+        ],
+        "homonyms": [
+            f"{name}: {', '.join(sorted(where))}"
+            for name, where in sorted(classes.items())
+            if len(where) > 1
+        ],
+        "bare fields": [f"{p}: {name}" for p, t in core.items() for name in bare_fields(t)],
+        "Any": [f"{p}:{i}" for p, t in files.items() for i in uses_of_any(t)],
+        "noqa": [
+            f"{p}:{i}"
+            for p, t in files.items()
+            for i, line in enumerate(t.splitlines(), 1)
+            if "# noqa" in line
+        ],
+    }
+    counted = {
+        "core": sum(t.count("\n") for t in core.values()),
+        "core code": sum(map(code_lines, core.values())),
+        "extras": sum(t.count("\n") for p, t in files.items() if p not in core),
+        "files": len(files),
+        "test lines": sum(
+            p.read_text(encoding="utf-8").count("\n") for p in Path("tests").rglob("*.py")
+        ),
+    }
+    return counted | {key: len(found) for key, found in names.items()}, names
 
 
 class Walker:
@@ -129,7 +278,7 @@ class Walker:
         self.shell = shell
         self.entered: list[str] = []
         self.calls: collections.Counter[str] = collections.Counter()
-        self.within = f"{PACKAGE}{os.sep}"
+        self.within = f"{REPOSITORY / PACKAGE}{os.sep}"
 
     def walk(self, cell: str) -> tuple[list[str], int, int]:
         """Run a cell; return modules entered, switches between them, and calls."""
@@ -205,26 +354,32 @@ def walks() -> dict[str, tuple[list[str], int, int]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="the figures of the house")
-    parser.add_argument("--stage", choices=list(STAGES), default=list(STAGES)[-1])
+    """Print the figures; fail above the limits of a stage."""
+    stages = json.loads(Path(__file__).with_name("house.json").read_text(encoding="utf-8"))
+    parser = argparse.ArgumentParser(description="figures of the package's structure")
+    parser.add_argument("--stage", choices=list(stages), default=list(stages)[-1])
+    parser.add_argument("--names", action="store_true", help="name what is counted")
     parser.add_argument("--walk", action="store_true", help="take turns, too")
     parser.add_argument("--modules", action="store_true", help="name the modules of each turn")
-    arguments = parser.parse_args()
-    limits = STAGES[arguments.stage]
-    figures = sizes()
+    options = parser.parse_args()
+    os.chdir(REPOSITORY)
+    counted, names = figures(modules())
+    print(" · ".join(f"{name} {n}" for name, n in counted.items()))
+    if options.names:
+        for key, found in names.items():
+            print(f"\n{key}:", *found, sep="\n  ")
+    limits = stages[options.stage]
     over = [
-        f"{name} {n} > {limits[name]}" for name, n in figures.items() if n > limits.get(name, n)
+        f"{name} {n} > {limits[name]}" for name, n in counted.items() if n > limits.get(name, n)
     ]
-    print(" · ".join(f"{name} {n}" for name, n in figures.items()))
-    early = list(STAGES).index(arguments.stage) < list(STAGES).index("house")
-    taken = walks() if arguments.walk or arguments.modules else {}
-    for name, (modules, switches, calls) in taken.items():
-        print(f"{name}: {len(modules)} modules, {switches} switches, {calls} calls")
-        if arguments.modules:
-            print("  " + " ".join(sorted(modules)))
-        limit = BEFORE[name] + MORE if early else WALKS[name]
-        if len(modules) > limit:
-            over.append(f"{name} {len(modules)} > {limit}")
+    for name, (entered, switches, calls) in (
+        walks() if options.walk or options.modules else {}
+    ).items():
+        print(f"{name}: {len(entered)} modules, {switches} switches, {calls} calls")
+        if options.modules:
+            print("  " + " ".join(sorted(entered)))
+        if len(entered) > (limit := int(WALKS[name] * MORE)):
+            over.append(f"{name} {len(entered)} > {limit}")
     if over:
         print("over: " + "; ".join(over))
     return int(bool(over))
