@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from secrets import token_hex
 from typing import Literal, Protocol, overload, runtime_checkable
 
 from hermes_nb.core.events import Answer, Delta, Event, UsageReported
@@ -416,6 +417,9 @@ class ApprovalRequest:
     outside: bool = False
     yes: str = ""
     choices: tuple[str, ...] | None = None
+    nonce: str = field(default_factory=lambda: token_hex(16))
+    """32 random hexadecimal digits, unique to this question. An answer that arrives as a message
+    must name them; one that names another question is ignored."""
 
 
 @dataclass(frozen=True, slots=True)
