@@ -23,6 +23,7 @@ from hermes_nb.core.messages import Message
 from hermes_nb.core.text import visible
 from hermes_nb.core.tools import Arguments, Risk, Tool
 from hermes_nb.safety.administrator import policy
+from hermes_nb.safety.later import starts_agent
 from hermes_nb.safety.places import Need
 from hermes_nb.safety.protected import why_later
 from hermes_nb.safety.provenance import outside, taken
@@ -65,8 +66,6 @@ _EACH = {
     "run_cells": "running any cells of this notebook in a row",
 }
 """What "always" covers, of tools that are remembered by their name alone."""
-_MAGIC = re.compile(r"%hermes\b|_magic\(\s{0,9}['\"]hermes|\bhermes_nb\b")
-"""What makes a cell one that starts an agent."""
 _PROFILES = {
     Need.WRITE: Profile.WORKSPACE,
     Need.GIT: Profile.GIT,
@@ -307,7 +306,7 @@ def _later(tool: Tool, arguments: Arguments) -> str:
     """Return why what a call writes would be run or obeyed later, "" if it would not."""
     texts = [value for value in arguments.values() if isinstance(value, str)]
     if tool.toolset == "notebook":
-        starts = any(map(_MAGIC.search, texts))
+        starts = any(map(starts_agent, texts))
         return "the cell would start an agent when it is run" if starts else ""
     # As the strings of a notebook's JSON read: no escapes of letters, lists of lines joined.
     plain = (re.sub(r"\\u00([0-9a-fA-F]{2})", lambda u: chr(int(u[1], 16)), text) for text in texts)
@@ -320,7 +319,7 @@ def _later(tool: Tool, arguments: Arguments) -> str:
                 continue
             if why := why_later(root / path, root):
                 return f"{path} is {why}, which is run or obeyed later"
-            if path.endswith(".ipynb") and any(map(_MAGIC.search, texts)):
+            if path.endswith(".ipynb") and any(map(starts_agent, texts)):
                 return f"{path} would start an agent when it is run"
     return ""
 

@@ -10,14 +10,19 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hermes_nb.safety.protected import NOT_WALKED, known_names, shadows
+
+if TYPE_CHECKING:
+    from hermes_nb.core.messages import Json
 
 MOST_KEPT = 1 << 22
 """Bytes of a file that are kept to be put back; of a longer one only the hash."""
@@ -35,6 +40,41 @@ _HARMLESS_CONFIG = re.compile(
     r"|symlinks|fetch|remote|merge|rebase|active|name|email|defaultbranch|path|branch)\s*=[^\\]*"
     r"|url\s*=\s*(?!ext::|-)[^\\]*)?"
 )
+
+_AGENT = re.compile(
+    r"%hermes\b|magic\(\s{0,9}['\"]hermes|\bhermes_nb\b|\A\s{0,99}hermes[ \t][^=\n][^\n]*\s*\Z"
+)
+"""A magic, the package, or a magic without its `%`, which IPython takes if it is the only line."""
+
+
+def starts_agent(source: str) -> bool:
+    """Say whether a cell with this source starts an agent when it is run."""
+    return bool(_AGENT.search(source))
+
+
+def agent_cells(notebook: str) -> frozenset[str]:
+    """Return the sources of a notebook's cells that start an agent.
+
+    `notebook` is the text of an .ipynb file (nbformat 3 or 4). What is no JSON is no notebook.
+    """
+    try:
+        cells = list(_code_cells(json.loads(notebook)))
+    except (ValueError, RecursionError):
+        return frozenset()
+    return frozenset(filter(starts_agent, cells))
+
+
+def _code_cells(value: Json) -> Iterator[str]:
+    if isinstance(value, list):
+        for each in value:
+            yield from _code_cells(each)
+    elif isinstance(value, dict):
+        if value.get("cell_type") == "code":
+            source = value.get("source", value.get("input", ""))
+            yield "".join(map(str, source)) if isinstance(source, list) else str(source)
+        else:
+            for each in value.values():
+                yield from _code_cells(each)
 
 
 @dataclass(frozen=True, slots=True)
