@@ -20,6 +20,7 @@ import sqlite3
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -30,6 +31,7 @@ import yaml
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 from tornado.httpserver import HTTPServer
 from tornado.iostream import StreamClosedError
+from tornado.log import app_log
 from tornado.web import Application, HTTPError, RequestHandler
 
 from hermes_nb.cli.main import OK
@@ -58,6 +60,23 @@ PASSED = frozenset(
 """Fields of a request that go on. Others may cost what no table of tokens tells, choose another
 model, or ask for many answers; so may tools that the provider runs."""
 TOOLS = ("custom", "function")
+PROMPT = (
+    ("prompt_tokens",),
+    ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"),
+    ("promptTokenCount", "toolUsePromptTokenCount"),
+    ("prompt_eval_count",),
+)
+WRITTEN = (
+    ("completion_tokens",),
+    ("output_tokens",),
+    ("candidatesTokenCount", "thoughtsTokenCount"),
+    ("eval_count",),
+)
+CACHED = ("cached_tokens", "cache_read_input_tokens", "cachedContentTokenCount")
+"""What providers call the figures of a request; those of a row add up."""
+ENDS = ("finish_reason", "finishReason", "stop_reason", "done")
+LAST = ("message_stop", "response.completed", "response.incomplete", "response.failed")
+"""Fields and types of a stream's last events: figures are final from there on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +86,8 @@ class Model:
     input: float | None = None
     output: float | None = None
     cached: float | None = None
+    longest: int = 32_000
+    """Tokens of its longest answer: what one without figures counts if the request has no limit."""
 
     def dollars(self, read: int, written: int, cached: int = 0) -> float:
         """Return what so many tokens cost."""
@@ -116,7 +137,7 @@ class Rules:
             for each in (budget, *users.values()):
                 each.refusal(0, 0.0)  # what is no number does not compare with one
             for model in models.values():
-                model.dollars(1, 1, 1)
+                model.dollars(1, range(model.longest).stop, 1)
         except (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError) as error:
             raise ConfigError(f"{path}: {type(error).__name__}: {error}") from error
         paid = any(limit.dollars is not None for limit in (budget, *users.values()))
@@ -223,42 +244,113 @@ class Hub:
 
 
 class Usage:
-    """Finds the provider's figures in an answer as it comes by."""
+    """Finds the provider's figures in an answer as it passes through.
+
+    What it reads: the usage of OpenAI (chat completions and responses), Anthropic, Gemini, Mistral,
+    OpenRouter, vLLM and Ollama, in a JSON document, in server-sent events or in lines of JSON.
+    """
 
     def __init__(self) -> None:
-        self.answered: bool | None = None
-        self.found: dict[str, Json] | None = None
+        self.sent = False
+        self.status: int | None = None
+        self.stream = False
+        self.figures: dict[str, int] = {}
         self.bytes = 0
-        self._open = b""
+        self._ended = False
+        self._open = bytearray()
+        self._data: list[bytes] = []
 
     def take(self, piece: bytes) -> None:
-        """Look at the next bytes of a stream."""
+        """Look at the next bytes of an answer."""
         self.bytes += len(piece)
-        *lines, self._open = (self._open + piece).split(b"\n")
-        for line in lines:
-            if line.startswith(b"data:") and b'"usage"' in line:
-                self.look(line[5:])
-        self._open = self._open[:LARGEST]
+        self._open += piece
+        if self.stream and b"\n" in piece:
+            whole, newline, rest = bytes(self._open).rpartition(b"\n")
+            self._open = bytearray(rest)
+            self._lines(whole + newline)
 
-    def look(self, text: bytes) -> None:
-        """Look at one JSON text."""
-        with suppress(ValueError):
+    def end(self) -> None:
+        """Look at what is left when no more bytes come."""
+        text = bytes(self._open)
+        if not self.stream and self._look(text):
+            self._ended = True
+        else:
+            self._lines(text + b"\n\n")
+
+    def _lines(self, text: bytes) -> None:
+        for line in text.splitlines():
+            if line.startswith(b"data:"):
+                self._data.append(line[5:])
+            elif line.startswith(b"{"):
+                self._look(line)
+            elif not line and self._data:
+                event = b"\n".join(self._data)
+                if not self._look(event):  # events without an empty line between them
+                    for each in self._data:
+                        self._look(each)
+                self._data.clear()
+
+    def _look(self, text: bytes) -> bool:
+        """Look at one JSON text; return whether it is one."""
+        try:
             found = json.loads(text)
-            if isinstance(found, dict) and isinstance(found.get("usage"), dict):
-                self.found = found["usage"]
+        except (ValueError, RecursionError):
+            return False
+        for each in found if isinstance(found, list) else [found]:
+            if isinstance(each, dict):
+                self._note(each)
+        return True
 
-    def tokens(self, estimate: int) -> tuple[int, int, int]:
-        """Return tokens of the prompt, of the answer, and those of the prompt from a cache."""
-        self.look(self._open)  # what is no stream is one text
-        if not self.answered:
-            return 0, 0, 0
-        found = self.found or {}
-        counts = (found.get("prompt_tokens"), found.get("completion_tokens"))
-        if counts == (None, None):
-            return estimate, self.bytes // GUESS, 0
-        details = found.get("prompt_tokens_details") or {}
-        read, written = (int(count or 0) for count in counts)
-        return read, written, int(details.get("cached_tokens") or 0)
+    def _note(self, found: dict[str, Json]) -> None:
+        """Note the figures of a document or an event, and whether the answer ends with it."""
+        if "prompt_eval_count" in found:
+            self._add(found)
+        for holder in (found, *(found.get(key) for key in ("message", "response", "x_groq"))):
+            if isinstance(holder, dict):
+                usage = holder.get("usage") or holder.get("usageMetadata")
+                if isinstance(usage, dict):
+                    self._add(usage)
+                    self._ended |= holder.get("choices") == []
+        parts = [found, found.get("delta")]
+        for key in ("choices", "candidates"):
+            parts += found[key] if isinstance(found.get(key), list) else []
+        self._ended |= found.get("type") in LAST or any(
+            part.get(key) for part in parts if isinstance(part, dict) for key in ENDS
+        )
+
+    def _add(self, usage: dict[str, Json]) -> None:
+        """Add figures; those of a later event include those of an earlier one."""
+        for key, value in usage.items():
+            if isinstance(value, dict) and key.endswith("_details"):
+                self._add(value)
+            elif isinstance(value, int | float) and 0 <= value < MILLION * MILLION:
+                self.figures[key] = max(self.figures.get(key, 0), int(value))
+
+    def tokens(self, estimate: int, longest: int) -> tuple[int, int, int]:
+        """Return tokens of the prompt, of the answer, and those of the prompt from a cache.
+
+        Where the provider's figures are missing or not final, this is an upper bound: `estimate`
+        for the prompt and `longest`, or what was streamed if that is more, for the answer.
+        """
+        count = self.figures.get
+        read = max(sum(count(key, 0) for key in keys) for keys in PROMPT)
+        total = max(count("total_tokens", 0), count("totalTokenCount", 0))
+        written = max(total - read, *(sum(count(key, 0) for key in keys) for keys in WRITTEN))
+        cached = min(read, max(count(key, 0) for key in CACHED))
+        known = total or any(key in self.figures for keys in WRITTEN for key in keys)
+        refused = (
+            self.status is not None
+            and not HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
+        )
+        if refused or not self.sent:
+            return read, written, cached  # nothing, as a rule
+        if not (read and known and self._ended):
+            written = max(written, longest, self.bytes // GUESS)
+            app_log.warning(
+                "no final figures in an answer: counted %d and %d tokens, an upper bound",
+                *(read or estimate, written),
+            )
+        return read or estimate, written, cached
 
 
 class Handler(RequestHandler):
@@ -341,7 +433,10 @@ class Chat(Handler):
         usage = Usage()
         try:
             await self._passed_on(asked, usage)
-            used = usage.tokens(read)
+            usage.end()
+            allowed = [asked.get(key) for key in ("max_tokens", "max_completion_tokens")]
+            limits = [each for each in allowed if isinstance(each, int) and each > 0]
+            used = usage.tokens(read, max(limits, default=model.longest))
             self.ledger.settle(number, used[0], used[1], model.dollars(*used))
         finally:
             self.ledger.over(self.current_user, number)
@@ -361,15 +456,23 @@ class Chat(Handler):
             name, _, value = line.strip().partition(":")
             if name.startswith("HTTP/"):
                 self.set_status(int(name.split()[1]))
-                usage.answered = self.get_status() < HTTPStatus.BAD_REQUEST
+                usage.status = self.get_status()
             elif name.lower() in ("content-type", "retry-after", "x-request-id"):
                 self.set_header(name, value.strip())
+                usage.stream |= "event-stream" in value.lower()
 
+        def send(write: Callable[[bytes], None]) -> asyncio.Future[None]:
+            usage.sent = True  # from here on the provider may work for it
+            write(body)
+            return asyncio.ensure_future(asyncio.sleep(0))
+
+        body = json.dumps(asked).encode()
         sent = HTTPRequest(
             f"{self.rules.upstream.rstrip('/')}/chat/completions",
             method="POST",
-            body=json.dumps(asked),
+            body_producer=send,
             headers={
+                "Content-Length": str(len(body)),
                 "Authorization": f"Bearer {self.rules.key}",
                 "Content-Type": "application/json",
             },
@@ -380,9 +483,7 @@ class Chat(Handler):
         )
         try:
             await AsyncHTTPClient().fetch(sent, raise_error=False)
-        except (OSError, HTTPClientError) as error:  # no answer, or none to its end
-            if usage.answered is None and isinstance(error, HTTPClientError):
-                usage.answered = "connecting" not in str(error)  # else nothing was sent
+        except (OSError, HTTPClientError):  # no answer, or none to its end
             if self._headers_written:  # a proper end would make half an answer a whole one
                 with suppress(StreamClosedError):
                     await self.flush()
