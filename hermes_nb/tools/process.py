@@ -288,12 +288,19 @@ WHOLE = 1_000_000
 """Bytes up to which an output is kept whole."""
 HEAD, TAIL = 30_000, 18_000
 """Bytes kept of a longer one; below the cap on tool output, with room for what is said about it."""
+_AROUND = 8_192
+"""Bytes; longer than a private key in PEM."""
 
 
 class Capture:
-    """Takes bytes as they come; `text` is all of them, or their head and tail around a marker."""
+    """Takes bytes as they come; `text` is all of them, or their head and tail around a marker.
 
-    def __init__(self) -> None:
+    `clean` takes secrets out of whatever is shown of them. It sees `_AROUND` bytes more than are
+    shown where the middle is dropped: half a secret is not known as one.
+    """
+
+    def __init__(self, clean: Callable[[str], str] | None = None) -> None:
+        self._clean = clean
         self._head = bytearray()
         self._tail = bytearray()
         self.size = 0
@@ -306,23 +313,29 @@ class Capture:
         if rest := chunk[max(room, 0) :]:
             self._tail += rest[-2 * TAIL :]
             if len(self._tail) > 2 * TAIL:  # trimmed now and then, not for every piece
-                del self._tail[:-TAIL]
+                del self._tail[: -TAIL - _AROUND]
 
     def text(self) -> str:
         """Return what was kept; bytes that are no UTF-8 come out as replacement characters."""
         if not self._tail:
-            return self._head.decode("utf-8", "replace")
-        tail = (self._head + self._tail)[-TAIL:]
-        dropped = self.size - HEAD - len(tail)
+            text = self._head.decode("utf-8", "replace")
+            return text if self._clean is None else self._clean(text)
+        end = self._head + self._tail
+        dropped = self.size - HEAD - len(end[-TAIL:])
         marker = f"\n[... {dropped:,} bytes dropped; send the output to a file to keep it ...]\n"
-        head = self._head[:HEAD].decode("utf-8", "replace")
-        return head + marker + tail.decode("utf-8", "replace")
+        if self._clean is None:
+            head, tail = self._head[:HEAD].decode("utf-8", "replace"), end[-TAIL:]
+            return head + marker + tail.decode("utf-8", "replace")
+        before = self._clean(self._head[: HEAD + _AROUND].decode("utf-8", "replace"))
+        after = self._clean(end[-TAIL - _AROUND :].decode("utf-8", "replace"))
+        return before[:-_AROUND][:HEAD] + marker + after[_AROUND:][-TAIL:]
 
     def latest(self) -> str:
         """Return the end of what has come, as a terminal would show it."""
         kept = self._tail or self._head
         text = bytes(kept[-LATEST:]).decode("utf-8", "replace")
-        return plain(latest(text, len(text) - (len(kept) > LATEST)))
+        shown = plain(latest(text, len(text) - (len(kept) > LATEST)))
+        return shown if self._clean is None else self._clean(shown)
 
 
 _SEQUENCE = re.compile(

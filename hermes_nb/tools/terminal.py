@@ -5,7 +5,8 @@ stopped; nothing that it started in its group outlives it. It runs by its plan, 
 the sandbox, or outside of it. One that runs unasked can only read. When it fails because it wanted
 more, nothing has happened, and the same command is offered again with a question. After one that
 could write, what a program or an agent would run or obey later is as it was before, until the user
-has seen the change and agreed.
+has seen the change and agreed. What a command prints that ran unasked is redacted: arguments of
+other processes, addresses in `.git/config` and variables may hold keys.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.guard import Way, opens_network
 from hermes_nb.safety.places import Need, child_environment
 from hermes_nb.safety.protected import secret_name
+from hermes_nb.safety.redact import redact
 from hermes_nb.safety.sandbox import (
     HOME_SHOWN,
     Launch,
@@ -135,7 +137,7 @@ class CommandRun:
         self, plan: Plan, context: ToolContext, *, confined: bool
     ) -> tuple[str, Ended]:
         """Run the programs of a plan, without a shell."""
-        capture, started, code = Capture(), time.monotonic(), 0
+        capture, started, code = Capture(clean=_cleaned), time.monotonic(), 0
         ended = Ended(code=0, seconds=0.0)
         for line in plan:
             if (line.after == "&&" and code) or (line.after == "||" and not code):
@@ -165,7 +167,8 @@ class CommandRun:
             code = ended.code
             if ended.timed_out or ended.cut_off:
                 break
-        return plain(capture.text()), replace(ended, seconds=time.monotonic() - started)
+        text = await in_thread(capture.text)
+        return plain(text), replace(ended, seconds=time.monotonic() - started)
 
     def _stage(self, stage: Stage, directory: Path, *, confined: bool) -> Launch:
         """Return how one program of a plan is started: confined where that is possible."""
@@ -185,7 +188,8 @@ class CommandRun:
 
     async def _in_shell(self, way: Way, context: ToolContext) -> tuple[str, Ended, list[Taken]]:
         """Run it by a shell; what runs later is put back as it was, and returned."""
-        capture, watched = Capture(), None
+        unasked = way.profile is Profile.READ
+        capture, watched = Capture(clean=_cleaned if unasked else None), None
         launch = await in_thread(self._launch, way.profile)
         taken: list[Taken] = []
         try:
@@ -204,7 +208,7 @@ class CommandRun:
             launch.close()
             if watched is not None:
                 taken = take_back(watched)
-        return plain(capture.text()), ended, taken
+        return plain(await in_thread(capture.text)), ended, taken
 
     def _launch(self, profile: Profile) -> Launch:
         if opens_network(profile) and (why := policy().why("network")):
@@ -348,6 +352,11 @@ def _bounded(shell: str, command: str) -> list[str]:
         return [shell, "-c", command]
     # By another shell: once the command runs it may have forked already.
     return [shell, "-c", 'ulimit -u "$0" 2>/dev/null; exec "$1" -c "$2"', str(most), shell, command]
+
+
+def _cleaned(text: str) -> str:
+    """Return what a command printed that ran unasked, without terminal codes and secrets."""
+    return redact(plain(text))
 
 
 async def _run(
