@@ -108,16 +108,18 @@ def marked(toolset: Toolset, *, mark: bool = True) -> Toolset:
 
     What cells and commands print, what a server answers and what lies outside the working directory
     is always marked as data. Every other result is looked through, and marked as soon as it reads
-    like an attack. A refusal, and what a tool says to be `ours`, stays as it is.
+    like an attack. A refusal, and what a tool says to be `ours`, stays as it is. A file that could
+    not be read brings nothing from outside: why it could not is said in our own words.
     """
 
     def change(tool: Tool) -> Tool:
         async def look(
-            context: ToolContext, _arguments: Arguments, output: ToolOutput
+            context: ToolContext, _arguments: Arguments, output: ToolOutput, *, failed: bool = False
         ) -> ToolOutput:
             text, source = output.text, _source(tool, context.call.arguments)
             own = output.origin == "ours" and tool.toolset not in OUTSIDE
-            output = replace(output, origin=_whose(tool, source, output.origin))
+            if not (failed and tool.toolset == "files"):
+                output = replace(output, origin=_whose(tool, source, output.origin))
             if not mark or own or (len(text) <= SHORT and "\n" not in text):
                 return output
             quick = len(text) <= _QUICK
@@ -129,7 +131,7 @@ def marked(toolset: Toolset, *, mark: bool = True) -> Toolset:
                 return output
             return replace(output, text=wrap(text, source=source, scanned=scanned))
 
-        return following(tool, look, apart=ToolDenied)
+        return following(tool, look, apart=ToolDenied, failed=partial(look, failed=True))
 
     return toolset.map(change)
 
@@ -199,11 +201,18 @@ def in_turn(toolset: Toolset, lock: asyncio.Lock) -> Toolset:
     return toolset.map(hold)
 
 
-def following(tool: Tool, change: Change, *, apart: type[ToolError] | tuple[()] = ()) -> Tool:
+def following(
+    tool: Tool,
+    change: Change,
+    *,
+    apart: type[ToolError] | tuple[()] = (),
+    failed: Change | None = None,
+) -> Tool:
     """Return the tool so that what it returns or raises is changed as the model would read it.
 
-    Errors of the kind `apart` stay as they are.
+    Errors of the kind `apart` stay as they are; `failed` changes the others where it is given.
     """
+    on_error = failed or change
 
     async def run(context: ToolContext, arguments: Arguments) -> ToolOutput:
         try:
@@ -212,7 +221,7 @@ def following(tool: Tool, change: Change, *, apart: type[ToolError] | tuple[()] 
             raise
         except ToolError as error:
             given = ToolOutput(str(error), origin=error.origin)
-            output = await change(context, arguments, given)
+            output = await on_error(context, arguments, given)
             if output == given:
                 raise
             changed = type(error)(output.text)

@@ -96,3 +96,12 @@ def test_a_tool_may_say_where_its_results_come_from():
 def test_errors_are_marked_too():
     with pytest.raises(ToolError, match=MARK):
         result(ToolError(f"Traceback: ValueError: {ATTACK}"), toolset="kernel")
+
+
+@pytest.mark.parametrize(
+    ("toolset", "origin"), [("files", "workspace"), ("mine", "outside"), ("mcp", "outside")]
+)
+def test_a_file_that_could_not_be_read_brings_nothing_from_outside(toolset, origin):
+    with pytest.raises(ToolError) as caught:
+        output(ToolError("no file 'x'"), toolset=toolset, origin=lambda _: "a file elsewhere")
+    assert caught.value.origin == origin

@@ -118,6 +118,17 @@ def test_what_is_found_again_is_from_where_it_was(tmp_path):
     assert asked(turn) == ["memory"]
 
 
+@pytest.mark.parametrize("path", ["/nowhere/x.md", "../x.md", "~/x.md"])
+def test_a_read_that_failed_leaves_memory_writes_unasked(tmp_path, path):
+    work = tmp_path / "work"
+    work.mkdir()
+    remember = call("memory", action="add", content="Tables are sorted by name.")
+    with hermes(work, call("read_file", path=path), remember, approve="ask") as agent:
+        turn = agent.ask("look at it, then keep how tables are sorted")
+    assert asked(turn) == []
+    assert "sorted by name" in (tmp_path / "home/memories/MEMORY.md").read_text("utf-8")
+
+
 def test_an_origin_is_stored_with_its_text(tmp_path):
     store = SqliteStore(tmp_path / "notebook.db")
     session = store.start()
