@@ -133,8 +133,10 @@ class Tool:
     `await preview(arguments)` is what the user approves where the arguments alone do not tell, as
     a diff does; a `ToolError` from it ends the call unasked. `wording(arguments)` is the text that
     a call would make last (memory, a skill): the guard asks where it is somebody else's.
-    `scope(arguments)` is what "always" covers, where that is not the tool. What goes to a tool of
-    the network that `stays` reaches nobody but its own service, and may go there once allowed.
+    `await result(arguments)` is the text that a write would leave, where the arguments are only a
+    part of it: the guard judges the whole. `scope(arguments)` is what "always" covers, where that
+    is not the tool. What goes to a tool of the network that `stays` reaches nobody but its own
+    service, and may go there once allowed.
     """
 
     name: str
@@ -153,6 +155,7 @@ class Tool:
     risk_of: Callable[[Arguments], Risk] | None = None
     describe: Callable[[Arguments], str] | None = None
     preview: Callable[[Arguments], Awaitable[str]] | None = None
+    result: Callable[[Arguments], Awaitable[str]] | None = None
     wording: Callable[[Mapping[str, object]], str] | None = None
     scope: Callable[[Arguments], str] | None = None
     stays: bool = False

@@ -151,9 +151,20 @@ def _edit(bench: KnownCells) -> Tool:
         new = _edited(cell, arguments.get("old"), arguments["new"])
         return f"{name_of(cell)}\n{_shown(cell.source, new)}"
 
+    async def result(arguments: Arguments) -> str:
+        _, (cell,) = await bench.known([arguments["id"]])
+        return _edited(cell, arguments.get("old"), arguments["new"])
+
     gist = partial(editing, name=bench.named)
 
-    @tool(toolset=TOOLSET, risk=Risk.WRITE, exclusive=True, preview=preview, describe=gist)
+    @tool(
+        toolset=TOOLSET,
+        risk=Risk.WRITE,
+        exclusive=True,
+        preview=preview,
+        result=result,
+        describe=gist,
+    )
     async def edit_cell(id: str, new: str, old: str | None = None) -> str:
         """Replace a passage of a cell, or its whole source.
 
@@ -195,9 +206,20 @@ def _move(bench: KnownCells) -> Tool:
         place = f"behind {titled(find(cells, after))}" if after else "to the top"
         return f"move {titled(find(cells, arguments['id']))} {place}"
 
+    async def result(arguments: Arguments) -> str:
+        _, cells = await bench.cells()
+        return find(cells, arguments["id"]).source
+
     gist = partial(moving, name=bench.named)
 
-    @tool(toolset=TOOLSET, risk=Risk.WRITE, exclusive=True, preview=preview, describe=gist)
+    @tool(
+        toolset=TOOLSET,
+        risk=Risk.WRITE,
+        exclusive=True,
+        preview=preview,
+        result=result,
+        describe=gist,
+    )
     async def move_cell(id: str, after: str | None = None) -> str:
         """Move a cell.
 

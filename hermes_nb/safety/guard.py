@@ -66,6 +66,7 @@ _EACH = {
     "run_cells": "running any cells of this notebook in a row",
 }
 """What "always" covers, of tools that are remembered by their name alone."""
+_AGENT = "the cell would start an agent when it is run"
 _PROFILES = {
     Need.WRITE: Profile.WORKSPACE,
     Need.GIT: Profile.GIT,
@@ -143,13 +144,21 @@ class Guard:
         return self.asks and tool.risk is not Risk.READ and self.held != "never"
 
     def decide(
-        self, tool: Tool, arguments: Arguments, *, messages: Sequence[Message] = ()
+        self,
+        tool: Tool,
+        arguments: Arguments,
+        *,
+        messages: Sequence[Message] = (),
+        result: str | None = None,
     ) -> Decision:
-        """Return the verdict on a call whose arguments are valid, made after these messages."""
+        """Return the verdict on a call whose arguments are valid, made after these messages.
+
+        `result` is the text that a write would leave, where that is more than its arguments.
+        """
         settled = policy()
         if why := settled.why("tools", tool.name, tool.toolset):
             return Decision(verdict="deny", why=why, shown=shown(tool, arguments))
-        command, risk = _command(tool, arguments), _risk(tool, arguments)
+        command, risk = _command(tool, arguments), _risk(tool, arguments, result)
         if command is not None:
             decision = self._command(command, tool, arguments, messages)
             way = decision.way or Way()
@@ -167,7 +176,7 @@ class Guard:
     ) -> Decision:
         """Return the verdict on what is no shell command."""
         shows, mode = shown(tool, arguments), self.held
-        if why := self._why(tool, arguments, messages):
+        if why := self._why(tool, arguments, messages, risk):
             return Decision(verdict="ask", why=visible(why), shown=shows)
         free, shape = risk in _FREE[mode], shape_of(tool, arguments)
         if mode == "never" and not free:
@@ -193,13 +202,14 @@ class Guard:
         """Let calls of this shape run without asking from now on, in this way."""
         self.remembered[shape] = way if isinstance(way, Way) else None
 
-    def _why(self, tool: Tool, arguments: Arguments, messages: Sequence[Message]) -> str:
+    def _why(
+        self, tool: Tool, arguments: Arguments, messages: Sequence[Message], risk: Risk
+    ) -> str:
         """Return what makes a call ask whatever the mode and the answers before, "" for nothing."""
-        risk = _risk(tool, arguments)
         if self.held == "never" or risk is Risk.READ:
             return ""
         if risk is Risk.LATER:
-            return _later(tool, arguments) or _WHY[risk]
+            return _AGENT if tool.toolset == "notebook" else _later(tool, arguments) or _WHY[risk]
         lasts = risk is Risk.REMEMBER or tool.toolset in _LASTING
         sends = tool.name not in _KERNEL and risk in (Risk.EXECUTE, Risk.NETWORK)
         reaches = lasts or (sends and not tool.stays)
@@ -296,18 +306,17 @@ def profile_for(needs: frozenset[Need]) -> Profile:
     return profile
 
 
-def _risk(tool: Tool, arguments: Arguments) -> Risk:
+def _risk(tool: Tool, arguments: Arguments, result: str | None = None) -> Risk:
     """Return the risk of one call: a write that is run or obeyed later is one of its own."""
     risk = tool.risk if tool.risk_of is None else tool.risk_of(arguments)
-    return Risk.LATER if risk is Risk.WRITE and _later(tool, arguments) else risk
+    return Risk.LATER if risk is Risk.WRITE and _later(tool, arguments, result) else risk
 
 
-def _later(tool: Tool, arguments: Arguments) -> str:
+def _later(tool: Tool, arguments: Arguments, result: str | None = None) -> str:
     """Return why what a call writes would be run or obeyed later, "" if it would not."""
     texts = [value for value in arguments.values() if isinstance(value, str)]
     if tool.toolset == "notebook":
-        starts = any(map(starts_agent, texts))
-        return "the cell would start an agent when it is run" if starts else ""
+        return _AGENT if any(map(starts_agent, texts if result is None else [result])) else ""
     # As the strings of a notebook's JSON read: no escapes of letters, lists of lines joined.
     plain = (re.sub(r"\\u00([0-9a-fA-F]{2})", lambda u: chr(int(u[1], 16)), text) for text in texts)
     texts = [re.sub(r'"\s{0,99},\s{0,99}"', "", text) for text in plain]
@@ -425,10 +434,15 @@ class ChildGuard(Guard):
     asks: ClassVar[bool] = False
 
     def decide(
-        self, tool: Tool, arguments: Arguments, *, messages: Sequence[Message] = ()
+        self,
+        tool: Tool,
+        arguments: Arguments,
+        *,
+        messages: Sequence[Message] = (),
+        result: str | None = None,
     ) -> Decision:
         """Return the verdict on a call, which is never to ask."""
-        decision = self.parent.decide(tool, arguments, messages=messages)
+        decision = self.parent.decide(tool, arguments, messages=messages, result=result)
         if decision.verdict != "ask":
             return decision
         return replace(decision, verdict="deny", why=f"{decision.why}, and {REPORT_IT}")

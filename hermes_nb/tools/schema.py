@@ -205,6 +205,7 @@ def tool(
     risk_of: Callable[[Mapping[str, Json]], Risk] | None = None,
     describe: Callable[[Mapping[str, Json]], str] | None = None,
     preview: Callable[[Mapping[str, Json]], Awaitable[str]] | None = None,
+    result: Callable[[Mapping[str, Json]], Awaitable[str]] | None = None,
 ) -> Callable[[Function], Tool]: ...
 def tool(
     function: Function | None = None,

@@ -145,7 +145,9 @@ def asking(toolset: Toolset, guard: Guard, approver: Approver) -> Toolset:
 
     def ask(tool: Tool) -> Tool:
         async def run(context: ToolContext, arguments: Arguments) -> object:
-            decision = await in_thread(guard.decide, tool, arguments, messages=context.messages)
+            left = None if tool.result is None else await tool.result(arguments)
+            judge = partial(guard.decide, messages=context.messages, result=left)
+            decision = await in_thread(judge, tool, arguments)
             way: object = decision.way
             if decision.verdict == "deny":
                 raise ToolDenied(_refusal(tool, decision.why))
