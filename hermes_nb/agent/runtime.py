@@ -333,7 +333,8 @@ class Runtime:
 
     def _held(self, tools: Toolset, guard: Guard, *, mark: bool = True) -> Toolset:
         """Return tools that are guarded, limited, and say whose text they return."""
-        from hermes_nb.tools.wrappers import asking, limited, marked
+        from hermes_nb.tools.asking import asking
+        from hermes_nb.tools.wrappers import limited, marked
 
         spill = self.settings.home / "outputs"
         asked = asking(left(tools), guard, self._approver)

@@ -92,13 +92,32 @@ class ToolContext:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """What a call would run or change, as it was at one moment."""
+
+    shown: str
+    """All of it, as the user reads it."""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """A digest of each file, notebook, cell or text that the call names, by its name."""
+    whole: bool = True
+    """Whether all of them were read to the end. If not, an approval is not remembered."""
+
+    def changes(self, now: Content) -> list[str]:
+        """Return the names of what differs from how it is `now`."""
+        names = sorted(self.digests.keys() | now.digests.keys())
+        return [name for name in names if self.digests.get(name) != now.digests.get(name)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """What the user is asked about a call: `shown` is what would run or change, whole.
 
     `shape` is the key under which "always" is remembered, "" where that is not offered, and
     `lasting` says in words what it would cover. `outside` offers to run it without the sandbox.
     `yes` is the word for a yes, where the tool's own does not fit. With `choices` it is no question
-    of yes or no: the answer "once" has one of them, or the user's own words, as its reason.
+    of yes or no: the answer "once" has one of them, or the user's own words, as its reason. Where
+    the whole call would run `again`, the question shows what it would run now, and is bound to it
+    as the first one is.
     """
 
     why: str
@@ -108,6 +127,7 @@ class Question:
     outside: bool = False
     yes: str = ""
     choices: tuple[str, ...] | None = None
+    again: bool = False
 
 
 Ask = Callable[[Question], Awaitable[Answer]]
@@ -131,7 +151,8 @@ class Tool:
     "" or no function means that it is trusted. `risk_of(arguments)` is the risk of one call, where
     the tool's own is only the usual one. `describe(arguments)` is the gist that the user sees.
     `await preview(arguments)` is what the user approves where the arguments alone do not tell, as
-    a diff does; a `ToolError` from it ends the call unasked. `wording(arguments)` is the text that
+    a diff does: a text, whose every change asks again, or a `Content`, which says itself what it
+    depends on. A `ToolError` from it ends the call unasked. `wording(arguments)` is the text that
     a call would make last (memory, a skill): the guard asks where it is somebody else's.
     `await result(arguments)` is the text that a write would leave, where the arguments are only a
     part of it: the guard judges the whole. `scope(arguments)` is what "always" covers, where that
@@ -154,7 +175,7 @@ class Tool:
     origin: Callable[[Arguments], str] | None = None
     risk_of: Callable[[Arguments], Risk] | None = None
     describe: Callable[[Arguments], str] | None = None
-    preview: Callable[[Arguments], Awaitable[str]] | None = None
+    preview: Callable[[Arguments], Awaitable[str | Content]] | None = None
     result: Callable[[Arguments], Awaitable[str]] | None = None
     wording: Callable[[Mapping[str, object]], str] | None = None
     scope: Callable[[Arguments], str] | None = None

@@ -19,9 +19,9 @@ import os
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from hermes_nb.agent.approvals import answer_of
@@ -89,7 +89,8 @@ class CellApprover:
             given = await self._frontend.hold("ask", ABSENT, {"change": None}, **question)
             if given is None:
                 return Approval("deny", LEFT)
-            if self._learn is not None and given.get("cell"):
+            edits = request.tool.name == "edit_cell"  # what is deleted must be what was shown
+            if self._learn is not None and edits and given.get("cell"):
                 self._learn(given["cell"])
             return _chosen(given, request)
         if self._frontend.expected and not self._frontend.problem:
@@ -169,7 +170,8 @@ def _question(request: ApprovalRequest) -> dict[str, Json]:
     """Return the box as the page draws it: plain texts, `lines` with their CSS classes."""
     tool = request.tool
     if request.choices is not None:
-        return _box(request.shown, request.choices) | {"tool": visible(tool.name)}
+        box = _box(request.shown, request.choices, request.nonce)
+        return box | {"tool": visible(tool.name)}
     wish = {"terminal": "run a command", "run_python": "run code"}.get(tool.name, "")
     if not wish:
         wish = {"files": "change files", "notebook": "change this notebook"}.get(tool.toolset, "")
@@ -180,7 +182,7 @@ def _question(request: ApprovalRequest) -> dict[str, Json]:
     language = ("bash" if tool.name == "terminal" else "python") if runs else ""
     classes = {"+": "hermes-plus", "-": "hermes-minus"} if tool.risk is Risk.WRITE else {}
     once = {Risk.WRITE: "Apply", Risk.EXECUTE: "Run once"}.get(tool.risk, "Allow once")
-    return _box(shown) | {
+    return _box(shown, nonce=request.nonce) | {
         "title": f"Hermes wants to {visible(one_line(wish))}",
         "tool": visible(tool.name),
         "lines": [
@@ -196,10 +198,10 @@ def _question(request: ApprovalRequest) -> dict[str, Json]:
     }
 
 
-def _box(text: str, choices: Sequence[str] | None = None) -> dict[str, Json]:
+def _box(text: str, choices: Sequence[str] | None = None, nonce: str = "") -> dict[str, Json]:
     """Return a question with answers to choose from, as the page draws it."""
     return {
-        "id": uuid.uuid4().hex,
+        "id": nonce or token_hex(16),
         "title": "Hermes asks",
         "tool": "",
         "lines": [["", line, []] for line in visible(text, lines=True).split("\n")],

@@ -1,7 +1,8 @@
 """The tools of a kernel: the `notebook` toolset, and which of all tools a turn may use.
 
 The functions are async: they run on the loop's own thread, which is the kernel's. Edits stand
-alone, name the cell they are for by id, and refuse one that the user changed meanwhile.
+alone, name the cell they are for by id, and refuse one that the user changed meanwhile: their
+previews need no digests, and a cell that moved does not ask again.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from hermes_nb.agent.changes import Change, rows
 from hermes_nb.core.errors import ToolError
-from hermes_nb.core.tools import Arguments, Risk, Tool, ToolOutput, Toolset
+from hermes_nb.core.tools import Arguments, Content, Risk, Tool, ToolOutput, Toolset
 from hermes_nb.notebook.access import NotebookAccess
 from hermes_nb.notebook.display.views import has_kernel
 from hermes_nb.notebook.document.document import (
@@ -116,12 +117,12 @@ def _read(bench: KnownCells) -> Tool:
 
 
 def _insert(bench: KnownCells) -> Tool:
-    async def preview(arguments: Arguments) -> str:
+    async def preview(arguments: Arguments) -> Content:
         kind = arguments.get("type", "code")
         _, cells = await bench.cells()
         after = arguments.get("after") or bench.place(cells)
         place = f"behind {titled(find(cells, after))}" if after else "at the end"
-        return f"new {kind} cell {place}:\n{arguments['source']}"
+        return Content(shown=f"new {kind} cell {place}:\n{arguments['source']}")
 
     def gist(arguments: Arguments) -> str:
         return telling(str(arguments.get("source", "")))
@@ -146,10 +147,10 @@ def _insert(bench: KnownCells) -> Tool:
 
 
 def _edit(bench: KnownCells) -> Tool:
-    async def preview(arguments: Arguments) -> str:
+    async def preview(arguments: Arguments) -> Content:
         _, (cell,) = await bench.known([arguments["id"]])
         new = _edited(cell, arguments.get("old"), arguments["new"])
-        return f"{name_of(cell)}\n{_shown(cell.source, new)}"
+        return Content(shown=f"{name_of(cell)}\n{_shown(cell.source, new)}")
 
     async def result(arguments: Arguments) -> str:
         _, (cell,) = await bench.known([arguments["id"]])
@@ -183,9 +184,9 @@ def _edit(bench: KnownCells) -> Tool:
 
 
 def _delete(bench: KnownCells) -> Tool:
-    async def preview(arguments: Arguments) -> str:
+    async def preview(arguments: Arguments) -> Content:
         _, (cell,) = await bench.known([arguments["id"]])
-        return f"{name_of(cell)}\n{_shown(cell.source, '')}"
+        return Content(shown=f"{name_of(cell)}\n{_shown(cell.source, '')}")
 
     @tool(toolset=TOOLSET, risk=Risk.WRITE, exclusive=True, preview=preview, describe=bench.gist)
     async def delete_cell(id: str) -> str:
@@ -200,11 +201,11 @@ def _delete(bench: KnownCells) -> Tool:
 
 
 def _move(bench: KnownCells) -> Tool:
-    async def preview(arguments: Arguments) -> str:
+    async def preview(arguments: Arguments) -> Content:
         _, cells = await bench.cells()
         after = arguments.get("after")
         place = f"behind {titled(find(cells, after))}" if after else "to the top"
-        return f"move {titled(find(cells, arguments['id']))} {place}"
+        return Content(shown=f"move {titled(find(cells, arguments['id']))} {place}")
 
     async def result(arguments: Arguments) -> str:
         _, cells = await bench.cells()

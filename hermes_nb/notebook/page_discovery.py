@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import itertools
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from secrets import token_hex
 
 from hermes_nb.core.messages import Json
 from hermes_nb.notebook.shell import Foreign
@@ -120,7 +120,6 @@ class Channel:
 
         self.closed = False
         self._pending: dict[str, asyncio.Future[Mapping[str, Json]]] = {}
-        self._numbers = itertools.count()
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
         self._on_hello = on_hello
@@ -138,7 +137,7 @@ class Channel:
         self, to: str, op: str, arguments: Mapping[str, Json], timeout: float | None
     ) -> Mapping[str, Json]:
         """Send a request and return its answer; raise `TimeoutError`, after None never."""
-        number = str(next(self._numbers))
+        number = token_hex(16)  # what answers an earlier request, or guesses, answers nothing
         future: asyncio.Future[Mapping[str, Json]] = asyncio.get_running_loop().create_future()
         self._pending[number] = future
         try:

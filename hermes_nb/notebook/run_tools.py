@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +21,16 @@ from hermes_nb.core.messages import Json, Origin, least_trusted
 from hermes_nb.core.protocols import Variable
 from hermes_nb.core.text import head_tail, one_line, visible
 from hermes_nb.core.threads import in_thread
-from hermes_nb.core.tools import Arguments, Question, Risk, Tool, ToolContext, ToolOutput, Toolset
+from hermes_nb.core.tools import (
+    Arguments,
+    Content,
+    Question,
+    Risk,
+    Tool,
+    ToolContext,
+    ToolOutput,
+    Toolset,
+)
 from hermes_nb.notebook.display.views import show_drawings
 from hermes_nb.notebook.document.document import Cell, NotebookDocument, brief_id
 from hermes_nb.notebook.document.ipynb import read_notebook, source_of
@@ -174,7 +184,7 @@ def run_tools(bench: KnownCells, *, path: Callable[[], str], root: Callable[[], 
 
 
 def _run_cell(bench: KnownCells) -> Tool:
-    async def preview(arguments: Arguments) -> str:
+    async def preview(arguments: Arguments) -> Content:
         return await _shown(bench, [arguments["id"]])
 
     @tool(
@@ -192,7 +202,7 @@ def _run_cell(bench: KnownCells) -> Tool:
 
 
 def _run_cells(bench: KnownCells) -> Tool:
-    async def preview(arguments: Arguments) -> str:
+    async def preview(arguments: Arguments) -> Content:
         return await _shown(bench, arguments["ids"])
 
     @tool(
@@ -218,8 +228,11 @@ def _run_cells(bench: KnownCells) -> Tool:
 
 
 def _run_notebook(bench: KnownCells, own: Callable[[], str], root: Callable[[], Path]) -> Tool:
-    async def held(path: str) -> tuple[Path, str, dict[str, Json]]:
-        """Return a notebook's path, its name and what it holds, what is not saved yet, too."""
+    async def held(path: str) -> tuple[Path, str, bool, dict[str, Json]]:
+        """Return a notebook's path and name, whether it is this one, and what it holds now.
+
+        Of this one that is what is not saved yet, too.
+        """
         target, name, is_own, document = await in_thread(_read, root(), path, own())
         if is_own:
             _, cells = await bench.cells()
@@ -227,12 +240,17 @@ def _run_notebook(bench: KnownCells, own: Callable[[], str], root: Callable[[], 
                 {"id": c.id, "cell_type": c.type, "source": c.source, "metadata": dict(c.metadata)}
                 for c in cells
             ]
-        return target, name, document
+        return target, name, is_own, document
 
-    async def preview(arguments: Arguments) -> str:
+    async def preview(arguments: Arguments) -> Content:
         """Return every code cell that would run, whole."""
-        _, name, notebook = await held(str(arguments["path"]))
-        return f"{name}, in a fresh kernel:\n\n{_code(notebook)}"
+        _, name, is_own, notebook = await held(str(arguments["path"]))
+        code = _code(notebook)
+        return Content(
+            shown=f"{name}, in a fresh kernel:\n\n{code}",
+            digests={name: _digest(code)},
+            whole=not is_own,  # the next call would compare the file alone
+        )
 
     def gist(arguments: Arguments) -> str:
         return visible(str(arguments.get("path", "")))
@@ -249,7 +267,7 @@ def _run_notebook(bench: KnownCells, own: Callable[[], str], root: Callable[[], 
         context: ToolContext, path: str, timeout: int = CELL_TIMEOUT
     ) -> ToolOutput:
         """Run a copy of a notebook in a fresh kernel; names the cells that fail."""
-        target, name, notebook = await held(path)
+        target, name, _, notebook = await held(path)
         from hermes_nb.notebook.execute.fresh_kernel import clean_run
 
         told = await clean_run(
@@ -286,11 +304,16 @@ def _read(root: Path, path: str, own: str) -> tuple[Path, str, bool, dict[str, J
     return target, name, bool(own) and target == Path(own).resolve(), document
 
 
-async def _shown(bench: KnownCells, ids: Sequence[str]) -> str:
+async def _shown(bench: KnownCells, ids: Sequence[str]) -> Content:
+    """Return the cells that would run, whole."""
     _, cells = await bench.known(ids)
-    sources = [runnable(bench.shell, cell).source for cell in cells]
-    titles = [f"# {name_of(cell)}" for cell in cells]
-    return "\n\n".join(f"{a}\n{b}" for a, b in zip(titles, sources, strict=True))
+    told = [f"# {name_of(cell)}\n{runnable(bench.shell, cell).source}" for cell in cells]
+    digests = {f"cell {cell.id}": _digest(cell.source) for cell in cells}
+    return Content(shown="\n\n".join(told), digests=digests)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 async def _run(

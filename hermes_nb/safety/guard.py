@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from hermes_nb.core.messages import Message
 from hermes_nb.core.text import visible
-from hermes_nb.core.tools import Arguments, Risk, Tool
+from hermes_nb.core.tools import Arguments, Content, Risk, Tool
 from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.later import starts_agent
 from hermes_nb.safety.places import Need
@@ -150,35 +150,47 @@ class Guard:
         *,
         messages: Sequence[Message] = (),
         result: str | None = None,
+        content: Content | None = None,
     ) -> Decision:
         """Return the verdict on a call whose arguments are valid, made after these messages.
 
-        `result` is the text that a write would leave, where that is more than its arguments.
+        `result` is the text that a write would leave, where that is more than its arguments;
+        `content` is what it would run as `look` has found it, by default as it is now.
         """
-        settled = policy()
+        settled, content = policy(), content or look(tool, arguments)
         if why := settled.why("tools", tool.name, tool.toolset):
-            return Decision(verdict="deny", why=why, shown=shown(tool, arguments))
+            return Decision(verdict="deny", why=why, shown=content.shown)
         command, risk = _command(tool, arguments), _risk(tool, arguments, result)
         if command is not None:
-            decision = self._command(command, tool, arguments, messages)
+            decision = self._command(command, tool, arguments, messages, content)
             way = decision.way or Way()
             reaches = not way.plan and opens_network(way.profile)
         else:
-            decision = self._call(tool, arguments, risk, messages)
+            decision = self._call(tool, arguments, risk, messages, content)
             unheld = risk is Risk.EXECUTE and tool.name not in _KERNEL
             reaches = risk is Risk.NETWORK or (unheld and tool.toolset not in _LASTING)
         if reaches and decision.verdict != "deny" and (why := settled.why("network")):
             return replace(decision, verdict="deny", why=f"it may use the network, and {why}")
-        return replace(decision, shape="") if settled.why("always") else decision
+        return decision
+
+    def shape(self, tool: Tool, arguments: Arguments, content: Content) -> str:
+        """Return the key under which "always" would be remembered, "" where it may not be."""
+        remembers = not policy().why("always") and content.whole
+        return shape_of(tool, arguments, content) if remembers else ""
 
     def _call(
-        self, tool: Tool, arguments: Arguments, risk: Risk, messages: Sequence[Message]
+        self,
+        tool: Tool,
+        arguments: Arguments,
+        risk: Risk,
+        messages: Sequence[Message],
+        content: Content,
     ) -> Decision:
         """Return the verdict on what is no shell command."""
-        shows, mode = shown(tool, arguments), self.held
+        shows, mode = content.shown, self.held
         if why := self._why(tool, arguments, messages, risk):
             return Decision(verdict="ask", why=visible(why), shown=shows)
-        free, shape = risk in _FREE[mode], shape_of(tool, arguments)
+        free, shape = risk in _FREE[mode], self.shape(tool, arguments, content)
         if mode == "never" and not free:
             why = f"{_told(tool, risk)}, and approvals are set to never"
             return Decision(verdict="deny", why=why, shown=shows)
@@ -196,11 +208,12 @@ class Guard:
         )
 
     def _remembers(self, shape: str) -> bool:
-        return shape in self.remembered and not policy().why("always")
+        return bool(shape) and shape in self.remembered and not policy().why("always")
 
     def remember(self, shape: str, way: object = None) -> None:
-        """Let calls of this shape run without asking from now on, in this way."""
-        self.remembered[shape] = way if isinstance(way, Way) else None
+        """Let calls of this shape run without asking from now on, in this way; "" is none."""
+        if shape:
+            self.remembered[shape] = way if isinstance(way, Way) else None
 
     def _why(
         self, tool: Tool, arguments: Arguments, messages: Sequence[Message], risk: Risk
@@ -228,6 +241,7 @@ class Guard:
         tool: Tool,
         arguments: Arguments,
         messages: Sequence[Message],
+        content: Content,
     ) -> Decision:
         """Return the verdict on a shell command, and how it runs."""
         from hermes_nb.safety.policy import Place, judge  # with the first command
@@ -239,8 +253,8 @@ class Guard:
         judged = judge(command, place)
         decision = Decision(
             verdict="allow",
-            shown=shown(tool, arguments),
-            shape=shape_of(tool, arguments),
+            shown=content.shown,
+            shape=self.shape(tool, arguments, content),
             lasting=(
                 f"this very command in {directory.name or directory}, while the files that it "
                 "names stay as they are, until this kernel ends"
@@ -344,23 +358,20 @@ def _told(tool: Tool, risk: Risk) -> str:
     return _WHY[risk]
 
 
-def shape_of(tool: Tool, arguments: Arguments) -> str:
+def shape_of(tool: Tool, arguments: Arguments, content: Content) -> str:
     """Return the key under which "always" is remembered: as narrow as the next call may be alike.
 
     A command is remembered to the letter, with its directory and the files that it names as they
-    are; what runs a file, by that file's content; code only as "this tool", since no two snippets
-    are the same; a change of files by the files; everything else by the tool.
+    were in `content`; what runs a file, by that file's content; code only as "this tool", since no
+    two snippets are the same; a change of files by the files; everything else by the tool.
     """
-    from hermes_nb.safety.needs import contents  # with the first call, as what judges commands
-
     command = _command(tool, arguments)
-    root = tool.root or Path()
     if command is not None:
         workdir = str(arguments.get("workdir") or ".")
-        return json.dumps([tool.name, command, workdir, contents(command, root / workdir)])
+        return json.dumps([tool.name, command, workdir, content.digests])
     if tool.paths:
         paths = [str(arguments.get(name, ".")) for name in tool.paths]
-        runs = contents(" ".join(paths), root) if tool.risk is Risk.EXECUTE else {}
+        runs = content.digests if tool.risk is Risk.EXECUTE else {}
         return json.dumps([tool.name, *paths, runs])
     return tool.name if tool.scope is None else tool.scope(arguments)
 
@@ -381,29 +392,43 @@ def lasting(tool: Tool, arguments: Arguments) -> str:
     return f"{what}, without a question, until this kernel ends"
 
 
-def shown(tool: Tool, arguments: Arguments) -> str:
-    """Return exactly what would run, whole, with nothing hidden: no ANSI, no tricks of direction.
+def look(tool: Tool, arguments: Arguments) -> Content:
+    """Return what a call would run or change as it is now, with the files that it names.
 
-    A script that a command names is shown behind it.
+    It is shown exactly and whole, with nothing hidden: no ANSI, no tricks of direction. A script
+    that a command names is shown behind it, as it was when it was digested.
     """
-    command = _command(tool, arguments)
-    if command is not None:
-        from hermes_nb.safety.needs import scripts
+    from hermes_nb.safety.needs import files_of, read_files  # with the first call
 
+    command, root = _command(tool, arguments), tool.root or Path()
+    if command is not None:
         place = arguments.get("workdir")
         where = f"\n(in {visible(str(place))})" if place else ""
-        directory = (tool.root or Path()) / str(place or ".")
-        files = (
+        files = files_of(command, root / str(place or "."))
+        scripts = (
             f"\n\n--- {visible(name)} ---\n{visible(text, lines=True)}"
-            for name, text in scripts(command, directory)
+            for name, text in files.scripts
         )
-        return visible(command, lines=True) + where + "".join(files)
+        told = visible(command, lines=True) + where + "".join(scripts)
+        return Content(shown=told, digests=files.digests, whole=files.whole)
+    files = read_files(root / path for path in _paths(tool, arguments))
     if isinstance(code := arguments.get("code"), str) and tool.toolset != "mcp":
-        return visible(code, lines=True)
-    return "\n".join(
-        f"{name}: {visible(str(value))}" if name in tool.paths else _argument(name, value)
-        for name, value in arguments.items()
-    )
+        told = visible(code, lines=True)
+    else:
+        told = "\n".join(
+            f"{name}: {visible(str(value))}" if name in tool.paths else _argument(name, value)
+            for name, value in arguments.items()
+        )
+    return Content(shown=told, digests=files.digests, whole=files.whole)
+
+
+def _paths(tool: Tool, arguments: Arguments) -> Iterator[str]:
+    """Yield the paths that a call names."""
+    for name in tool.paths:
+        given = arguments.get(name)
+        for path in given if isinstance(given, list | tuple) else [given]:
+            if isinstance(path, str) and "\0" not in path:
+                yield path
 
 
 def _command(tool: Tool, arguments: Arguments) -> str | None:
@@ -440,9 +465,12 @@ class ChildGuard(Guard):
         *,
         messages: Sequence[Message] = (),
         result: str | None = None,
+        content: Content | None = None,
     ) -> Decision:
         """Return the verdict on a call, which is never to ask."""
-        decision = self.parent.decide(tool, arguments, messages=messages, result=result)
+        decision = self.parent.decide(
+            tool, arguments, messages=messages, result=result, content=content
+        )
         if decision.verdict != "ask":
             return decision
         return replace(decision, verdict="deny", why=f"{decision.why}, and {REPORT_IT}")

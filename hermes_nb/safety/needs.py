@@ -11,9 +11,8 @@ import hashlib
 import os
 import re
 import shlex
-import time
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
@@ -22,7 +21,7 @@ from posixpath import basename, join, normpath
 
 from hermes_nb.safety import table
 from hermes_nb.safety.places import Need, python
-from hermes_nb.safety.protected import secret_name
+from hermes_nb.safety.protected import Deadline, secret_name
 from hermes_nb.safety.shell import NeedsShellError, Rough, bare, expand, rough_commands
 
 
@@ -145,7 +144,7 @@ def _listed(operands: Sequence[str]) -> str:
 
 MOST_FILES = 64
 LARGEST = 8_000_000
-"""Bytes of a file that are looked at; of a larger one size and time count."""
+"""Bytes of a file that are digested; of a larger one size and time count."""
 SHOWN = 100_000
 """Characters of a script that a question shows."""
 _WORDS = re.compile(r"[^\s'\"|&;()<>`$]{1,400}")
@@ -161,35 +160,74 @@ _LONGEST_COMMAND = 10_000
 """Characters of a command that is split as a shell would."""
 _MOST_ENTERED = 4
 _SECONDS = 0.05
-"""For patterns, of all words together."""
+"""Of work for patterns, of all words together."""
+_WAITING = 0.4
+"""Seconds after which a slow disk or a busy machine is waited for no longer."""
 _IMPLIED = {"make": ("Makefile", "makefile", "GNUmakefile"), "npm": ("package.json",)}
 
 
-def contents(command: str, directory: Path) -> dict[str, str]:
-    """Return the files that a command names, each with what tells its content from another."""
-    return {str(path): _content(path) for path in _named(command, directory)}
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Files as they were, each read once: a digest by path, and the scripts as name and text.
+
+    `whole` is false if one was too large or could not be read, or if not all could be found: then
+    something may change without a change of the digests.
+    """
+
+    digests: dict[str, str]
+    scripts: tuple[tuple[str, str], ...]
+    whole: bool
 
 
-def scripts(command: str, directory: Path) -> Iterator[tuple[str, str]]:
-    """Yield name and text of the scripts that a command would run."""
-    if not _RUNNERS.search(command):
-        return
-    for path in _named(command, directory):
+def files_of(command: str, directory: Path) -> Files:
+    """Return the files that a command names, and of them the scripts that it would run."""
+    named, complete = _named(command, directory)
+    read = read_files(named)
+    scripts = read.scripts if _RUNNERS.search(command) else ()
+    return Files(read.digests, scripts, read.whole and complete)
+
+
+def read_files(paths: Iterable[Path]) -> Files:
+    """Return what is in files; a path that is no file is left out."""
+    digests: dict[str, str] = {}
+    scripts: list[tuple[str, str]] = []
+    whole = True
+    for path in paths:
         try:
+            if not path.is_file():
+                continue
             with path.open("rb") as file:
-                data = file.read(SHOWN + 1)
-            text = data.decode("utf-8")
-        except (OSError, UnicodeDecodeError):
+                status = os.fstat(file.fileno())
+                large = status.st_size > LARGEST
+                data = file.read(SHOWN + 1 if large else LARGEST + 1)
+        except OSError as error:
+            digests[str(path)], whole = str(error.errno), False
             continue
-        if "\0" not in text and path.suffix not in _DATA:
-            more = "\n(longer than is shown here)" if len(data) > SHOWN else ""
-            yield path.name, text + more
+        large |= len(data) > LARGEST  # it has grown since
+        version = f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
+        digests[str(path)] = version if large else hashlib.sha256(data).hexdigest()
+        whole &= not large
+        if path.suffix not in _DATA and (text := _script(data)) is not None:
+            scripts.append((path.name, text))
+    return Files(digests, tuple(scripts), whole)
+
+
+def _script(data: bytes) -> str | None:
+    """Return a script as a question shows it, None for what is no text."""
+    shown = data[: SHOWN + 1]
+    try:
+        text = shown.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    more = "\n(longer than is shown here)" if len(shown) > SHOWN else ""
+    return None if "\0" in text else text + more
 
 
 _DATA = frozenset({".csv", ".tsv", ".json", ".txt", ".md", ".log", ".yaml", ".yml", ".toml"})
 
 
-def _named(command: str, directory: Path) -> list[Path]:
+def _named(command: str, directory: Path) -> tuple[list[Path], bool]:
+    """Return the files that a command names, and whether these are all of them."""
     words = dict.fromkeys([*_WORDS.findall(command), *_unquoted(command)])
     for program, files in _IMPLIED.items():
         if program in words:
@@ -199,14 +237,18 @@ def _named(command: str, directory: Path) -> list[Path]:
         words |= dict.fromkeys([f"{place}.py", f"{place}/__main__.py"])
     entered = (_at_home(found.strip("'\"")) for found in _CD.findall(command)[:_MOST_ENTERED])
     places = [directory, *(directory / place for place in entered)]
-    enough, found = time.monotonic() + _SECONDS, list[Path]()
+    enough, found = Deadline(_SECONDS, waiting=_WAITING), list[Path]()
+    complete = True
     for word in words:
-        for path in _files(_at_home(word.rpartition("=")[2]), places, enough):
-            if path not in found:
-                found.append(path)
-            if len(found) == MOST_FILES:
-                return found
-    return found
+        try:
+            for path in _files(_at_home(word.rpartition("=")[2]), places, enough):
+                if path not in found:
+                    found.append(path)
+                if len(found) == MOST_FILES:
+                    return found, False
+        except (PermissionError, TimeoutError, NeedsShellError):
+            complete = False
+    return found, complete
 
 
 def _unquoted(command: str) -> list[str]:
@@ -223,12 +265,16 @@ def _at_home(word: str) -> str:
     return f"{Path.home()}/{rest}" if rest and first in ("~", "$HOME", "${HOME}", "HOME") else word
 
 
-def _files(word: str, places: list[Path], enough: float) -> Iterator[Path]:
-    """Yield the files of a word, which may be a pattern."""
+def _files(word: str, places: list[Path], enough: Deadline) -> Iterator[Path]:
+    """Yield the files of a word, which may be a pattern.
+
+    Raises TimeoutError or NeedsShellError for a pattern that takes long or names very many files,
+    PermissionError where it may not look.
+    """
 
     def hurry() -> None:
-        if time.monotonic() > enough:
-            raise ValueError("a pattern that is slow to look up")
+        if enough.over():
+            raise TimeoutError
 
     for place in places:
         try:
@@ -237,15 +283,7 @@ def _files(word: str, places: list[Path], enough: float) -> Iterator[Path]:
             elif re.search(r"[*?\[]", word):
                 paths = (place / name for name in expand(word, place, hurry)[:MOST_FILES])
                 yield from (path for path in paths if path.is_file())
-        except (OSError, ValueError, NeedsShellError):
+        except (PermissionError, TimeoutError):
+            raise
+        except (OSError, ValueError):  # no name that a file could have
             continue
-
-
-def _content(path: Path) -> str:
-    try:
-        status = path.stat()
-        if status.st_size > LARGEST:
-            return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        return str(error.errno)

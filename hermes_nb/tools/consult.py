@@ -17,9 +17,9 @@ from hermes_nb.core.protocols import Approver, ChatModel, Request, Waited
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Question, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.models.mixture import heading
+from hermes_nb.tools.asking import put_question
 from hermes_nb.tools.schema import tool
 from hermes_nb.tools.workspace import SAMPLE, Workspace, kind_of, open_regular, size_text
-from hermes_nb.tools.wrappers import put_question
 
 MOST_CHOICES = 6
 NOBODY = "Nobody is there to answer. Decide by what you know, and say in the end what you assumed."

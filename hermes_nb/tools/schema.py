@@ -35,7 +35,7 @@ from typing import (
 
 from hermes_nb.core.messages import Json
 from hermes_nb.core.text import one_line
-from hermes_nb.core.tools import Risk, Tool, ToolContext
+from hermes_nb.core.tools import Content, Risk, Tool, ToolContext
 from hermes_nb.tools.arguments import Checker, Convert, Function, calling, converted
 
 Schema = dict[str, Json]
@@ -204,7 +204,7 @@ def tool(
     origin: Callable[[Mapping[str, Json]], str] | None = None,
     risk_of: Callable[[Mapping[str, Json]], Risk] | None = None,
     describe: Callable[[Mapping[str, Json]], str] | None = None,
-    preview: Callable[[Mapping[str, Json]], Awaitable[str]] | None = None,
+    preview: Callable[[Mapping[str, Json]], Awaitable[str | Content]] | None = None,
     result: Callable[[Mapping[str, Json]], Awaitable[str]] | None = None,
 ) -> Callable[[Function], Tool]: ...
 def tool(

@@ -262,7 +262,7 @@ class CommandRun:
         question = Question(
             why=f"it failed where it could only read. It would run again {way.profile.words}",
             shown=visible(self.command, lines=True),
-            shape="again",
+            again=True,
             lasting=(
                 "this very command, while the files that it names stay as they are, until this "
                 "kernel ends"

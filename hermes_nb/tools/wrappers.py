@@ -1,8 +1,8 @@
 """What cuts across tools, as functions from toolset to toolset; each is async like what it wraps.
 
-`limited` bounds what a tool may say, `marked` says whose text it is, `asking` puts the guard in
-front of what a tool may do, `with_hints` appends what folders have to say. What belongs to one
-mechanism stands there: `agent.checkpoints` saves what a call changes.
+`limited` bounds what a tool may say, `marked` says whose text it is, `with_hints` appends what
+folders have to say. What belongs to one mechanism stands there: `tools.asking` puts the guard in
+front of what a tool may do, `agent.checkpoints` saves what a call changes.
 """
 
 from __future__ import annotations
@@ -18,18 +18,14 @@ from pathlib import Path
 
 from hermes_nb.core.calls import NO_OUTPUT, as_output
 from hermes_nb.core.errors import ToolDenied, ToolError
-from hermes_nb.core.events import Answer, ApprovalAsked, ApprovalGiven
 from hermes_nb.core.files import make_private, write_atomic
 from hermes_nb.core.messages import Origin
-from hermes_nb.core.protocols import Approval, ApprovalRequest, Approver, ContextEngine
-from hermes_nb.core.text import head_tail, visible
+from hermes_nb.core.protocols import ContextEngine
+from hermes_nb.core.text import head_tail
 from hermes_nb.core.threads import in_thread
-from hermes_nb.core.tools import Arguments, Question, Risk, Tool, ToolContext, ToolOutput, Toolset
+from hermes_nb.core.tools import Arguments, Risk, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.prompt.hints import HintTracker
-from hermes_nb.safety.administrator import policy
-from hermes_nb.safety.guard import Decision, Guard
 from hermes_nb.safety.redact import redact
-from hermes_nb.safety.sandbox import Profile
 from hermes_nb.safety.scan import scan, wrap
 from hermes_nb.tools.arguments import Checker
 from hermes_nb.tools.installed import left, left_of_added
@@ -136,42 +132,6 @@ def marked(toolset: Toolset, *, mark: bool = True) -> Toolset:
     return toolset.map(change)
 
 
-def asking(toolset: Toolset, guard: Guard, approver: Approver) -> Toolset:
-    """Let the guard decide on every call that is not a mere read, and ask where it wants to know.
-
-    Such a tool is exclusive for as long as the guard may ask about it. It hears how it may run, and
-    may put further questions itself. A refusal raises `ToolDenied`.
-    """
-
-    def ask(tool: Tool) -> Tool:
-        async def run(context: ToolContext, arguments: Arguments) -> object:
-            left = None if tool.result is None else await tool.result(arguments)
-            judge = partial(guard.decide, messages=context.messages, result=left)
-            decision = await in_thread(judge, tool, arguments)
-            way: object = decision.way
-            if decision.verdict == "deny":
-                raise ToolDenied(_refusal(tool, decision.why))
-            if decision.verdict == "ask":
-                way = await _decided(tool, context, arguments, decision, guard, approver)
-
-            async def further(question: Question) -> Answer:
-                if not guard.asks:
-                    return "deny"
-                return (await put_question(tool, context, question, approver)).answer
-
-            permitted = replace(
-                context,
-                permit=way,
-                ask=further,
-                remember=lambda given: guard.remember(decision.shape, given),
-            )
-            return await tool.run(permitted, arguments)
-
-        return replace(tool, run=run, exclusive=tool.exclusive or guard.may_ask(tool))
-
-    return toolset.map(lambda tool: ask(tool) if guard.watches(tool) else tool)
-
-
 def context_tools(engine: ContextEngine) -> Toolset:
     """Return an engine's tools as the toolset `context`, their arguments checked by schema.
 
@@ -232,72 +192,6 @@ def following(
         return await change(context, arguments, output)
 
     return replace(tool, run=run)
-
-
-async def _decided(
-    tool: Tool,
-    context: ToolContext,
-    arguments: Arguments,
-    decision: Decision,
-    guard: Guard,
-    approver: Approver,
-) -> object:
-    """Ask, and return how the call runs; raise ToolDenied unless the answer is a yes."""
-    way, shown = decision.way, decision.shown
-    if tool.preview is not None:
-        shown = visible(await tool.preview(arguments), lines=True)
-    why, confined = decision.why, False
-    if way is not None:
-        confined = Profile.OUTSIDE not in way.profile
-        why = f"{why}. It would run {way.profile.words}"
-    question = Question(
-        why=why,
-        shown=shown,
-        shape=decision.shape,
-        lasting=decision.lasting,
-        outside=confined and not policy().why("network"),
-    )
-    approval = await put_question(tool, context, question, approver)
-    if approval.answer == "deny":
-        raise ToolDenied(_refusal(tool, f"the user declined: {approval.reason}".rstrip(": ")))
-    if approval.answer == "outside" and way is not None:
-        way = replace(way, profile=Profile.OUTSIDE, watched=False)
-    elif approval.answer == "always" and decision.shape:
-        guard.remember(decision.shape, way)
-    return way
-
-
-ABSENT = "nobody was there to answer"
-
-
-async def put_question(
-    tool: Tool, context: ToolContext, question: Question, approver: Approver
-) -> Approval:
-    """Announce the question, ask, and announce the answer."""
-    call = context.call
-    context.emit(ApprovalAsked(call, question.why, question.shown))
-    await asyncio.sleep(0)  # it is announced before a question holds up the loop
-    approval = await approver.ask(
-        ApprovalRequest(
-            call=call,
-            tool=tool,
-            why=question.why,
-            shown=question.shown,
-            shape=question.shape,
-            lasting=question.lasting,
-            outside=question.outside,
-            yes=question.yes,
-            choices=question.choices,
-        )
-    )
-    if question.choices is not None and approval.answer == "deny" and approval.reason:
-        approval = replace(approval, reason=ABSENT)  # whatever lets calls run answers nothing
-    context.emit(ApprovalGiven(call.id, approval.answer, approval.reason))
-    return approval
-
-
-def _refusal(tool: Tool, why: str) -> str:
-    return f"{tool.name} was not run: {why}. Do not try the same another way; go on without it"
 
 
 def _source(tool: Tool, arguments: Arguments) -> str:

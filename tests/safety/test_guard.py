@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hermes_nb.core.messages import Message, Text, ToolCall
 from hermes_nb.core.tools import Risk, Tool
-from hermes_nb.safety.guard import ChildGuard, Guard, Way, shape_of, shown
+from hermes_nb.safety.guard import ChildGuard, Guard, Way, look
 from hermes_nb.safety.sandbox import Profile
 
 
@@ -62,6 +62,14 @@ def test_the_modes(mode):
         asked = decision.verdict == "ask"
         assert child.verdict == ("deny" if asked else decision.verdict)
         assert ("Say in the report" in child.why) == asked
+
+
+def shape_of(tool, arguments):
+    return Guard().shape(tool, arguments, look(tool, arguments))
+
+
+def shown(tool, arguments):
+    return look(tool, arguments).shown
 
 
 def test_shapes_are_as_narrow_as_makes_sense():

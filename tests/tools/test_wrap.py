@@ -14,8 +14,9 @@ from hermes_nb.core.protocols import Approval
 from hermes_nb.core.tools import Risk, ToolOutput, Toolset
 from hermes_nb.safety.guard import Guard
 from hermes_nb.tools import wrappers
+from hermes_nb.tools.asking import asking
 from hermes_nb.tools.schema import tool
-from hermes_nb.tools.wrappers import asking, limited
+from hermes_nb.tools.wrappers import limited
 from hypothesis import given
 from hypothesis import strategies as st
 

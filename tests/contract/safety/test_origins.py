@@ -16,7 +16,7 @@ from hermes_nb.models.scripted import call
 from hermes_nb.notebook.run_tools import kernel_tools
 from hermes_nb.safety.guard import Guard
 from hermes_nb.safety.provenance import taken
-from hermes_nb.tools.wrappers import asking
+from hermes_nb.tools.asking import asking
 
 from tests.contract.safety.people import Person, asked, hermes
 from tests.notebook.conftest import shell

@@ -17,7 +17,7 @@ from hermes_nb.notebook.cell_tools import notebook_tools
 from hermes_nb.notebook.document.document import CellConflict, source_hash
 from hermes_nb.notebook.document.file import FileDocument
 from hermes_nb.safety.guard import Guard
-from hermes_nb.tools.wrappers import asking
+from hermes_nb.tools.asking import asking
 
 from tests.notebook.document.test_file import STREAM, code, notebook, text, valid, written
 from tests.notebook.tools.test_kernel_tools import PIXEL

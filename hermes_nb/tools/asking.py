@@ -1,0 +1,198 @@
+"""The guard in front of every call that is not a mere read, and the questions that it has.
+
+A question is bound to what it shows. Whatever the call names (files, scripts, notebooks, cells) is
+looked at before the question and again after the answer, right before the call runs. If something
+has changed, the user is asked again; if it keeps changing, the call is refused. "Always" is
+remembered for what the answered question has shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import PurePath
+
+from hermes_nb.core.errors import ToolDenied
+from hermes_nb.core.events import Answer, ApprovalAsked, ApprovalGiven
+from hermes_nb.core.protocols import Approval, ApprovalRequest, Approver
+from hermes_nb.core.text import visible
+from hermes_nb.core.threads import in_thread
+from hermes_nb.core.tools import Arguments, Content, Question, Tool, ToolContext, Toolset
+from hermes_nb.safety.administrator import policy
+from hermes_nb.safety.guard import Decision, Guard, look
+from hermes_nb.safety.sandbox import Profile
+
+ROUNDS = 3
+"""How often a call is asked about while what it would run changes."""
+ABSENT = "nobody was there to answer"
+_NAMED = 3
+"""Things that have changed that a question names."""
+
+
+def asking(toolset: Toolset, guard: Guard, approver: Approver) -> Toolset:
+    """Let the guard decide on every call that is not a mere read, and ask where it wants to know.
+
+    Such a tool is exclusive for as long as the guard may ask about it. It hears how it may run, and
+    may put further questions itself. A refusal raises `ToolDenied`.
+    """
+
+    def ask(tool: Tool) -> Tool:
+        async def run(context: ToolContext, arguments: Arguments) -> object:
+            call = _GuardedCall(tool, context, arguments, guard, approver)
+            way = await call.permitted()
+            permitted = replace(context, permit=way, ask=call.further, remember=call.remember)
+            return await tool.run(permitted, arguments)
+
+        return replace(tool, run=run, exclusive=tool.exclusive or guard.may_ask(tool))
+
+    return toolset.map(lambda tool: ask(tool) if guard.watches(tool) else tool)
+
+
+@dataclass(slots=True)
+class _GuardedCall:
+    """One call, and the key under which "always" is remembered: that of what was shown last."""
+
+    tool: Tool
+    context: ToolContext
+    arguments: Arguments
+    guard: Guard
+    approver: Approver
+    shape: str = ""
+
+    async def permitted(self) -> object:
+        """Return how the call runs, after a question where one is needed; raise ToolDenied."""
+        changed: list[str] = []
+        for _ in range(ROUNDS):
+            content = await in_thread(look, self.tool, self.arguments)
+            decision = await self._decision(content)
+            self.shape = decision.shape
+            if decision.verdict == "deny":
+                raise ToolDenied(_refusal(self.tool, decision.why))
+            if decision.verdict == "allow":
+                return decision.way
+            approval, changed = await self._asked(_question(decision), content, changed)
+            if not changed:
+                return self._way(decision, approval)
+        raise ToolDenied(_refusal(self.tool, _unstable(changed)))
+
+    async def _decision(self, content: Content) -> Decision:
+        """Return the guard's verdict on the call as things are."""
+        tool, arguments, messages = self.tool, self.arguments, self.context.messages
+        left = None if tool.result is None else await tool.result(arguments)
+        judge = partial(self.guard.decide, messages=messages, result=left, content=content)
+        return await in_thread(judge, tool, arguments)
+
+    async def further(self, question: Question) -> Answer:
+        """Put a question of the tool's own; one about the whole call is bound as the first is."""
+        if not self.guard.asks:
+            return "deny"
+        if not question.again:
+            return (await put_question(self.tool, self.context, question, self.approver)).answer
+        changed: list[str] = []
+        for _ in range(ROUNDS):
+            content = await in_thread(look, self.tool, self.arguments)
+            self.shape = self.guard.shape(self.tool, self.arguments, content)
+            approval, changed = await self._asked(question, content, changed)
+            if not changed:
+                return approval.answer
+        raise ToolDenied(_refusal(self.tool, _unstable(changed)))
+
+    def remember(self, way: object) -> None:
+        """Let calls like this one run in a way from now on."""
+        self.guard.remember(self.shape, way)
+
+    async def _asked(
+        self, question: Question, content: Content, changed: list[str]
+    ) -> tuple[Approval, list[str]]:
+        """Ask about what was looked at; return the answer and what has changed meanwhile."""
+        before = await self._previewed(content)
+        self.shape = self.shape if before.whole else ""
+        if changed:
+            question = replace(question, why=f"{_names(changed)} has changed. {question.why}")
+        question = replace(question, shown=before.shown, shape=self.shape)
+        approval = await put_question(self.tool, self.context, question, self.approver)
+        if approval.answer == "deny":
+            return approval, []
+        now = await in_thread(look, self.tool, self.arguments)
+        self.shape = "" if content.changes(now) else self.shape
+        return approval, before.changes(await self._previewed(now))
+
+    async def _previewed(self, content: Content) -> Content:
+        """Return what the user is asked about: the tool's own view of it, where it has one."""
+        if self.tool.preview is None:
+            return content
+        seen = await self.tool.preview(self.arguments)
+        if isinstance(seen, str):
+            digest = hashlib.sha256(seen.encode("utf-8", "surrogatepass")).hexdigest()
+            seen = Content(shown=seen, digests={"what it would change": digest})
+        whole = seen.whole and content.whole
+        return replace(seen, shown=visible(seen.shown, lines=True), whole=whole)
+
+    def _way(self, decision: Decision, approval: Approval) -> object:
+        """Return how an approved call runs; raise ToolDenied for a refusal."""
+        way = decision.way
+        if approval.answer == "deny":
+            why = f"the user declined: {approval.reason}".rstrip(": ")
+            raise ToolDenied(_refusal(self.tool, why))
+        if approval.answer == "outside" and way is not None:
+            return replace(way, profile=Profile.OUTSIDE, watched=False)
+        if approval.answer == "always":
+            self.remember(way)
+        return way
+
+
+def _question(decision: Decision) -> Question:
+    """Return what is asked about a call: why, and in which way it would run."""
+    way, why, confined = decision.way, decision.why, False
+    if way is not None:
+        confined = Profile.OUTSIDE not in way.profile
+        why = f"{why}. It would run {way.profile.words}"
+    return Question(
+        why=why,
+        shown=decision.shown,
+        lasting=decision.lasting,
+        outside=confined and not policy().why("network"),
+    )
+
+
+async def put_question(
+    tool: Tool, context: ToolContext, question: Question, approver: Approver
+) -> Approval:
+    """Announce the question, ask, and announce the answer."""
+    call = context.call
+    context.emit(ApprovalAsked(call, question.why, question.shown))
+    await asyncio.sleep(0)  # it is announced before a question holds up the loop
+    approval = await approver.ask(
+        ApprovalRequest(
+            call=call,
+            tool=tool,
+            why=question.why,
+            shown=question.shown,
+            shape=question.shape,
+            lasting=question.lasting,
+            outside=question.outside,
+            yes=question.yes,
+            choices=question.choices,
+        )
+    )
+    if question.choices is not None and approval.answer == "deny" and approval.reason:
+        approval = replace(approval, reason=ABSENT)  # whatever lets calls run answers nothing
+    context.emit(ApprovalGiven(call.id, approval.answer, approval.reason))
+    return approval
+
+
+def _names(changed: list[str]) -> str:
+    """Return in a few words what has changed."""
+    names = [visible(PurePath(name).name) for name in changed[:_NAMED]]
+    more = [f"{len(changed) - _NAMED} more"] if len(changed) > _NAMED else []
+    return " and ".join(filter(None, [", ".join(names), *more]))
+
+
+def _unstable(changed: list[str]) -> str:
+    return f"{_names(changed)} changed each time while the user was asked"
+
+
+def _refusal(tool: Tool, why: str) -> str:
+    return f"{tool.name} was not run: {why}. Do not try the same another way; go on without it"

@@ -1,0 +1,198 @@
+"""Row 87: what a question names changes while it is open, and nothing runs that it did not show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import nbformat
+import pytest
+from hermes_nb import Hermes
+from hermes_nb.agent.api import Turn
+from hermes_nb.core.events import Answer
+from hermes_nb.core.protocols import Approval, ApprovalRequest
+from hermes_nb.models.scripted import ScriptedModel, Step, call
+from hermes_nb.notebook.shell import Foreign
+from hermes_nb.safety.needs import LARGEST
+
+from tests.contract.safety.people import results
+from tests.contract.safety.seat import fresh_shell, seated
+
+Change = Callable[[], object]
+
+
+class Meddler:
+    """Makes a change each time it is asked, while the question is open, and then answers."""
+
+    def __init__(self, *changes: Change, answer: Answer = "once") -> None:
+        self.changes, self.answer = list(changes), answer
+        self.asked: list[ApprovalRequest] = []
+
+    async def ask(self, request: ApprovalRequest) -> Approval:
+        self.asked.append(request)
+        if self.changes:
+            self.changes.pop(0)()
+        return Approval(self.answer)
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir(mode=0o755)
+    tmp_path.chmod(0o755)
+    return folder
+
+
+def script(work: Path, name: str, mark: str) -> Path:
+    """Write a shell script that leaves a mark in the file `ran`."""
+    path = work / name
+    path.write_text(f"echo {mark} >> ran\n", encoding="utf-8")
+    return path
+
+
+def ran(work: Path) -> list[str]:
+    """Return the marks of the scripts that really ran, in order."""
+    path = work / "ran"
+    return path.read_text(encoding="utf-8").split() if path.exists() else []
+
+
+def told(work: Path, meddler: Meddler, *steps: Step, tools: Sequence[str] = ("terminal",)) -> Turn:
+    """Take a turn in `work` whose questions `meddler` answers."""
+    model = ScriptedModel([*steps, "Done."])
+    home = work.parent / "home"
+    with Hermes(model, cwd=work, home=home, tools=tools, approve=meddler) as agent:
+        return agent.ask("go")
+
+
+COMMANDS = {
+    "asked about at once": "sh x.sh && rm -f other",
+    "asked about after it failed read-only": "sh x.sh",
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS.keys())
+def test_87_a_script_changes_while_its_question_is_open(work: Path, command: str) -> None:
+    script(work, "x.sh", "old")
+    meddler = Meddler(lambda: script(work, "x.sh", "new"))
+    told(work, meddler, call("terminal", command=command))
+    first, second = meddler.asked
+    assert "echo old" in first.shown
+    assert "echo new" in second.shown
+    assert second.why.startswith("x.sh has changed")
+    assert first.nonce != second.nonce
+    assert ran(work) == ["new"]
+
+
+def test_87_a_script_that_appears_while_its_question_is_open(work: Path) -> None:
+    meddler = Meddler(lambda: script(work, "x.sh", "new"))
+    told(work, meddler, call("terminal", command="sh x.sh; touch made"))
+    assert ["echo new" in each.shown for each in meddler.asked] == [False, True]
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS.keys())
+def test_87_a_script_that_changes_each_time_is_refused(work: Path, command: str) -> None:
+    script(work, "x.sh", "0")
+    changes = [lambda n=n: script(work, "x.sh", str(n)) for n in range(1, 9)]
+    meddler = Meddler(*changes)
+    turn = told(work, meddler, call("terminal", command=command))
+    assert len(meddler.asked) == 3
+    assert "x.sh changed each time" in results(turn)[0]
+    assert ran(work) == []
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS.keys())
+def test_87_always_covers_what_was_shown(work: Path, command: str) -> None:
+    script(work, "x.sh", "shown")
+    meddler = Meddler(answer="always")
+    go = call("terminal", command=command)
+    told(work, meddler, go, go)
+    assert len(meddler.asked) == 1
+    assert ran(work) == ["shown", "shown"]
+    meddler = Meddler(lambda: script(work, "x.sh", "new"), answer="always")
+    turn = told(work, meddler, go, go)
+    assert ["echo new" in each.shown for each in meddler.asked] == [False, True]
+    assert ran(work)[2:] == ["new", "new"], results(turn)
+
+
+def test_87_what_is_too_large_to_digest_asks_each_time(work: Path) -> None:
+    script(work, "x.sh", "big")
+    with (work / "x.sh").open("a", encoding="utf-8") as file:
+        file.write("exit\n" + "# filler\n" * (LARGEST // 9 + 1))
+    go = call("terminal", command="sh x.sh; touch made")
+    meddler = Meddler(answer="always")
+    told(work, meddler, go, go)
+    assert [each.shape for each in meddler.asked] == ["", ""]
+
+
+def test_87_a_file_changes_before_it_is_replaced(work: Path) -> None:
+    path = work / "notes.txt"
+    path.write_text("mine\n", encoding="utf-8")
+    meddler = Meddler(lambda: path.write_text("mine, and more\n", encoding="utf-8"))
+    go = call("write_file", path="notes.txt", content="yours\n")
+    told(work, meddler, go, tools=["files"])
+    assert len(meddler.asked) == 2
+    assert meddler.asked[1].why.startswith("notes.txt has changed")
+
+
+def test_87_a_skill_changes_while_its_question_is_open(work: Path) -> None:
+    text = "---\nname: {0}\ndescription: how to {0}\n---\n{1}\n"
+    skill = work.parent / "home" / "skills" / "tidy" / "SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text(text.format("tidy", "Old words."), encoding="utf-8")
+    newer = text.format("tidy", "What the user wrote meanwhile.")
+    meddler = Meddler(lambda: skill.write_text(newer, encoding="utf-8"))
+    content = text.format("tidy", "The agent's words.")
+    go = call("skill_manage", action="edit", name="tidy", content=content)
+    told(work, meddler, go, tools=["skills"])
+    first, second = meddler.asked
+    assert "Old words." in first.shown
+    assert "What the user wrote meanwhile." in second.shown
+
+
+@pytest.fixture(scope="module")
+def shell() -> Foreign:
+    return fresh_shell()
+
+
+def code(path: Path, source: str) -> None:
+    """Write a notebook whose one cell has this source."""
+    cells = [nbformat.v4.new_code_cell(source, id="first")]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+
+
+def test_87_a_cell_changes_while_its_question_is_open(shell: Foreign, tmp_path: Path) -> None:
+    with seated(shell, tmp_path, answer="y") as seat:
+        code(seat.notebook, "seen = 'old'")
+        read = seat.keyboard.readline
+
+        def readline(*_: object) -> str:
+            if not seat.keyboard.asked:
+                code(seat.notebook, "seen = 'new'")
+            return read()
+
+        seat.keyboard.readline = readline
+        go = call("run_cell", id="first")
+        questions = seat.turn("go", call("read_cells"), go, go)
+        changed, done = [each.text for each in seat.results[1:]]
+        assert "was changed" in changed
+        assert "seen = 'new'" in changed  # the model, too, knows what the next question is about
+        assert questions == 2
+        assert "ran in" in done
+        assert shell.user_ns["seen"] == "new"
+
+
+def test_87_a_notebook_changes_while_its_question_is_open(shell: Foreign, tmp_path: Path) -> None:
+    with seated(shell, tmp_path, answer="y") as seat:
+        other = seat.work / "other.ipynb"
+        leaves = "open('ran', 'a').write('{} ')"
+        code(other, leaves.format("old"))
+        read = seat.keyboard.readline
+
+        def readline(*_: object) -> str:
+            if not seat.keyboard.asked:
+                code(other, leaves.format("new"))
+            return read()
+
+        seat.keyboard.readline = readline
+        assert seat.turn("go", call("run_notebook", path="other.ipynb")) == 2
+        assert ran(seat.work) == ["new"]
