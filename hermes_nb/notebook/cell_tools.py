@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -41,6 +42,7 @@ from hermes_nb.notebook.document.outline import (
     titled,
     with_outputs,
 )
+from hermes_nb.notebook.execute.network import kernel_origin
 from hermes_nb.notebook.run_tools import kernel_tools, run_tools
 from hermes_nb.notebook.shell import Shell, running_cell
 from hermes_nb.tools.schema import tool
@@ -111,7 +113,8 @@ def _read(bench: KnownCells) -> Tool:
             chosen = await with_outputs(document, chosen)
         bench.seen.learn(document.way, chosen)
         names = short_ids(cell.id for cell in cells)
-        return rendered(chosen, names, images=bench.sees_images())
+        shown = rendered(chosen, names, images=bench.sees_images())
+        return replace(shown, origin=kernel_origin()) if any(c.outputs for c in chosen) else shown
 
     return read_cells
 

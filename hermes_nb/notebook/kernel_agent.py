@@ -37,6 +37,7 @@ from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.views import View, can_ask, has_kernel
 from hermes_nb.notebook.document.document import NotebookDocument
 from hermes_nb.notebook.event_hub import EventHub
+from hermes_nb.notebook.execute.network import by_hermes, hosts
 from hermes_nb.notebook.interrupt import Stopped, TurnFailed, stopped_in_view
 from hermes_nb.notebook.models import ModelsInUse
 from hermes_nb.notebook.shell import Shell, running_cell
@@ -81,6 +82,7 @@ class KernelAgent:
         self.view: View | None = None
         self.turn: Turn | None = None
         self.unsent = [] if unsent is None else unsent
+        self._told_hosts: set[str] = set()
         self.hub = EventHub()
         self.jobs = Jobs()
         self.mcp = McpTools()
@@ -163,6 +165,7 @@ class KernelAgent:
         """Return this kernel's notebook; raise `ToolError` where it cannot be reached."""
         return await self.access.document()
 
+    @by_hermes
     async def ask(self, prompt: str, options: TurnOptions | None = None) -> str:
         """Take a turn, show it, and return the answer; a dry run shows what would be sent.
 
@@ -226,6 +229,7 @@ class KernelAgent:
         await self._keep_unsent(session)
         self.tell_what_was_learned(session)
         session.use(self.tools_in_use.chosen(options.tools))
+        self.tell_what_was_loaded()
         told_to = session.id if options.context else None
         window = session.agent.model.window
         message = await self.message_builder.message(prompt, told_to, pictures, window)
@@ -462,6 +466,16 @@ class KernelAgent:
         self.reviews.watch(session)
         if told := self.reviews.news():
             self.note(told)
+
+    def tell_what_was_loaded(self) -> None:
+        """Say from where this kernel has loaded something, as far as that was not said yet."""
+        if new := [host for host in hosts() if host not in self._told_hosts]:
+            self._told_hosts.update(new)
+            named = ", ".join(map(code_span, new))
+            self.note(
+                f"This kernel has loaded something from {named}: what it shows counts as text from "
+                "outside. `%hermes trust kernel` trusts it until a restart."
+            )
 
     def use(self, model: ChatModel | None) -> None:
         """Use this model object from the next turn on; None is the one that the settings name."""

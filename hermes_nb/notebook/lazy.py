@@ -2,8 +2,8 @@
 
 IPython loads a lazily declared magic when a cell calls it. Ours are async, and what puts `await`
 before the call has to be there before the cell is read. So `watch`, which `jupyter hermes enable`
-has every kernel call as it starts, looks for the magic in what is about to run; it imports nothing
-else, and costs a kernel nothing else.
+has every kernel call as it starts, looks for the magic in what is about to run, and notes whether
+cells load something from the network; it imports nothing else, and costs a kernel nothing else.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from hermes_nb.core.errors import HermesError
+from hermes_nb.notebook.execute.network import watch_cells
 from hermes_nb.notebook.shell import EXTENSION, MAGIC, Shell, other
 
 CALL = re.compile(r"^\s*(?:[\w.,\[\]'\" ]+=\s*)?%%?hermes\b")
@@ -30,6 +31,7 @@ def watch(shell: Shell) -> None:
     """Load the extension as soon as a cell has one of its magics, before the cell is read."""
     if EXTENSION in shell.extension_manager.loaded:
         return
+    watch_cells(shell)
     hooks: list[Callable[[list[str]], list[str]]] = shell.input_transformers_cleanup
 
     def load_in_time(lines: list[str]) -> list[str]:

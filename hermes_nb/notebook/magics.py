@@ -25,6 +25,7 @@ import hermes_nb
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.messages import Json
 from hermes_nb.notebook.commands.table import ASKED, Completions
+from hermes_nb.notebook.execute.network import by_hermes, watch_cells
 from hermes_nb.notebook.interrupt import Stopped, stoppable, stopped_in_view
 from hermes_nb.notebook.line import awaited, questions, refuse_key, split_options
 from hermes_nb.notebook.shell import MAGIC, other, ours
@@ -223,11 +224,13 @@ class HermesMagics(Magics):
         )
         await self.agent.ask(prompt, options)
 
+    @by_hermes
     async def _wake(self) -> None:
         """Import what the agent is made of in a thread, where it does not hold up a stop."""
         if self._agent is None:
             await asyncio.to_thread(importlib.import_module, "hermes_nb.notebook.kernel_agent")
 
+    @by_hermes
     async def _command(self, line: str) -> bool:
         """Run the command that a line names; say whether it was one."""
         from hermes_nb.notebook.commands.table import find, perform
@@ -333,6 +336,7 @@ def load(shell: Shell) -> None:
     unload(shell)
     magics = HermesMagics(shell)
     magics.take(shell)
+    watch_cells(shell)
     if (completer := getattr(shell, "Completer", None)) is not None:
         completions = Completions(magics)
         completer.custom_matchers.append(completions.matcher)

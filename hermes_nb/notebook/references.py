@@ -31,6 +31,7 @@ from hermes_nb.notebook.access import NotebookAccess
 from hermes_nb.notebook.completion import ENTRIES, bare
 from hermes_nb.notebook.document.outline import rendered, with_outputs
 from hermes_nb.notebook.document.outputs import html_to_text
+from hermes_nb.notebook.execute.network import kernel_origin
 from hermes_nb.notebook.shell import Shell
 from hermes_nb.notebook.variables import describe, user_variables
 from hermes_nb.safety.administrator import policy
@@ -133,9 +134,9 @@ class References:
         origin: Origin = "workspace"
         match kind:
             case "cell":
-                text = await self._cell(what)
+                text, origin = await self._cell(what), kernel_origin()
             case "error":
-                text = self._error
+                text, origin = self._error, kernel_origin()
                 if not text:
                     raise Missing("no cell has failed")
             case "file":
@@ -164,7 +165,7 @@ class References:
                 variables = user_variables(self._shell.user_ns, self._shell.user_ns_hidden)
                 if what not in variables:
                     return None
-                text = describe(what, variables[what], budget=VARIABLE)
+                text, origin = describe(what, variables[what], budget=VARIABLE), kernel_origin()
         return Attached(name, text, origin)
 
     async def _cell(self, what: str) -> str:

@@ -44,6 +44,7 @@ from hermes_nb.notebook.document.outline import (
 )
 from hermes_nb.notebook.document.outputs import IMAGES, render
 from hermes_nb.notebook.execute.nested import Execution, execute
+from hermes_nb.notebook.execute.network import kernel_origin
 from hermes_nb.notebook.shell import Shell
 from hermes_nb.notebook.variables import (
     brief,
@@ -92,21 +93,21 @@ def kernel_tools(
         return _answer(execution, note, images=IMAGES if sees_images() else 0)
 
     @tool(toolset="kernel", risk=Risk.READ, exclusive=True)
-    async def inspect_variable(name: str) -> str:
+    async def inspect_variable(name: str) -> ToolOutput:
         """Show a variable: type, shape, columns, missing values, first rows or items."""
         variables = user_variables(shell.user_ns, shell.user_ns_hidden)
         if name not in variables and (name.startswith("_") or name not in shell.user_ns):
             raise ToolError(_no_such(name, list(variables)))
-        return describe(name, shell.user_ns[name])
+        return ToolOutput(describe(name, shell.user_ns[name]), origin=kernel_origin())
 
     @tool(toolset="kernel", risk=Risk.READ, exclusive=True)
-    async def list_variables() -> str:
+    async def list_variables() -> ToolOutput:
         """List the user's variables with type and shape."""
         variables = summaries(shell.user_ns, shell.user_ns_hidden)
         lines = [_line(each, shell.user_ns.get(each.name)) for each in variables[-LISTED:]]
         if len(variables) > LISTED:
             lines.insert(0, f"({len(variables) - LISTED:,} older ones left out)")
-        return "\n".join(lines) or "(no variables)"
+        return ToolOutput("\n".join(lines) or "(no variables)", origin=kernel_origin())
 
     return Toolset([run_python, inspect_variable, list_variables])
 
@@ -127,7 +128,7 @@ async def permitted(
             shown=visible(code, lines=True),
         )
         if await context.ask(question) != "deny":
-            execution = await run(offline=False)
+            execution = await run(approved=True)
     return execution
 
 

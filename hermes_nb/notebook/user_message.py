@@ -31,6 +31,7 @@ from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.notebook.access import NotebookAccess
 from hermes_nb.notebook.document.outputs import dimensions, strip_ansi
 from hermes_nb.notebook.execute.capture import text_of
+from hermes_nb.notebook.execute.network import kernel_origin
 from hermes_nb.notebook.interrupt import user_code
 from hermes_nb.notebook.previews import HIDDEN, names_a_secret, preview
 from hermes_nb.notebook.shell import Shell, ours
@@ -367,7 +368,7 @@ class UserMessageBuilder:
         """
         filled = interpolate(prompt, self._shell)
         # A value that is filled in is no word of the user's.
-        parts: list[Part] = [Text(filled, "user" if filled == prompt else "workspace")]
+        parts: list[Part] = [Text(filled, "user" if filled == prompt else kernel_origin())]
         if pictures:
             names = "; ".join(f"{n}. {each.told}" for n, each in enumerate(pictures, 1))
             parts += [Text(f"[Pictures with this message: {names}]", "ours")]
@@ -375,7 +376,7 @@ class UserMessageBuilder:
         if "@" in prompt:
             parts += await self._named(prompt, window or 0)
         if told_to is not None and (note := await self._news(told_to)):
-            parts.append(Text(note, "workspace"))
+            parts.append(Text(note, kernel_origin()))
         return Message(role="user", parts=tuple(parts))
 
     async def _named(self, prompt: str, window: int) -> list[Part]:

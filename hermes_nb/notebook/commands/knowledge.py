@@ -23,8 +23,10 @@ from hermes_nb.notebook.approval import ask_user
 from hermes_nb.notebook.commands.mcp import NEXT, use_servers
 from hermes_nb.notebook.display.tables import ago, grid
 from hermes_nb.notebook.display.views import can_ask
+from hermes_nb.notebook.execute.network import trust as trust_kernel
 from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.prompt.context_files import ContextFile
+from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
 from hermes_nb.safety.places import child_environment
 from hermes_nb.safety.programs import GIT_ENVIRONMENT
@@ -325,7 +327,8 @@ def _waits(agent: KernelAgent) -> str:
 def trust(agent: KernelAgent, words: str) -> str:
     """Show what was not loaded as it stands, accept one such file, or take that back.
 
-    `conversation` accepts the text from outside that the running conversation holds.
+    `conversation` accepts the text from outside that the running conversation holds, `kernel` what
+    this kernel has loaded from the network.
     """
     known = agent.knowledge
     action, name = _split(words, default="")
@@ -334,6 +337,14 @@ def trust(agent: KernelAgent, words: str) -> str:
         if not where:
             return "The conversation holds no text from outside."
         return f"Text from outside ({escape(where)}) is trusted in this conversation from now on."
+    if action == "kernel":
+        agent.permission.check("trust what it has loaded")
+        if why := policy().why("network"):
+            raise ConfigError(f"what has used the network is not trusted: {why}")
+        loaded = ", ".join(code_span(host) for host in trust_kernel())
+        if not loaded:
+            return "This kernel has loaded nothing from the network, as far as Python tells of it."
+        return f"What this kernel has loaded from {loaded} is trusted until a restart."
     if action == "--forget":
         for entry in known.trust.entries():
             if name in (entry.path, Path(entry.path).name):

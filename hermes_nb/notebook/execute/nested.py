@@ -14,21 +14,16 @@ import asyncio
 import inspect
 import os
 import sys
-import threading
 import time
 import types
-from collections.abc import AsyncIterator, Coroutine, Generator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Generator
 from contextlib import (
     asynccontextmanager,
-    contextmanager,
     nullcontext,
     suppress,
 )
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import import_module
-from pathlib import Path
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -36,9 +31,9 @@ from hermes_nb.core.messages import Origin
 from hermes_nb.notebook.document.outputs import settle_lines, strip_ansi
 from hermes_nb.notebook.execute.capture import UserFigures, captured, text_of, undisturbed
 from hermes_nb.notebook.execute.collector import Collector, Output
+from hermes_nb.notebook.execute.network import kernel_origin, watched
 from hermes_nb.notebook.interrupt import Signals, TimeLimit, has_time_limit, user_code
 from hermes_nb.notebook.shell import Foreign, Shell, ours
-from hermes_nb.safety.places import Need
 
 
 class NestedCell:
@@ -138,80 +133,6 @@ def _leave_child(result: Foreign) -> None:
     os._exit(status if isinstance(status, int) else int(status is not None))
 
 
-_SENDS = frozenset({"socket.connect", "socket.getaddrinfo", "socket.sendto", "socket.sendmsg"})
-_STARTS = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn"})
-REFUSED = "the network was not used: the conversation holds text from outside"
-_OURS = "hermes-"
-"""Threads of the agent's own, which talk to models."""
-
-
-@dataclass(slots=True)
-class Watch:
-    """What is noted while code runs, and whether it may do that: `offline` refuses it."""
-
-    offline: bool = False
-    networked: bool = False
-    refused: bool = False
-
-
-_watching: list[Watch] = []
-
-
-@contextmanager
-def watched(*, offline: bool = False) -> Iterator[Watch]:
-    """Note in the watch that is yielded whether the network is used meanwhile."""
-    _install()
-    watch = Watch(offline)
-    _watching.append(watch)
-    try:
-        yield watch
-    finally:
-        _watching.remove(watch)
-
-
-def _heard(event: str, arguments: tuple[object, ...]) -> None:
-    if not _watching or (event not in _SENDS and event not in _STARTS):
-        return
-    if threading.current_thread().name.startswith(_OURS):
-        return
-    offline = any(watch.offline for watch in _watching)
-    if event in _SENDS:
-        # An address of the network is a tuple; a socket of this machine has a path.
-        used = event == "socket.getaddrinfo" or isinstance(arguments[-1], tuple)
-    else:
-        used = _reaches_out(arguments[1] if len(arguments) > 1 else arguments[0], offline=offline)
-    if not used:
-        return
-    for watch in _watching:
-        watch.networked, watch.refused = not offline, offline
-    if offline:
-        raise PermissionError(REFUSED)
-
-
-@cache
-def _install() -> None:
-    """Add the hook, once in a process: none can be taken away again."""
-    import_module("hermes_nb.safety.policy")  # what it asks, before anybody's code runs
-    sys.addaudithook(_heard)
-
-
-def _reaches_out(words: object, *, offline: bool) -> bool:
-    """Say whether a program is known to use the network; `offline`: not known to only read."""
-    from hermes_nb.safety.policy import Place, judge
-
-    if isinstance(words, bytes):
-        words = words.decode("utf-8", "replace")
-    given = words if isinstance(words, str) else ""
-    if isinstance(words, list | tuple):
-        shell = "-c" in words[1:-1][:2]  # sh -c COMMAND
-        given = str(words[-1]) if shell else " ".join(map(str, words))
-    place = Place(workspace=Path("/"), directory=Path("/"), home=Path.home())
-    judged = judge(given, place)
-    if offline:
-        return judged.decision != "allow"
-    return bool(judged.needs & {Need.NETWORK, Need.CREDENTIALS})
-
-
 GRACE = 2.0
 """Seconds that stopped async code has to end; what has not ended by then is left behind."""
 
@@ -258,7 +179,8 @@ class Execution:
 
     @property
     def origin(self) -> Origin:
-        return "outside" if self.networked else "workspace"
+        """Whose text the outputs are: from outside once this kernel has loaded any."""
+        return "outside" if self.networked else kernel_origin()
 
 
 async def execute(
@@ -267,13 +189,15 @@ async def execute(
     *,
     timeout: float | None = None,
     offline: bool = False,
+    approved: bool = False,
 ) -> Execution:
     """Run `code` in `shell`'s namespace; what goes wrong in it is in the result, not raised.
 
     Call it on the shell's own thread. `timeout` is in seconds; synchronous code has none on Windows
-    and off the main thread. `offline` code is refused the network. A cancellation of the calling
-    task stops the code and passes through. A process forked by the code that comes back here ends,
-    so that the agent goes on in the parent only.
+    and off the main thread. `offline` code is refused the network, now and later; `approved` code
+    may also use what such code has left behind. A cancellation of the calling task stops the code
+    and passes through. A process forked by the code that comes back here ends, so that the agent
+    goes on in the parent only.
     """
     started = time.monotonic()
     collector = Collector()
@@ -281,7 +205,7 @@ async def execute(
     async with _its_turn(shell, collector):
         with (
             agent.permission.held() if agent else nullcontext(),
-            watched(offline=offline) as watch,
+            watched(offline=offline, approved=approved) as party,
             undisturbed(shell),
             captured(shell, collector, code),
         ):
@@ -297,8 +221,8 @@ async def execute(
         error=error,
         interrupted=interrupted,
         timed_out=signals.timed_out,
-        networked=watch.networked,
-        refused=watch.refused,
+        networked=party.networked,
+        refused=party.refused,
         seconds=time.monotonic() - started,
     )
 

@@ -17,7 +17,9 @@ from hermes_nb.core.messages import Message
 from hermes_nb.core.tools import Tool
 from hermes_nb.models.scripted import ScriptedModel, Step
 from hermes_nb.notebook.cell_tools import notebook_tools
+from hermes_nb.notebook.commands.table import find, perform
 from hermes_nb.notebook.document.file import FileDocument
+from hermes_nb.notebook.execute import network
 from hermes_nb.notebook.kernel_agent import KernelAgent
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
@@ -33,6 +35,13 @@ def fresh_shell() -> InteractiveShell:
     config.HistoryManager.enabled = False
     config.HistoryManager.hist_file = ":memory:"
     return InteractiveShell.instance(config=config)
+
+
+def restarted() -> None:
+    """Forget what code has loaded and left behind, as a restarted kernel does."""
+    network.trust()
+    network._trusted.clear()
+    network._threads.clear()
 
 
 class Keyboard(io.StringIO):
@@ -68,6 +77,7 @@ class Seat:
         )
         self.model = ScriptedModel([])
         self.shown: list[str] = []
+        self._printed: list[io.StringIO] = []
         self._agent: KernelAgent | None = None
 
     @property
@@ -101,6 +111,17 @@ class Seat:
             asyncio.run(self.agent.ask(prompt))
         return self.keyboard.asked - before
 
+    def command(self, line: str) -> str:
+        """Run a command of `%hermes`; return what it shows."""
+        found = find(line)
+        assert found is not None
+        with self._at_it():
+            return asyncio.run(perform(found[0], self.agent, found[1]))
+
+    def said(self) -> str:
+        """Return everything that was shown to the user."""
+        return "\n".join([*self.shown, *(each.getvalue() for each in self._printed)])
+
     def look_back(self, *steps: Step) -> None:
         """Have a review of the conversation."""
         self.model.steps[len(self.model.requests) :] = [*steps, "Done."]
@@ -129,7 +150,8 @@ class Seat:
         sys.stdin = self.keyboard
         os.chdir(self.work)
         try:
-            with redirect_stdout(io.StringIO()):
+            self._printed.append(io.StringIO())
+            with redirect_stdout(self._printed[-1]):
                 yield
         finally:
             sys.stdin = stdin
@@ -143,9 +165,12 @@ def seated(shell, folder: Path, *, mode: str = "ask", answer: str | None = "n") 
     seat = Seat(shell, folder, mode=mode, answer=answer)
     os.environ |= {"HERMES_HOME": str(seat.home), "HERMES_NB_NOTEBOOK": str(seat.notebook)}
     known = set(shell.user_ns)
+    restarted()
+    network.watch_cells(shell)
     try:
         yield seat
     finally:
+        restarted()
         seat.close()
         for name in set(shell.user_ns) - known:
             del shell.user_ns[name]

@@ -19,6 +19,7 @@ from hermes_nb.safety.provenance import taken
 from hermes_nb.tools.asking import asking
 
 from tests.contract.safety.people import Person, asked, hermes
+from tests.contract.safety.seat import restarted
 from tests.notebook.conftest import shell
 
 __all__ = ["shell"]
@@ -28,8 +29,26 @@ WITHOUT = [
     "import sqlite3; print(sqlite3.connect(':memory:').execute('select 1').fetchone())",
     "import subprocess; print(subprocess.run(['echo', 'x'], capture_output=True).stdout)",
     "import multiprocessing.connection as c; print(c.Listener(family='AF_UNIX').close())",
+    "import urllib.request as u; print(u.urlopen('http://127.0.0.1:{port}/').read(3))",
+    "import socket; print(socket.create_connection(('localhost', {port})).recv(3))",
+    "import socket as s; s.socket(s.AF_INET, s.SOCK_DGRAM).connect(('192.0.2.1', 1)); print(1)",
 ]
+AWAY = """
+import socket
+with socket.socket() as s:
+    s.settimeout(0.01)
+    s.connect_ex(('192.0.2.1', 9))
+"""
+"""An address that is nobody's: to try is to be heard."""
 WITH = [
+    AWAY,
+    f"{AWAY}1 / 0",
+    "import socket as s; s.socket(s.AF_INET, s.SOCK_DGRAM).sendto(b'', ('192.0.2.1', 9))",
+    "import subprocess; subprocess.run(['curl', '-s', 'http://127.0.0.1:{port}/'], check=False)",
+    "import os; os.system('curl -s http://127.0.0.1:{port}/ | head -1'); print(1)",
+    "get_ipython().system('curl -s http://127.0.0.1:{port}/ | head -1')",
+]
+REFUSED = [
     "import urllib.request as u; print(u.urlopen('http://127.0.0.1:{port}/').read(3))",
     "import socket; print(socket.create_connection(('127.0.0.1', {port})).recv(3))",
     "import subprocess; subprocess.run(['curl', '-s', 'http://127.0.0.1:{port}/'], check=False)",
@@ -75,15 +94,20 @@ def origin(shell, code):
 
 
 @LEFT_OPEN
-def test_code_that_used_the_network_shows_text_from_outside(shell, port):
-    assert [origin(shell, code) for code in WITHOUT] == ["workspace"] * len(WITHOUT)
-    found = [origin(shell, code.format(port=port)) for code in WITH]
-    assert found == ["outside"] * len(WITH)
+@pytest.mark.parametrize("code", WITH)
+def test_once_code_has_used_the_network_the_kernel_shows_text_from_outside(shell, port, code):
+    restarted()
+    assert [origin(shell, each.format(port=port)) for each in WITHOUT] == ["workspace"] * len(
+        WITHOUT
+    )
+    assert origin(shell, code.format(port=port)) == "outside"
+    assert origin(shell, WITHOUT[0]) == "outside"
+    restarted()
     assert origin(shell, WITHOUT[0]) == "workspace"
 
 
 @LEFT_OPEN
-@pytest.mark.parametrize("code", WITH[:3])
+@pytest.mark.parametrize("code", REFUSED[:3])
 @pytest.mark.parametrize("answer", ["once", "deny"])
 def test_with_text_from_outside_code_asks_for_the_network(shell, port, code, answer):
     code = code.format(port=port)
