@@ -7,8 +7,8 @@ stays byte for byte. Known key formats (`secrets.toml`) go wherever they stand. 
 Files are known by how they are built (.netrc, .pgpass, shadow, PuTTY's keys); white space may be
 that of an address.
 
-Terminal codes hide nothing: what a terminal would show is looked at, and a line that holds a secret
-loses its codes.
+Terminal codes and invisible characters hide nothing: what would be seen is looked at, and a line
+that holds a secret loses them. Base64 is decoded once: a run that holds a secret goes as a whole.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import binascii
 import json
 import re
 import string
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
@@ -30,6 +30,12 @@ from hermes_nb.safety import table
 
 STUB = "[redacted]"
 _SHORTEST_TOKEN = 8
+_SHORTEST_FORM = 15
+"""Characters of the shortest key, or hash, that is known by its own form."""
+_SHORTEST_RUN = 24
+"""Characters of the shortest run of base64 that is decoded."""
+_BASE64 = frozenset(f"{string.ascii_letters}{string.digits}+/")
+_URL_SAFE = str.maketrans("-_", "+/")
 _LONGEST_PHRASE = 64
 _LONGEST_NAME = 60
 _DIGESTS = frozenset({32, 40, 56, 64, 96, 128})
@@ -270,11 +276,19 @@ def _is_random(value: str, run: int) -> bool:
 
 
 _ROUNDS = 4
-_WRITTEN = ("\\u001b[", "\\u001B[", "\\x1b[", "\\x1B[", "\\033[", "\\e[")
+_WRITTEN = (
+    *("\\u001b[", "\\u001B[", "\\x1b[", "\\x1B[", "\\033[", "\\e["),
+    *("\\u00ad", "\\u00AD", "\\u200", "\\u2060", "\\ufe", "\\uFE", "\\udb40"),
+)
+_UNSEEN = "\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
+_INVISIBLE = re.compile(f"[{_UNSEEN}\U000e0000-\U000e01ef]")
+"""Characters that show nothing: soft hyphens, joiners, directions, variation selectors, tags."""
 _CODES = re.compile(
     r"(?:\x1b\[|\x9b|\\(?:u001[bB]|x1[bB]|033|e)\[)[0-?]{0,64}[ -/]{0,8}[@-~]"  # colours, cursor
     r"|\x1b[\]PX^_][^\x07\x1b\n]{0,2048}(?:\x07|\x1b\\)"  # links and titles
     r"|\x1b[ -/]{0,8}[0-~]?"
+    rf"|{_INVISIBLE.pattern}|\\u(?:00[aA][dD]|200[b-fB-F]|2060|[fF][eE](?:0[0-9a-fA-F]|[fF]{{2}})"
+    r"|db40\\ud[c-d][0-9a-f]{2})"
 )
 _STRINGS = re.compile(r"\x1b[\]PX^_]")
 """What begins a code with text of its own, such as the address of a link."""
@@ -299,6 +313,8 @@ A secret has a telling word beside it or in it, is such a run, or stands in a fi
 
 def redact(text: str) -> str:
     """Return `text` with `[redacted]` in place of every secret in it."""
+    if _invisible(text):
+        return _redacted(text)
     low = _folded(text)
     for sign in _SIGNS:  # this is called for every output: a generator would take twice as long
         if sign in low:
@@ -308,9 +324,13 @@ def redact(text: str) -> str:
     return _without_phrases(_without_files(text) if ":" in text else text)
 
 
+def _invisible(text: str) -> bool:
+    return not text.isascii() and _INVISIBLE.search(text) is not None
+
+
 def _redacted(text: str) -> str:
-    """Redact what a terminal would show; lines without a secret keep their codes."""
-    coded = "\x1b" in text or "\x9b" in text
+    """Redact what a reader would see; lines without a secret keep what is not seen of them."""
+    coded = "\x1b" in text or "\x9b" in text or _invisible(text)
     if not coded and not ("\\" in text and any(sign in text for sign in _WRITTEN)):
         return _searched(text)
     if _STRINGS.search(text):
@@ -320,10 +340,21 @@ def _redacted(text: str) -> str:
     if hidden == plain:
         return text
     lines, plains, hiddens = text.split("\n"), plain.split("\n"), hidden.split("\n")
-    if not len(lines) == len(plains) == len(hiddens):
+    if len(lines) != len(plains):
         return hidden
-    kept = zip(lines, plains, hiddens, strict=True)
-    return "\n".join(line if was == now else now for line, was, now in kept)
+    if len(plains) == len(hiddens):
+        kept = zip(lines, plains, hiddens, strict=True)
+        return "\n".join(line if was == now else now for line, was, now in kept)
+    # Some lines became one: those above and below the ones that differ stay.
+    top = _common(plains, hiddens)
+    end = min(_common(plains[::-1], hiddens[::-1]), len(plains) - top, len(hiddens) - top)
+    return "\n".join([*lines[:top], *hiddens[top : len(hiddens) - end], *lines[len(lines) - end :]])
+
+
+def _common(some: Sequence[str], others: Sequence[str]) -> int:
+    """Return how many lines two texts have in common at their beginning."""
+    pairs = enumerate(zip(some, others, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(some), len(others)))
 
 
 def _searched(text: str) -> str:
@@ -348,16 +379,24 @@ def _settled(text: str) -> str:
     return text
 
 
-def _known(text: str) -> str:
+def _encoded(match: re.Match[str]) -> str:
+    """Redact a run of base64 if redaction would change what it says."""
+    run = match[0].translate(_URL_SAFE)
+    letters = "".join([c for c in run if c in _BASE64])
+    said = base64.b64decode(letters + "=" * (-len(letters) % 4)).decode("latin-1")
+    return STUB if _known(said, decode=False) != said else match[0]
+
+
+def _known(text: str, *, decode: bool = True) -> str:
     if "PRIVATE KEY" in text:
         text = _pattern("pem").sub(STUB, text)
     text = _without_files(text)
     low = _folded(text)
-    if not _SHORT_RUNS.fullmatch(text):
-        text = _without_tokens(text)
-    for prefix, rest in _forms("hashes"):
-        if prefix in text:
-            text = _token(prefix, rest + "[./A-Za-z0-9$]*+").sub(STUB, text)
+    if words := [word for word in text.split() if len(word) >= _SHORTEST_FORM]:
+        runs = [word for word in words if len(word) >= _SHORTEST_RUN] if decode else []
+        if runs and _pattern("base64").search("\n".join(runs)):
+            text = _pattern("base64_lines").sub(_encoded, text)
+        text = _without_tokens(text, "\n".join(words))
     if "curl" in low or "mysql" in low or "mariadb" in low:
         text = _pattern("login").sub(_login, text)
     text = _without_headers(text, low)
@@ -369,29 +408,43 @@ def _known(text: str) -> str:
     return _without_phrases(_without_named(text))
 
 
-def _without_tokens(text: str) -> str:
-    """Return `text` without what shows by its own form that it is a key."""
+def _without_tokens(text: str, words: str) -> str:
+    """Return `text` without what shows by its own form that it is a key.
+
+    Each has its sign in one of the `words` that are long enough, so only these are searched.
+    """
     for prefix, rest in _forms("tokens"):
-        if prefix in text:
+        if prefix in words:
             text = _token(prefix, rest).sub(STUB, text)
-    text = _pattern("generic_sk").sub(lambda m: STUB if _is_random(m[1], 12) else m[0], text)
-    if ".atlasv1." in text:
-        text = _pattern("terraform").sub(STUB, text)
-    if _pattern("discord_time").search(text):
+    for sign, whole in _forms("marked"):
+        if sign in words:
+            text = _compiled(whole).sub(STUB, text)
+    for prefix, rest in _forms("hashes"):
+        if prefix in words:
+            text = _token(prefix, rest + "[./A-Za-z0-9$]*+").sub(STUB, text)
+    if "sk-" in words:
+        text = _pattern("generic_sk").sub(lambda m: STUB if _is_random(m[1], 12) else m[0], text)
+    if _pattern("discord_time").search(words):
         text = _pattern("discord").sub(_discord, text)
-    text = _pattern("telegram").sub(f":{STUB}", text)
+    if ":AA" in words:
+        text = _pattern("telegram").sub(f":{STUB}", text)
     if "http" in text or "hooks." in text or "discord" in text:
         text = _pattern("signature").sub(_second, _pattern("hook").sub(_second, text))
     return text
 
 
 @cache
-def _forms(kind: Literal["tokens", "hashes"]) -> tuple[tuple[str, str], ...]:
-    """Return what secrets begin with and what follows, as a pattern."""
+def _forms(kind: Literal["tokens", "marked", "hashes"]) -> tuple[tuple[str, str], ...]:
+    """Return what secrets begin with (or have in them), and what follows (or all), as a pattern."""
     listed = families()[kind].values()
     return tuple(
         (each, rest) for forms in listed for begin, rest in forms for each in begin.split()
     )
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
 
 
 @cache

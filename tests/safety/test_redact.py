@@ -52,6 +52,9 @@ def test_the_quick_way_hides_as_much_as_the_slow_one(text):
         *("me:x:1:1:1:1:1:1:", "Private-Lines: 1\nAAAA", "legal winner ", "\x1b[31m", "\x1b]8;;a"),
         *("auth=('a','", "://a:b/", ";PWD=", "\\nkey=a", "a.atlasv1."),
         *("Nzk5MjgxNDk0NDc2NDU1OTg3.YABS5g.", "eyJrIjoi", "$6$"),
+        *("QUFB", "QUFB\n", "QUFB\n            ", "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFB ", "a+A"),
+        *("\u200b", "a\u00ad", "key=\u200b", "0123456789abcdef-us", "-aQ~", "t1.a", "-live_A1"),
+        *("\\u200b", "tskey-auth-a-", "sc_a.abcd.acc_", "1/1111111111111111:"),
     ],
 )
 def test_hostile_text_takes_linear_time(unit):

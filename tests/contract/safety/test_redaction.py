@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import random
 import re
+import string
 import tomllib
 import uuid
 from importlib.metadata import files
@@ -34,9 +36,12 @@ SEED = "legal winner thank year wave sausage worth useful legal winner thank yel
 BCRYPT = f"$2y$05$c4WoMPo3SXsafkva.HHa6u{BODY[:31]}"
 CRYPT = f"$6$rounds=656000$c4WoMPo3SXsafkva${BODY[:43]}{BODY[:43]}"
 LOGIN = base64.b64encode(b"me:hunter2-Zq81").decode()
+CONFIG = f"# mine\nexport GITHUB_TOKEN=ghp_{BODY[:36]}\n".encode()
+ENCODED = base64.urlsafe_b64encode(CONFIG).decode()
+WRAPPED = "\n".join(re.findall(".{1,30}", base64.b64encode(CONFIG * 2).decode()))
 
 MADE_UP = {"BODY": BODY, "HEX": HEX, "PEM": PEM, "SEED": SEED, "LOGIN": LOGIN, "NETRC": NETRC}
-MADE_UP |= {"BCRYPT": BCRYPT, "CRYPT": CRYPT}
+MADE_UP |= {"BCRYPT": BCRYPT, "CRYPT": CRYPT, "ENCODED": ENCODED, "WRAPPED": WRAPPED}
 KNOWN = tomllib.loads((Path(__file__).with_name("data") / "secret_forms.toml").read_text("utf-8"))
 SIMPLE = {
     family: [text.format(**MADE_UP) for text in texts] for family, texts in KNOWN["forms"].items()
@@ -99,11 +104,102 @@ def test_what_has_a_form_of_its_own_goes_beside_any_sign(around):
         assert STUB in hidden and secret[-12:] not in hidden, secret
 
 
+PROVIDERS = tomllib.loads(
+    (Path(__file__).with_name("data") / "secret_providers.toml").read_text("utf-8")
+)
+LETTERS = {
+    "b62": string.ascii_letters + string.digits,
+    "b64": string.ascii_letters + string.digits + "+/",
+    "url": string.ascii_letters + string.digits + "_-",
+    "upper": string.ascii_uppercase + string.digits,
+    "upper32": string.ascii_uppercase + "234567",
+    "lower": string.ascii_lowercase + string.digits,
+    "hex": "0123456789abcdef",
+    "HEX": "0123456789ABCDEF",
+    "digits": string.digits,
+}
+
+
+def _made(form: str, dice: random.Random) -> tuple[str, list[str]]:
+    """Return a key of this form, and its random parts."""
+    parts = []
+
+    def part(found: re.Match[str]) -> str:
+        kind, count = found[1], int(found[2])
+        drawn = str(uuid.UUID(int=dice.getrandbits(128), version=4)) if kind == "uuid" else ""
+        parts.append(drawn or "".join(dice.choices(LETTERS[kind], k=count)))
+        return parts[-1]
+
+    key = re.sub(r"<(\w+):(\d+)>", part, form)
+    return key, [each for each in parts if len(each) > 8 and not each.isdigit()]
+
+
+def _left(text: str, parts: list[str]) -> bool:
+    """Say whether redaction leaves eight characters of a part, or changes with a second time."""
+    hidden = redact(text)
+    return redact(hidden) != hidden or any(
+        part[i : i + 8] in hidden for part in parts for i in range(len(part) - 7)
+    )
+
+
+def test_keys_of_providers_go_alone_and_behind_names():
+    left, seen = [], {*PROVIDERS["alone"], *PROVIDERS["named"]}
+    assert len(seen) >= 140
+    for form in (form for forms in PROVIDERS["alone"].values() for form in forms):
+        for seed in range(3):
+            key, parts = _made(form, random.Random(seed))
+            texts = (
+                key,
+                f"the key is {key}.",
+                f"KEY={key}",
+                f'{{"name": "{key}"}}',
+                f"<b>{key}</b>",
+            )
+            left += [text for text in texts if _left(text, parts)]
+    for name, form in PROVIDERS["named"].values():
+        for seed in range(3):
+            key, parts = _made(form, random.Random(seed))
+            low = name.lower()
+            texts = (f"{name}={key}", f"export {name}='{key}'", f'{{"{low}": "{key}"}}')
+            texts += (f"{low}: {key}", f"os.environ['{name}'] = '{key}'")
+            left += [text for text in texts if _left(text, parts)]
+    assert not left
+
+
+INVISIBLE = "\u00ad\u200b\u200c\u200d\u200e\u2060\ufeff\ufe0f\U000e0041"
+
+
+@pytest.mark.parametrize("sign", INVISIBLE)
+def test_invisible_characters_hide_nothing_and_stay_where_nothing_is(sign):
+    for _, text, secret in CASES[::5]:
+        hidden = f"a{sign}b\n" + sign.join([text[:2], text[2:7], text[7:-9], text[-9:]])
+        for placed in (hidden, json.dumps({"text": hidden})):
+            once = redact(placed)
+            assert STUB in once and secret[-9:] not in once, placed
+            assert redact(once) == once
+        assert f"a{sign}b" in redact(hidden)
+    honest = f"caf\u00e9{sign}s and \U0001f468\u200d\U0001f469 in a long_word_of_more_than_fifteen"
+    assert redact(honest) == honest
+
+
+@pytest.mark.parametrize("width", [26, 50, 64, 76])
+@pytest.mark.parametrize("indent", ["", "    ", "# ", '  "'])
+def test_base64_is_decoded_once_also_over_lines(width, indent):
+    encoded = base64.b64encode(b"a: 1\n" * 9 + CONFIG).decode()
+    text = "data: |\n" + "".join(f"{indent}{e}\n" for e in re.findall(f".{{1,{width}}}", encoded))
+    for placed in (text, json.dumps({"text": text})):
+        hidden = redact(placed)
+        assert STUB in hidden and encoded[70:85] not in hidden and encoded[-9:] not in hidden
+        assert redact(hidden) == hidden
+    honest = base64.b64encode(b"nothing to see here, only words. " * 9).decode()
+    assert redact(honest) == honest
+
+
 GLUE = [
     *("\\n", "\n", " ", "'", '"', "=", ":", ";PWD=", "://", "@h", "\x1b[31m", "\x1b]8;;"),
     *("\x07", "\\"),
     *("token", "password", "API_KEY", "Bearer ", "Authorization", "basic ", "u:p@", "h/", ": "),
-    "-",
+    *("-", "\u200b", "\u00ad", "QUtJQVEyUjNRMlIz", "UTJSM0E="),
     *("-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----", STUB, "[", "]", "x-api-key"),
     "sk-",
     *("--secret ", "eyJ", "a1B2c3D4e5F6g7H8"),
@@ -121,8 +217,8 @@ def test_redacting_twice_changes_nothing(text):
 
 
 def test_the_docs_list_what_is_known():
-    known = {*families()["tokens"], *families()["besides"]}
-    assert known == {*SIMPLE, *IN_PLACE}
+    known = {*families()["tokens"], *families()["marked"], *families()["besides"]}
+    assert {*SIMPLE, *IN_PLACE} <= known <= {*SIMPLE, *IN_PLACE, *PROVIDERS["alone"]}
     page = (ROOT / "docs/security.md").read_text(encoding="utf-8")
     table = page.partition("| family |")[2].partition("\n\n")[0]
     assert set(re.findall(r"(?m)^\| ([^|]+?) \|", table)) - {"---"} == known
