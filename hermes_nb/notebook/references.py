@@ -16,7 +16,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -41,6 +41,7 @@ from hermes_nb.safety.scan import scan, wrap
 from hermes_nb.tools.files import files
 from hermes_nb.tools.mcp_tools import McpTools
 from hermes_nb.tools.terminal import terminal
+from hermes_nb.tools.web import REDIRECTED, Fetched, Web, redirected
 
 MOST = 50_000
 """Characters of one attachment, as of a tool's result."""
@@ -252,18 +253,41 @@ def page(address: str) -> str:
         raise Missing(why)
     if not address.startswith(("http://", "https://")):
         raise Missing("an address begins with http:// or https://")
+    found = _fetched(address)
+    text = found.text
+    if found.kind == "text/html":
+        return head_tail(html_to_text(text), MOST)
+    if not found.kind.startswith("text/") and "json" not in found.kind and "xml" not in found.kind:
+        raise Missing(f"it is {found.kind}, no text")
+    return head_tail(text, MOST)
+
+
+class _Stay(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: its answer is raised as an error."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+def _fetched(address: str) -> Fetched:
+    """Return what is at an address: as typed wherever it is, by redirects on the public internet.
+
+    The user chose the address; where it leads, its server chooses.
+    """
     request = urllib.request.Request(address, headers={"User-Agent": "hermes_nb"})  # noqa: S310
     try:
-        with urllib.request.urlopen(request, timeout=SECONDS) as reply:  # noqa: S310 - checked
+        with urllib.request.build_opener(_Stay).open(request, timeout=SECONDS) as reply:
+            charset = reply.headers.get_content_charset() or ""
             kind = reply.headers.get_content_type()
-            charset = reply.headers.get_content_charset() or "utf-8"
-            text = reply.read(PAGE).decode(charset, "replace")
+            return Fetched(address, reply.status, kind, charset, reply.read(PAGE))
     except (OSError, ValueError, LookupError, http.client.HTTPException) as error:
+        leads = ""
         if isinstance(error, urllib.error.HTTPError):
+            leads = error.headers.get("Location", "") if error.code in REDIRECTED else ""
             error.close()
-        raise Missing(f"the page cannot be read ({one_line(str(error), 100)})") from error
-    if kind == "text/html":
-        return head_tail(html_to_text(text), MOST)
-    if not kind.startswith("text/") and "json" not in kind and "xml" not in kind:
-        raise Missing(f"it is {kind}, no text")
-    return head_tail(text, MOST)
+        if not leads:
+            raise Missing(f"the page cannot be read ({one_line(str(error), 100)})") from error
+    found = Web().page(redirected(address, leads), robots=False)
+    if found.status != http.client.OK:
+        raise Missing(f"{one_line(found.url, 100)} answered with status {found.status}")
+    return replace(found, data=found.data[:PAGE])

@@ -41,7 +41,7 @@ ROBOTS_KEPT = 3_600.0
 RESULTS = 10
 SNIPPET = 400
 NEEDS = 'reading pages needs trafilatura: `pip install "hermes_nb[web]"`, then restart the kernel'
-_REDIRECTED = frozenset({301, 302, 303, 307, 308})
+REDIRECTED = frozenset({301, 302, 303, 307, 308})
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -75,22 +75,22 @@ class Web:
         self._most = most
         self._rules: dict[str, tuple[float, Callable[[str], bool]]] = {}
 
-    def page(self, url: str, stop: threading.Event | None = None) -> Fetched:
+    def page(
+        self, url: str, stop: threading.Event | None = None, *, robots: bool = True
+    ) -> Fetched:
         """Return a page, redirects followed; raise `ToolError` where it may not or cannot be had.
 
+        Without `robots`, as for an address that the user has typed, `robots.txt` is not asked.
         Raises `TurnInterrupted` once `stop` is set.
         """
         deadline, stop = time.monotonic() + SECONDS, stop or threading.Event()
         for _ in range(REDIRECTS + 1):
-            if not self._welcome(url, deadline, stop):
+            if robots and not self._welcome(url, deadline, stop):
                 raise ToolError(f"robots.txt of {_host(url)} does not want agents at {_shown(url)}")
             found, leads = self._get(url, self._most, deadline, stop)
             if not leads:
                 return found
-            target = urljoin(url, leads)
-            if url.startswith("https:") and not target.startswith("https:"):
-                raise ToolError(f"{_shown(url)} leads to {_shown(target)}, which is not encrypted")
-            url = target
+            url = redirected(url, leads)
         raise ToolError(f"{_shown(url)}: more than {REDIRECTS} redirects")
 
     def asked(self, url: str, stop: threading.Event) -> Fetched:
@@ -133,7 +133,7 @@ class Web:
         try:
             connection.request("GET", path + query, headers=headers)
             reply = connection.getresponse()
-            leads = reply.headers.get("Location", "") if reply.status in _REDIRECTED else ""
+            leads = reply.headers.get("Location", "") if reply.status in REDIRECTED else ""
             if reply.headers.get("Content-Encoding", "identity").lower() != "identity":
                 raise ToolError(f"{_shown(url)} comes packed, though that was not asked for")
             data = b"" if leads else _read(reply, most, deadline, stop)
@@ -159,11 +159,19 @@ class Web:
         known = trusted or not self._private.isdisjoint((host, f"{host}:{port}"))
         if not known and (bad := [each for each in addresses if not is_public(each)]):
             raise ToolError(
-                f"{_shown(url)} is at {bad[0]}, which is no address of the public internet; "
-                "web_fetch reads none of these. Tell the user, who may allow it by `web.private`"
+                f"{_shown(url)} is at {bad[0]}, which is no address of the public internet, and is "
+                "not read. Tell the user, who may allow it for web_fetch by `web.private`"
             )
         secure = ssl.create_default_context() if parts.scheme == "https" else None
         return _To(host, port, addresses, timeout=_left(deadline), secure=secure)
+
+
+def redirected(url: str, leads: str) -> str:
+    """Return the address that a page's `Location` leads to; raise `ToolError` out of https."""
+    target = urljoin(url, leads)
+    if url.startswith("https:") and not target.startswith("https:"):
+        raise ToolError(f"{_shown(url)} leads to {_shown(target)}, which is not encrypted")
+    return target
 
 
 _QUERY = "/?%:@!$&'()*+,;=~-._"
@@ -212,10 +220,17 @@ def is_public(address: str) -> bool:
             found = inner
         elif found in _NAT64:
             found = ipaddress.IPv4Address(found.packed[-4:])
-    return found.is_global and not found.is_multicast
+        elif found not in _UNICAST:
+            return False
+    special = isinstance(found, ipaddress.IPv4Address) and any(found in each for each in _SPECIAL)
+    return found.is_global and not found.is_multicast and not special
 
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_UNICAST = ipaddress.IPv6Network("2000::/3")
+"""All of IPv6 that is given out as global unicast; what lies outside is local or reserved."""
+_SPECIAL = (ipaddress.IPv4Network("192.0.0.0/24"), ipaddress.IPv4Network("168.63.129.16/32"))
+"""Addresses of protocols (IANA), where clouds have their metadata, and Azure's own server."""
 
 
 def allowance(status: int, text: str) -> Callable[[str], bool]:

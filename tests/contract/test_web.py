@@ -137,9 +137,11 @@ def test_a_search_goes_to_the_endpoint_that_is_set(home, tmp_path, site):
 PRIVATE = ["127.0.0.1", "10.1.2.3", "192.168.0.1", "169.254.169.254", "0.0.0.0", "100.64.0.1"]
 WRAPPED = ["::1", "::", "fe80::1", "fd00::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1"]
 TUNNELS = ["2002:7f00:1::", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "ff02::1", "224.0.0.1", "x"]
+RESERVED = ["168.63.129.16", "192.0.0.192", "192.0.0.8", "64:ff9b:1::7f00:1", "64:ff9b:1::1"]
+RESERVED += ["::7f00:1", "fec0::1", "100::1", "2002:a83f:8110::", "64:ff9b::c000:c0", "5f00::1"]
 
 
-@pytest.mark.parametrize("address", [*PRIVATE, *WRAPPED, *TUNNELS])
+@pytest.mark.parametrize("address", [*PRIVATE, *WRAPPED, *TUNNELS, *RESERVED])
 def test_no_private_address_passes_for_a_public_one(address):
     assert not is_public(address)
 

@@ -158,6 +158,41 @@ def test_a_page_is_text_from_outside(desk, sent):
     assert "404" in told
 
 
+@pytest.mark.parametrize(
+    "leads",
+    [
+        *("/secret", "http://localhost:{port}/secret", "http://[::ffff:127.0.0.1]:{port}/secret"),
+        *("http://2130706433:{port}/secret", "//127.1:{port}/secret", "http://169.254.169.254/"),
+        *("http://168.63.129.16/", "file:///etc/passwd", "ftp://127.0.0.1:{port}/secret"),
+    ],
+)
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_leads_to_the_public_internet_alone(desk, sent, leads, status):
+    asked = []
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_response(status if self.path == "/" else 200)
+            self.send_header("Location", leads.format(port=self.server.server_port))
+            self.send_header("Content-Type", "text/plain")
+            self.end_headers()
+            self.wfile.write(b"the secret of this machine")
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        found, told = sent(f"Read @url:http://127.0.0.1:{server.server_port}/ now")
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert found == {} and asked == ["/"]
+    assert "no address" in told and "is sent as typed" in told
+
+
 def test_what_fills_the_window_is_told_or_left_out(desk, sent):
     Path("long.txt").write_text("many words here\n" * 900)
     found, told = sent("@file:long.txt", window=14_000)
