@@ -15,12 +15,14 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
+from importlib.machinery import all_suffixes
+from itertools import islice, takewhile
 from pathlib import Path, PurePosixPath
 from posixpath import basename, join, normpath
 
 from hermes_nb.safety import table
 from hermes_nb.safety.places import Need, python
+from hermes_nb.safety.programs import readers
 from hermes_nb.safety.protected import Deadline, secret_name
 from hermes_nb.safety.shell import NeedsShellError, Rough, bare, expand, rough_commands
 
@@ -73,14 +75,46 @@ def _rows() -> dict[str, list[_Row]]:
     return out
 
 
-def wanted(command: str, *, workspace: Path, home: Path) -> Wanted:
+def wanted(command: str, *, workspace: Path, home: Path, directory: Path) -> Wanted:
     """Return what a command says that it wants, in time that grows with its length only."""
     deeds: list[str] = []
     needs: set[Need] = set()
+    if not installs_only(command):
+        deeds += _runs_here(command, directory)
     for deed, more in _seen(command, workspace, home):
         deeds += [deed] if deed else []
         needs |= more
     return Wanted(deeds[0] if deeds else "", frozenset(needs))
+
+
+_PYTHON = re.compile(r"python[\d.]*")
+
+
+def _runs_here(command: str, directory: Path) -> Iterator[str]:
+    """Yield the modules of the working folder that `python -m` finds before those installed."""
+    for rough in islice(rough_commands(command), _MOST_COMMANDS):
+        program, *rest = bare(rough.words, ()) or [""]
+        told = list(takewhile(lambda word: word.startswith("-"), rest))
+        runs = _PYTHON.fullmatch(basename(program)) and told[-1:] == ["-m"]
+        if not runs or not {"-P", "-I"}.isdisjoint(told):
+            continue
+        for name in (word.partition(".")[0] for word in rest[len(told) : len(told) + 1]):
+            if any(os.path.lexists(directory / f"{name}{end}") for end in ("", *all_suffixes())):
+                yield f"it runs {name!r} of the working folder"
+
+
+def installs_only(command: str) -> bool:
+    """Say whether all that a command names is pip and what only reads.
+
+    Then Python need not look into the working folder, where a `pip.py` would run in pip's place.
+    """
+    for rough in islice(rough_commands(command), _MOST_COMMANDS):
+        program, *rest = bare(rough.words, ()) or ["cd"]
+        name = basename(program)
+        pip = name in ("pip", "pip3") or (_PYTHON.fullmatch(name) and rest[:2] == ["-m", "pip"])
+        if not (pip or name == "cd" or name in readers()):
+            return False
+    return True
 
 
 def _seen(command: str, workspace: Path, home: Path) -> Iterator[tuple[str, frozenset[Need]]]:
@@ -111,6 +145,8 @@ def _by_name(rough: Rough) -> Iterator[tuple[str, frozenset[Need]]]:
             verb = next((word for word in rest if word in row.verbs), "")
             if verb or not row.verbs:
                 deed = row.deed.format(_listed(rest), name=program, verb=verb)
+                if _PYTHON.fullmatch(program) and rest[:2] != ["-m", "pip"]:
+                    deed = "it runs Python code, which may change what is installed"
                 reads = re.search(row.unless, " ".join(rest))
                 yield deed, frozenset() if reads else row.needs
                 break

@@ -139,6 +139,8 @@ class Plan:
     writable: tuple[str, ...] = ()
     fixed_folders: tuple[str, ...] = ()
     fixed_files: tuple[str, ...] = ()
+    unheld: str = ""
+    """What a command that writes could reach or plant where nothing can be hidden."""
 
 
 @functools.cache
@@ -303,7 +305,7 @@ _ALLOWED = (
     *("SYSTEMROOT", "COMSPEC", "PATHEXT", "USERPROFILE", "APPDATA", "LOCALAPPDATA"),
 )
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
-_SEARCHED = frozenset({"LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"})
+_SEARCHED = frozenset({"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"})
 """An empty or relative place in these is the directory that a program starts in."""
 _FIXED = {
     "TERM": "dumb",

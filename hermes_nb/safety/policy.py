@@ -143,7 +143,7 @@ def _judged(command: str, place: Place) -> Verdict:
         return Verdict("allow", plan=_Judge(place).plan(parse(command, place.home)))
     except (NeedsShellError, MayDoMoreError, OSError, ValueError, SubprocessError) as why:
         reason, secret = str(why), isinstance(why, NamesSecretError)
-    seen = wanted(command, workspace=place.workspace, home=place.home)
+    seen = wanted(command, workspace=place.workspace, home=place.home, directory=place.directory)
     if secret:
         return Verdict("ask", reason, needs=seen.needs | {Need.CREDENTIALS})
     if place.hidden and not seen.needs:
@@ -297,9 +297,9 @@ class _Judge:
     def _leads_out(self, words: list[str]) -> None:
         """Refuse a folder with a link out of it, which `diff` follows."""
         for root in (self.directory / word for word in words):
-            if self.hidden and self._inside(root):
+            if not root.is_dir() or (self.hidden and self._inside(root)):
                 continue
-            for place, folders, names in os.walk(root):
+            for place, folders, names in os.walk(root, onerror=_unseen):
                 self._hurry()
                 for path in (Path(place, name) for name in (*folders, *names)):
                     if path.is_symlink() and not _real(path).is_relative_to(_real(root)):
@@ -366,6 +366,10 @@ class _Judge:
     def _hurry(self) -> None:
         if self.deadline.over():
             refuse("it could not be checked in time")
+
+
+def _unseen(error: OSError) -> None:
+    refuse(f"{error.filename!r} could not be looked into")
 
 
 _ENVIRONMENT = {"PATH": SYSTEM_PATH, "LD_LIBRARY_PATH": "", "PYTHONPATH": ""}

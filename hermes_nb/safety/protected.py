@@ -20,7 +20,7 @@ import stat
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase, translate
 from functools import cache
 from importlib.metadata import distributions
@@ -39,6 +39,8 @@ _COPY = re.compile(r"(?<=.)(?:~|\.(?:bak|backup|copy|old|orig|save|sw[a-p]|tmp))
 """What editors and people add to the name of a file that they keep."""
 NOT_IMPORTED = frozenset({"test", "tests", "this", "antigravity", "docs", "examples", "__main__"})
 """Modules that nobody imports by accident, or folders that every project has."""
+OF_GIT = frozenset({".git", ".github", ".gitignore", ".gitattributes", ".gitmodules", ".gitconfig"})
+"""What hides itself and is judged by what it is, in the home too."""
 NOT_WALKED = frozenset({"node_modules", "site-packages", "dist-packages", "__pycache__"})
 """Large, and full of other people's files: what is secret there is no secret."""
 
@@ -107,7 +109,7 @@ def secret_file(name: str) -> bool:
     return bool(known_names("secret").file.match(name)) and not _HARMLESS.fullmatch(name)
 
 
-_SETTLED = 2_000_000_000
+SETTLED = 2_000_000_000
 """Nanoseconds after which a directory's time tells of every change, on coarse file systems too."""
 _MOST_KEPT = 50_000
 _REQUIRED = re.compile(r"[\w.-]+")
@@ -133,8 +135,10 @@ def second_name(path: Path, root: Path) -> str:
         return ""
     if found.st_nlink <= 1 or not stat.S_ISREG(found.st_mode):
         return ""
-    linked = (found.st_dev, found.st_ino) in survey(root, home=Path.home()).linked
-    return "a second name of a secret file" if linked else ""
+    seen = survey(root, home=Path.home())
+    if (found.st_dev, found.st_ino) in seen.linked:
+        return "a second name of a secret file"
+    return "" if seen.complete else "a second name of a file that could not be looked for"
 
 
 def secret_name(parts: tuple[str, ...]) -> str:
@@ -176,10 +180,42 @@ def why_later(path: Path, root: Path) -> str:
     for candidate in dict.fromkeys((given, real)):
         below = candidate.relative_to(root) if candidate.is_relative_to(root) else candidate
         parts = tuple(part.casefold() for part in below.parts)
-        found = known_names("later").named(parts)[1]
-        if found := found or shadows(candidate, root):
+        found = known_names("later").named(parts)[1] or shadows(candidate, root)
+        if found := found or _hides(candidate, root):
             return found
     return ""
+
+
+def _hides(path: Path, root: Path) -> str:
+    """Say that a file would hide itself where programs look for what they obey."""
+    home = Path(os.path.realpath(Path.home()))
+    if home.is_relative_to(os.path.realpath(root)) and path.is_relative_to(home):
+        first = path.relative_to(home).parts[:1]
+        if first and hides_at_home(first[0]):
+            return "a hidden file of the home, where programs look for what they obey"
+    below = path.relative_to(root).parts if path.is_relative_to(root) else ()
+    for number, name in enumerate(below, 1):
+        if hides(name) and not os.path.lexists(root.joinpath(*below[:number])):
+            return "a new hidden file or folder, where programs look for what they obey"
+    return ""
+
+
+def hides_at_home(name: str) -> bool:
+    """Say whether an entry of the home hides itself: then programs obey it, or it is private."""
+    return name.startswith(".") and name.casefold() not in OF_GIT
+
+
+def hides(name: str) -> bool:
+    """Say whether a new entry of a workspace hides itself and is not known to be harmless."""
+    return name.startswith(".") and not (
+        _harmless_names().match(name) or _HARMLESS.fullmatch(name) or name.casefold() in OF_GIT
+    )
+
+
+@cache
+def _harmless_names() -> re.Pattern[str]:
+    names = table("names")["hidden"]["harmless"]
+    return re.compile("|".join(map(translate, names)), re.IGNORECASE)
 
 
 def shadows(path: Path, root: Path) -> str:
@@ -252,13 +288,15 @@ class Survey:
     """What must be hidden of a workspace; not all of it if the walk was not `complete`.
 
     `specials` are sockets, pipes and devices: reading or connecting reaches a process outside.
-    `linked` are the inodes of secrets that have a second name, here or in the home.
+    `linked` are the inodes of secrets that have a second name, here or in the home; `closed` are
+    those of the directories that could not be listed, by the rights that this process has.
     """
 
     files: tuple[str, ...] = ()
     directories: tuple[str, ...] = ()
     specials: tuple[str, ...] = ()
     linked: frozenset[tuple[int, int]] = frozenset()
+    closed: tuple[str, ...] = ()
     complete: bool = True
 
     @property
@@ -286,45 +324,63 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Listing:
-    """One directory's entries by what they are; `links` are secret names that lead elsewhere."""
+    """One directory's entries by what they are; `links` are secret names that lead elsewhere.
 
-    time: int
-    below: tuple[str, ...]
-    files: tuple[str, ...]
-    links: tuple[str, ...]
-    directories: tuple[str, ...]
-    specials: tuple[str, ...]
-    ordinary: tuple[tuple[int, str], ...]
+    `read` says whether it could be looked at; one that is `closed` is its own directory to hide.
+    """
+
+    time: int = 0
+    below: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
+    directories: tuple[str, ...] = ()
+    specials: tuple[str, ...] = ()
+    ordinary: tuple[tuple[int, str], ...] = ()
+    closed: bool = False
+    read: bool = True
 
 
 _LISTED: dict[tuple[str, bool], _Listing] = {}
+_WALKS = 3
+"""How often a walk is tried where directories come and go meanwhile."""
 
 
 def survey(root: Path, *, home: Path, seconds: float = 0.15) -> Survey:
     """Find the secrets below `root`, and every other name of a secret file there or in `home`.
 
     When `root` holds the home, all of the home's hidden entries count as secret: nobody can list
-    what is in them. Directories whose time has not changed are not read again, so that a walk that
-    was too long goes on where it stopped.
+    what is in them. A directory that cannot be listed is hidden as a whole, and then every file
+    with a second name is. Directories whose time has not changed are not read again, so that a walk
+    that was too long goes on where it stopped.
     """
     deadline = Deadline(seconds)
     table = known_names("secret")
+    unseen: list[object] = []
     folders = [home / name for name in table.folders]
     folders += [home.joinpath(*pair) for pair in table.pairs]
-    secret = [entry for folder in folders for entry in _files_below(str(folder), deadline)]
-    if not home.is_relative_to(root):
-        secret += _listing(str(home), at_home=True).files
-    listings, complete = _walk(str(root), str(home), deadline)
+    secret = [entry for folder in folders for entry in _files_below(str(folder), deadline, unseen)]
+    if not home.is_relative_to(root) and os.path.isdir(home):
+        own = _listing(str(home), at_home=True)
+        secret += own.files
+        unseen += [] if own.read and not own.closed else [home]
+    complete = False
+    for _ in range(_WALKS):
+        listings, complete = _walk(str(root), str(home), deadline)
+        if complete or deadline.over():
+            break
     files = [path for each in listings for path in each.files]
     for link in (path for each in listings for path in each.links):
         target = Path(os.path.realpath(link))
         if target.is_relative_to(root) and target.is_file():
             files.append(str(target))
     directories = [path for each in listings for path in each.directories]
+    closed = [path for each in listings if each.closed for path in each.directories]
     for folder in directories:
         if os.path.basename(folder).casefold() in table.folders:
-            secret += _files_below(folder, deadline)
+            secret += _files_below(folder, deadline, unseen)
     linked = _with_second_name([*secret, *files])
+    if unseen or closed:
+        linked |= _with_second_name(path for each in listings for _, path in each.ordinary)
     known = {inode for _, inode in linked}
     ordinary = (entry for each in listings for entry in each.ordinary) if known else ()
     files += [path for inode, path in ordinary if inode in known]
@@ -333,35 +389,45 @@ def survey(root: Path, *, home: Path, seconds: float = 0.15) -> Survey:
         directories=tuple(directories),
         specials=tuple(path for each in listings for path in each.specials),
         linked=linked,
-        complete=complete and not deadline.over(),
+        closed=tuple(closed),
+        complete=complete and not deadline.over() and str(root) not in closed,
     )
 
 
 def _walk(root: str, home: str, deadline: Deadline) -> tuple[list[_Listing], bool]:
     waiting: list[str] = [root]
     out: list[_Listing] = []
+    read = True
     while waiting:
         if deadline.over():
             return out, False
         place = waiting.pop()
-        out.append(_listing(place, at_home=place == home))
+        out.append(_listing(place, at_home=place == home, follow=place == root))
+        read &= out[-1].read
         waiting += out[-1].below
-    return out, True
+    return out, read
 
 
-def _listing(place: str, *, at_home: bool = False) -> _Listing:
+def _listing(place: str, *, at_home: bool = False, follow: bool = True) -> _Listing:
+    """Return what is in a directory, which may be a link only where it is to `follow`."""
     key = (place, at_home)
     try:
-        changed = os.stat(place).st_mtime_ns
+        found = os.stat(place, follow_symlinks=follow)
+        if not stat.S_ISDIR(found.st_mode):
+            return _Listing(read=False)
+        changed = found.st_mtime_ns
+        kept = _LISTED.get(key)
+        if kept is not None and kept.time == changed:
+            return kept
+        listing = _list(place, changed, at_home=at_home)
+        after = os.stat(place, follow_symlinks=follow)
     except OSError:
-        changed = 0
-    kept = _LISTED.get(key)
-    if kept is not None and kept.time == changed:
-        return kept
-    listing = _list(place, changed, at_home=at_home)
+        return _Listing(read=False)
+    if (found.st_ino, changed) != (after.st_ino, after.st_mtime_ns):
+        return replace(listing, read=False)  # what was read may be another's
     if len(_LISTED) > _MOST_KEPT:
         _LISTED.clear()
-    if time.time_ns() - changed > _SETTLED:
+    if time.time_ns() - changed > SETTLED and not listing.closed:
         _LISTED[key] = listing
     return listing
 
@@ -373,11 +439,13 @@ def _list(place: str, changed: int, *, at_home: bool) -> _Listing:
     own, agent = os.path.basename(place).casefold(), str(hermes_home())
     try:
         entries = [*os.scandir(place)]
-    except OSError:
-        entries = []
+    except PermissionError:
+        entries = None
+    if entries is None or not os.access(place, os.X_OK):
+        return _Listing(directories=(place,), closed=True)
     for entry in entries:
         name = entry.name.casefold()
-        hidden = at_home and name.startswith(".") and not name.startswith(".git")
+        hidden = at_home and hides_at_home(name)
         if entry.is_dir(follow_symlinks=False):
             if hidden or name == ".hermes" or entry.path == agent or table.above((own, name))[1]:
                 directories.append(entry.path)
@@ -402,11 +470,12 @@ def _list(place: str, changed: int, *, at_home: bool) -> _Listing:
     )
 
 
-def _files_below(folder: str, deadline: Deadline) -> list[str]:
+def _files_below(folder: str, deadline: Deadline, unseen: list[object]) -> list[str]:
+    """Return the files below a folder, and in `unseen` why some may be missing."""
     out: list[str] = []
     if not os.path.isdir(folder):
         return [folder] if os.path.isfile(folder) else []
-    for place, _, names in os.walk(folder):
+    for place, _, names in os.walk(folder, onerror=unseen.append):
         out += [os.path.join(place, name) for name in names]
         if deadline.over():
             break

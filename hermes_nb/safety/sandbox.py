@@ -28,7 +28,7 @@ from hermes_nb.safety.later import (
     find_later,
     give_back,
     is_todo,
-    runs_later,
+    look_before,
     take_back,
 )
 from hermes_nb.safety.places import (
@@ -195,7 +195,20 @@ def _planned(
         writable=(*python_writable(), *caches(home)) if Profile.ENVIRONMENT in profile else (),
         fixed_folders=tuple(later.folders[:MOST_FIXED]) if later else (),
         fixed_files=tuple(later.files[:MOST_FIXED]) if later else (),
+        unheld=_unheld(own, workspace, home) if writes else "",
     )
+
+
+def _unheld(own: Survey, workspace: Path, home: Path) -> str:
+    """Say what a command that writes in a workspace could do if nothing there can be hidden."""
+    if home.is_relative_to(workspace):
+        return "the home is in it, with what programs obey"
+    if own.closed:
+        return f"{own.closed[0]!r} could not be looked into"
+    for path in own.specials:
+        if not Path(path).is_socket():  # no socket can be made there
+            return f"{path!r} is a pipe or a device, which leads out of the sandbox"
+    return ""
 
 
 def _by_git(path: Path, profile: Profile) -> bool:
@@ -208,7 +221,7 @@ def _by_git(path: Path, profile: Profile) -> bool:
 def _hidden(root: Path, home: Path) -> Survey:
     found = survey(root, home=home)
     if not found.complete:
-        raise NoSandboxError(f"{str(root)!r} is too large or too slow to look for secrets in it")
+        raise NoSandboxError(f"all of {str(root)!r} could not be looked at for secrets in time")
     if len(found.secrets) > MOST_HIDDEN:
         message = f"{str(root)!r} has more than {MOST_HIDDEN} secrets, sockets and pipes to hide"
         raise NoSandboxError(message)
@@ -260,9 +273,10 @@ def _environment(plan: Plan) -> dict[str, str]:
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "HERMES_NB_SANDBOX": "1",
     }
+    if not plan.writable:  # else what is installed is compiled once
+        own["PYTHONDONTWRITEBYTECODE"] = "1"
     if not plan.writes:
         own |= {
-            "PYTHONDONTWRITEBYTECODE": "1",
             "RUFF_NO_CACHE": "true",
             "MYPY_CACHE_DIR": os.devnull,
             "GIT_OPTIONAL_LOCKS": "0",
@@ -305,13 +319,17 @@ def _by_bubblewrap(command: Sequence[str], plan: Plan, environment: dict[str, st
     args += ["--info-fd", str(writing), "--seccomp", str(filter_number), "--"]
     args += bubblewrap.inside(limits, nobody=nobody)
     choom = shutil.which("choom", path=bubblewrap.SYSTEM_PATH)
-    fixed = (*plan.fixed_folders, *plan.fixed_files)
+    fixed = (*plan.fixed_folders, *plan.fixed_files, *plan.masks)
     first = [choom, "-n", "1000", "--"] if choom else []
     return Launch(
         [*first, program, *args, *command],
         environment,
         [filter_number, writing],
-        fixed=tuple(path for path in fixed if not (plan.git and path.endswith("/.git"))),
+        fixed=tuple(
+            path
+            for path in fixed
+            if not (Path(path).is_symlink() or (plan.git and path.endswith("/.git")))
+        ),
         started=reading,
     )
 
@@ -323,6 +341,8 @@ def _by_landlock(
         what = "the network" if plan.network else "installing packages"
         message = f"Landlock does not carry {what}; outside of the sandbox it can be run"
         raise NoSandboxError(message)
+    if plan.unheld:
+        raise NoSandboxError(f"Landlock cannot hide anything of a workspace, and {plan.unheld}")
     temporary = tempfile.mkdtemp(prefix="hermes-confined-")
     try:
         rules = landlock_rules(plan, temporary)
@@ -412,7 +432,6 @@ def watch_later(
 
     What `launch` keeps from being changed is not put back afterwards: only the user can change it.
     """
-    root, environment = workspace.resolve(), Profile.ENVIRONMENT in profile
-    files = runs_later(root, environment=environment)
     fixed = frozenset(launch.fixed if launch else ())
-    return Snapshot(root=root, files=files, fixed=fixed, environment=environment)
+    environment = Profile.ENVIRONMENT in profile
+    return look_before(workspace.resolve(), environment=environment, fixed=fixed)

@@ -108,7 +108,15 @@ class CommandRun:
             elsewhere = any(stage.elsewhere for line in way.plan for stage in line.stages)
             origin: Origin = "outside" if elsewhere else "workspace"
             return ToolOutput(self._told(text, ended, []), origin=origin)
-        text, ended, taken = await self._in_shell(way, context)
+        try:
+            text, ended, taken = await self._in_shell(way, context)
+        except NoSandboxError as error:
+            why = f"it cannot run in a sandbox here: {error}. It would run"
+            answer = await self._offered(replace(way, profile=Profile.OUTSIDE), context, why)
+            if answer is None:
+                raise
+            way = answer
+            text, ended, taken = await self._in_shell(way, context)
         if way.profile is Profile.READ and (more := self._wanted(text, ended)):
             answer = await self._offered(replace(way, profile=more), context)
             if answer is not None:
@@ -213,8 +221,11 @@ class CommandRun:
     def _launch(self, profile: Profile) -> Launch:
         if opens_network(profile) and (why := policy().why("network")):
             raise ToolDenied(f"the command was not run: it may use the network, and {why}")
+        from hermes_nb.safety.needs import installs_only
+
+        extra = {"PYTHONSAFEPATH": "1"} if installs_only(self.command) else {}
         if Profile.OUTSIDE in profile:
-            environment = {**child_environment(), "PWD": str(self.cwd)}
+            environment = {**child_environment(), "PWD": str(self.cwd), **extra}
             return Launch(_bounded(_shell(), self.command), environment)
         return prepare(
             [_shell(), "-c", self.command],
@@ -222,6 +233,7 @@ class CommandRun:
             workspace=self.root,
             directory=self.cwd,
             home=Path.home(),
+            extra=extra,
         )
 
     def _wanted(self, text: str, ended: Ended) -> Profile | None:
@@ -253,14 +265,19 @@ class CommandRun:
             return Profile.HOME
         return Profile.WORKSPACE if _WRITING.search(text) else None
 
-    async def _offered(self, way: Way, context: ToolContext) -> Way | None:
-        """Ask whether it may run again with more; return the way, None for a no."""
+    async def _offered(
+        self,
+        way: Way,
+        context: ToolContext,
+        why: str = "it failed where it could only read. It would run again",
+    ) -> Way | None:
+        """Ask whether it may run with more; return the way, None for a no."""
         offline = bool(policy().why("network"))
         if context.ask is None or (offline and opens_network(way.profile)):
             return None
         confined = Profile.OUTSIDE not in way.profile
         question = Question(
-            why=f"it failed where it could only read. It would run again {way.profile.words}",
+            why=f"{why} {way.profile.words}",
             shown=visible(self.command, lines=True),
             again=True,
             lasting=(
@@ -281,7 +298,13 @@ class CommandRun:
 
     async def _settled(self, taken: Sequence[Taken], context: ToolContext) -> str:
         """Ask about changes of what runs later; return what became of them."""
+        stay = ", ".join(visible(self._short(each.path)) for each in taken if each.stays)
+        left = f"{stay} could not be checked or put back: look at it before you use it"
+        taken = [each for each in taken if not each.stays]
+        if not taken:
+            return left
         names = ", ".join(visible(self._short(each.path)) for each in taken)
+        left = f"; {left}" if stay else ""
         question = Question(
             why="the command has changed what is run or obeyed later; a yes keeps that",
             yes="Keep",
@@ -289,8 +312,8 @@ class CommandRun:
         )
         if context.ask is not None and await context.ask(question) != "deny":
             await in_thread(give_back, taken)
-            return f"the user kept the changes of {names}"
-        return f"changes of {names} were taken back"
+            return f"the user kept the changes of {names}{left}"
+        return f"changes of {names} were taken back{left}"
 
     def _short(self, path: Path) -> str:
         return str(path.relative_to(self.root) if path.is_relative_to(self.root) else path)

@@ -86,3 +86,14 @@ def _python_for_all() -> str:
         if _run_as(ALICE, python, "-c", code, cwd=Path("/"), env=env).returncode == 0:
             return python
     pytest.skip("no Python here that another user may run")
+
+
+def run_ordinary(
+    folder: Path, script: str, *words: str, prefix: Prefix | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a script as a user whom modes of files bind: as this one, or as Alice for root."""
+    if os.geteuid() == 0:
+        return (prefix or Prefix(folder)).run(ALICE, "-c", script, *words)
+    env = os.environ | {"HOME": str(folder)}
+    command = [sys.executable, "-c", script, *words]
+    return subprocess.run(command, cwd=folder, env=env, text=True, capture_output=True, check=False)
