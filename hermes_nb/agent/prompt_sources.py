@@ -47,6 +47,7 @@ from hermes_nb.prompt.context_files import (
 )
 from hermes_nb.prompt.hints import HintTracker
 from hermes_nb.safety.administrator import not_roots, policy
+from hermes_nb.safety.marks import marks_of
 from hermes_nb.safety.provenance import Trust
 from hermes_nb.skills.discovery import standard_roots
 from hermes_nb.skills.library import Library
@@ -81,6 +82,7 @@ class PromptSources:
         self.settings = settings
         self.workdir = workdir
         self.trust = Trust(settings.home)
+        self.marks = marks_of(settings.home)
         self.sources = Sources(settings.home)
         self.memory = CuratedMemory(settings.home, limits=settings.memory.limits)
         roots = standard_roots(
@@ -146,6 +148,10 @@ class PromptSources:
             skills=self._index(tools),
             project=self.project.block,
         )
+
+    def foreign(self) -> bool:
+        """Say whether an instruction file of the project holds text from outside."""
+        return any(map(self.marks.holds, (file.path for file in self.project.files)))
 
     def tracker(self, messages: Iterable[Message] = ()) -> HintTracker:
         """Return a session's hints about subdirectories, without those in its `messages`."""

@@ -44,6 +44,7 @@ from hermes_nb.memory.history import Origin
 from hermes_nb.prompt.builder import PromptTexts
 from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.guard import ChildGuard, Guard
+from hermes_nb.safety.marks import marks_of
 from hermes_nb.safety.provenance import outside, source_of, taken
 from hermes_nb.tools.installed import DEFAULT, Choice, installed_tools, left, left_of_added
 from hermes_nb.tools.mcp_tools import McpTools
@@ -140,6 +141,7 @@ class Runtime:
         self._approver = approver
         self._root = root
         self._own = own or Toolset()
+        self._marks = marks_of(settings.home)
         foreign = {tool.name: tool for tool in [*installed_tools(tell), *given]}
         self._foreign = left_of_added(foreign.values())
         self._checkpoints = checkpoints
@@ -320,13 +322,14 @@ class Runtime:
         """
         from hermes_nb.tools.files import files
         from hermes_nb.tools.installed import without_taken
+        from hermes_nb.tools.origins import keeping_origins
         from hermes_nb.tools.terminal import terminal
 
         ready = ready or Toolset()
         spill = self.settings.home / "outputs"
         tools = own + files(self._root, also_readable=(spill,)) + terminal(self._root) + known
         free = without_taken(foreign, tools + ready, tell)
-        tools = (tools + free).usable()
+        tools = keeping_origins((tools + free).usable(), self._marks, self._root)
         if self._checkpoints is not None:
             tools = checkpointed(tools, self._checkpoints, self._root)
         return self._held(tools, guard, mark=mark) + left(ready)

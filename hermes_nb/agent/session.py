@@ -6,6 +6,7 @@ import datetime
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from hermes_nb.agent.config import BudgetSettings
 from hermes_nb.agent.jobs import Jobs
@@ -138,7 +139,7 @@ class Session:
         self.agent = agent
         self.store = store
         self.prompt = prompt
-        agent.background = _foreign(prompt)
+        agent.background = _foreign(prompt, spec.sources)
         self.usage = Usage()
         self.by_job: dict[tuple[str, str], Usage] = {}
         self.compressions: list[ContextCompressed] = []
@@ -324,7 +325,11 @@ class Session:
         if self._offered == (tools, engine):  # what goes by identity, as schemas do, goes on
             return
         self._offered = tools, engine
-        hinted = with_hints(tools, self.hints) if self.hints is not None else tools
+        sources, hinted = self._spec.sources, tools
+        if self.hints is not None and sources is not None:
+            hinted = with_hints(
+                tools, self.hints, partial(sources.marks.quoted, root=sources.workdir)
+            )
         self.agent.tools = self._spec.watched(with_context(hinted, engine), self._identity.source)
 
     def reload(self) -> Prompt:
@@ -332,7 +337,7 @@ class Session:
         self.check_idle()
         self.prompt = compose(self._spec, self._identity.platform, self.id)
         self.agent.system = self.prompt.text
-        self.agent.background = _foreign(self.prompt)
+        self.agent.background = _foreign(self.prompt, self._spec.sources)
         try:
             stored = [without_secrets(message) for message in self.agent.messages]
             self.store.replace(self.id, stored, system_prompt=redact(self.prompt.text))
@@ -389,6 +394,8 @@ class Session:
         where = outside(self.messages)
         if where:
             self.agent.restore(accepted(self.messages))
+            if self._spec.sources is not None:
+                self._spec.sources.marks.forget(self.id)
         return where
 
     def spend(self, usage: Usage, model: str = "", job: str = "recall and maps") -> None:
@@ -469,7 +476,7 @@ class Session:
         self.prompt = compose(self._spec, self._identity.platform, self.id)
         if note:
             self.prompt = self.prompt.with_note(note)
-        self.agent.background = _foreign(self.prompt)
+        self.agent.background = _foreign(self.prompt, self._spec.sources)
         return self.prompt.text
 
     def _count(self, usage: Usage, job: str, model: str = "") -> None:
@@ -486,9 +493,10 @@ class Session:
             self.compressions.append(event)
 
 
-def _foreign(prompt: Prompt) -> tuple[Text, ...]:
+def _foreign(prompt: Prompt, sources: PromptSources | None) -> tuple[Text, ...]:
     """Return the texts of the prompt that neither the user nor we have written."""
-    origins: dict[str, Origin] = {"project": "workspace", "memory provider": "outside"}
+    project: Origin = "outside" if sources is not None and sources.foreign() else "workspace"
+    origins: dict[str, Origin] = {"project": project, "memory provider": "outside"}
     found = (
         (layer.text, [origins[name] for name in layer.name.split(", ") if name in origins])
         for layer in prompt.layers

@@ -43,6 +43,7 @@ from hermes_nb.notebook.document.undo import CellKeeper
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.page_discovery import Info
 from hermes_nb.notebook.shell import Shell, running_cell
+from hermes_nb.safety.marks import Marks, marks_of
 
 OUTPUT_CAP = 1_000_000
 """Characters of one output that cross the bridge; a longer one is cut and marked with `CLIPPED`."""
@@ -284,6 +285,15 @@ class NotebookAccess:
             self._keeper = CellKeeper(self.checkpoints, session=self._session, turn=self._turn)
         return self._keeper.kept(document, self.path or document.way)
 
+    @property
+    def marks(self) -> Marks:
+        """What of this home holds text from outside."""
+        return marks_of(self._home())
+
+    def foreign(self, source: str) -> bool:
+        """Say whether a cell's source is text from outside."""
+        return self.marks.holds_text(source)
+
     def here(self) -> str:
         """Return the id of the cell that a turn is at, "" where there is none.
 
@@ -292,29 +302,30 @@ class NotebookAccess:
         page = self.frontend.page
         return running_cell(self._shell) or (page.active if page is not None else "")
 
-    async def above(self) -> tuple[str, str]:
-        """Return the outline of the cells above the running one, and that cell's id.
+    async def above(self) -> tuple[str, str, bool]:
+        """Return the outline of the cells above the running one, that cell's id, and its origin.
 
         For what is asked in the panel these are the cells down to the selected one, and "".
-        Both are "" where the notebook cannot be read or the cell is not in it.
+        Both are "" where the notebook cannot be read or the cell is not in it. The last says
+        whether one of the cells holds text from outside.
         """
         running = running_cell(self._shell)
         if not (running or self.frontend.in_lab):
-            return "", ""
+            return "", "", False
         try:
             document = await self._reach()
             cells = [] if isinstance(document, FallbackDocument) else await document.sketch()
         except ToolError:  # the turn goes on without it; the notebook tools will say why
-            return "", ""
+            return "", "", False
         before = _before(cells, self.here(), itself=not running)
         if not before:
-            return "", running if cells else ""
+            return "", running if cells else "", False
         changed = self.seen.changes(document.way, cells)
         text = outline(before, changed=changed, limit=OUTLINE)
         for gone in changed.deleted:  # it has been told now
             self.seen.forget(document.way, gone)
         self.seen.learn(document.way, before)
-        return text, running
+        return text, running, any(self.foreign(cell.source) for cell in before)
 
     async def cell_above(self) -> Cell | None:
         """Return the cell above the running one; messages to the agent and empty ones do not count.

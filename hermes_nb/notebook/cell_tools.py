@@ -50,7 +50,7 @@ from hermes_nb.tools.schema import tool
 TOOLSET = "notebook"
 
 
-def notebook_tools(
+def notebook_tools(  # noqa: PLR0913 - all but the first two are optional
     shell: Shell,
     document: Open,
     *,
@@ -60,13 +60,15 @@ def notebook_tools(
     here: Callable[[], str] | None = None,
     path: Callable[[], str] = str,
     root: Callable[[], Path] = Path.cwd,
+    foreign: Callable[[str], bool] = lambda _: False,
 ) -> Toolset:
     """Return the tools for the notebook that `document()` opens, anew for each call.
 
     `turn_mark()` is the `hermes` metadata of cells the agent makes. `seen` may be shared with
     whoever else shows cells to the agent. `here()` is the id of the cell behind which new ones go,
     by default the running one. `path()` is the notebook's own file, "" if unknown, and `root()` the
-    directory below which other notebooks may be run.
+    directory below which other notebooks may be run. `foreign` says whether a source is text from
+    outside.
     """
     bench = KnownCells(
         shell=shell,
@@ -75,6 +77,7 @@ def notebook_tools(
         sees_images=sees_images,
         seen=Seen() if seen is None else seen,
         here=here or partial(running_cell, shell),
+        foreign=foreign,
     )
     makers = (_outline, _read, _insert, _edit, _delete, _move)
     return Toolset(make(bench) for make in makers) + run_tools(bench, path=path, root=root)
@@ -82,13 +85,15 @@ def notebook_tools(
 
 def _outline(bench: KnownCells) -> Tool:
     @tool(toolset=TOOLSET)
-    async def notebook_outline() -> str:
+    async def notebook_outline() -> ToolOutput:
         """List the cells, a line each, and what changed since you looked."""
         document = await bench.open()
         cells = await document.sketch()
         text = outline(cells, changed=bench.seen.changes(document.way, cells))
         bench.seen.look(document.way, cells)
-        return f"{document.way}, {len(cells)} cells:\n{text}"
+        foreign = any(bench.foreign(cell.source) for cell in cells)
+        told = f"{document.way}, {len(cells)} cells:\n{text}"
+        return ToolOutput(told, origin="outside" if foreign else "workspace")
 
     return notebook_outline
 
@@ -114,6 +119,8 @@ def _read(bench: KnownCells) -> Tool:
         bench.seen.learn(document.way, chosen)
         names = short_ids(cell.id for cell in cells)
         shown = rendered(chosen, names, images=bench.sees_images())
+        if any(bench.foreign(cell.source) for cell in chosen):
+            return replace(shown, origin="outside")
         return replace(shown, origin=kernel_origin()) if any(c.outputs for c in chosen) else shown
 
     return read_cells
@@ -295,4 +302,5 @@ def own_tools(
         here=access.here,
         path=lambda: access.path,
         root=root,
+        foreign=access.foreign,
     )

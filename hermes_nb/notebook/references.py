@@ -40,6 +40,7 @@ from hermes_nb.safety.markup import code_span
 from hermes_nb.safety.scan import scan, wrap
 from hermes_nb.tools.files import files
 from hermes_nb.tools.mcp_tools import McpTools
+from hermes_nb.tools.origins import keeping_origins
 from hermes_nb.tools.terminal import terminal
 from hermes_nb.tools.web import REDIRECTED, Fetched, Web, redirected
 
@@ -102,7 +103,8 @@ class References:
         self._error = error
         self._access = access
         self._guard = guard
-        reading = audited(files(root) + terminal(root), source="notebook", guard=guard)
+        reading = keeping_origins(files(root) + terminal(root), access.marks, root)
+        reading = audited(reading, source="notebook", guard=guard)
         self._tools: Mapping[str, Tool] = {tool.name: tool for tool in reading}
 
     async def of(self, prompt: str, window: int) -> tuple[list[Attached], str]:
@@ -135,7 +137,7 @@ class References:
         origin: Origin = "workspace"
         match kind:
             case "cell":
-                text, origin = await self._cell(what), kernel_origin()
+                text, origin = await self._cell(what)
             case "error":
                 text, origin = self._error, kernel_origin()
                 if not text:
@@ -169,14 +171,16 @@ class References:
                 text, origin = describe(what, variables[what], budget=VARIABLE), kernel_origin()
         return Attached(name, text, origin)
 
-    async def _cell(self, what: str) -> str:
+    async def _cell(self, what: str) -> tuple[str, Origin]:
         """Return a cell and what it shows, by the number in its brackets or by its id."""
         document = await self._access.document()
         fits = [c for c in await document.cells() if what in (c.id, str(c.execution_count))][-1:]
         if not fits:
             raise Missing(f"there is no cell [{one_line(what, 40)}] in this notebook")
         shown = await with_outputs(document, fits)
-        return rendered(shown, {cell.id: cell.id for cell in shown}, images=False).text
+        foreign = any(self._access.foreign(cell.source) for cell in shown)
+        text = rendered(shown, {cell.id: cell.id for cell in shown}, images=False).text
+        return text, "outside" if foreign else kernel_origin()
 
     async def _of_server(self, server: str, what: str) -> str:
         """Return the text of a server's resource or prompt; raise `ToolError`."""

@@ -44,7 +44,7 @@ from hermes_nb.notebook.document.outline import (
 )
 from hermes_nb.notebook.document.outputs import IMAGES, render
 from hermes_nb.notebook.execute.nested import Execution, execute
-from hermes_nb.notebook.execute.network import kernel_origin
+from hermes_nb.notebook.execute.network import kernel_origin, take_in
 from hermes_nb.notebook.shell import Shell
 from hermes_nb.notebook.variables import (
     brief,
@@ -56,6 +56,7 @@ from hermes_nb.notebook.variables import (
 )
 from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.guard import Way
+from hermes_nb.safety.provenance import outside
 from hermes_nb.tools.schema import tool
 from hermes_nb.tools.workspace import Workspace, open_regular
 
@@ -115,7 +116,12 @@ def kernel_tools(
 async def permitted(
     context: ToolContext, shell: Shell, code: str, timeout: float | None
 ) -> Execution:
-    """Run code as the guard said; again where the user allows it the network."""
+    """Run code as the guard said; again where the user allows it the network.
+
+    What it puts into variables may come from text from outside that the conversation holds.
+    """
+    if outside(context.messages):
+        take_in("a conversation with text from outside")
     run = partial(execute, shell, code, timeout=timeout)
     way, settled = context.permit, policy().why("network")
     execution = await run(offline=bool(settled) or (isinstance(way, Way) and way.offline))

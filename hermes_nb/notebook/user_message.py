@@ -375,8 +375,8 @@ class UserMessageBuilder:
             parts += [each.image for each in pictures]
         if "@" in prompt:
             parts += await self._named(prompt, window or 0)
-        if told_to is not None and (note := await self._news(told_to)):
-            parts.append(Text(note, kernel_origin()))
+        if told_to is not None and (note := await self._news(told_to)).text:
+            parts.append(note)
         return Message(role="user", parts=tuple(parts))
 
     async def _named(self, prompt: str, window: int) -> list[Part]:
@@ -407,7 +407,7 @@ class UserMessageBuilder:
         finally:
             self._told, self._told_to = before
 
-    async def _news(self, session_id: str) -> str:
+    async def _news(self, session_id: str) -> Text:
         """Return the notebook above the running cell, and the variables that are new or other."""
         if session_id != self._told_to:  # another conversation has not been told anything yet
             self._told, self._told_to = {}, session_id
@@ -415,8 +415,8 @@ class UserMessageBuilder:
         fresh = [v for name, v in now.items() if self._told.get(name) != v]
         gone = [name for name in self._told if name not in now]
         self._told = now
-        outline, running = await self._access.above()
-        return turn_context(
+        outline, running, foreign = await self._access.above()
+        text = turn_context(
             notebook=Path(self._access.path).name if outline else "",
             outline=outline,
             running_cell=running or None,
@@ -424,3 +424,4 @@ class UserMessageBuilder:
             gone=gone,
             error=last_error(self._shell),
         )
+        return Text(text, "outside" if foreign else kernel_origin())

@@ -245,8 +245,12 @@ def with_context(tools: Toolset, engine: ContextEngine | None) -> Toolset:
     return tools + Toolset(tool for tool in offered if tool.name not in tools)
 
 
-def with_hints(toolset: Toolset, tracker: HintTracker) -> Toolset:
+def with_hints(
+    toolset: Toolset, tracker: HintTracker, foreign: Callable[[str], bool] = lambda _: False
+) -> Toolset:
     """Append to each result, error results too, what the tracker has to say about the call.
+
+    What is `foreign` of that makes the result text from outside.
 
     Of calls that run side by side the first in call order gets a hint that several lead to,
     whichever ends first. What was denied or stopped gets none.
@@ -256,7 +260,10 @@ def with_hints(toolset: Toolset, tracker: HintTracker) -> Toolset:
         earlier = _earlier(context, toolset)
         # Off the loop: the file system may be slow.
         text = await in_thread(tracker.after, context.call.name, arguments, earlier=earlier)
-        return replace(output, text=f"{output.text or NO_OUTPUT}{text}") if text else output
+        if not text:
+            return output
+        origin: Origin = "outside" if await in_thread(foreign, text) else output.origin
+        return replace(output, text=f"{output.text or NO_OUTPUT}{text}", origin=origin)
 
     return toolset.map(lambda tool: following(tool, hint, apart=ToolDenied))
 

@@ -106,7 +106,8 @@ class KnownCells:
 
     `open` gives the notebook, anew for every call: pages come and go. `turn_mark` is the metadata
     for cells that the agent makes; `seen` may be shared with whoever else shows cells to the agent.
-    `here` gives the id of the cell that the turn is at.
+    `here` gives the id of the cell that the turn is at, `foreign` says whether a source is text
+    from outside.
     """
 
     shell: Shell
@@ -115,6 +116,7 @@ class KnownCells:
     sees_images: Callable[[], bool]
     seen: Seen
     here: Callable[[], str]
+    foreign: Callable[[str], bool] = lambda _: False
     _words: dict[str, tuple[int | None, str]] = field(default_factory=dict)
     _inserted: tuple[Arguments, str] | None = None
 

@@ -105,6 +105,11 @@ def hosts() -> tuple[str, ...]:
     return tuple(_memory()[4:].rstrip(b"\0").decode("utf-8", "replace").split("\n")[:-1])
 
 
+def take_in(source: str) -> None:
+    """Note that what the kernel holds may come from there, as code of the agent's may bring it."""
+    _note(source, _HERMES)
+
+
 def kernel_origin() -> Origin:
     """Return whose text it is what this kernel's variables and outputs hold."""
     return "outside" if hosts() else "workspace"

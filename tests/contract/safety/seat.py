@@ -21,6 +21,7 @@ from hermes_nb.notebook.commands.table import find, perform
 from hermes_nb.notebook.document.file import FileDocument
 from hermes_nb.notebook.execute import network
 from hermes_nb.notebook.kernel_agent import KernelAgent
+from hermes_nb.safety.marks import marks_of
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
@@ -96,7 +97,9 @@ class Seat:
         async def document() -> FileDocument:
             return FileDocument(self.notebook)
 
-        self.agent.use_tools([*notebook_tools(self.shell, document), *tools])
+        foreign = marks_of(self.home).holds_text
+
+        self.agent.use_tools([*notebook_tools(self.shell, document, foreign=foreign), *tools])
 
     def run(self, code: str) -> None:
         """Run a cell of the user's."""

@@ -22,6 +22,9 @@ QUICK = (
     "cells",
     "a wish",
     "a corrected skill",
+    "data by an address",
+    "a database on this machine",
+    "a cluster on this machine",
 )
 STORIES = [story for story in OWN if story.name in QUICK]
 

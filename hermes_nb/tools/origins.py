@@ -1,0 +1,112 @@
+"""Where the texts come from that tools read, and what becomes of those that they write.
+
+Whatever is written while a conversation holds text from outside is marked in the home
+(`safety.marks`); whatever reads it, by whichever tool and in whichever session, returns text from
+outside. The texts themselves stay as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from hermes_nb.core.calls import as_output
+from hermes_nb.core.errors import ToolDenied, ToolError
+from hermes_nb.core.threads import in_thread
+from hermes_nb.core.tools import Arguments, Risk, Tool, ToolContext, ToolOutput, Toolset
+from hermes_nb.safety.marks import Marks
+from hermes_nb.safety.needs import files_of
+from hermes_nb.safety.provenance import outside
+from hermes_nb.tools.wrappers import OURS, OUTSIDE, following
+
+_FOUND = re.compile(r"(?m)^(.{1,400}?)[:-]\d{1,9}[:-]")
+"""A line of a search: which file, and where in it."""
+
+
+def keeping_origins(toolset: Toolset, marks: Marks, root: Path) -> Toolset:
+    """Return tools that mark what they write, and whose results are outside if what they read is.
+
+    What runs code may change anything below `root`: the files that changed meanwhile are marked.
+    """
+
+    def keep(tool: Tool) -> Tool:
+        if tool.toolset in OURS:
+            return tool
+        place = tool.root or root
+
+        async def look(_: ToolContext, arguments: Arguments, output: ToolOutput) -> ToolOutput:
+            if output.origin == "outside":
+                return output
+            found = await in_thread(_reads, tool, place, marks, arguments, output.text)
+            return replace(output, origin="outside") if found else output
+
+        reading = following(tool, look, apart=ToolDenied)
+        if tool.risk is Risk.READ or not (tool.paths or _runs(tool) or tool.toolset == "notebook"):
+            return reading
+
+        async def run(context: ToolContext, arguments: Arguments) -> object:
+            since, foreign = time.time(), bool(outside(context.messages))
+            left = await _left(tool, arguments) if foreign else ""
+            try:
+                output = as_output(await reading.run(context, arguments))
+                foreign = foreign or output.origin == "outside"
+            except ToolError as error:
+                foreign = foreign or error.origin == "outside"
+                raise
+            finally:
+                if foreign:
+                    session = context.place.session
+                    await in_thread(_mark, tool, place, marks, arguments, left, since, session)
+            return output
+
+        return replace(reading, run=run)
+
+    return toolset.map(keep)
+
+
+def _runs(tool: Tool) -> bool:
+    return tool.risk is Risk.EXECUTE or tool.toolset in OUTSIDE
+
+
+async def _left(tool: Tool, arguments: Arguments) -> str:
+    """Return the source that a cell will have."""
+    if tool.toolset != "notebook" or tool.risk is not Risk.WRITE:
+        return ""
+    return str(arguments.get("source", "")) if tool.result is None else await tool.result(arguments)
+
+
+def _paths(tool: Tool, root: Path, arguments: Arguments) -> list[Path]:
+    given = (arguments.get(name) for name in tool.paths)
+    return [root / Path(each).expanduser() for each in given if isinstance(each, str)]
+
+
+def _reads(tool: Tool, root: Path, marks: Marks, arguments: Arguments, text: str) -> bool:
+    """Say whether a call has read what is marked: a file that it names, or whose lines it shows."""
+    files = _paths(tool, root, arguments)
+    code = arguments.get("command") or arguments.get("code")
+    if isinstance(code, str) and _runs(tool):
+        directory = root / str(arguments.get("workdir") or ".")
+        files += [directory / name for name in files_of(code, directory).digests]
+    if tool.name == "search_files":
+        files += [root / name for name in {found[1] for found in _FOUND.finditer(text)}]
+    return any(marks.holds(path) for path in files) or marks.quoted(text, root)
+
+
+def _mark(
+    tool: Tool,
+    root: Path,
+    marks: Marks,
+    arguments: Arguments,
+    left: str,
+    since: float,
+    session: str,
+) -> None:
+    if left:
+        marks.mark([("", left.encode("utf-8", "replace"))], session)
+    elif _runs(tool):
+        marks.mark_changed(root, since, session)
+    else:
+        marks.mark_files(filter(os.path.isfile, _paths(tool, root, arguments)), session)
