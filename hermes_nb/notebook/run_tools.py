@@ -121,7 +121,7 @@ async def permitted(
     What it puts into variables may come from text from outside that the conversation holds.
     """
     if outside(context.messages):
-        take_in("a conversation with text from outside")
+        take_in()
     run = partial(execute, shell, code, timeout=timeout)
     way, settled = context.permit, policy().why("network")
     execution = await run(offline=bool(settled) or (isinstance(way, Way) and way.offline))

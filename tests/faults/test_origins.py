@@ -270,3 +270,30 @@ def test_92_this_machine_is_not_outside(shell, tmp_path, canary):
         seat.run(f"from urllib.request import urlopen; urlopen({canary.url!r}).read()")
         assert canary.heard == ["/"]
         assert seat.turn("go", call("list_variables"), KEEP) == 0
+
+
+def test_92_a_trusted_conversation_takes_back_what_it_marked(shell, tmp_path):
+    with seated(shell, tmp_path, mode="all", answer="n") as seat:
+        seat.offer(page_tool())
+        write = call("write_file", path="notes.md", content=f"# Notes\n\n{PAGE}\n")
+        seat.turn("look", call("page"), write, call("run_python", code="rows = 3"))
+        assert seat.turn("keep", KEEP) == 1
+        seat.command("trust conversation")
+        assert seat.turn("keep", KEEP) == 0
+        seat.agent.new()
+        other = call("memory", action="add", content="Rows are counted from nought.")
+        look = [call("read_file", path="notes.md"), call("inspect_variable", name="rows")]
+        assert seat.turn("go on", *look, other) == 0
+
+
+def test_92_a_file_that_the_user_has_changed_is_the_users(shell, tmp_path):
+    with seated(shell, tmp_path, mode="all", answer="n") as seat:
+        seat.offer(page_tool())
+        write = call("write_file", path="notes.md", content=f"# Notes\n\n{PAGE}\n")
+        seat.turn("look", call("page"), write)
+        seat.agent.new()
+        assert seat.turn("go", call("read_file", path="notes.md"), KEEP) == 1
+        seat.agent.new()
+        notes = seat.work / "notes.md"
+        notes.write_text(notes.read_text().replace("collecting", "our own"))
+        assert seat.turn("go", call("read_file", path="notes.md"), KEEP) == 0

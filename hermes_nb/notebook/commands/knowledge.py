@@ -23,6 +23,7 @@ from hermes_nb.notebook.approval import ask_user
 from hermes_nb.notebook.commands.mcp import NEXT, use_servers
 from hermes_nb.notebook.display.tables import ago, grid
 from hermes_nb.notebook.display.views import can_ask
+from hermes_nb.notebook.execute.network import CONVERSATION, hosts
 from hermes_nb.notebook.execute.network import trust as trust_kernel
 from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.prompt.context_files import ContextFile
@@ -336,6 +337,8 @@ def trust(agent: KernelAgent, words: str) -> str:
         where = agent.session.accept_outside() if agent.session else ""
         if not where:
             return "The conversation holds no text from outside."
+        if hosts() == (CONVERSATION,):
+            trust_kernel()
         return f"Text from outside ({escape(where)}) is trusted in this conversation from now on."
     if action == "kernel":
         agent.permission.check("trust what it has loaded")

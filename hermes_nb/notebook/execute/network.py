@@ -105,9 +105,12 @@ def hosts() -> tuple[str, ...]:
     return tuple(_memory()[4:].rstrip(b"\0").decode("utf-8", "replace").split("\n")[:-1])
 
 
-def take_in(source: str) -> None:
-    """Note that what the kernel holds may come from there, as code of the agent's may bring it."""
-    _note(source, _HERMES)
+CONVERSATION = "a conversation with text from outside"
+
+
+def take_in() -> None:
+    """Note that code of the agent's may put text of its conversation into variables."""
+    _note(CONVERSATION, _HERMES)
 
 
 def kernel_origin() -> Origin:
@@ -268,7 +271,8 @@ def _inherit(function: object, party: Party | None) -> None:
     thread = getattr(function, "__self__", None)
     if isinstance(thread, threading.Thread):
         if party is not None:
-            _threads[thread] = party
+            agents = thread.name.startswith(_OWN_THREADS) and not party.offline
+            _threads[thread] = _HERMES if agents else party
     elif party is not None and party.offline:
         raise PermissionError(f"{REFUSED}; start threads by `threading.Thread`")
 
