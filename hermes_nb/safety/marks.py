@@ -260,7 +260,7 @@ def _within(path: str, changed: float, span: Span) -> bool:
 
 def _content(path: str) -> bytes:
     """Return what is in a regular file; raise OSError, or ValueError where it is too large."""
-    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:  # noqa: PTH123
+    with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError("no regular file")
         data = file.read(LARGEST + 1)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import _thread
 import atexit
+import inspect
 import ipaddress
 import mmap
 import socket
@@ -30,6 +31,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, partial, wraps
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
@@ -185,11 +187,9 @@ def watched(*, offline: bool = False, approved: bool = False) -> Iterator[Party]
     _install()
     party = Party(offline=offline, approved=approved)
     before, marker = _memory()[:4], partial(_leave, begins=False)
-    callbacks = atexit._ncallbacks()  # noqa: SLF001 - there is no other way to count them
     if offline:
         _offline.add(party)
         atexit.register(marker)
-        callbacks += 1
     _watching.append(party)
     token = _current.set(party)
     try:
@@ -198,9 +198,7 @@ def watched(*, offline: bool = False, approved: bool = False) -> Iterator[Party]
         _current.reset(token)
         _watching.remove(party)
         party.networked = party.networked or _memory()[:4] != before
-        if offline and atexit._ncallbacks() == callbacks:  # noqa: SLF001
-            atexit.unregister(marker)
-        elif offline:  # the last registered is called first: these two are around the call's own
+        if offline:  # the last registered is called first: these two are around the call's own
             atexit.register(partial(_leave, begins=True))
 
 
@@ -229,7 +227,7 @@ def _heard(event: str, arguments: tuple[object, ...]) -> None:
         return
     if event == "exec":
         if any(party.offline for party in _watching):
-            _keep_code(arguments[0], sys._getframe(1))  # noqa: SLF001 - who runs it
+            _keep_code(arguments[0], next(islice(_frames(), 2, None)))
         return
     party = _responsible()
     if event in _THREADS:
@@ -289,7 +287,8 @@ def _left(event: str, party: Party | None) -> bool:
 
 
 def _frames() -> Iterator[FrameType]:
-    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - there is no other way
+    """Yield this frame, and those that led here."""
+    frame = inspect.currentframe()
     while frame is not None:
         yield frame
         frame = frame.f_back
@@ -361,14 +360,15 @@ def _host(event: str, arguments: tuple[object, ...]) -> str:
 
 
 def _is_loopback(host: str) -> bool:
-    if host in ("localhost", "", "0.0.0.0", "::"):  # noqa: S104 - to connect there is to come here
+    if host in ("localhost", ""):
         return True
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return False
     mapped = getattr(address, "ipv4_mapped", None)
-    return address.is_loopback or (mapped is not None and mapped.is_loopback)
+    here = address.is_loopback or address.is_unspecified  # to connect there is to come here
+    return here or (mapped is not None and mapped.is_loopback)
 
 
 def _reaches_out(words: object, *, offline: bool) -> bool:
