@@ -224,6 +224,11 @@ class Schedule:
         """Keep a new job and return it, with its id and when it is due; raise `ConfigError`."""
         policy().check("schedules")
         policy().check("modes", job.approve)
+        if redact(job.what) != job.what:  # without it, it would run otherwise than it was meant
+            raise ConfigError(
+                "the prompt has something in it that looks like a key, which would be stored in "
+                "clear text; put it into a file, or HERMES_HOME/.env, and name that instead"
+            )
         job = replace(job, due=next(times(job.cron, job.zone, time.time()), math.inf))
         made = self._database.write(lambda c: _insert(c, "jobs", job).lastrowid)
         return replace(job, id=made or 0)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 
 import pytest
-from hermes_nb.agent.schedule import Schedule
+from hermes_nb.agent.schedule import Job, Schedule
 from hermes_nb.core.errors import ConfigError
 
 from tests.loopback import Loopback, says
@@ -66,6 +67,25 @@ def test_code_of_the_agent_schedules_nothing(desk, jobs):
     with desk.agent.permission.held(), pytest.raises(ConfigError, match="code that an agent runs"):
         desk('schedule "* * * * *" hello')
     assert jobs() == []
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("ghp_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3zA5", "password=hunter2-Zq81"),
+        "Z2hwX2FCM2RFNWZHN2hKOWtMMW1OM3BRNXJTN3RVOXZXMXhZM3pBNQ==",
+    ],
+)
+def test_a_prompt_that_holds_a_key_is_not_stored(desk, jobs, home, key):
+    with pytest.raises(ConfigError, match="key"):
+        desk(f'schedule "* * * * *" fetch it with {key}')
+    with closing(Schedule(home)) as schedule:
+        job = Job(cron="* * * * *", zone="UTC", what=f"go {key}", directory="/", approve="ask")
+        with pytest.raises(ConfigError, match="looks like a key") as refused:
+            schedule.add(job)
+    assert key not in str(refused.value) and jobs() == []
+    kept = [path.read_bytes() for path in home.rglob("*") if path.is_file()]
+    assert not any(key.encode() in each for each in kept)
 
 
 def test_a_mode_above_what_the_kernel_allows_is_lowered(desk, jobs, monkeypatch):
