@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hermes_nb.core.errors import HermesError, ToolDenied, ToolError, TurnInterrupted
 from hermes_nb.core.events import (
@@ -27,7 +27,14 @@ from hermes_nb.core.events import (
 )
 from hermes_nb.core.messages import Message, Origin, ToolCall
 from hermes_nb.core.text import head_tail, one_line
-from hermes_nb.core.tools import Arguments, Tool, ToolContext, ToolOutput, Toolset
+from hermes_nb.core.tools import (
+    MOST_ARGUMENTS,
+    Arguments,
+    Tool,
+    ToolContext,
+    ToolOutput,
+    Toolset,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +54,24 @@ class Outcome:
 
     status: ToolStatus
     message: Message
+
+
+def bounded(message: Message, tools: Toolset) -> Message:
+    """Return the message without the arguments of calls that are too long for their tool.
+
+    They are neither stored nor looked at: the checks of a call take a time that grows with them.
+    """
+    calls = tuple(_bounded(call, tools.get(call.name)) for call in message.calls)
+    return message if calls == message.calls else replace(message, calls=calls)
+
+
+def _bounded(call: ToolCall, tool: Tool | None) -> ToolCall:
+    most = MOST_ARGUMENTS if tool is None else tool.most
+    size = len(call.text or call.arguments_json())
+    if size <= most:
+        return call
+    problem = f"the arguments have {size:,} characters, and it takes {most:,} at most"
+    return ToolCall(id=call.id, name=call.name, problem=problem)
 
 
 async def execute(call: ToolCall, tools: Toolset, context: ToolContext) -> Outcome:

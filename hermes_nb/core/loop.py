@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from hermes_nb.core.budget import Budget, Refusal, refusal
-from hermes_nb.core.calls import run_segment
+from hermes_nb.core.calls import bounded, run_segment
 from hermes_nb.core.conversation import (
     Conversation,
     OpenChildren,
@@ -140,7 +140,7 @@ class Asking:
             self.engine.observe(reply.usage)
         yield UsageReported(reply.usage, reply.model or self.model.name)
         spoken = with_own_ids(_spoken(reply.message, tool_choice), self.conversation.ids)
-        yield MessageAdded(spoken)
+        yield MessageAdded(bounded(spoken, self.tools))
         self.conversation.measure(reply)
 
     def _noted(self, note: str) -> str:

@@ -47,6 +47,10 @@ class ToolOutput:
     origin: Origin = "workspace"
 
 
+MOST_ARGUMENTS = 500_000
+"""Characters of a call's arguments, as JSON: as much as the longest answers of models hold."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """Where something happens: a session and its turn, a notebook's path, a cell's id.
@@ -157,7 +161,8 @@ class Tool:
     `await result(arguments)` is the text that a write would leave, where the arguments are only a
     part of it: the guard judges the whole. `scope(arguments)` is what "always" covers, where that
     is not the tool. What goes to a tool of the network that `stays` reaches nobody but its own
-    service, and may go there once allowed.
+    service, and may go there once allowed. A call whose arguments have more than `most` characters
+    is refused before anything looks at them.
     """
 
     name: str
@@ -180,6 +185,7 @@ class Tool:
     wording: Callable[[Mapping[str, object]], str] | None = None
     scope: Callable[[Arguments], str] | None = None
     stays: bool = False
+    most: int = MOST_ARGUMENTS
 
     def __post_init__(self) -> None:
         """Make a plain function a coroutine function: nowhere else a call is given a thread."""

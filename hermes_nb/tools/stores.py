@@ -28,6 +28,9 @@ from hermes_nb.skills.history import Origin as SkillOrigin
 from hermes_nb.skills.library import Library, View
 from hermes_nb.tools.schema import tool
 
+MOST_NOTED = 50_000
+"""Characters of a `memory` call: a batch that replaces all of both memories has far fewer."""
+
 
 class Step(TypedDict):
     """One operation of a batch."""
@@ -69,7 +72,7 @@ def memory_tools(
     file, and what is approved is shown as a diff; without, it counts as harmless: it is small,
     recorded, shown and undoable.
     """
-    made = replace(_memory(memory, source, on_written), wording=memory_wording)
+    made = replace(_memory(memory, source, on_written), wording=memory_wording, most=MOST_NOTED)
     if write_approval:
 
         async def preview(arguments: Arguments) -> str:
