@@ -36,7 +36,7 @@ from hermes_nb.memory.sessions import Ledger, Together, new_session_id
 from hermes_nb.storage.database import Database
 from hermes_nb.storage.server import Server, shown, with_password
 
-STEPS = ("postgres.sql",)
+STEPS = ("postgres.sql", "postgres_2.sql")
 """The scripts that lead to the tables, each from the version before to its own.
 
 A kernel looks at the version when it connects: a step after which what it wrote before would be

@@ -23,7 +23,7 @@ from hermes_nb.memory.search import documents, tsvector
 _ADD: LiteralString = (
     "WITH added AS (INSERT INTO hermes.messages (session, position, role, body, at, state)"
     " VALUES (%(session)s, %(position)s, %(role)s, %(body)s, %(at)s, %(state)s)),"
-    " found AS (INSERT INTO hermes.search (number, words)"
+    " found AS (INSERT INTO hermes.search (number, terms)"
     " VALUES (%(document)s, %(words)s::tsvector))"
 )
 _LIST: LiteralString = (

@@ -92,7 +92,7 @@ LOOKS = [
     " '{}')).* FROM (VALUES ('%(sign)s')) AS v (s)",
     "SELECT * FROM hermes.found('!x'::tsquery, 99, 0, 1::bigint << 62, '{}', '{}')",
     "SELECT * FROM hermes.words_with(ARRAY['', 'zanz', '%%'], 8, 99)",
-    "SELECT * FROM ts_stat('SELECT words FROM hermes.search')",
+    "SELECT * FROM ts_stat('SELECT terms FROM hermes.search')",
     "SELECT most_common_vals::text, histogram_bounds::text FROM pg_stats",
     "SELECT * FROM pg_statistic",
     "SELECT query FROM pg_stat_activity",
@@ -102,7 +102,7 @@ LOOKS = [
     "INSERT INTO hermes.messages (owner, session, position, role, body, at)"
     " VALUES ('ada', %(number)s, 9, 'user', '{}', 0)",
     "INSERT INTO hermes.words (owner, word) VALUES ('ada', 'planted')",
-    "INSERT INTO hermes.search (owner, number, words) VALUES ('ada', 1, '')",
+    "INSERT INTO hermes.search (owner, number, terms) VALUES ('ada', 1, '')",
     "INSERT INTO hermes.sessions (owner, id, title, source, notebook, model, system_prompt,"
     " started) VALUES ('ada', 'x', '', '', '', '', '', 0)",
     "UPDATE hermes.version SET version = 99",
@@ -156,6 +156,111 @@ def test_a_hostile_client_sees_and_changes_nothing_of_another_user(postgres, ada
     assert after == before
     with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
         psycopg.connect(postgres.dsn("ada").replace(PASSWORD, "guessed"))
+
+
+GUESSES = (SECRET, "zanzibax")
+"""What ada has said often, and what nobody has."""
+COSTS = [
+    "SELECT * FROM hermes.found($$ASKED$$::tsquery, 99, 0, 0, '{}', '{}')",
+    "SELECT * FROM hermes.found($$ASKED$$::tsquery, 99, 1, 1::bigint << 62, '{}', '{}')",
+    "SELECT * FROM hermes.search WHERE terms @@ $$ASKED$$::tsquery",
+    "SELECT ts_rank(terms, $$ASKED$$) FROM hermes.search WHERE terms @@ $$ASKED$$::tsquery",
+]
+QUERIES = ["'SAID'", "'SAID':*", "'SAID' & 'walrus'", "'walrus' | 'SAID':*", "!'SAID'"]
+QUERIES += ["'the' <-> 'SAID'", "'SA' | 'SAID'", "'it''s' & 'SAID'", "'a\\\\' | 'SAID'"]
+OF_WORDS = [
+    "SELECT * FROM hermes.words_with(ARRAY['SAID'], 8, 99)",
+    "SELECT * FROM hermes.words_with(ARRAY['SAID', 'wal'], 8, 99)",
+    "SELECT * FROM hermes.words WHERE word = 'SAID'",
+    "SELECT * FROM hermes.words WHERE word LIKE '%SAID%'",
+    "SELECT * FROM hermes.words WHERE word > 'SAID'",
+    "SELECT * FROM hermes.words WHERE hermes.parts(owner, word) && ARRAY['SAID', 'waxzan']",
+    "SELECT * FROM hermes.sessions WHERE title = 'SAID'",
+    "SELECT * FROM hermes.sessions WHERE notebook < 'SAID'",
+    "SELECT * FROM hermes.messages WHERE body LIKE '%SAID%'",
+]
+
+
+def cost(client, query):
+    """Return all that EXPLAIN says of a query once everything is in the server's memory."""
+    for _ in range(3):
+        told = client.execute(f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, SUMMARY OFF) {query}")
+        lines = [line for (line,) in told.fetchall()]
+    return [line for line in lines if "Filter: " not in line and "Cond: " not in line]
+
+
+def test_what_a_search_costs_tells_nothing_of_others_words(postgres, ada, bob):
+    for store, said in ((ada, f"the {SECRET} papers"), (bob, "a walrus and the carpenter")):
+        for number in range(60):
+            filled(store, f"{said} {number} " + "and more of it " * 20, title=said.split()[1])
+    postgres.sql("VACUUM ANALYZE")
+    kept = "SELECT attname FROM pg_stats WHERE schemaname = 'hermes' AND attname NOT IN"
+    assert not {"terms", "word", "body", "title", "parts"} & {
+        name for (name,) in postgres.sql(f"{kept} ('owner', 'number')")
+    }
+    forms = [form.replace("ASKED", query) for form in COSTS for query in QUERIES] + OF_WORDS
+    with psycopg.connect(postgres.dsn("bob"), autocommit=True) as client:
+        for form in forms:
+            for sign in ("", tsvector.sign_of("ada"), tsvector.sign_of("bob")):
+                there, not_there = (
+                    cost(client, form.replace("SAID", sign + guess)) for guess in GUESSES
+                )
+                assert there == not_there, (form, sign)
+    assert ada.search(SECRET) and ada.search("anziba") and ada.search("zanzibra")
+
+
+def test_tables_of_the_first_version_are_brought_up_to_date(
+    running_postgres, tmp_path, monkeypatch
+):
+    server = running_postgres
+    server.database("older")
+    url = server.url(OWNER, "older")
+    with monkeypatch.context() as older:
+        older.setattr(module, "STEPS", module.STEPS[:1])
+        older.setattr(module, "VERSION", 1)
+        assert initialise(url, PASSWORD) == "version 1, made now"
+    with psycopg.connect(server.dsn("ada", "older"), autocommit=True) as earlier:
+        earlier.execute(
+            "INSERT INTO hermes.sessions (id, title, source, notebook, model, system_prompt,"
+            " started) VALUES ('20261127-000000-aaaaaa', 't', 'notebook', '', '', '\"\"', 1)"
+        )
+        (number,) = earlier.execute("SELECT number FROM hermes.sessions").fetchone()
+        add = (
+            "WITH a AS (INSERT INTO hermes.messages (session, position, role, body, at) VALUES"
+            " (%s, %s, 'user', %s, 1)), b AS (INSERT INTO hermes.words (word) SELECT unnest(%s::"
+            "text[]) ON CONFLICT DO NOTHING) INSERT INTO hermes.search (number, words) VALUES"
+            " (%s, %s::tsvector)"
+        )
+        large = " ".join(f"w{n:06}" for n in range(49_000))
+        for position, text in enumerate((f"the {SECRET} papers", "it's a \\ walrus", large)):
+            body = encode(Message.user(text))
+            made = documents.document(body, at=1.0, began=None)
+            values = (number, position, body, tsvector.listed(made.forms))
+            vector = tsvector.vector(made, "QX")
+            earlier.execute(add, (*values, tsvector.number(made, number, position), vector))
+        assert initialise(url, PASSWORD) == "version 2, made now"
+        with pytest.raises(psycopg.errors.UndefinedColumn):  # it would write what nobody finds
+            earlier.execute(add, (*values[:1], 9, *values[2:], 9, vector))
+    with closing(server.store("ada", tmp_path, "older")) as store:
+        for query in (
+            SECRET,
+            "zanzi*",
+            "anziba",
+            "zanzibra",
+            f'"the {SECRET}"',
+            "walrus",
+            "w000042",
+        ):
+            assert store.search(query), query
+        store.append("20261127-000000-aaaaaa", Message.user("and a carpenter"))
+        assert store.search("carpenter") and not store.search("nothing-of-it")
+        store.purge()
+        assert store.search("anziba")
+    forced = (
+        "SELECT bool_and(relforcerowsecurity) FROM pg_class WHERE relkind = 'r'"
+        " AND relname <> 'version' AND relnamespace = 'hermes'::regnamespace"
+    )
+    assert server.sql(forced, database="older") == [(True,)]
 
 
 def test_functions_that_another_user_plants_are_not_called(postgres, ada):
@@ -255,7 +360,7 @@ def test_tables_are_made_once_and_only_those_of_our_version_are_written(
         server.store("ada", tmp_path, "fresh").sessions()
     with ThreadPoolExecutor(4) as pool:
         done = list(pool.map(lambda _: initialise(url, PASSWORD), range(4)))
-    assert sorted(done) == ["version 1, made now", *["version 1, there already"] * 3]
+    assert sorted(done) == ["version 2, made now", *["version 2, there already"] * 3]
     store = server.store("ada", tmp_path, "fresh")
     session = filled(store, "one")
     for _ in range(9):  # the server has a plan for it by now
@@ -263,19 +368,19 @@ def test_tables_are_made_once_and_only_those_of_our_version_are_written(
     more = tmp_path / "more.sql"
     more.write_text("ALTER TABLE hermes.messages ADD COLUMN colour text DEFAULT 'red';")
     monkeypatch.setattr(module, "STEPS", (*module.STEPS, str(more)))
-    monkeypatch.setattr(module, "VERSION", 2)
+    monkeypatch.setattr(module, "VERSION", 3)
     newer = server.store("ada", tmp_path, "fresh")
     with pytest.raises(StoreError, match="earlier version; an administrator runs `jupyter"):
         newer.sessions()
     with pytest.raises(StoreError, match="must be owner of table messages"):
         initialise(server.url("ada", "fresh"), PASSWORD)
-    assert initialise(url, PASSWORD) == "version 2, made now"
+    assert initialise(url, PASSWORD) == "version 3, made now"
     newer.append(session, Message.user("two"))
     monkeypatch.undo()
     assert [m.text for m in store.messages(session)] == ["one", "two"]
     with pytest.raises(StoreError, match="upgrade hermes_nb to write"):
         store.append(session, Message.user("three"))
-    with pytest.raises(StoreError, match="those of a newer version, 2"):
+    with pytest.raises(StoreError, match="those of a newer version, 3"):
         initialise(url, PASSWORD)
     for each in (store, newer):
         each.close()

@@ -1,7 +1,8 @@
 """The index on PostgreSQL: documents as `tsvector`, and what a search reads of them.
 
 A document is the one of `documents`; here its terms are the lexemes. Each begins with a sign of its
-owner, so that what others have said costs a search nothing. How hits are ranked is the same as on
+owner, which the server puts before whatever is searched: what others have said costs a search
+nothing, and its cost tells nothing of it. How hits are ranked is the same as on
 SQLite: this only finds them.
 """
 
@@ -69,8 +70,8 @@ class Knowledge:
 
 
 def sign_of(owner: str) -> str:
-    """Return what an owner's lexemes begin with; two owners may have the same."""
-    return base64.b32encode(hashlib.sha256(owner.encode()).digest()).decode()[:2]
+    """Return what an owner's lexemes begin with, as `hermes.sign` does on the server."""
+    return base64.urlsafe_b64encode(hashlib.sha256(owner.encode()).digest()).decode()[:6]
 
 
 def number(document: Document, session: int, position: int) -> int:
@@ -94,7 +95,7 @@ def prune(connection: Connection[DictRow], known: Knowledge) -> None:
         connection.execute("SET LOCAL statement_timeout = '60s'")
         connection.execute(
             "DELETE FROM hermes.words WHERE owner = session_user::text AND word NOT IN (SELECT"
-            " substr(word, %s) FROM ts_stat('SELECT words FROM hermes.search"
+            " substr(word, %s) FROM ts_stat('SELECT terms FROM hermes.search"
             " WHERE owner = session_user::text'))",
             (len(known.sign) + 1,),
         )
@@ -125,23 +126,23 @@ def _fitting(found: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             yield term, places
 
 
-def expression(node: Node, sign: str) -> str:
-    """Return the text of the `tsquery` that means the same."""
+def expression(node: Node) -> str:
+    """Return the text of the `tsquery` that means the same; the server adds its owner's sign."""
     match node:
         case Phrase(terms, prefix):
-            quoted = [_quoted(sign + term) for term in terms]
+            quoted = [_quoted(term) for term in terms]
             if prefix:
-                ends = map(_quoted, (sign + stem for stem in stems_of(terms[-1])))
+                ends = map(_quoted, stems_of(terms[-1]))
                 quoted[-1] = f"({' | '.join((f'{quoted[-1]}:*', *ends))})"
             return f"({' <-> '.join(quoted)})"
         case Every(operands):
-            return f"({' & '.join(expression(each, sign) for each in operands)})"
+            return f"({' & '.join(expression(each) for each in operands)})"
         case Either(operands):
-            return f"({' | '.join(expression(each, sign) for each in operands)})"
+            return f"({' | '.join(expression(each) for each in operands)})"
         case But(kept, dropped):
-            everything = f"{_quoted(sign + documents.WRITTEN)}:*"
-            whole = expression(kept, sign) if kept else everything
-            return f"({whole} & !{expression(dropped, sign)})"
+            everything = f"{_quoted(documents.WRITTEN)}:*"
+            whole = expression(kept) if kept else everything
+            return f"({whole} & !{expression(dropped)})"
 
 
 def _quoted(lexeme: str) -> str:
@@ -174,7 +175,7 @@ class Lexemes:
         return self.counted(match, most=most)[0]
 
     def counted(self, match: Node, *, most: int) -> tuple[int, list[int] | None]:
-        key, common = expression(match, ""), self._known.common
+        key, common = expression(match), self._known.common
         if not self._filtered:
             count, size = common.get(key, (0, 0))
             if count > most and self.size <= STALE * size:
@@ -188,7 +189,7 @@ class Lexemes:
         row = self._connection.execute(
             "SELECT * FROM hermes.found(%(match)s::tsquery, %(most)s::int, %(first)s, %(last)s,"
             " %(without)s::bigint[], %(roles)s::int[])",
-            {**self._values, "match": expression(match, self._known.sign), "most": most},
+            {**self._values, "match": expression(match), "most": most},
         ).fetchone()
         return (row["many"], numbers_in(row["numbers"])) if row else (0, [])
 
