@@ -18,7 +18,7 @@ import threading
 import time
 import urllib.robotparser
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
@@ -32,6 +32,8 @@ from hermes_nb.tools.schema import tool
 AGENT = "hermes_nb"
 """What servers and their `robots.txt` know us by."""
 MOST_BYTES = 5_000_000
+MOST_HTML = 1_000_000
+"""Bytes of HTML that are made Markdown: it takes seconds, in a thread that a stop leaves behind."""
 SECONDS = 20.0
 """Of a page with all of its redirects."""
 REDIRECTS = 5
@@ -290,12 +292,14 @@ def as_text(found: Fetched) -> str:
     if found.kind in ("text/html", "application/xhtml+xml"):
         import trafilatura
 
+        cut = replace(found, data=found.data[:MOST_HTML])
         # Without a charset of the server's, the page itself may name one.
-        page = found.text if found.charset else found.data
+        page = cut.text if cut.charset else cut.data
         text = trafilatura.extract(
             page, url=found.url, output_format="markdown", include_links=True
         )
-        return text or str(trafilatura.html2txt(page))
+        text = text or str(trafilatura.html2txt(page))
+        return text if cut == found else f"{text}\n\n[cut after {MOST_HTML:,} bytes of HTML]"
     if not found.kind.startswith("text/") and not found.kind.endswith(("json", "xml")):
         raise ToolError(f"{_shown(found.url)} is {found.kind}, no text")
     return found.text

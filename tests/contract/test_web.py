@@ -14,7 +14,7 @@ from hermes_nb import Hermes
 from hermes_nb.core.errors import ConfigError, ToolError, TurnInterrupted
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.tools import web
-from hermes_nb.tools.web import Web, allowance, is_public, listed
+from hermes_nb.tools.web import Fetched, Web, allowance, as_text, is_public, listed
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -277,6 +277,13 @@ def test_a_stop_ends_the_reading(site, reader):
     site.pages["/endless"] = 200, {"Content-Type": "text/plain"}, endless()
     with pytest.raises(TurnInterrupted):
         reader.page(f"{site.url}/endless", stop)
+
+
+def test_of_a_very_long_page_the_beginning_is_read():
+    page = b"<html><body><article>" + b"<p>Adelie and Chinstrap, at length.</p>" * 30_000
+    text = as_text(Fetched("https://a.example/", 200, "text/html", "utf-8", page + b"<p>Gentoo"))
+    assert "Adelie" in text and "Gentoo" not in text
+    assert text.endswith("[cut after 1,000,000 bytes of HTML]")
 
 
 @pytest.mark.parametrize(
