@@ -2,7 +2,7 @@
 
 Limit: 30 ms more than the bare command, for each level and profile. The best of several rounds
 counts: a busy machine makes everything slower, never faster. The escapes are those of the tests,
-as this user.
+as this user. `TREES` trees a level with folders that cannot be listed are for an ordinary user.
 """
 
 from __future__ import annotations
@@ -19,11 +19,17 @@ from pathlib import Path
 from hermes_nb.safety import sandbox
 from hermes_nb.safety.sandbox import Profile
 
+sys.path.append(str(Path(__file__).parents[1]))
+
+from tests.contract.users import Prefix, run_ordinary
+
 ROUNDS = 40
 LIMIT_MS = 30.0
 COMMANDS = (["/bin/true"], [sys.executable, "-c", "1"])
 KINDS = (("bubblewrap", Profile.READ), ("bubblewrap", Profile.GIT), ("landlock", Profile.READ))
-ESCAPES = Path(__file__).parents[1] / "tests/contract/safety/escapes.py"
+TESTS = Path(__file__).parents[1] / "tests/contract/safety"
+ESCAPES, UNLISTABLE = TESTS / "escapes.py", TESTS / "unlistable.py"
+TREES = 150
 
 
 def cost(command: list[str], workspace: Path) -> dict[str, float]:
@@ -52,6 +58,21 @@ def cost(command: list[str], workspace: Path) -> dict[str, float]:
     return {name: 1e3 * min(values) for name, values in times.items()}
 
 
+def trees(use: str) -> list[str]:
+    """Return what came about in trees with folders that cannot be listed."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        folder.chmod(0o777)
+        prefix = Prefix(folder) if os.getuid() == 0 else None
+        words = (name, "1000", str(TREES), use)
+        done = run_ordinary(folder, UNLISTABLE.read_text("utf-8"), *words, prefix=prefix)
+    if done.returncode:
+        return [done.stderr[-500:]]
+    told = json.loads(done.stdout)
+    print(f"  {use}: {told['tried']} trees, {len(told['sprung'])} effects")
+    return [f"{use}, tree {each}" for each in told["sprung"]]
+
+
 def main() -> int:
     found = sandbox.level()
     print(f"level here: {found.name} {found.why}; user {os.getuid()}")
@@ -71,7 +92,7 @@ def main() -> int:
         )
         told = json.loads(done.stdout)
         print(f"  {use}: {told['tried']} attempts, {len(told['escaped'])} escaped")
-        missed += [f"{use}: {name}" for name in told["escaped"]]
+        missed += [f"{use}: {name}" for name in told["escaped"]] + trees(use)
     print("\n".join(missed) or "within its limits")
     return bool(missed)
 

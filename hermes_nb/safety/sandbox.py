@@ -22,15 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hermes_nb.safety import bubblewrap, confine
-from hermes_nb.safety.later import (
-    Snapshot,
-    Taken,
-    find_later,
-    give_back,
-    is_todo,
-    look_before,
-    take_back,
-)
+from hermes_nb.safety.later import find_later, is_todo
 from hermes_nb.safety.places import (
     TMP,
     Level,
@@ -49,6 +41,7 @@ from hermes_nb.safety.places import (
     ways,
 )
 from hermes_nb.safety.protected import Survey, survey, why_secret
+from hermes_nb.safety.restore import Snapshot, Taken, give_back, look_before, take_back
 
 __all__ = [
     "HOME_SHOWN",

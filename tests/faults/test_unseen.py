@@ -101,6 +101,7 @@ PLANTS = """
 mkdir -p new/{a,b} repo/.git; echo x > new/plain.txt
 echo evil > new/a/AGENTS.md; echo evil > new/b/.cursorrules
 (umask 0466; mkdir -p repo/.git/hooks; echo evil > repo/.git/hooks/pre-commit)
+(umask 0466; mkdir new/.t; echo x > new/.t/x)
 chmod 311 new/a; chmod 000 new/b
 """
 
@@ -117,6 +118,8 @@ def test_89_what_a_command_plants_in_folders_that_it_closes_is_asked_about(user,
     assert found["asked"][-1][1].count("+evil") == 3
     if use != "landlock":  # which lets no modes be changed
         assert {"311 new/a", "0 new/b"} <= set(found["modes"])
+    if answer == "once":
+        assert {"311 new/.t"} <= set(found["modes"])
 
 
 @pytest.mark.slow
@@ -279,6 +282,14 @@ def test_91_a_notebook_that_would_start_an_agent_is_taken_back(work, run, use):
     assert (work / "old.ipynb").read_text("utf-8") == notebook("x = 1")
     assert "--approve all" in asked[1].shown
     assert "old.ipynb" in told
+
+
+@BOTH
+def test_91_a_link_to_what_becomes_a_notebook_with_an_agent_is_taken_away(work, run, use):
+    (work / "text.txt").write_text("{}", encoding="utf-8")
+    (work / "link.ipynb").symlink_to("text.txt")
+    run("cat agent.json > text.txt", use, "once", "deny")
+    assert not (work / "link.ipynb").is_symlink()
 
 
 def test_91_what_the_user_agrees_to_is_there(work, run):

@@ -1,0 +1,387 @@
+"""What runs later is kept before a command that may write, and put back after it.
+
+A sandbox cannot forbid names that are not there yet without making them. So what is there is
+looked at before and after: what is new is taken away and held, what changed is put back, and the
+caller asks with a diff. What could not be looked at or put back is reported.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import re
+import shutil
+import stat
+import tempfile
+import time
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from hermes_nb.safety.later import (
+    Look,
+    Mark,
+    Opened,
+    agent_cells,
+    all_later,
+    files_in,
+    is_todo,
+    mark_of,
+)
+from hermes_nb.safety.protected import SETTLED
+
+MOST_KEPT = 1 << 22
+"""Bytes of a file that are kept to be put back; of a longer one only the hash."""
+MOST_OF_NOTEBOOKS = 32 << 20
+"""Bytes of all notebooks together that are kept to be put back."""
+LONGEST_NOTEBOOK = 256 << 20
+"""Bytes of a notebook that is looked into after a command; a longer one is not safe."""
+MOST_SHOWN = 100
+"""Files of a folder whose content a question shows."""
+_EXECUTES = re.compile(rb"(?m)^[ \t]*(?:exec|x)(?![^\s]).*")
+_HARMLESS_CONFIG = re.compile(
+    r"\s*(?:[#;].*|\[(?:core|user|init|(?:remote|branch|submodule) \"[\w./-]+\")\]"
+    r"|(?:repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|precomposeunicode"
+    r"|symlinks|fetch|remote|merge|rebase|active|name|email|defaultbranch|path|branch)\s*=[^\\]*"
+    r"|url\s*=\s*(?!ext::|-)[^\\]*)?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A file as it was: what is in it (None: too long), its hash and mode, or where it leads."""
+
+    content: bytes | None = None
+    digest: str = ""
+    mode: int = 0o644
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What runs later below `root`; `fixed` cannot have been changed by the command.
+
+    `hidden` are the entries that hide themselves, with their inodes; `caches` are marks of compiled
+    code, and `notebooks` marks with what was in them (None: too long).
+    """
+
+    root: Path
+    files: Mapping[str, Kept]
+    hidden: Mapping[str, int] = field(default_factory=dict)
+    caches: Mapping[str, Mark] = field(default_factory=dict)
+    notebooks: Mapping[str, tuple[Mark, Kept]] = field(default_factory=dict)
+    fixed: frozenset[str] = frozenset()
+    environment: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a command made or changed, and what runs later: not there before it is agreed.
+
+    `after` is where it is held until then, None for what the command has removed. What `stays`
+    could not be looked at or not be put back.
+    """
+
+    path: Path
+    before: Kept | None
+    after: Path | None = None
+    stays: bool = False
+    holder: Holder | None = None
+
+    def diff(self) -> str:
+        """Return what the command would have changed, as a unified diff."""
+        before, lines = _lines(self.before), list[str]()
+        with Opened() as opened:
+            held = [*islice(_held(self.path, self.after, opened), MOST_SHOWN + 1)]
+            for name, file in held[:MOST_SHOWN]:
+                after = _lines(_keep(str(file), opened) if file else None)
+                lines += difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")
+        more = f"(more than {MOST_SHOWN} files in {self.path})\n" if len(held) > MOST_SHOWN else ""
+        return "".join(lines) + more
+
+
+class Holder:
+    """A folder for what was taken from a workspace; it ends with whoever holds it."""
+
+    def __init__(self, root: Path) -> None:
+        """Make it in `root`, from where files are moved and not copied, else elsewhere."""
+        try:
+            self.folder = Path(tempfile.mkdtemp(prefix=".hermes-held-", dir=root))
+        except OSError:
+            self.folder = Path(tempfile.mkdtemp(prefix="hermes-held-"))
+        weakref.finalize(self, _remove, self.folder)
+
+    def take(self, path: Path) -> Path:
+        """Move a file, link or folder here; return where it is."""
+        target = self.folder / str(len(os.listdir(self.folder)))
+        _move(path, target)
+        return target
+
+
+def _move(source: Path, target: Path) -> None:
+    """Move a file, link or folder; a folder that may not be changed is itself moved, too."""
+    mode = stat.S_IMODE(os.lstat(source).st_mode)
+    closed = source.is_dir() and not source.is_symlink() and not os.access(source, os.W_OK)
+    if closed:
+        source.chmod(mode | 0o700)
+    shutil.move(source, target)
+    if closed:
+        target.chmod(mode)
+
+
+def look_before(root: Path, *, environment: bool, fixed: frozenset[str]) -> Snapshot:
+    """Return what runs later below `root`, with what is in it, before a command."""
+    with Opened() as opened:
+        places = Look(root, environment=environment, fixed=fixed, opened=opened).walk()
+        files = {path: kept for path in places.files if (kept := _keep(path, opened))}
+        left, notebooks = MOST_OF_NOTEBOOKS, {}
+        for path, mark in places.notebooks.items():
+            kept = _notebook(path, mark, opened, left)
+            left -= len(kept.content or b"")
+            notebooks[path] = (mark, kept)
+        _NOTEBOOKS.clear()
+        _NOTEBOOKS.update(notebooks)
+    return Snapshot(
+        root=root,
+        files=files,
+        hidden=places.hidden,
+        caches=places.caches,
+        notebooks=notebooks,
+        fixed=fixed,
+        environment=environment,
+    )
+
+
+_NOTEBOOKS: dict[str, tuple[Mark, Kept]] = {}
+"""The notebooks of the last look, which are not read again while they stay as they are."""
+
+
+def _notebook(path: str, mark: Mark, opened: Opened, left: int) -> Kept:
+    known = _NOTEBOOKS.get(path)
+    if known and known[0] == mark and time.time_ns() - mark[-1] > SETTLED:
+        return known[1]
+    return (_keep(path, opened, left) if mark[1] <= left else None) or Kept()
+
+
+def _keep(path: str, opened: Opened, most: int = MOST_KEPT) -> Kept | None:
+    try:
+        found = os.lstat(path)
+        if stat.S_ISLNK(found.st_mode):
+            return Kept(link=os.readlink(path))
+        if not os.access(path, os.R_OK):
+            opened.open(path)
+        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with os.fdopen(number, "rb") as file:
+            content = file.read(most + 1)
+            digest = hashlib.sha256(content)
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+    except FileNotFoundError:
+        return None
+    except OSError:  # not readable: its owner may change it, and then its times
+        return Kept(digest=f"unreadable {mark_of(path)}")
+    kept = content if len(content) <= most else None
+    return Kept(content=kept, digest=digest.hexdigest(), mode=stat.S_IMODE(found.st_mode))
+
+
+def take_back(snapshot: Snapshot) -> list[Taken]:
+    """Put what runs later back as it was before a command; return what was new or changed.
+
+    Sample hooks and the harmless settings of a new or cloned repository may stay. Compiled code
+    that is new or has changed is removed without a word: Python makes it again.
+    """
+    with Opened() as opened:
+        back = _Back(snapshot, opened)
+        back.drop_caches()
+        back.put_back_files()
+        back.put_back_notebooks()
+        for path in back.places.new:
+            back.take(Path(path), None)
+        for path, error in back.places.closed.items():
+            if os.access(path, os.X_OK) or not isinstance(error, PermissionError):
+                back.out.append(Taken(Path(path), None, stays=True))
+        for parent in {taken.path.parent for taken in back.out}:
+            with suppress(OSError):  # an empty folder does no harm
+                _remove_empty(parent, snapshot.root)
+        return back.out
+
+
+class _Back:
+    """Takes back what a command has left."""
+
+    def __init__(self, snapshot: Snapshot, opened: Opened) -> None:
+        self.snapshot, self.opened = snapshot, opened
+        self.out: list[Taken] = []
+        self.places = Look(
+            snapshot.root, snapshot.environment, snapshot.fixed, snapshot.hidden, opened
+        ).walk()
+        self._holder: Holder | None = None
+
+    def take(self, path: Path, before: Kept | None) -> None:
+        """Hold what is at `path`, and put there what was before."""
+        if before is not None and not before.link and before.content is None:
+            self.out.append(Taken(path, before, stays=True))
+            return
+        after = None
+        try:
+            _writable(path.parent, self.opened)
+            self._holder = self._holder or Holder(self.snapshot.root)
+            after = self._holder.take(path) if os.path.lexists(path) else None
+            _put(path, before)
+        except OSError:
+            if after is not None and not path.exists():
+                _move(after, path)
+            self.out.append(Taken(path, before, stays=True))
+        else:
+            self.out.append(Taken(path, before, after, holder=self._holder))
+
+    def drop_caches(self) -> None:
+        for path, mark in self.places.caches.items():
+            if self.snapshot.caches.get(path) == mark:
+                continue
+            try:
+                _writable(Path(path).parent, self.opened)
+                os.unlink(path)
+            except OSError:
+                self.out.append(Taken(Path(path), None, stays=True))
+            if os.path.basename(folder := os.path.dirname(path)) == "__pycache__":
+                with suppress(OSError):  # others are in it
+                    os.rmdir(folder)
+
+    def put_back_files(self) -> None:
+        files, fixed = self.snapshot.files, self.snapshot.fixed
+        after = {path: kept for path in self.places.files if (kept := _keep(path, self.opened))}
+        for name in sorted(
+            files.keys() | after.keys(), key=lambda n: (".git" not in Path(n).parts, n)
+        ):
+            before, now, path = files.get(name), after.get(name), Path(name)
+            is_fixed = before and any(str(place) in fixed for place in (path, *path.parents))
+            if before == now or is_fixed or _may_stay(path, before, now, self.opened):
+                continue
+            if path.parent.exists() and path.parent.resolve() != path.parent:
+                continue  # a link leads elsewhere; it is itself taken away
+            self.take(path, before)
+
+    def put_back_notebooks(self) -> None:
+        for name, mark in self.places.notebooks.items():
+            known, before = self.snapshot.notebooks.get(name, (None, None))
+            if known == mark:
+                continue
+            now = _keep(os.path.realpath(name), self.opened, LONGEST_NOTEBOOK)
+            agents = _agents(now)
+            if before and before.content is not None:
+                agents -= _agents(before)
+            if agents:
+                self.take(Path(name), None if before and before.link else before)
+
+
+def _agents(kept: Kept | None) -> frozenset[str]:
+    """Return the cells of a notebook that start an agent; one that cannot be read may have some."""
+    if kept is None:
+        return frozenset()
+    if kept.content is None:
+        return frozenset({"it could not be read"})
+    return agent_cells(kept.content.decode("utf-8", "replace"))
+
+
+def _writable(folder: Path, opened: Opened) -> None:
+    """Let the owner of a folder change what is in it."""
+    if folder.exists() and not os.access(folder, os.W_OK):
+        opened.open(str(folder))
+
+
+def give_back(taken: Sequence[Taken]) -> None:
+    """Put what was taken away where it was, now that the user has agreed."""
+    with Opened() as opened:
+        for each in (each for each in taken if not each.stays):
+            for folder in reversed(each.path.parents):
+                if folder.exists() and not os.access(folder, os.X_OK):
+                    opened.open(str(folder))
+            _writable(each.path.parent, opened)
+            each.path.unlink(missing_ok=True)
+            if each.after is not None:
+                each.path.parent.mkdir(parents=True, exist_ok=True)
+                _move(each.after, each.path)
+
+
+def _may_stay(path: Path, before: Kept | None, now: Kept | None, opened: Opened) -> bool:
+    """Say whether a change is what `git init`, `git clone`, `git checkout` and a rebase make.
+
+    Attributes choose among filters that are set elsewhere: they may where a repository sets none.
+    """
+    if now is not None and now.link:
+        return False
+    if is_todo(path):  # what git has done since, it has struck out
+        return _executed(now) <= _executed(before)
+    if path.name == ".gitattributes":
+        git = next((each / ".git" for each in path.parents if (each / ".git").exists()), path)
+        return now is None or _harmless(_keep(str(git / "config"), opened))
+    if path.name == ".gitmodules":
+        return now is None or _harmless(now)
+    made = before is None and path.name in ("config", "HEAD")
+    return made and (path.parent / "objects").is_dir() and _harmless(now)
+
+
+def _executed(todo: Kept | None) -> set[bytes]:
+    """Return what git would execute of what is left to do."""
+    if todo is None:
+        return set()
+    return {b"all of it"} if todo.content is None else {*_EXECUTES.findall(todo.content)}
+
+
+def _harmless(settings: Kept | None) -> bool:
+    text = b"\0" if settings is None or settings.content is None else settings.content
+    lines = text.decode("utf-8", "replace").splitlines()
+    return all(_HARMLESS_CONFIG.fullmatch(line) for line in lines)
+
+
+def _put(path: Path, kept: Kept | None) -> None:
+    if kept is None:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if kept.link:
+        path.symlink_to(kept.link)
+        return
+    path.write_bytes(kept.content or b"")
+    path.chmod(kept.mode)
+
+
+def _remove_empty(folder: Path, root: Path) -> None:
+    for place in (folder, *folder.parents):
+        inside = place != root and place.is_relative_to(root)
+        parts = tuple(part.casefold() for part in place.relative_to(root).parts) if inside else ()
+        if not inside or not all_later(parts) or any(place.iterdir()):
+            return
+        place.rmdir()
+
+
+def _lines(kept: Kept | None) -> list[str]:
+    if kept is None:
+        return []
+    if kept.link:
+        return [f"-> {kept.link}\n"]
+    if kept.content is None:
+        return [f"(long, sha256 {kept.digest})\n"]
+    return [f"{line}\n" for line in kept.content.decode("utf-8", "backslashreplace").splitlines()]
+
+
+def _held(path: Path, after: Path | None, opened: Opened) -> Iterator[tuple[Path, Path | None]]:
+    """Yield the files of what is held, by their names in the workspace."""
+    if after is None or after.is_symlink() or not after.is_dir():
+        yield path, after
+        return
+    for place, folders, entries in Look(after, opened=opened).below(str(after)):
+        for name in files_in(folders, entries):
+            file = Path(place, name)
+            yield path / file.relative_to(after), file
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder, whatever the modes in it."""
+    for _ in Look(folder, opened=Opened()).below(str(folder)):
+        pass
+    shutil.rmtree(folder, ignore_errors=True)
