@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.e2e.looking import THEMES, in_theme
 from tests.e2e.test_approval import prepare, shown
 from tests.e2e.test_story import type_into
@@ -69,3 +71,27 @@ def test_a_notebook_of_a_stranger_has_no_code_run_by_a_click(open_notebook, serv
     page.wait_for_timeout(1000)
     assert notebook.value("1 + 1") == 2
     assert not list(server.root.rglob("ran"))
+
+
+def test_88_the_word_that_undoes_is_no_button_in_what_came_with_a_notebook(open_notebook, model):
+    """Not even where it is copied to the letter, with the id of this session."""
+    empty = {"cell_type": "markdown", "source": "x"}
+    notebook = open_notebook("%%hermes --approve edits\ngo", empty, "'an output of a stranger'")
+    page, saved = notebook.page, notebook.server.root
+    prepare(notebook, model, ("write_file", {"path": "made-88.txt", "content": "a\n"}))
+    told = shown(notebook.run(1))
+    made = re.search(r"<details>\s*<summary>.*?</summary>", told, re.DOTALL)[0] + "</details>"
+    assert 'title="turn 1 of' in made
+    notebook.evaluate("m.cells[2].setSource(a)", made)
+    output = {"output_type": "display_data", "metadata": {}, "data": {"text/markdown": made}}
+    notebook.evaluate("nb.content.model.cells.get(3).trusted = false")
+    notebook.evaluate("m.cells[3].setOutputs([a])", output)
+    notebook.evaluate("nb.content.widgets[2].rendered = true")
+    notebook.until(lambda: page.locator(BACK).count() == 3)
+    for number in (1, 2):
+        page.locator(BACK).nth(number).click()
+    page.wait_for_timeout(1000)
+    assert notebook.value("1 + 1") == 2  # whatever was asked of the kernel is over
+    assert (saved / "made-88.txt").exists()
+    page.locator(BACK).first.click()
+    notebook.until(lambda: not (saved / "made-88.txt").exists())

@@ -1,8 +1,8 @@
 /* The page's end of the line to the kernel.
  *
- * The kernel opens a comm, every page says hello on it, once for each notebook of that kernel which
- * it shows, and the kernel addresses its requests (`{id, to, op, args}`) to one of them; the others
- * keep silent. The answer is `{id, result}` or `{id, error: {kind, message, ...}}`.
+ * The kernel opens a comm, every page says hello on it, once for each notebook of that kernel, and
+ * the kernel addresses its requests (`{id, to, op, args}`) to one of them. The answer is
+ * `{id, result}` or `{id, error: {kind, message, ...}}`.
  */
 const TARGET = 'hermes_nb';
 const PROTOCOL = 2; // the same number as in hermes_nb/notebook/frontend.py

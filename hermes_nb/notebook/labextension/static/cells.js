@@ -41,8 +41,8 @@ const clipped = (output, cap) => {
 
 // An output's kind without what it holds: empty values under its MIME types.
 const kind = ({ output_type, data }) => {
-  const mimes = Object.keys(data ?? {}).map(mime => [mime, '']);
-  return data ? { output_type, data: Object.fromEntries(mimes) } : { output_type };
+  const mimes = data && Object.keys(data).map(mime => [mime, '']);
+  return mimes ? { output_type, data: Object.fromEntries(mimes) } : { output_type };
 };
 
 // `outputs` is true for all of them, each cut to `cap` characters, or 'kinds'.
@@ -93,9 +93,8 @@ export const step = (managers, edit) => {
   return result;
 };
 
-// A notebook that several edit is written by its server, by itself, too: a page hears of that
-// later and would ask which version is to stay. So the server is told to write, or left to where
-// it takes no orders; what counts is what the file holds then. While it writes, it refuses both.
+// The server of a shared notebook also writes it by itself; a page that hears of that later would
+// ask which version to keep. So the server is told to write, and what the file holds then counts.
 const writeShared = async (app, { path, localPath, model }) => {
   const { contents } = app.serviceManager;
   const { contentProviderId } = app.docRegistry.getWidgetFactory('Notebook') ?? {};
@@ -138,8 +137,8 @@ export const start = ({ app, diff, libraries, parts }) => ({
     const id = Notification[kind](message, { autoClose: 6000, ...options });
     return () => Notification.dismiss(id);
   },
-  // Ask a kernel past its running cell, for whose end it would wait on the shell channel. The
-  // reply is the end: a page that was just loaded may miss what is told of the kernel's state.
+  // Ask a kernel while a cell runs. The reply is the end: a page that was just loaded may miss the
+  // messages on the kernel's state.
   past: (kernel, content) =>
     new Promise(reply => {
       const message = libraries.services.KernelMessage.createMessage({

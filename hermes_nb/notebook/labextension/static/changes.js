@@ -1,7 +1,7 @@
 /* What a turn changed: its way back at a click, and a quiet mark on cells that are the agent's. */
 export const start = ({ cells, dom, parts, tracker }) => {
-  // notebook/display/changes.py writes words and title; others, which any Markdown may have, are
-  // not run.
+  // As in notebook/display/changes.py: no other words are run, and none of a notebook that the user
+  // has not run.
   const WORDS = /^%hermes undo \d{1,9}$/;
   const TURN = /^turn \d{1,9} of ([\w-]{1,64})$/;
   const WAY_BACK = '.jp-RenderedMarkdown summary>code[title^="turn "]';
@@ -24,10 +24,12 @@ export const start = ({ cells, dom, parts, tracker }) => {
     if (!code) return;
     event.preventDefault(); // the fold stays as it is
     const session = TURN.exec(code.title)?.[1];
-    const panel = tracker.find(p => [p, parts.side.of(p)].some(w => w?.node.contains(code)));
+    const has = widget => widget?.node.contains(code);
+    const panel = tracker.find(p => has(p) || has(parts.side.of(p)));
     if (!panel || !cells.kernelOf(panel) || !session || !WORDS.test(code.textContent)) return;
     // The kernel is told what the words say, as the application tells it what to run in that cell.
-    const cellId = panel.content.widgets.find(w => w.node.contains(code))?.model.id;
+    const { id: cellId, trusted, type } = panel.content.widgets.find(has)?.model ?? {};
+    if (cellId && !(trusted && type === 'code')) return;
     run(panel, `${code.textContent} of ${session}`, { cellId }).catch(console.warn);
   });
 

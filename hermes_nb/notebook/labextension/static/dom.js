@@ -8,11 +8,11 @@ export const element = (tag, className, text, attributes) => {
   return made;
 };
 
-// Keys belong to the focused element and are no shortcut of the notebook. It stands on each
-// element: on what is around them it comes too late for shortcuts of whatever has the focus.
+// Keys belong to the focused element and are no shortcuts of the notebook. An element around it
+// would be too late.
 export const OWN_KEYS = { 'data-lm-suppress-shortcuts': 'true' };
 
-// By the user's own hand: a script in some cell's output may not say yes. `key` is shown on it.
+// No script in some cell's output may say yes. `key` is shown on it.
 export const button = (label, action, className, key) => {
   const made = element('button', className ?? '', label, { type: 'button', ...OWN_KEYS });
   made.addEventListener('click', event => event.isTrusted && action());
@@ -43,7 +43,8 @@ export const cellMeant = ({ app, tracker }) => {
 };
 
 // JupyterLab runs what a key is bound to 10 ms later, outside of any event. Then the key that was
-// pressed last counts, once.
+// pressed last counts, once; not in what a notebook shows, which may have any class.
+const SHOWN = '.jp-RenderedHTMLCommon,.jp-OutputArea';
 let pressed;
 window.addEventListener('keydown', event => event.isTrusted && (pressed = event), true);
 const byKey = ({ constructor: { keystrokeForKeydownEvent }, keyBindings }, name) => {
@@ -51,8 +52,20 @@ const byKey = ({ constructor: { keystrokeForKeydownEvent }, keyBindings }, name)
   pressed = null;
   if (!(event?.timeStamp > performance.now() - 1000)) return false;
   const key = keystrokeForKeydownEvent(event);
+  const at = selector => event.target.closest(selector);
   const fits = ({ command, keys }) => command === name && keys.at(-1) === key;
-  return keyBindings.some(each => fits(each) && event.target.closest(each.selector));
+  return !at(SHOWN) && keyBindings.some(each => fits(each) && at(each.selector));
+};
+
+// By the user's own hand: a key, a menu, the palette. A notebook may show links to commands, and
+// what looks like a menu, but only the application's are children of the body.
+export const byHand = ({ commands, shell }, name) => {
+  const { event } = window;
+  if (/^key|^$/.test(event?.type ?? '') && byKey(commands, name)) return true;
+  const path = event?.isTrusted ? event.composedPath() : [];
+  if (path.at(-5)?.matches('.lm-Menu,.jp-ModalCommandPalette')) return true;
+  const palette = ({ id, node }) => id === 'command-palette' && path.includes(node);
+  return [...shell.widgets('left')].some(palette);
 };
 
 // In the palette and, with a `selector`, in the menu of what fits it.
@@ -60,9 +73,7 @@ export const command = ({ app, palette }, name, label, act, isEnabled, selector)
   const command = `hermes-nb:${name}`;
   app.commands.addCommand(command, {
     label,
-    // By the user's own hand, as above.
-    execute: () =>
-      (window.event?.isTrusted || byKey(app.commands, command)) && isEnabled() && act(),
+    execute: () => byHand(app, command) && isEnabled() && act(),
     isEnabled: () => Boolean(isEnabled())
   });
   palette?.addItem({ command, category: 'Hermes' });

@@ -1,9 +1,8 @@
 /* Edits of the agent, shown in the cells that they are for until the user has decided.
  *
- * An edit is two texts: `base`, which the cell holds, and `other`, which stands over it and is in
- * no model. What is asked first leaves the old text in the cell, what was applied has the new one
- * there: what is saved, run and shared was approved. Where the differing parts stand is worked out
- * from what the cell holds now: typing, undo and other people's edits move them or set them aside.
+ * An edit is two texts: `base`, which the cell holds, and `other`, which is shown over it and is in
+ * no model. Until a question is answered the cell holds the old text: what is saved, run and shared
+ * was approved. Typing, undo and other people's edits move the differing parts or set them aside.
  */
 const NONE = { operations: {}, ask: () => null, approved: () => null, applied: () => {} };
 
@@ -83,7 +82,7 @@ export const start = given => {
     else settle(p, left.length ? 'once' : 'deny');
   };
 
-  // Whoever asked applies what was kept; where nobody waits any more, the page does.
+  // The kernel applies what was kept; once its turn is over, the page does.
   const settle = (p, answer) => {
     if (p.answer) return p.answer(answer, answer === 'deny' ? 'rejected in the cell' : '');
     if (answer === 'once' && p.whole) p.notebook.deleteCell(p.notebook.cells.indexOf(cell(p)));
@@ -191,8 +190,7 @@ export const start = given => {
       const base = cell(p).getSource();
       return { id, applied, whole, why, base, other: merged(p), waits: Boolean(p.answer) };
     });
-    if (texts.length) sessionStorage.setItem(key(panel), JSON.stringify(texts));
-    else sessionStorage.removeItem(key(panel));
+    sessionStorage.setItem(key(panel), JSON.stringify(texts));
   };
 
   const recall = panel => {
@@ -226,7 +224,7 @@ export const start = given => {
     });
   });
 
-  // The text is all here: what was suggested can still be kept, only nobody waits for it.
+  // What was suggested can still be kept.
   const gone = panel => {
     for (const p of within(notebookOf(panel))) {
       if (!p.answer) continue;

@@ -1,6 +1,5 @@
-/* What stands over a cell's text while something is to be decided: lines and marks in its editor,
- * and a bar above it. All of it is drawn from the proposal and the text that the cell has now.
- */
+/* An undecided change of a cell: lines and marks in its editor, and a bar above it. All of it is
+ * drawn from the proposal and the cell's current text. */
 export const overlay = ({ diff, dom, libraries, tracker }, deciding) => {
   const { button, element } = dom;
   const { StateEffect, StateField } = libraries.state;
@@ -156,7 +155,7 @@ export const overlay = ({ diff, dom, libraries, tracker }, deciding) => {
     return Decoration.set(made, true);
   };
 
-  // Each editor of a cell has it from its creation: nothing is put in later, or taken out.
+  // Each editor of a cell has it from its creation.
   const extension = model => {
     const field = StateField.define({
       create: ({ doc }) => draw(model, doc),
@@ -244,7 +243,7 @@ export const overlay = ({ diff, dom, libraries, tracker }, deciding) => {
       const cap = dom.bar(libraries.widgets, cell, about, content(proposal, panel, cell));
       const more = { r: () => deciding.keepAndRun(proposal) };
       decideByKeys(cap.node, keep => deciding.decide(proposal, keep), () => panel, more);
-      // What hides its source shows it while there is something to decide. Neither is saved.
+      // Hidden source is shown while there is something to decide. Neither is saved.
       if (cell.inputHidden) cell.inputHidden = false;
       const rendered = Boolean(cell.rendered);
       if (rendered) cell.rendered = false;

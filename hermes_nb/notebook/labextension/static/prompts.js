@@ -10,7 +10,7 @@ export const start = async given => {
     execute: ({ name, value }) => {
       const cell = dom.cellMeant(given)?.model.sharedModel;
       const [first] = /^%%hermes\b.*/.exec(cell?.getSource()) ?? [];
-      if (!first || !window.event?.isTrusted) return;
+      if (!first || !dom.byHand(app, command)) return;
       const text = `${first.replace(new RegExp(` --${name} \\S+`), '')} --${name} ${value}`;
       cells.step([cell.undoManager], () => cell.updateSource(0, first.length, text));
     }

@@ -116,8 +116,8 @@ export const start = ({ app, cells, dom, libraries, parts }) => {
     return root;
   };
 
-  // Bring a box below a running cell into view, or say that it waits where its cell is out of
-  // sight: nobody's page jumps away from what is being read. Returns what takes the note back.
+  // Bring a box below a running cell into view. Where its cell is out of sight the page does not
+  // jump; a note points to it. Returns what removes the note.
   const pointTo = (panel, below, box, title) => {
     const outOfSight = () => {
       const [cell, view] = [below, panel.content].map(w => w.node.getBoundingClientRect());
@@ -141,8 +141,8 @@ export const start = ({ app, cells, dom, libraries, parts }) => {
 
   return {
     operations: {
-      // Answers when the user has. The box is in no model, so nothing of it is ever saved: it
-      // stands below the cell that asks or, where there is none, in the panel or beside it.
+      // Answers when the user has. The box is in no model and never saved: it is below the cell
+      // that asks or, where there is none, in the panel or beside it.
       ask: async (panel, args, boxes) => {
         const index = panel.content.widgets.findIndex(cell => cell.model.id === args.cell);
         const below = panel.content.widgets[index] ?? parts.side.of(panel);

@@ -1,9 +1,8 @@
 /* The front end's half of hermes_nb: the agent in the kernel edits the notebook that is open here.
  *
  * A module-federation container written by hand. JupyterLab loads this file as a classic script and
- * hands it the share scope, with the application's own copies of the libraries. The other files are
- * modules beside it, at addresses that end as this one's does: a browser keeps them for a year, so
- * new ones need new addresses. Therefore none imports another: they are handed what they need.
+ * hands it the share scope, with the application's own copies of the libraries. Browsers cache the
+ * other files for a year, so their addresses end as this one's does, and none imports another.
  */
 (() => {
   const HERE = document.currentScript.src;

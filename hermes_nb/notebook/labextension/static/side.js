@@ -82,8 +82,8 @@ export const start = ({ app, cells, dom, libraries, parts, settings }) => {
       document.execCommand('insertText', false, `@cell:${number && !two ? number : id} `);
     },
     operations: {
-      // One for each kernel, which ends with it and with its notebook. One that was hidden before
-      // the page was reloaded is there `again`, but does not come forward.
+      // One for each kernel, closed with it or its notebook. One that was hidden before the page
+      // was reloaded is there `again`, but stays in the background.
       panel: async (panel, { model_id, title, area, again }, boxes) => {
         const view = panel.content.rendermime.createRenderer(WIDGET);
         const data = { [WIDGET]: { version_major: 2, version_minor: 0, model_id } };

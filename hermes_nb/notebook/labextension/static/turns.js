@@ -54,8 +54,8 @@ export const start = ({ cells, dom, tracker }) => {
   return {
     gone,
     operations: {
-      // A turn whose page was reloaded while it ran, in place of what was saved of it. Without
-      // that, the cell has what an earlier run left; running it had cleared that.
+      // A turn whose page was reloaded while it ran, in place of its saved outputs or of those of
+      // an earlier run.
       show: (panel, { id, outputs, running, over, execution_count }) => {
         const [index, cell] = cells.code(panel, { id });
         const shown = cell.getOutputs();
