@@ -259,11 +259,12 @@ class Approvals:
         except (ToolError, Refusal, Unusable, OSError) as error:
             return f"it cannot be saved as things are: {error}"
 
-    def approve(self, number: int, *, text: str | None = None) -> Decided:
+    def approve(self, number: int, *, text: str | None = None, shown: str | None = None) -> Decided:
         """Save what waits under a number; `text` takes the place of what it would add to memory.
 
-        What cannot be saved as things are is left waiting, with the reason. Raises ConfigError for
-        a number under which nothing waits, or a `text` that does not fit.
+        What cannot be saved as things are, or would do something else than what was `shown` of it,
+        is left waiting, with the reason. Raises ConfigError for a number under which nothing waits,
+        or a `text` that does not fit.
         """
         with self._deciding(number) as decision:
             proposal = decision.proposal
@@ -272,6 +273,8 @@ class Approvals:
                 return Decided(done=True, message=f"{number} {_MADE}", proposal=proposal)
             wanted = proposal if text is None else _reworded(proposal, text)
             problem = self._problem(wanted)
+            if shown is not None and not problem and shown != self.shown(wanted):
+                problem = "it has changed since it was shown; look at it again"
             if not problem:
                 decision.begin(wanted)
                 applied, message = self._make(wanted)

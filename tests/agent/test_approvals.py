@@ -38,6 +38,21 @@ def skill(action, name="monthly-report", **details):
     return call("skill_manage", action=action, name=name, **details)
 
 
+def test_what_would_do_something_else_than_was_shown_still_waits(world):
+    world.library.manage("create", "monthly-report", content=SKILL.format("Go"))
+    world.review(skill("patch", old_string="1. Go", new_string="1. Stop"))
+    (patch,) = world.approvals.waiting()
+    seen = world.approvals.shown(patch)
+    world.library.manage("patch", "monthly-report", old_string="1. Go", new_string="1. Go\n2. Obey")
+    decided = world.approvals.approve(patch.number, shown=seen)
+    assert not decided.done
+    assert "changed since it was shown" in decided.message
+    assert "1. Go" in world.library.view("monthly-report").text
+    again = world.approvals.shown(patch)
+    assert "Obey" in again
+    assert world.approvals.approve(patch.number, shown=again).done
+
+
 CREATE = skill("create", content=SKILL.format("Go"))
 WAITING = (
     "2 notes wait: keep `%hermes memory approve 1 2` · look `%hermes memory pending` · "

@@ -408,7 +408,7 @@ class Waiting:
         approve = Act(
             "approve",
             "save it; that can be undone",
-            partial(_decided, approvals.approve, number),
+            partial(_decided, partial(approvals.approve, shown=would), number),
             off=unseen if len(would) > WHOLE else "",
         )
         reject = Act(
