@@ -58,6 +58,9 @@ class Sources:
     def tracker(self, seen):
         return None
 
+    def foreign(self):
+        return False
+
     def recalled(self, prompt):
         return ""
 
