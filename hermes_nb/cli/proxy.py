@@ -31,10 +31,10 @@ import yaml
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 from tornado.httpserver import HTTPServer
 from tornado.iostream import StreamClosedError
-from tornado.log import app_log
 from tornado.web import Application, HTTPError, RequestHandler
 
 from hermes_nb.cli.main import OK
+from hermes_nb.cli.usage import GUESS, Usage
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Json
 
@@ -44,8 +44,6 @@ LARGEST = 32_000_000
 """Bytes of a request, and of an answer that is no stream."""
 ANSWER = 900.0
 """Seconds that an answer may take."""
-GUESS = 4
-"""Bytes to a token, where nobody counted."""
 UNSAID = 1_000
 """Tokens of an answer, until they are counted."""
 MILLION = 1_000_000
@@ -60,23 +58,6 @@ PASSED = frozenset(
 """Fields of a request that go on. Others may cost what no table of tokens tells, choose another
 model, or ask for many answers; so may tools that the provider runs."""
 TOOLS = ("custom", "function")
-PROMPT = (
-    ("prompt_tokens",),
-    ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"),
-    ("promptTokenCount", "toolUsePromptTokenCount"),
-    ("prompt_eval_count",),
-)
-WRITTEN = (
-    ("completion_tokens",),
-    ("output_tokens",),
-    ("candidatesTokenCount", "thoughtsTokenCount"),
-    ("eval_count",),
-)
-CACHED = ("cached_tokens", "cache_read_input_tokens", "cachedContentTokenCount")
-"""What providers call the figures of a request; those of a row add up."""
-ENDS = ("finish_reason", "finishReason", "stop_reason", "done")
-LAST = ("message_stop", "response.completed", "response.incomplete", "response.failed")
-"""Fields and types of a stream's last events: figures are final from there on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,116 +222,6 @@ class Hub:
         self._known = {key: each for key, each in self._known.items() if each[0] > now}
         self._known[digest] = now + KNOWN, str(found["name"])
         return str(found["name"])
-
-
-class Usage:
-    """Finds the provider's figures in an answer as it passes through.
-
-    What it reads: the usage of OpenAI (chat completions and responses), Anthropic, Gemini, Mistral,
-    OpenRouter, vLLM and Ollama, in a JSON document, in server-sent events or in lines of JSON.
-    """
-
-    def __init__(self) -> None:
-        self.sent = False
-        self.status: int | None = None
-        self.stream = False
-        self.figures: dict[str, int] = {}
-        self.bytes = 0
-        self._ended = False
-        self._open = bytearray()
-        self._data: list[bytes] = []
-
-    def take(self, piece: bytes) -> None:
-        """Look at the next bytes of an answer."""
-        self.bytes += len(piece)
-        self._open += piece
-        if self.stream and b"\n" in piece:
-            whole, newline, rest = bytes(self._open).rpartition(b"\n")
-            self._open = bytearray(rest)
-            self._lines(whole + newline)
-
-    def end(self) -> None:
-        """Look at what is left when no more bytes come."""
-        text = bytes(self._open)
-        if not self.stream and self._look(text):
-            self._ended = True
-        else:
-            self._lines(text + b"\n\n")
-
-    def _lines(self, text: bytes) -> None:
-        for line in text.splitlines():
-            if line.startswith(b"data:"):
-                self._data.append(line[5:])
-            elif line.startswith(b"{"):
-                self._look(line)
-            elif not line and self._data:
-                event = b"\n".join(self._data)
-                if not self._look(event):  # events without an empty line between them
-                    for each in self._data:
-                        self._look(each)
-                self._data.clear()
-
-    def _look(self, text: bytes) -> bool:
-        """Look at one JSON text; return whether it is one."""
-        try:
-            found = json.loads(text)
-        except (ValueError, RecursionError):
-            return False
-        for each in found if isinstance(found, list) else [found]:
-            if isinstance(each, dict):
-                self._note(each)
-        return True
-
-    def _note(self, found: dict[str, Json]) -> None:
-        """Note the figures of a document or an event, and whether the answer ends with it."""
-        if "prompt_eval_count" in found:
-            self._add(found)
-        for holder in (found, *(found.get(key) for key in ("message", "response", "x_groq"))):
-            if isinstance(holder, dict):
-                usage = holder.get("usage") or holder.get("usageMetadata")
-                if isinstance(usage, dict):
-                    self._add(usage)
-                    self._ended |= holder.get("choices") == []
-        parts = [found, found.get("delta")]
-        for key in ("choices", "candidates"):
-            parts += found[key] if isinstance(found.get(key), list) else []
-        self._ended |= found.get("type") in LAST or any(
-            part.get(key) for part in parts if isinstance(part, dict) for key in ENDS
-        )
-
-    def _add(self, usage: dict[str, Json]) -> None:
-        """Add figures; those of a later event include those of an earlier one."""
-        for key, value in usage.items():
-            if isinstance(value, dict) and key.endswith("_details"):
-                self._add(value)
-            elif isinstance(value, int | float) and 0 <= value < MILLION * MILLION:
-                self.figures[key] = max(self.figures.get(key, 0), int(value))
-
-    def tokens(self, estimate: int, longest: int) -> tuple[int, int, int]:
-        """Return tokens of the prompt, of the answer, and those of the prompt from a cache.
-
-        Where the provider's figures are missing or not final, this is an upper bound: `estimate`
-        for the prompt and `longest`, or what was streamed if that is more, for the answer.
-        """
-        count = self.figures.get
-        read = max(sum(count(key, 0) for key in keys) for keys in PROMPT)
-        total = max(count("total_tokens", 0), count("totalTokenCount", 0))
-        written = max(total - read, *(sum(count(key, 0) for key in keys) for keys in WRITTEN))
-        cached = min(read, max(count(key, 0) for key in CACHED))
-        known = total or any(key in self.figures for keys in WRITTEN for key in keys)
-        refused = (
-            self.status is not None
-            and not HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
-        )
-        if refused or not self.sent:
-            return read, written, cached  # nothing, as a rule
-        if not (read and known and self._ended):
-            written = max(written, longest, self.bytes // GUESS)
-            app_log.warning(
-                "no final figures in an answer: counted %d and %d tokens, an upper bound",
-                *(read or estimate, written),
-            )
-        return read or estimate, written, cached
 
 
 class Handler(RequestHandler):

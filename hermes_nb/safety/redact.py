@@ -18,22 +18,21 @@ import binascii
 import json
 import re
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
-from pathlib import Path
+from operator import eq
 from typing import Literal
 
 from hermes_nb.core.messages import Json, Message, Text, ToolCall
 from hermes_nb.safety import table
+from hermes_nb.safety.seed_phrases import seed_phrases
 
 STUB = "[redacted]"
 _SHORTEST_TOKEN = 8
-_SHORTEST_FORM = 15
-"""Characters of the shortest key, or hash, that is known by its own form."""
-_SHORTEST_RUN = 24
-"""Characters of the shortest run of base64 that is decoded."""
+_SHORTEST_FORM = 15  # characters of a key, or a hash, that is known by its own form
+_SHORTEST_RUN = 24  # of base64 that is decoded
 _BASE64 = frozenset(f"{string.ascii_letters}{string.digits}+/")
 _URL_SAFE = str.maketrans("-_", "+/")
 _LONGEST_PHRASE = 64
@@ -53,16 +52,6 @@ _LOGIN_NAME = re.compile(r"(?i)user|login|e-?mail|host|account")
 _FIELD = re.compile(r"\{[A-Za-z_]?[\w.]*(?:![rsa])?\}")
 _PORT = re.compile(r":(?:\*|[1-9]\d{3,4}):")
 _AGING = re.compile(r":\d{1,6}(?::\d{0,6}){5}:")
-
-_PHRASE = 12
-_LENGTHS = frozenset({12, 15, 18, 21, 24})
-"""Words of the shortest seed phrase, and of each; the list is BIP-39's English one."""
-_SHORTEST = 47
-_SEPARATED = r"[a-z ,\n\"'+]"
-_RUNS = re.compile(rf"(?:{_SEPARATED}{{0,46}}+[^a-z ,\n\"'+]++)*+({_SEPARATED}*+)")
-"""Passes over all runs that are too short for twelve words of three letters."""
-_WORD = re.compile(r"[a-z]+")
-_TWELVE = re.compile(r"(?:[a-z]{3,8}+[^a-z]{1,4}+){11}[a-z]{3,8}")
 
 
 def families() -> dict[str, Json]:
@@ -125,37 +114,12 @@ def _is_login(value: str) -> bool:
 
 def _without_phrases(text: str) -> str:
     """Return `text` without seed phrases: twelve or more words of the list one after another."""
-    if len(text) < _SHORTEST:
-        return text
     pieces: list[str] = []
     done = 0
-    for run in _RUNS.finditer(text):
-        for start, end in _phrases(text, *run.span(1)):
-            pieces += [text[done:start], STUB]
-            done = end
+    for start, end in seed_phrases(text):
+        pieces += [text[done:start], STUB]
+        done = end
     return "".join([*pieces, text[done:]]) if pieces else text
-
-
-def _phrases(text: str, at: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield where phrases begin and end between `at` and `end`."""
-    if not _TWELVE.search(text, at, end):
-        return
-    words = _seed_words()
-    row: list[re.Match[str]] = []
-    for word in (*_WORD.finditer(text, at, end), None):
-        if word is not None and word[0] in words:
-            row.append(word)
-            continue
-        # A phrase has a length of the standard's, or is one among others drawn at random.
-        drawn = len({each[0] for each in row}) * 3 >= len(row) * 2
-        if len(row) in _LENGTHS or (len(row) > _PHRASE and drawn):
-            yield row[0].start(), row[-1].end()
-        row.clear()
-
-
-@cache
-def _seed_words() -> frozenset[str]:
-    return frozenset(Path(__file__).with_name("seed_words.txt").read_text("utf-8").split())
 
 
 def _without_named(text: str) -> str:
@@ -313,7 +277,7 @@ A secret has a telling word beside it or in it, is such a run, or stands in a fi
 
 def redact(text: str) -> str:
     """Return `text` with `[redacted]` in place of every secret in it."""
-    if _invisible(text):
+    if not text.isascii() and _INVISIBLE.search(text):
         return _redacted(text)
     low = _folded(text)
     for sign in _SIGNS:  # this is called for every output: a generator would take twice as long
@@ -324,13 +288,9 @@ def redact(text: str) -> str:
     return _without_phrases(_without_files(text) if ":" in text else text)
 
 
-def _invisible(text: str) -> bool:
-    return not text.isascii() and _INVISIBLE.search(text) is not None
-
-
 def _redacted(text: str) -> str:
     """Redact what a reader would see; lines without a secret keep what is not seen of them."""
-    coded = "\x1b" in text or "\x9b" in text or _invisible(text)
+    coded = "\x1b" in text or "\x9b" in text or bool(_INVISIBLE.search(text))
     if not coded and not ("\\" in text and any(sign in text for sign in _WRITTEN)):
         return _searched(text)
     if _STRINGS.search(text):
@@ -346,15 +306,9 @@ def _redacted(text: str) -> str:
         kept = zip(lines, plains, hiddens, strict=True)
         return "\n".join(line if was == now else now for line, was, now in kept)
     # Some lines became one: those above and below the ones that differ stay.
-    top = _common(plains, hiddens)
-    end = min(_common(plains[::-1], hiddens[::-1]), len(plains) - top, len(hiddens) - top)
+    top = [*map(eq, plains, hiddens), False].index(False)
+    end = [*map(eq, plains[top:][::-1], hiddens[top:][::-1]), False].index(False)
     return "\n".join([*lines[:top], *hiddens[top : len(hiddens) - end], *lines[len(lines) - end :]])
-
-
-def _common(some: Sequence[str], others: Sequence[str]) -> int:
-    """Return how many lines two texts have in common at their beginning."""
-    pairs = enumerate(zip(some, others, strict=False))
-    return next((i for i, (a, b) in pairs if a != b), min(len(some), len(others)))
 
 
 def _searched(text: str) -> str:
@@ -418,7 +372,7 @@ def _without_tokens(text: str, words: str) -> str:
             text = _token(prefix, rest).sub(STUB, text)
     for sign, whole in _forms("marked"):
         if sign in words:
-            text = _compiled(whole).sub(STUB, text)
+            text = re.sub(whole, STUB, text)
     for prefix, rest in _forms("hashes"):
         if prefix in words:
             text = _token(prefix, rest + "[./A-Za-z0-9$]*+").sub(STUB, text)
@@ -440,11 +394,6 @@ def _forms(kind: Literal["tokens", "marked", "hashes"]) -> tuple[tuple[str, str]
     return tuple(
         (each, rest) for forms in listed for begin, rest in forms for each in begin.split()
     )
-
-
-@cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
 
 
 @cache

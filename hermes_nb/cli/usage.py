@@ -1,0 +1,142 @@
+"""What a provider's answer used, by the figures in it, or an upper bound where there are none."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+
+from tornado.log import app_log
+
+from hermes_nb.core.messages import Json
+
+GUESS = 4
+"""Bytes to a token, where nobody counted."""
+MOST = 10**12
+"""Tokens: a larger figure is none."""
+PROMPT = (
+    ("prompt_tokens",),
+    ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"),
+    ("promptTokenCount", "toolUsePromptTokenCount"),
+    ("prompt_eval_count",),
+)
+WRITTEN = (
+    ("completion_tokens",),
+    ("output_tokens",),
+    ("candidatesTokenCount", "thoughtsTokenCount"),
+    ("eval_count",),
+)
+CACHED = ("cached_tokens", "cache_read_input_tokens", "cachedContentTokenCount")
+"""What providers call the figures of a request; those of a row add up."""
+ENDS = ("finish_reason", "finishReason", "stop_reason", "done")
+LAST = ("message_stop", "response.completed", "response.incomplete", "response.failed")
+"""Fields and types of a stream's last events: figures are final from there on."""
+
+
+class Usage:
+    """Finds the provider's figures in an answer as it passes through.
+
+    What it reads: the usage of OpenAI (chat completions and responses), Anthropic, Gemini, Mistral,
+    OpenRouter, vLLM and Ollama, in a JSON document, in server-sent events or in lines of JSON.
+    """
+
+    def __init__(self) -> None:
+        self.sent = False
+        self.status: int | None = None
+        self.stream = False
+        self.figures: dict[str, int] = {}
+        self.bytes = 0
+        self._ended = False
+        self._open = bytearray()
+        self._data: list[bytes] = []
+
+    def take(self, piece: bytes) -> None:
+        """Look at the next bytes of an answer."""
+        self.bytes += len(piece)
+        self._open += piece
+        if self.stream and b"\n" in piece:
+            whole, newline, rest = bytes(self._open).rpartition(b"\n")
+            self._open = bytearray(rest)
+            self._lines(whole + newline)
+
+    def end(self) -> None:
+        """Look at what is left when no more bytes come."""
+        text = bytes(self._open)
+        if not self.stream and self._look(text):
+            self._ended = True
+        else:
+            self._lines(text + b"\n\n")
+
+    def _lines(self, text: bytes) -> None:
+        for line in text.splitlines():
+            if line.startswith(b"data:"):
+                self._data.append(line[5:])
+            elif line.startswith(b"{"):
+                self._look(line)
+            elif not line and self._data:
+                event = b"\n".join(self._data)
+                if not self._look(event):  # events without an empty line between them
+                    for each in self._data:
+                        self._look(each)
+                self._data.clear()
+
+    def _look(self, text: bytes) -> bool:
+        """Look at one JSON text; return whether it is one."""
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError):
+            return False
+        for each in found if isinstance(found, list) else [found]:
+            if isinstance(each, dict):
+                self._note(each)
+        return True
+
+    def _note(self, found: dict[str, Json]) -> None:
+        """Note the figures of a document or an event, and whether the answer ends with it."""
+        if "prompt_eval_count" in found:
+            self._add(found)
+        for holder in (found, *(found.get(key) for key in ("message", "response", "x_groq"))):
+            if isinstance(holder, dict):
+                usage = holder.get("usage") or holder.get("usageMetadata")
+                if isinstance(usage, dict):
+                    self._add(usage)
+                    self._ended |= holder.get("choices") == []
+        parts = [found, found.get("delta")]
+        for key in ("choices", "candidates"):
+            parts += found[key] if isinstance(found.get(key), list) else []
+        self._ended |= found.get("type") in LAST or any(
+            part.get(key) for part in parts if isinstance(part, dict) for key in ENDS
+        )
+
+    def _add(self, usage: dict[str, Json]) -> None:
+        """Add figures; those of a later event include those of an earlier one."""
+        for key, value in usage.items():
+            if isinstance(value, dict) and key.endswith("_details"):
+                self._add(value)
+            elif isinstance(value, int | float) and 0 <= value < MOST:
+                self.figures[key] = max(self.figures.get(key, 0), int(value))
+
+    def tokens(self, estimate: int, longest: int) -> tuple[int, int, int]:
+        """Return tokens of the prompt, of the answer, and those of the prompt from a cache.
+
+        Where the provider's figures are missing or not final, this is an upper bound: `estimate`
+        for the prompt and `longest`, or what was streamed if that is more, for the answer.
+        """
+        count = self.figures.get
+        read = max(sum(count(key, 0) for key in keys) for keys in PROMPT)
+        total = max(count("total_tokens", 0), count("totalTokenCount", 0))
+        written = max(total - read, *(sum(count(key, 0) for key in keys) for keys in WRITTEN))
+        cached = min(read, max(count(key, 0) for key in CACHED))
+        known = total or any(key in self.figures for keys in WRITTEN for key in keys)
+        refused = (
+            self.status is not None
+            and not HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
+        )
+        if refused or not self.sent:
+            return read, written, cached  # nothing, as a rule
+        if not (read and known and self._ended):
+            written = max(written, longest, self.bytes // GUESS)
+            app_log.warning(
+                "no final figures in an answer: counted %d and %d tokens, an upper bound",
+                *(read or estimate, written),
+            )
+        return read or estimate, written, cached
