@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from hermes_nb.agent.config import Settings
 from hermes_nb.agent.sources import read_dotenv
@@ -30,6 +30,9 @@ Allowed = Callable[[str, str], bool]
 GROUP = "hermes_nb.gateway_adapters"
 SHIPPED = ("mail", "matrix", "telegram", "web")
 """Adapters of this package: the function `adapter` of the module of that name."""
+Binding = Literal["order", "reply", "number"]
+"""What ties a message to the question that it answers, besides a reply to that question: it stands
+below the question in the order of the service, nothing else, or the number of the question."""
 MAX_BYTES = 20_000_000
 LONGEST_NAME = 200
 """Bytes of a file's name; file systems take 255, with what is put around it."""
@@ -60,6 +63,11 @@ class Incoming:
     `text` is what the user wrote, `quoted` what somebody else did: a forwarded or an earlier
     message. `left_out` names what came along and was not taken, with the reason. `receipt` is
     whatever else the adapter needs to acknowledge it.
+
+    `replies_to` is the `Answer.key` of the message that this one replies to, or any other text if
+    that message is not one of the gateway's; "" without a reply. `after` is the key of the last
+    answer above it in the chat, by the order of the service, "" where that is not known. Both are
+    looked up among the messages that were sent, never taken from the sender.
     """
 
     id: str
@@ -70,6 +78,8 @@ class Incoming:
     files: tuple[File, ...] = ()
     left_out: tuple[str, ...] = ()
     receipt: str = ""
+    replies_to: str = ""
+    after: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +104,16 @@ class Adapter(Protocol):
 
     Subclass it to inherit what an adapter need not have. `deduplicates` says whether the service
     shows what is sent twice with one key only once, and `most` how long a text may be, in UTF-16
-    units, 0 for any length: longer answers come in parts.
+    units, 0 for any length: longer answers come in parts. `binding` says what an answer to a
+    question needs. `unasked` is the reason why no question is put there, "" where they are: every
+    call that requires approval is refused with it.
     """
 
     name: str
     deduplicates: bool = False
     most: int = 0
+    binding: Binding = "number"
+    unasked: str = ""
 
     def receive(self) -> AsyncGenerator[Incoming, None]:
         """Yield messages as they come, of each chat in order, until it is closed.

@@ -2,8 +2,9 @@
 
 What waits is what is unseen: a mail is marked as seen once it is answered, and neither strangers'
 mails nor those of programs and lists are touched. An answer goes to the address that was allowed
-and nowhere else, whatever a mail wants; its Message-ID names the chat, so that a reply finds it,
-and is the same when it is sent again.
+and nowhere else, whatever a mail wants. Its Message-ID is random, noted, and the same when it is
+sent again: a mail belongs to a chat only by replying to an id that was sent to its sender's
+address, and answers a question only by replying to the id of that question.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from email import policy
 from email.message import EmailMessage
 from email.utils import formatdate
 from functools import partial
-from typing import TypeVar
+from secrets import token_hex
+from typing import TypedDict, TypeVar
 
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.files import make_private, write_atomic
@@ -37,7 +39,6 @@ from hermes_nb.gateway.core import (
     NotSent,
     Setup,
     Undeliverable,
-    key_of,
     number_in,
 )
 from hermes_nb.gateway.mail_message import Mail, authenticated, parsed, read_mail
@@ -54,12 +55,33 @@ FOR_GOOD = 500
 """From this code on a mail server means what it says."""
 HEAD = 200_000
 """Bytes that are read of a mail's headers, and of a mail that is too large."""
+MOST_SENT = 1_000
+"""Mails of a chat that can be replied to, the newest."""
+JOBS = "jobs"
+"""The note of mails that begin a chat, such as the reports of scheduled jobs."""
+UNCHECKED = (
+    "nobody checks who sends a mail, so nobody can approve anything by mail. To allow it, set "
+    "gateway.mail.checked_by in config.yaml to the mail server that checks senders"
+)
 COPY = "(This may be a second copy: Hermes was interrupted while it sent this answer.)\n\n"
 FAILED = (OSError, imaplib.IMAP4.error)
 """`abort`, which is an error, is what `imaplib` raises when a connection is over."""
 Found = bytes | tuple[bytes, bytes] | None
 """What `imaplib` gives: pieces of an answer, those that hold something with what is around it."""
 Result = TypeVar("Result")
+
+
+class Note(TypedDict, total=False):
+    """What is known of a chat: the user's address, the subject, and the ids of the thread.
+
+    `sent` has the random part of the Message-IDs that were sent, with the keys of their answers.
+    Older notes have none, so that a reply to an older mail begins a new chat.
+    """
+
+    to: str
+    subject: str
+    thread: list[str]
+    sent: dict[str, str]
 
 
 def adapter(setup: Setup) -> Adapter:
@@ -71,6 +93,7 @@ class MailAdapter(Adapter):
     """One mailbox. The connection is used by one thread at a time, under `_lock`."""
 
     name = "mail"
+    binding = "reply"
 
     def __init__(self, setup: Setup) -> None:
         given = {key: str(value).strip() for key, value in setup.settings.items()}
@@ -84,6 +107,7 @@ class MailAdapter(Adapter):
         self._user = given.get("user") or self._address
         self._folder = given.get("folder") or "INBOX"
         self._checked_by = given.get("checked_by", "")
+        self.unasked = "" if self._checked_by else UNCHECKED
         self._every = max(1.0, number_in(setup.settings, "every", EVERY, of="gateway.mail"))
         self._tls = given.get("tls", "true").lower()
         self._imap = _host(given["imap"], 143 if self._tls == "starttls" else 993)
@@ -93,7 +117,10 @@ class MailAdapter(Adapter):
         ):
             raise ConfigError("gateway.mail.tls is true or starttls: without, a password is public")
         self._password = setup.secret("MAIL_PASSWORD")
+        if self.unasked:
+            setup.tell(f"mail: {UNCHECKED}")
         self._lock = threading.Lock()
+        self._noting = threading.Lock()
         self._box: imaplib.IMAP4 | None = None
         self._validity = ""
         self._looked_at: set[bytes] = set()
@@ -173,16 +200,17 @@ class MailAdapter(Adapter):
         files, left_out = mail.files, () if mail.whole else ("its parts: they cannot be read",)
         if size > most:
             files, left_out = (), (f"what is attached: the mail has {size:,} bytes",)
-        chat = self._chat_of(mail)
+        chat, replies_to = self._chat_of(mail)
         return Incoming(
             id=f"{mail.sender} {mail.id}",
-            chat=chat,
+            chat=f"{mail.sender} {chat}",
             user=mail.sender,
             text=_with_subject(mail),
             quoted=mail.quoted,
             files=tuple(File(name=each.name, data=each.data) for each in files),
             left_out=left_out,
             receipt=f"{self._validity} {uid.decode()}",
+            replies_to=replies_to,
         )
 
     def _is_welcome(self, mail: Mail, head: bytes) -> bool:
@@ -191,39 +219,69 @@ class MailAdapter(Adapter):
             return False
         if not self._setup.allowed(mail.sender, mail.sender):
             return False
-        if not self._checked_by:
+        if len(head) >= HEAD:  # what is cut off might say something else
+            why = "its headers are too long"
+        elif not self._checked_by or authenticated(
+            parsed(head), self._checked_by, mail.sender.rpartition("@")[2]
+        ):
             return True
-        if authenticated(parsed(head), self._checked_by, mail.sender.rpartition("@")[2]):
-            return True
-        self._setup.tell(
-            f"mail: {self._checked_by} does not say that {visible(mail.id)} is from {mail.sender}; "
-            "it is not answered"
-        )
+        else:
+            why = f"{self._checked_by} does not say that it is from {mail.sender}"
+        self._setup.tell(f"mail: {visible(mail.id)} is not answered: {why}")
         return False
 
-    def _chat_of(self, mail: Mail) -> str:
-        """Return the chat of a mail, and note what an answer to it needs."""
-        ours = (re.fullmatch(r"<([0-9a-f]{16})\.[0-9a-f]{32}@[^>]*>", each) for each in mail.thread)
-        names = [found[1] for found in ours if found and self._noted(found[1], mail.sender)]
-        first = mail.thread[0] if mail.thread else mail.id
-        name = names[-1] if names else key_of(mail.sender, first)[:16]
-        noted = {
-            "to": mail.sender,
-            "subject": mail.subject,
-            "thread": [*mail.thread[:1], *mail.thread[1:][-10:], mail.id],
-        }
-        make_private(self._setup.folder)
-        data = json.dumps(noted, ensure_ascii=False).encode("utf-8")
-        write_atomic(self._setup.folder / f"{name}.json", data, mode=0o600)
-        return f"{mail.sender} {name}"
+    def _chat_of(self, mail: Mail) -> tuple[str, str]:
+        """Return a mail's chat and what it replies to, and note what an answer to it needs."""
+        with self._noting:
+            replied = self._sent_to(mail.sender, mail.replies_to)
+            others = (self._sent_to(mail.sender, each) for each in reversed(mail.thread))
+            name, _ = replied or next(filter(None, others), (token_hex(8), ""))
+            note = self._noted(name, mail.sender)
+            note["to"], note["subject"] = mail.sender, mail.subject
+            note["thread"] = [*mail.thread[:1], *mail.thread[1:][-10:], mail.id]
+            self._note(name, note)
+        return name, replied[1] if replied else mail.replies_to
 
-    def _noted(self, name: str, address: str) -> dict[str, str | list[str]]:
+    def _sent_to(self, address: str, message: str) -> tuple[str, str] | None:
+        """Return the chat and the answer's key of a mail that was sent to somebody, by its id."""
+        if not (named := re.fullmatch(r"<([0-9a-f]{16})\.([0-9a-f]{32})@[^>]*>", message)):
+            return None
+        key = self._noted(named[1], address).get("sent", {}).get(named[2])
+        return (named[1], key) if key else None
+
+    def _noted(self, name: str, address: str) -> Note:
         """Return what is known of a chat with somebody, nothing where it is another's or new."""
         try:
-            noted = json.loads((self._setup.folder / f"{name}.json").read_text("utf-8"))
-        except (OSError, ValueError):
+            note: Note = json.loads((self._setup.folder / f"{name}.json").read_text("utf-8"))
+            return note if note.get("to") == address else {}
+        except (OSError, ValueError, AttributeError):  # missing, damaged, or no note
             return {}
-        return noted if isinstance(noted, dict) and noted.get("to") == address else {}
+
+    def _note(self, name: str, note: Note) -> None:
+        make_private(self._setup.folder)
+        data = json.dumps(note, ensure_ascii=False).encode("utf-8")
+        write_atomic(self._setup.folder / f"{name}.json", data, mode=0o600)
+
+    def _outgoing(self, answer: Answer) -> tuple[Note, str]:
+        """Return the note of an answer's chat, and its Message-ID, which is noted by then."""
+        address, _, name = answer.chat.partition(" ")
+        with self._noting:
+            if not re.fullmatch(r"[0-9a-f]{16}", name):  # a mail that begins a chat
+                name = self._random(JOBS, "", f"{answer.key} {address}", 8)[1]
+            note, random = self._random(name, address, answer.key, 16)
+        return note, f"<{name}.{random}@{self._address.rpartition('@')[2]}>"
+
+    def _random(self, name: str, address: str, key: str, size: int) -> tuple[Note, str]:
+        """Return a note, and the random name that it has for a key; make and note a new one."""
+        note = self._noted(name, address)
+        sent = note.get("sent", {})
+        found = next((each for each, its in sent.items() if its == key), "")
+        if not found:
+            found = token_hex(size)
+            newest = [*sent.items(), (found, key)][-MOST_SENT:]
+            note["to"], note["sent"] = address, dict(newest)
+            self._note(name, note)
+        return note, found
 
     async def acknowledge(self, message: Incoming) -> None:
         validity, _, uid = message.receipt.rpartition(" ")
@@ -240,20 +298,18 @@ class MailAdapter(Adapter):
 
     def _composed(self, answer: Answer) -> EmailMessage:
         """Return an answer as a mail; a chat that is a bare address begins a thread."""
-        address, _, name = answer.chat.partition(" ")
-        noted = self._noted(name, address) if name else {}
-        domain = self._address.rpartition("@")[2]
+        note, own = self._outgoing(answer)
         text = answer.text or (answer.file.name if answer.file else "")
-        subject = str(noted.get("subject") or one_line(text.strip().partition("\n")[0], 60))
+        subject = str(note.get("subject") or one_line(text.strip().partition("\n")[0], 60))
         message = EmailMessage(policy=policy.SMTP)
         message["From"] = self._address
-        message["To"] = address
-        replies = re.match(r"(re|aw|sv|antw)\s*:", subject, re.IGNORECASE) or not noted
+        message["To"] = answer.chat.partition(" ")[0]
+        thread = note.get("thread", [])
+        replies = re.match(r"(re|aw|sv|antw)\s*:", subject, re.IGNORECASE) or not thread
         message["Subject"] = visible(subject if replies else f"Re: {subject}")
         message["Date"] = formatdate(localtime=True)
-        name = name or key_of(address, answer.key)[:16]
-        message["Message-ID"] = f"<{name}.{answer.key}@{domain}>"
-        if thread := list(noted.get("thread", [])):
+        message["Message-ID"] = own
+        if thread:
             to = answer.to.rpartition(" ")[2]
             message["In-Reply-To"] = to or thread[-1]
             message["References"] = " ".join(dict.fromkeys([*thread, *([to] if to else [])]))

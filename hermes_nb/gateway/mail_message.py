@@ -12,7 +12,7 @@ import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from email import policy
+from email import errors, policy
 from email.headerregistry import UniqueAddressHeader
 from email.message import EmailMessage
 from email.parser import BytesParser
@@ -31,6 +31,14 @@ HEADER, LONGEST = 1_000, {"references": 20_000}
 """Characters of a header."""
 BROKEN = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 """What the standard library raises over headers and parts that are none."""
+_BROKEN_HEAD = (
+    errors.FirstHeaderLineIsContinuationDefect,
+    errors.MisplacedEnvelopeHeaderDefect,
+    errors.MissingHeaderBodySeparatorDefect,
+)
+_HEAD_END = re.compile(rb"\r?\n\r?\n")
+_NO_LINE = re.compile(rb"\r(?!\n)|\0")
+"""Bytes that some programs take for the end of a header, and others do not."""
 _ID = re.compile(r"<[!-;=?-~]{1,300}>")
 _ADDRESS = re.compile(r"[^\s@<>\"(),;:\\]{1,64}@[\w.-]{1,255}", re.ASCII)
 _NOBODY = re.compile(r"(mailer-daemon|postmaster|no-?reply|do-?not-?reply|bounces?)([+=-].*)?@")
@@ -50,7 +58,8 @@ class Attached:
 class Mail:
     """What a mail says. `sender` is empty where that is not one address; ids are with brackets.
 
-    `whole` is False of one whose parts could not be read.
+    `replies_to` is the one id of `In-Reply-To`, "" for none or several. `whole` is False of one
+    whose parts could not be read.
     """
 
     id: str
@@ -58,6 +67,7 @@ class Mail:
     subject: str
     thread: tuple[str, ...]
     automatic: bool
+    replies_to: str = ""
     text: str = ""
     quoted: str = ""
     files: tuple[Attached, ...] = ()
@@ -70,13 +80,16 @@ def read_mail(data: bytes) -> Mail:
     own = _ID.findall(header(message, "message-id"))
     made = hashlib.sha256(data.partition(b"\r\n\r\n")[0]).hexdigest()
     before = f"{header(message, 'references')} {header(message, 'in-reply-to')}"
+    replied = _ID.findall(" ".join(map(str, message.get_all("in-reply-to", []))))
+    is_plain = not _NO_LINE.search(_HEAD_END.split(data, maxsplit=1)[0])
     text, quoted, files = _contents(message)
     return Mail(
         id=own[0] if own else f"<{made}@no-message-id>",
-        sender=_sender(message),
+        sender=_sender(message) if is_plain else "",
         subject=one_line(clean_text(header(message, "subject")), 200),
         thread=tuple(dict.fromkeys(_ID.findall(before))),
         automatic=_is_automatic(message),
+        replies_to=replied[0] if len(replied) == 1 else "",
         text=text,
         quoted=quoted,
         files=files,
@@ -118,8 +131,10 @@ def _sender(message: EmailMessage) -> str:
     """Return the one address that a mail is from, in small letters.
 
     Several, or one that can be read in two ways, are none: a server that checks senders might have
-    read it in the other one.
+    read it in the other one. So is one of headers that are broken off.
     """
+    if any(isinstance(each, _BROKEN_HEAD) for each in message.defects):
+        return ""
     try:
         (_,) = [name for name, _ in message.raw_items() if name.lower() == "from"]
         found = message.get("from")
@@ -147,31 +162,68 @@ def _is_automatic(message: EmailMessage) -> bool:
 
 _SPEAKS_OF = {"dmarc": "header.from", "dkim": "header.d", "spf": "smtp.mailfrom"}
 """Which property of a result names the domain that it is about."""
+_OUTSIDE = re.compile(r'"((?:[^"\\]|\\.)*)"|[(]|[^"()\\]+')
+_COMMENT = re.compile(r"\\.|[()]|[^()\\]+")
+_CONTROL = re.compile(r"[\0-\x08\n-\x1f\x7f]")
 
 
 def authenticated(message: EmailMessage, server: str, domain: str) -> bool:
-    """Say whether `server` found that a mail comes from `domain` (RFC 8601), by its topmost word.
+    """Say whether `server` found that a mail comes from `domain`, by its topmost header.
 
-    DMARC decides where it was looked at, else DKIM or SPF that speak of that very domain.
+    DMARC decides where it has a result; else DKIM or SPF for that very domain. A header that is
+    not well-formed to its end (RFC 8601) is no pass, nor is any header below it.
     """
-    for value in message.get_all("authentication-results", []):
-        said = re.sub(r'"[^"]*"', '""', str(value).lower())
-        for _ in range(said.count("(")):  # comments, also in one another
-            said = re.sub(r"\([^()]*\)", " ", said)
-        first, *results = [re.sub(r"\s*=\s*", "=", each).split() for each in said.split(";")]
-        if first[:1] != [server.lower()]:
+    for name, raw in message.raw_items():
+        if name.lower() != "authentication-results":
             continue
-        found: dict[str, bool] = {}
-        for method, _, verdict, *properties in (
-            (*each[0].partition("="), *each[1:]) for each in results if each
-        ):
-            about = f"{_SPEAKS_OF.get(method)}="
-            named = [
-                p.removeprefix(about).rpartition("@")[2] for p in properties if p.startswith(about)
-            ]
-            found[method] = found.get(method, False) or (verdict == "pass" and domain in named)
-        return found["dmarc"] if "dmarc" in found else any(found.values())
+        flat = _flattened(str(raw))
+        if flat is None:
+            return False
+        first, *results = [re.sub(r"\s*=\s*", "=", each).split() for each in flat.split(";")]
+        if first in ([server.lower()], [server.lower(), "1"]):
+            return _passes(results, domain)
     return False
+
+
+def _flattened(raw: str) -> str | None:
+    """Return a structured header in small letters without its comments, None if it is malformed.
+
+    A quoted string is put as its content where that is one word, else as a character that stands
+    for nothing.
+    """
+    value, depth, at = re.sub(r"\r?\n(?=[ \t])", "", raw), 0, 0
+    found: list[str] = []
+    if _CONTROL.search(value):
+        return None
+    while at < len(value):
+        piece = (_COMMENT if depth else _OUTSIDE).match(value, at)
+        if piece is None:
+            return None
+        text, at = piece[0], piece.end()
+        if depth or text == "(":
+            depth += {"(": 1, ")": -1}.get(text, 0)
+            found.append(" ")
+        elif text.startswith('"'):
+            found.append(piece[1] if re.fullmatch(r"[\w.@+-]+", piece[1], re.ASCII) else "\0")
+        else:
+            found.append(text)
+    return None if depth else "".join(found).lower()
+
+
+def _passes(results: list[list[str]], domain: str) -> bool:
+    """Say whether results, as words, prove a domain: each of DMARC, or one of DKIM or SPF."""
+    found: dict[str, list[bool]] = {}
+    for verdict, *properties in filter(None, results):
+        method, _, result = verdict.partition("=")
+        method = method.partition("/")[0]
+        about = f"{_SPEAKS_OF.get(method)}="
+        domains = {
+            each.removeprefix(about).rpartition("@")[2]
+            for each in properties
+            if each.startswith(about)
+        }
+        found.setdefault(method, []).append(result == "pass" and domains == {domain})
+    return all(found["dmarc"]) if "dmarc" in found else any(map(any, found.values()))
 
 
 def _contents(message: EmailMessage) -> tuple[str, str, tuple[Attached, ...]]:

@@ -43,6 +43,8 @@ TIMELINE = 100
 WAIT = 30_000
 """Milliseconds for which a sync waits for something new."""
 LONGEST_PAUSE = 60.0
+KEYS = 1_000
+"""Messages of the bot that are known when somebody replies to one."""
 TYPES = ["m.room.message", "m.room.encrypted", "m.room.member"]
 NOTHING: dict[str, list[str]] = {"types": []}
 FILTER = {
@@ -91,6 +93,7 @@ class MatrixAdapter(Adapter):
 
     name = "matrix"
     deduplicates = True
+    binding = "order"
     most = 16_000
 
     def __init__(self, setup: Setup) -> None:
@@ -111,6 +114,8 @@ class MatrixAdapter(Adapter):
         if self._kept.get("user") != self._user:
             self._kept = {"user": self._user}
         self._latest: dict[str, str] = {}
+        self._keys: dict[str, str] = {}  # of the bot's own newest messages, by their ids
+        self._above: dict[str, str] = {}  # the newest of them, by room
 
     def _remember(self, **more: str) -> None:
         self._kept |= more
@@ -217,6 +222,8 @@ class MatrixAdapter(Adapter):
         related = content.get("m.relates_to")
         related = related if isinstance(related, dict) else {}
         sender = str(event.source.get("sender"))
+        if sender == self._kept["id"]:
+            self._note(room, event)
         if sender == self._kept["id"] or related.get("rel_type") == "m.replace":
             return None
         allowed = self._setup.allowed(sender, room)
@@ -234,6 +241,8 @@ class MatrixAdapter(Adapter):
             files += [File(name=name, data=data)] if data else []
             left_out = left_out and f"{name}: {left_out}"
         quoted, text = _parted(text) if "m.in_reply_to" in related else ("", text)
+        replied = {} if related.get("is_falling_back") is True else related.get("m.in_reply_to")
+        other = str(replied.get("event_id", "")) if isinstance(replied, dict) else ""
         return Incoming(
             id=event.event_id,
             chat=room,
@@ -242,7 +251,18 @@ class MatrixAdapter(Adapter):
             quoted=quoted,
             files=tuple(files),
             left_out=(left_out,) if left_out else (),
+            replies_to=self._keys.get(other, other),
+            after=self._above.get(room, ""),
         )
+
+    def _note(self, room: str, event: nio.Event) -> None:
+        """Note a message of the bot in a room: the server returns the key that it was sent with."""
+        unsigned = event.source.get("unsigned")
+        key = unsigned.get("transaction_id") if isinstance(unsigned, dict) else None
+        if isinstance(key, str):
+            self._keys[event.event_id] = self._above[room] = key
+            if len(self._keys) > KEYS:
+                del self._keys[next(iter(self._keys))]
 
     async def _fetched(self, uri: str) -> tuple[bytes, str]:
         """Return a file, or why it is not taken: what a message says of its size may be wrong."""

@@ -154,13 +154,17 @@ class Gateway:
         key = adapter.name, name
         if key not in self._chats:
 
-            async def say(text: str) -> None:
-                for part in closed(pieces(text, adapter.most)):
-                    await self._sent(adapter, Answer(chat=name, text=part, key=token_hex(16)))
+            async def say(text: str) -> list[str]:
+                parts = closed(pieces(text, adapter.most))
+                answers = [Answer(chat=name, text=part, key=token_hex(16)) for part in parts]
+                for answer in answers:
+                    await self._sent(adapter, answer)
+                return [answer.key for answer in answers]
 
             agent = ChatAgent(
                 self._journal, self._store, *key, home=self._home, root=self._root, say=say,
-                tell=self._tell, slots=self._slots, model=self._model,
+                tell=self._tell, slots=self._slots, model=self._model, binding=adapter.binding,
+                unasked=adapter.unasked,
             )  # fmt: skip
             self._chats[key] = Chat(adapter, agent)
         return self._chats[key]

@@ -35,6 +35,8 @@ MOST_UP, MOST_DOWN = 50_000_000, 20_000_000
 PICTURES = frozenset((".png", ".jpg", ".jpeg"))
 NO_PREVIEW = LinkPreviewOptions(is_disabled=True)
 """For it, the service would open the links of an answer: what stands in them would be told."""
+KEYS = 100
+"""Messages of the bot in a chat that are known when somebody replies to one."""
 AGAIN = "(sent again: this may be a copy)"
 
 
@@ -42,10 +44,12 @@ class Telegram(Adapter):
     """A bot, by the token in `TELEGRAM_BOT_TOKEN`."""
 
     name = "telegram"
+    binding = "order"
     most = 4_000  # of 4,096, with room for a mark
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
+        self._sent: dict[int, dict[int, str]] = {}  # keys of the newest messages, by chat and id
         root = str(setup.settings.get("base_url") or "https://api.telegram.org").rstrip("/")
         self._requests = HTTPXRequest(), HTTPXRequest(read_timeout=POLL + 10.0)
         self._bot = Bot(
@@ -104,6 +108,10 @@ class Telegram(Adapter):
                 except TelegramError as error:
                     left_out.append(f"{name}: {error}")
         forwarded = message.forward_origin is not None
+        sent, other = self._sent.get(message.chat.id, {}), message.reply_to_message
+        if other is not None and other.forum_topic_created is not None:
+            other = None  # so does every message of a topic
+        above = max((each for each in sent if each < message.message_id), default=0)
         return Incoming(
             id=str(number),
             chat=chat,
@@ -113,6 +121,8 @@ class Telegram(Adapter):
             files=tuple(files),
             left_out=tuple(left_out),
             receipt=str(message.message_id),
+            replies_to=sent.get(other.message_id, f"message {other.message_id}") if other else "",
+            after=sent.get(above, ""),
         )
 
     def _quoted(self, message: Message) -> str:
@@ -126,28 +136,9 @@ class Telegram(Adapter):
         """Send a text, a photo or a document."""
         if not re.fullmatch(r"-?\d+", answer.chat):
             raise Undeliverable(f"{answer.chat!r} is no chat; give its number")
-        chat, mark = int(answer.chat), AGAIN if answer.again else ""
+        chat = int(answer.chat)
         try:
-            if answer.file is None:
-                text = "\n\n".join(filter(None, (mark, answer.text)))
-                with suppress(BadRequest):  # tags that it does not take
-                    await self._bot.send_message(
-                        chat,
-                        telegram_html_of(text),
-                        parse_mode="HTML",
-                        link_preview_options=NO_PREVIEW,
-                    )
-                    return
-                await self._bot.send_message(chat, text, link_preview_options=NO_PREVIEW)
-                return
-            data = answer.file.read_bytes()
-            if len(data) > MOST_UP:
-                raise Undeliverable(f"{len(data) / 1e6:.0f} MB are more than Telegram takes")
-            if answer.file.suffix.lower() in PICTURES:
-                with suppress(BadRequest):  # its sides are too long, or it is none
-                    await self._bot.send_photo(chat, data, caption=mark)
-                    return
-            await self._bot.send_document(chat, data, filename=answer.file.name, caption=mark)
+            message = await self._posted(chat, answer)
         except RetryAfter as error:
             raise NotSent(f"Telegram asks to wait: {error}") from error
         except (Forbidden, BadRequest, ChatMigrated) as error:
@@ -158,6 +149,31 @@ class Telegram(Adapter):
             if "ConnectError" in str(error):  # nothing has left this machine
                 raise NotSent(str(error)) from error
             raise
+        sent = self._sent.setdefault(chat, {})
+        sent[message.message_id] = answer.key
+        if len(sent) > KEYS:
+            del sent[min(sent)]
+
+    async def _posted(self, chat: int, answer: Answer) -> Message:
+        """Return the message that an answer has become."""
+        mark = AGAIN if answer.again else ""
+        if answer.file is None:
+            text = "\n\n".join(filter(None, (mark, answer.text)))
+            with suppress(BadRequest):  # tags that it does not take
+                return await self._bot.send_message(
+                    chat,
+                    telegram_html_of(text),
+                    parse_mode="HTML",
+                    link_preview_options=NO_PREVIEW,
+                )
+            return await self._bot.send_message(chat, text, link_preview_options=NO_PREVIEW)
+        data = answer.file.read_bytes()
+        if len(data) > MOST_UP:
+            raise Undeliverable(f"{len(data) / 1e6:.0f} MB are more than Telegram takes")
+        if answer.file.suffix.lower() in PICTURES:
+            with suppress(BadRequest):  # its sides are too long, or it is none
+                return await self._bot.send_photo(chat, data, caption=mark)
+        return await self._bot.send_document(chat, data, filename=answer.file.name, caption=mark)
 
     async def working(self, chat: str) -> None:
         """Show "typing"."""

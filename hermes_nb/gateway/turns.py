@@ -38,6 +38,7 @@ from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Tool
 from hermes_nb.gateway.core import (
     MAX_BYTES,
+    Binding,
     Incoming,
     files_of,
     keep_file,
@@ -106,7 +107,8 @@ class Terms:
 class ChatAgent:
     """Answers the messages of one chat, one after the other.
 
-    `say` sends a text there at once. `slots` bound the turns of all chats that run side by side.
+    `say` sends a text there at once, and returns the keys of its messages. `binding` and `unasked`
+    are those of the adapter. `slots` bound the turns of all chats that run side by side.
     `model` takes the place of the one that settings name.
     """
 
@@ -119,31 +121,31 @@ class ChatAgent:
         *,
         home: Path,
         root: Path,
-        say: Callable[[str], Awaitable[None]],
+        say: Callable[[str], Awaitable[list[str]]],
         tell: Callable[[str], None],
         slots: asyncio.Semaphore,
+        binding: Binding,
+        unasked: str = "",
         model: ChatModel | None = None,
     ) -> None:
         self._journal, self._store, self._adapter, self._chat = journal, store, adapter, chat
         self._home, self._root, self._tell, self._model = home, root, tell, model
-        self._say = say
-        self._asking: Asking | None = None
         self._guard: Guard | None = None
         self._running: asyncio.Task[Entry] | None = None
         self._user = ""  # whose message is answered
         self._place = Place(slots)
+        self._asking = Asking(say, self._place, binding=binding, unasked=unasked)
         self._terms = Terms()
         self._opening: Opening | None = None
         self._checkpoints = Checkpoints(home / "checkpoints")
 
     def heard(self, message: Incoming) -> bool:
         """Take a message as the answer to an open question, if it is that of who is asked."""
-        asked = self._asking if message.user == self._user else None
-        return asked is not None and asked.heard(message.text)
+        return message.user == self._user and self._asking.heard(message)
 
     async def remind(self, message: Incoming) -> None:
         """Say that a message which is no answer waits for the open question, if there is one."""
-        if self._asking is not None and message.user == self._user:
+        if message.user == self._user:
             await self._asking.remind()
 
     def stop(self) -> bool:
@@ -214,7 +216,7 @@ class ChatAgent:
         overrides = {"model": row.model or None, "approve": terms.approve or None}
         settings = load_settings(home=self._home, overrides=overrides)
         kept = self._guard if self._guard and self._guard.mode == settings.approve else None
-        self._asking = Asking(self._say, terms.seconds, self._place)
+        self._asking.seconds, self._asking.refused = terms.seconds, ""
         opening = Opening(
             settings,
             approver=self._asking,
@@ -246,6 +248,7 @@ class ChatAgent:
         self._opening = opening = self._opened(row, send)
         begun = entry.session if entry.state == "begun" else ""
         if begun:
+            self._asking.lapsed = True  # it may have asked before the kill
             row = replace(row, session=begun)
         title = one_line(f"{self._adapter}: {entry.message.text}", 60)
         session = await in_thread(opening.session, title)
@@ -268,7 +271,8 @@ class ChatAgent:
         made = turn_of(events)
         notice = "" if row.session else embedded_notice(session.agent.model)
         told = f"✗ {made.error}" if made.reason == "failed" else made.note
-        return _answered(entry, "\n\n".join(filter(None, (notice, made.text, told))))
+        refused = self._asking.refused and f"✗ Not everything could be run: {self._asking.refused}."
+        return _answered(entry, "\n\n".join(filter(None, (notice, made.text, told, refused))))
 
     def _budgets(self, row: ChatRow, session: Session) -> list[Budget]:
         limits = self._terms.limits

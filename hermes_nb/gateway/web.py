@@ -37,13 +37,17 @@ PICTURES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 
 
 class Line(TypedDict, total=False):
-    """A line of the file: what `you` or `hermes` said, with the paths of files, or an `ack`."""
+    """A line of the file: what `you` or `hermes` said, with the paths of files, or an `ack`.
+
+    `after` is the key of the last answer that the page showed when the line was typed.
+    """
 
     by: str
     key: str
     text: str
     files: list[str]
     again: bool
+    after: str
 
 
 class WebPage(Adapter):
@@ -51,6 +55,7 @@ class WebPage(Adapter):
 
     name = "web"
     deduplicates = True
+    binding = "order"
 
     def __init__(self, setup: Setup) -> None:
         self._setup, self._folder, self.most_bytes = setup, setup.folder, setup.max_bytes
@@ -79,6 +84,7 @@ class WebPage(Adapter):
                 chat="page",
                 user="you",
                 text=line["text"],
+                after=line.get("after", ""),
                 files=tuple(
                     File(name=path.name, data=path.read_bytes()) for path in files if path.is_file()
                 ),
@@ -99,16 +105,18 @@ class WebPage(Adapter):
             self._server.stop()
             await self._server.close_all_connections()
 
-    async def typed(self, text: str, files: list[File]) -> None:
-        """Keep what was typed, and hand it over."""
+    async def typed(self, text: str, files: list[File], seen: int) -> None:
+        """Store a message that was typed when so many lines were displayed, and hand it over."""
         key = secrets.token_hex(8)
+        above = [line["key"] for line in self._lines[:seen] if line["by"] == "hermes"]
         paths = []
         for number, file in enumerate(files):
             folder = self._folder / "files" / f"{key}-{number}"
             make_private(folder)
             paths.append(folder / (Path(file.name).name or "file"))
             await in_thread(write_atomic, paths[-1], file.data, mode=0o600)
-        line = Line(by="you", key=key, text=text, files=[str(path) for path in paths])
+        names, after = [str(path) for path in paths], above[-1] if above else ""
+        line = Line(by="you", key=key, text=text, files=names, after=after)
         await self.add(line)
         self._arrived.put_nowait(line)
 
@@ -271,7 +279,8 @@ class Messages(Checked):
         ]
         if not text.strip() and not files:
             raise HTTPError(400)
-        await self.web.typed(text, files)
+        seen = self.get_body_argument("seen", "0")
+        await self.web.typed(text, files, int(seen) if seen.isdecimal() else 0)
         self.finish({})
 
 

@@ -185,8 +185,9 @@ class MailServer:
 
     def put(self, message: EmailMessage) -> None:
         """Put a mail into the bot's mailbox, past the server that is held up."""
+        checked = f"Authentication-Results: mx.{NAME}; dmarc=pass header.from={NAME}\r\n".encode()
         with self._box() as box:
-            box.append("INBOX", "", "", message.as_bytes(policy=policy.SMTP))
+            box.append("INBOX", "", "", checked + message.as_bytes(policy=policy.SMTP))
 
     def unseen(self) -> list[bytes]:
         """Return the numbers of the mails that are still marked as new."""

@@ -1,12 +1,16 @@
 """An SMTP server of the tests: what is for the bot goes into its mailbox, all else into files.
 
+Above a mail for the bot it writes whether its sender is the one of the envelope, as mx.loop.test.
+
 Runs in an environment of its own. argv: its port, the port of the IMAP server, the folder.
 """
 
 import asyncio
+import email
 import imaplib
 import itertools
 import sys
+from email.utils import parseaddr
 from pathlib import Path
 
 from aiosmtpd.controller import UnthreadedController
@@ -24,11 +28,21 @@ def put(data: bytes) -> None:
     box.logout()
 
 
+def checked(sender: str, data: bytes) -> bytes:
+    claimed = parseaddr(str(email.message_from_bytes(data)["From"]))[1]
+    verdict = "pass" if sender == claimed else "fail"
+    domain = claimed.rpartition("@")[2]
+    return (
+        f"Authentication-Results: mx.loop.test; dmarc={verdict} header.from={domain}\r\n".encode()
+    )
+
+
 class Taken:
     async def handle_DATA(self, server, session, envelope):  # noqa: N802
         for recipient in envelope.rcpt_tos:
             if recipient == "bot@loop.test":
-                await asyncio.to_thread(put, envelope.original_content)
+                data = envelope.original_content
+                await asyncio.to_thread(put, checked(envelope.mail_from, data) + data)
             else:
                 folder = FOLDER / recipient
                 folder.mkdir(exist_ok=True)

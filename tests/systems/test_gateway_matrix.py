@@ -144,9 +144,17 @@ def test_a_question_is_answered_by_a_reply_and_commands_work(people, gateway):
     assert "new session" in heard(ada, room, bot, 4, gateway)[3]
     ada.say(room, 'call write_file {"path": "b.txt", "content": "made"}')
     heard(ada, room, bot, 5, gateway)
+    ada.say(room, "yes", **{"m.relates_to": relation})  # to the question before
+    assert "This waits" in heard(ada, room, bot, 6, gateway)[5]
+    assert not (gateway.work / "b.txt").exists()
+    ada.say(room, "yes")  # below the question
+    heard(ada, room, bot, 7, gateway)
+    assert (gateway.work / "b.txt").read_text() == "made"
+    ada.say(room, 'call write_file {"path": "c.txt", "content": "made"}')
+    waited(lambda: "c.txt" in "".join(ada.heard(room, bot.id)[7:]), gateway)
     ada.say(room, "/stop")
     waited(lambda: "Stopped." in ada.heard(room, bot.id), gateway)
-    assert not (gateway.work / "b.txt").exists()
+    assert not (gateway.work / "c.txt").exists()
 
 
 def test_a_burst_while_the_gateway_is_away_is_answered_whole_and_in_order(people, gateway):

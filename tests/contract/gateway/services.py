@@ -27,6 +27,8 @@ class Memory(Adapter):
     name: str = "memory"
     deduplicates: bool = False
     most: int = 0
+    binding: str = "order"
+    unasked: str = ""
     faults: list[Exception] = field(default_factory=list)
 
     def __post_init__(self):
@@ -38,6 +40,8 @@ class Memory(Adapter):
 
     def post(self, text, *, chat="kitchen", user="ada", **fields):
         """Have a user write something; return its id."""
+        above = [answer.key for answer in self.sent if answer.chat == chat]
+        fields = {"after": above[-1] if above else "", **fields}
         message = Incoming(id=f"m{len(self.posted) + 1}", chat=chat, user=user, text=text, **fields)
         self.posted.append(message)
         self._changed.set()

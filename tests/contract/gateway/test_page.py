@@ -65,9 +65,12 @@ async def page(home, root, *steps):
         await asyncio.wait([task])
 
 
-def form(text, **files):
-    """Return the body of a form and its headers."""
-    parts = [f'--x\r\ncontent-disposition: form-data; name="text"\r\n\r\n{text}\r\n'.encode()]
+def form(text, seen=0, **files):
+    """Return the body of a form and its headers; so many lines were displayed when it was typed."""
+    parts = [
+        f'--x\r\ncontent-disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
+        for name, value in (("text", text), ("seen", seen))
+    ]
     for name, data in files.items():
         head = f'--x\r\ncontent-disposition: form-data; name="files"; filename="{name}"\r\n\r\n'
         parts.append(head.encode() + data + b"\r\n")
@@ -125,7 +128,9 @@ def test_the_page_says_what_hermes_does(home, tmp_path):
             await told(working=True, asking=True)
             await ask.web.acknowledge(Incoming(id="what said yes", chat="page", user="", text=""))
             await told(working=True, asking=False)
-            await ask("/messages", **form("no"))
+            await ask("/messages", **form("yes"))  # typed before the question was displayed
+            await told(working=True, asking=True)
+            await ask("/messages", **form("no", seen=(await ask.web.after(0))["last"]))
             await told(working=False, asking=False)
 
     asyncio.run(story())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 import json
 import re
 import threading
@@ -39,6 +40,7 @@ class BotApi:
     def __init__(self):
         self.updates, self.sent, self.confirmed, self.faults = [], [], 0, {}
         self.fetched = []
+        self.ids = itertools.count(100)
         api = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -85,7 +87,7 @@ class BotApi:
         """Have a user write a message in a private chat."""
         number = len(self.updates) + 1
         chat = {"id": user["id"], "type": "private", "first_name": user["first_name"]}
-        whole = {"message_id": 100 + number, "date": 1, "chat": chat, "from": user, **message}
+        whole = {"message_id": next(self.ids), "date": 1, "chat": chat, "from": user, **message}
         with self.changed:
             self.updates.append({"update_id": number, "message": whole})
             self.changed.notify_all()
@@ -94,7 +96,6 @@ class BotApi:
         if self.faults.get(method):
             return self.faults[method].pop(0)
         chat = {"id": int(given.get("chat_id", 0)), "type": "private"}
-        message = {"message_id": 1, "date": 1, "chat": chat, "from": ME}
         result = True
         if method == "getMe":
             result = ME
@@ -107,7 +108,8 @@ class BotApi:
             size = 30_000_000 if given["file_id"] == "large" else len(PNG)
             result = {"file_id": "f", "file_unique_id": "u", "file_size": size, "file_path": "p"}
         elif method in ("sendMessage", "sendPhoto", "sendDocument"):
-            self.sent.append((method, given))
+            message = {"message_id": next(self.ids), "date": 1, "chat": chat, "from": ME}
+            self.sent.append((method, {**given, "id": message["message_id"]}))
             result = {**message, "text": "ok"}
         return 200, {"ok": True, "result": result}
 
@@ -266,6 +268,31 @@ def test_an_answer_is_formatted_and_its_links_are_not_opened(api, home):
     ]
     assert "parse_mode" not in plain and plain["text"] == text
     assert all("is_disabled" in given["link_preview_options"] for given in (formatted, plain))
+
+
+def test_an_answer_stands_below_its_question_or_replies_to_it(api, home, tmp_path):
+    def reply(to):
+        chat = {"id": 7, "type": "private"}
+        return {"message_id": to, "date": 1, "chat": chat, "from": ME, "text": "?"}
+
+    async def story():
+        write = call("write_file", path="a", content="x")
+        async with served(home, tmp_path, "Hello.", write, "Done.", "?", "?"):
+            api.post(text="hello")
+            await until(lambda: len(api.sent) == 1)
+            early = next(api.ids)  # written now, delivered later
+            api.post(text="write")
+            await until(lambda: len(api.sent) == 2)
+            api.post(text="yes", message_id=early)
+            await until(lambda: len(api.sent) == 3)
+            api.post(text="yes", reply_to_message=reply(api.sent[0][1]["id"]))
+            await until(lambda: len(api.sent) == 4)
+            assert all(given["text"].startswith("This waits") for _, given in api.sent[2:])
+            assert not (tmp_path / "a").exists()
+            api.post(text="yes", reply_to_message=reply(api.sent[1][1]["id"]))
+            await until((tmp_path / "a").exists)
+
+    asyncio.run(story())
 
 
 def test_only_what_is_written_down_is_confirmed(api, home, tmp_path):
