@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import TypedDict
 
 from tornado.httpserver import HTTPServer
+from tornado.httputil import HTTPMessageDelegate, HTTPServerRequest
 from tornado.netutil import bind_sockets
+from tornado.routing import Router
 from tornado.web import Application, HTTPError, RequestHandler
 
 from hermes_nb.core.errors import ConfigError
@@ -180,17 +182,9 @@ class WebPage(Adapter):
             self._open.discard(line["key"])
 
     def _listen(self) -> None:
-        application = Application(
-            [
-                (r"/", Page, {"web": self}),
-                (r"/messages", Messages, {"web": self}),
-                (r"/files/(\d+)/(\d+)", Files, {"web": self}),
-            ],
-            log_function=lambda _: None,
-        )
         most = self.most_bytes + 1_000_000  # for the text, and what parts the files
         port = int(number_in(self._setup.settings, "port", PORT, of="gateway.web"))
-        self._server = HTTPServer(application, max_body_size=most, max_buffer_size=most)
+        self._server = HTTPServer(Gate(self), max_body_size=most, max_buffer_size=most)
         try:
             sockets = bind_sockets(port, "127.0.0.1")
         except OSError as error:
@@ -215,20 +209,41 @@ def _shown(at: int, line: Line) -> dict[str, object]:
     return {"by": line["by"], "text": line["text"], "html": html, "files": files}
 
 
-class Checked(RequestHandler):
-    """Answers only to who has the token, and came by this machine's own address."""
+class Gate(Router):
+    """Lets those in who have the token and came by this machine's own address.
+
+    The query, with the token, is cut from the address of a request before anything can log it.
+    """
+
+    def __init__(self, web: WebPage) -> None:
+        self._web, given = web, {"web": web}
+        self.site = Application(
+            [
+                (r"/", Page, given),
+                (r"/messages", Messages, given),
+                (r"/files/(\d+)/(\d+)", Files, given),
+            ],
+            log_function=lambda _: None,
+        )
+
+    def find_handler(self, request: HTTPServerRequest, **_: object) -> HTTPMessageDelegate:
+        """Return the handler; refuse a foreign name for this machine, and a wrong token."""
+        request.arguments.pop("token", None)
+        token = request.query_arguments.pop("token", [b""])[-1]
+        request.uri, request.query = request.path, ""
+        host = request.host.partition(":")[0]
+        if host in ("127.0.0.1", "localhost") and hmac.compare_digest(
+            token, self._web.token.encode()
+        ):
+            return self.site.find_handler(request)
+        return self.site.get_handler_delegate(request, Refused, {"web": self._web})
+
+
+class Handler(RequestHandler):
+    """What all answers have in common."""
 
     def initialize(self, web: WebPage) -> None:
         self.web = web
-
-    def prepare(self) -> None:
-        """Refuse a foreign name for this machine, and whoever has no token."""
-        given = self.get_query_argument("token", "").encode("utf-8", "replace")
-        host = self.request.host.partition(":")[0]
-        if host not in ("127.0.0.1", "localhost") or not hmac.compare_digest(
-            given, self.web.token.encode()
-        ):
-            raise HTTPError(403)
 
     def set_default_headers(self) -> None:
         self.set_header("Cache-Control", "no-store")
@@ -246,7 +261,15 @@ class Checked(RequestHandler):
         self.finish(told.get(status_code, "That is not here."))
 
 
-class Page(Checked):
+class Refused(Handler):
+    """The answer to whoever may not use the page."""
+
+    def prepare(self) -> None:
+        """Refuse it."""
+        raise HTTPError(403)
+
+
+class Page(Handler):
     """The page itself."""
 
     def get(self) -> None:
@@ -262,7 +285,7 @@ class Page(Checked):
         self.finish(page.replace("MOST", str(self.web.most_bytes)))
 
 
-class Messages(Checked):
+class Messages(Handler):
     """What was said."""
 
     async def get(self) -> None:
@@ -284,7 +307,7 @@ class Messages(Checked):
         self.finish({})
 
 
-class Files(Checked):
+class Files(Handler):
     """What was sent along."""
 
     def get(self, line: str, number: str) -> None:
