@@ -14,6 +14,9 @@ import ipaddress
 import json
 import socket
 import ssl
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 import urllib.robotparser
@@ -27,13 +30,22 @@ from hermes_nb.core.messages import Json
 from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.tools import Risk, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.safety.administrator import policy
+from hermes_nb.safety.places import child_environment
 from hermes_nb.tools.schema import tool
 
 AGENT = "hermes_nb"
 """What servers and their `robots.txt` know us by."""
 MOST_BYTES = 5_000_000
 MOST_HTML = 1_000_000
-"""Bytes of HTML that are made Markdown: it takes seconds, in a thread that a stop leaves behind."""
+"""Bytes of HTML that are converted to Markdown."""
+_CONVERT = """
+import sys, trafilatura
+page, (is_text, url) = sys.stdin.buffer.read(), sys.argv[1:]
+page = page.decode() if is_text else page  # without a charset the page itself may name one
+text = trafilatura.extract(page, url=url, output_format="markdown", include_links=True)
+sys.stdout.buffer.write((text or str(trafilatura.html2txt(page))).encode("utf-8", "replace"))
+"""
+"""Run in a process of its own: large tables take minutes, and a thread could not be stopped."""
 SECONDS = 20.0
 """Of a page with all of its redirects."""
 REDIRECTS = 5
@@ -285,24 +297,45 @@ def _shown(url: str) -> str:
     return visible(one_line(url, 120))
 
 
-def as_text(found: Fetched) -> str:
-    """Return a page as Markdown, any other text as it is; raise `ToolError` for what is none."""
+def as_text(found: Fetched, stop: threading.Event | None = None) -> str:
+    """Return a page as Markdown, any other text as it is.
+
+    Raises `ToolError` for what is no text or takes too long, `TurnInterrupted` once `stop` is set.
+    """
     if found.status != http.client.OK:
         raise ToolError(f"{_shown(found.url)} answered with status {found.status}")
     if found.kind in ("text/html", "application/xhtml+xml"):
-        import trafilatura
-
         cut = replace(found, data=found.data[:MOST_HTML])
-        # Without a charset of the server's, the page itself may name one.
-        page = cut.text if cut.charset else cut.data
-        text = trafilatura.extract(
-            page, url=found.url, output_format="markdown", include_links=True
-        )
-        text = text or str(trafilatura.html2txt(page))
+        text = _markdown(cut, stop or threading.Event())
         return text if cut == found else f"{text}\n\n[cut after {MOST_HTML:,} bytes of HTML]"
     if not found.kind.startswith("text/") and not found.kind.endswith(("json", "xml")):
         raise ToolError(f"{_shown(found.url)} is {found.kind}, no text")
     return found.text
+
+
+def _markdown(found: Fetched, stop: threading.Event) -> str:
+    """Convert HTML in a child process, which ends with a stop or after `SECONDS`."""
+    command = [sys.executable, "-P", "-c", _CONVERT, found.charset and "text", found.url]
+    data = found.text.encode("utf-8", "replace") if found.charset else found.data
+    with tempfile.TemporaryFile() as page, tempfile.TemporaryFile() as text:
+        page.write(data)
+        page.seek(0)
+        child = subprocess.Popen(
+            command, stdin=page, stdout=text, stderr=subprocess.DEVNULL, env=child_environment()
+        )
+        deadline = time.monotonic() + SECONDS
+        try:
+            while child.poll() is None and time.monotonic() < deadline and not stop.wait(0.02):
+                pass
+        finally:
+            child.kill()
+            child.wait()
+        if stop.is_set():
+            raise TurnInterrupted("stopped while a page was converted to Markdown")
+        if child.returncode:
+            raise ToolError(f"the HTML of {_shown(found.url)} cannot be converted to Markdown")
+        text.seek(0)
+        return text.read().decode("utf-8")
 
 
 def listed(answer: str, count: int) -> str:
@@ -335,7 +368,7 @@ def web_tools(web: Web, *, search_url: str = "") -> Toolset:
     )
     def web_fetch(context: ToolContext, url: str) -> ToolOutput:
         """Read a web page, or any text at an address, as Markdown."""
-        text = as_text(web.page(url, context.stop))
+        text = as_text(web.page(url, context.stop), context.stop)
         return ToolOutput(text or "(the page has no text)", origin="outside")
 
     @tool(toolset="web", risk=Risk.NETWORK, origin=_from_search)

@@ -9,6 +9,7 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import psutil
 import pytest
 from hermes_nb import Hermes
 from hermes_nb.core.errors import ConfigError, ToolError, TurnInterrupted
@@ -17,6 +18,8 @@ from hermes_nb.tools import web
 from hermes_nb.tools.web import Fetched, Web, allowance, as_text, is_public, listed
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.patience import until
 
 ARTICLE = (
     "<html><head><title>Penguins</title></head><body><nav><a href='/'>Home</a></nav><article>"
@@ -109,6 +112,32 @@ def test_a_page_is_read_as_text_from_outside(home, tmp_path, site):
     assert f"[the data]({site.url}/more)" in read.text
     assert site.asked[1][1]["User-Agent"] == "hermes_nb"
     assert "was not run" in model.requests[-1].messages[-1].text, "approve='all' or not"
+
+
+def test_a_stop_ends_the_conversion_of_a_page_that_takes_long(site):
+    pytest.importorskip("trafilatura")
+    cells = "".join(f"<td>cell {n}<table><tr><td>x</td></tr></table></td>" for n in range(20_000))
+    page = f"<html><body><table><tr>{cells}</tr></table></body></html>".encode()
+    found = Fetched(site.url, 200, "text/html", "", page)
+    stop, ended = threading.Event(), []
+
+    def convert():
+        with pytest.raises(TurnInterrupted):
+            as_text(found, stop)
+        ended.append(True)
+
+    thread = threading.Thread(target=convert)
+    thread.start()
+    assert until(children), "the page is converted in a process of its own"
+    stop.set()
+    thread.join(30)
+    assert ended and not children()
+
+
+def children():
+    return [
+        each for each in psutil.Process().children() if "trafilatura" in " ".join(each.cmdline())
+    ]
 
 
 def test_reading_asks_first_and_is_not_offered_unless_it_is_named(home, tmp_path, site):
