@@ -114,7 +114,7 @@ class Asking:
         binding: Binding,
         unasked: str = "",
     ) -> None:
-        self._say, self._place, self._binding, self._unasked = say, place, binding, unasked
+        self._say, self._place, self._binding, self.unasked = say, place, binding, unasked
         self.seconds = 600.0
         self.lapsed = False
         self.refused = ""
@@ -124,9 +124,9 @@ class Asking:
 
     async def ask(self, request: ApprovalRequest) -> Approval:
         """Return the answer; none in time is a no."""
-        if self._unasked:
-            self.refused = self._unasked
-            return Approval("deny", self._unasked)
+        if self.unasked:
+            self.refused = self.unasked
+            return Approval("deny", self.unasked)
         async with self._one:
             self._place.leave()
             answer = await self._answer(request)

@@ -215,6 +215,8 @@ class ChatAgent:
         self._terms = terms = Terms.of(load_settings(home=self._home).gateway)
         overrides = {"model": row.model or None, "approve": terms.approve or None}
         settings = load_settings(home=self._home, overrides=overrides)
+        if self._asking.unasked and settings.approve != "never":
+            settings = replace(settings, approve="ask")  # whatever a mode would run, it refuses
         kept = self._guard if self._guard and self._guard.mode == settings.approve else None
         self._asking.seconds, self._asking.refused = terms.seconds, ""
         opening = Opening(
@@ -252,7 +254,7 @@ class ChatAgent:
             row = replace(row, session=begun)
         title = one_line(f"{self._adapter}: {entry.message.text}", 60)
         session = await in_thread(opening.session, title)
-        prompt = _prompt(entry)
+        prompt = _prompt(entry, known=not self._asking.unasked)
         if begun:
             left = list(_left(session.store, begun, entry.began))
             if left and _is_answer(left[-1]):
@@ -283,6 +285,8 @@ class ChatAgent:
 
     async def _command(self, word: str, rest: str, entry: Entry) -> str:
         row = self._row()
+        if self._asking.unasked and (word == "/undo" or (word == "/model" and rest)):
+            return f"✗ {word} was not run: {self._asking.unasked}."
         match word:
             case "/new":
                 await self.expire("by /new")
@@ -372,8 +376,11 @@ def _is_answer(message: Message) -> bool:
     return whole and bool(message.text)
 
 
-def _prompt(entry: Entry) -> Message:
-    """Return the user's message; what came along with it counts as text from outside."""
+def _prompt(entry: Entry, *, known: bool) -> Message:
+    """Return the user's message; what came along with it counts as text from outside.
+
+    So does the message itself unless it is `known` who has sent it.
+    """
     message = entry.message
     outside = [f"[Quoted, written by somebody else:]\n{message.quoted}"] if message.quoted else []
     images = []
@@ -384,7 +391,9 @@ def _prompt(entry: Entry) -> Message:
         if mime and len(data) <= MOST_BYTES:
             images.append(Image(base64.b64encode(data).decode("ascii"), mime))
     outside += [f"[Not taken: {each}]" for each in message.left_out]
-    own = Text(message.text, "user") if message.text.strip() else Text(WORDLESS, "ours")
+    own = Text(WORDLESS, "ours")
+    if message.text.strip():
+        own = Text(message.text, "user" if known else "outside")
     came = (Text("\n".join(outside), "outside"),) if outside else ()
     return Message(role="user", parts=(own, *came, *images))
 
