@@ -21,7 +21,7 @@ from hermes_nb.core.conversation import Preface
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import Event, MessageAdded, TurnEnded
 from hermes_nb.core.files import Refused, read_regular
-from hermes_nb.core.messages import Json, Message
+from hermes_nb.core.messages import Json, Message, Origin, Text, least_trusted
 from hermes_nb.core.protocols import ChatModel, SessionStore
 from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.tools import Toolset
@@ -34,7 +34,7 @@ from hermes_nb.memory.providers import (
     open_provider,
 )
 from hermes_nb.memory.recall import Recall
-from hermes_nb.prompt.builder import IDENTITY, PromptTexts
+from hermes_nb.prompt.builder import IDENTITY, Prompt, PromptTexts
 from hermes_nb.prompt.context_files import (
     Context,
     ContextFile,
@@ -378,6 +378,17 @@ def _admin_skills() -> list[Path]:
     """Return where an administrator's skills are; a user's own environment is no such place."""
     found = [Path(prefix) / ADMIN_SKILLS for prefix in dict.fromkeys((sys.prefix, *PREFIXES))]
     return [each for each in found if not (policy() and not_roots(each))]
+
+
+def background(prompt: Prompt, sources: PromptSources | None) -> tuple[Text, ...]:
+    """Return the texts of the prompt that neither the user nor we have written."""
+    project: Origin = "outside" if sources is not None and sources.foreign() else "workspace"
+    origins: dict[str, Origin] = {"project": project, "memory provider": "outside"}
+    found = (
+        (layer.text, [origins[name] for name in layer.name.split(", ") if name in origins])
+        for layer in prompt.layers
+    )
+    return tuple(Text(text, least_trusted(each)) for text, each in found if each)
 
 
 def known_tools(sources: PromptSources, *, model: ChatModel, source: str = "agent") -> Toolset:

@@ -10,7 +10,7 @@ from functools import partial
 
 from hermes_nb.agent.config import BudgetSettings
 from hermes_nb.agent.jobs import Jobs
-from hermes_nb.agent.prompt_sources import PromptSources
+from hermes_nb.agent.prompt_sources import PromptSources, background
 from hermes_nb.agent.recorder import Recorder, standing_budgets, together
 from hermes_nb.context.boundaries import is_ours
 from hermes_nb.context.policy import overdue
@@ -25,7 +25,7 @@ from hermes_nb.core.events import (
     UsageReported,
 )
 from hermes_nb.core.loop import BUSY, MAX_REQUESTS, Agent, is_prompt
-from hermes_nb.core.messages import Message, Origin, Text, Usage, least_trusted
+from hermes_nb.core.messages import Message, Text, Usage
 from hermes_nb.core.protocols import (
     ChatModel,
     ContextEngine,
@@ -139,7 +139,7 @@ class Session:
         self.agent = agent
         self.store = store
         self.prompt = prompt
-        agent.background = _foreign(prompt, spec.sources)
+        agent.background = background(prompt, spec.sources)
         self.usage = Usage()
         self.by_job: dict[tuple[str, str], Usage] = {}
         self.compressions: list[ContextCompressed] = []
@@ -327,9 +327,8 @@ class Session:
         self._offered = tools, engine
         sources, hinted = self._spec.sources, tools
         if self.hints is not None and sources is not None:
-            hinted = with_hints(
-                tools, self.hints, partial(sources.marks.quoted, root=sources.workdir)
-            )
+            quoted = partial(sources.marks.quoted, root=sources.workdir)
+            hinted = with_hints(tools, self.hints, quoted)
         self.agent.tools = self._spec.watched(with_context(hinted, engine), self._identity.source)
 
     def reload(self) -> Prompt:
@@ -337,7 +336,7 @@ class Session:
         self.check_idle()
         self.prompt = compose(self._spec, self._identity.platform, self.id)
         self.agent.system = self.prompt.text
-        self.agent.background = _foreign(self.prompt, self._spec.sources)
+        self.agent.background = background(self.prompt, self._spec.sources)
         try:
             stored = [without_secrets(message) for message in self.agent.messages]
             self.store.replace(self.id, stored, system_prompt=redact(self.prompt.text))
@@ -476,7 +475,7 @@ class Session:
         self.prompt = compose(self._spec, self._identity.platform, self.id)
         if note:
             self.prompt = self.prompt.with_note(note)
-        self.agent.background = _foreign(self.prompt, self._spec.sources)
+        self.agent.background = background(self.prompt, self._spec.sources)
         return self.prompt.text
 
     def _count(self, usage: Usage, job: str, model: str = "") -> None:
@@ -491,17 +490,6 @@ class Session:
             self._count(event.usage, "child agents")
         elif isinstance(event, ContextCompressed) and event.phase != "rewound":
             self.compressions.append(event)
-
-
-def _foreign(prompt: Prompt, sources: PromptSources | None) -> tuple[Text, ...]:
-    """Return the texts of the prompt that neither the user nor we have written."""
-    project: Origin = "outside" if sources is not None and sources.foreign() else "workspace"
-    origins: dict[str, Origin] = {"project": project, "memory provider": "outside"}
-    found = (
-        (layer.text, [origins[name] for name in layer.name.split(", ") if name in origins])
-        for layer in prompt.layers
-    )
-    return tuple(Text(text, least_trusted(each)) for text, each in found if each)
 
 
 def _is_the_users(message: Message) -> bool:

@@ -6,7 +6,6 @@ Nothing is built before the first turn: no client, no directory, no connection.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
@@ -22,7 +21,7 @@ from hermes_nb.agent.session import Session, SessionSpec
 from hermes_nb.agent.session_manager import SessionManager, open_store
 from hermes_nb.agent.turn import Turn
 from hermes_nb.core.budget import Budget
-from hermes_nb.core.errors import ConfigError, SessionBusy
+from hermes_nb.core.errors import SessionBusy
 from hermes_nb.core.loop import BUSY
 from hermes_nb.core.messages import Json
 from hermes_nb.core.protocols import ChatModel, Request, SessionStore, Variable
@@ -37,10 +36,10 @@ from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.views import View, can_ask, has_kernel
 from hermes_nb.notebook.document.document import NotebookDocument
 from hermes_nb.notebook.event_hub import EventHub
-from hermes_nb.notebook.execute.network import by_hermes, hosts
+from hermes_nb.notebook.execute.network import by_hermes, news
 from hermes_nb.notebook.interrupt import Stopped, TurnFailed, stopped_in_view
 from hermes_nb.notebook.models import ModelsInUse
-from hermes_nb.notebook.shell import Shell, running_cell
+from hermes_nb.notebook.shell import Shell, running_cell, working_directory
 from hermes_nb.notebook.turn import (
     CellTurn,
     DryRun,
@@ -82,7 +81,6 @@ class KernelAgent:
         self.view: View | None = None
         self.turn: Turn | None = None
         self.unsent = [] if unsent is None else unsent
-        self._told_hosts: set[str] = set()
         self.hub = EventHub()
         self.jobs = Jobs()
         self.mcp = McpTools()
@@ -229,7 +227,8 @@ class KernelAgent:
         await self._keep_unsent(session)
         self.tell_what_was_learned(session)
         session.use(self.tools_in_use.chosen(options.tools))
-        self.tell_what_was_loaded()
+        if loaded := news():
+            self.note(loaded)
         told_to = session.id if options.context else None
         window = session.agent.model.window
         message = await self.message_builder.message(prompt, told_to, pictures, window)
@@ -313,10 +312,9 @@ class KernelAgent:
         try:
             pictures = self._pictures(options, model)
             spec = self.runtime.spec(model, auxiliary=self.models.auxiliary)
+            found = self.sessions.foresee(options.session, new=options.new, afresh=self.deck.on)
             system, messages, tools = scene(
-                found := self.sessions.foresee(
-                    options.session, new=options.new, afresh=self.deck.on
-                ),
+                found,
                 spec,
                 self.tools_in_use.chosen(options.tools),
                 store=self.store,
@@ -467,16 +465,6 @@ class KernelAgent:
         if told := self.reviews.news():
             self.note(told)
 
-    def tell_what_was_loaded(self) -> None:
-        """Say from where this kernel has loaded something, as far as that was not said yet."""
-        if new := [host for host in hosts() if host not in self._told_hosts]:
-            self._told_hosts.update(new)
-            named = ", ".join(map(code_span, new))
-            self.note(
-                f"This kernel has loaded something from {named}: what it shows counts as text from "
-                "outside. `%hermes trust kernel` trusts it until a restart."
-            )
-
     def use(self, model: ChatModel | None) -> None:
         """Use this model object from the next turn on; None is the one that the settings name."""
         self.models.use(model)
@@ -504,11 +492,3 @@ class KernelAgent:
         """Show a line of ours: in the running turn, or by itself."""
         show = self._say if self.view is None else self.view.note
         show(markdown)
-
-
-def working_directory() -> Path:
-    """Return the kernel's working directory; raise `ConfigError` when it has been deleted."""
-    try:
-        return Path(os.getcwd())  # noqa: PTH109 - Path.cwd() says nothing else
-    except OSError as error:
-        raise ConfigError("the working directory has been deleted; `%cd` to another one") from error

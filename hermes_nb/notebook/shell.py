@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
+
+from hermes_nb.core.errors import ConfigError
 
 EXTENSION = "hermes_nb"
 MAGIC = "hermes"
@@ -93,3 +97,11 @@ def running_cell(shell: Shell) -> str:
     kernel = getattr(shell, "kernel", None)
     parent = kernel.get_parent() if kernel is not None else {}
     return str((parent.get("metadata") or {}).get("cellId") or "")
+
+
+def working_directory() -> Path:
+    """Return the kernel's working directory; raise `ConfigError` when it has been deleted."""
+    try:
+        return Path(os.getcwd())  # noqa: PTH109 - Path.cwd() says nothing else
+    except OSError as error:
+        raise ConfigError("the working directory has been deleted; `%cd` to another one") from error

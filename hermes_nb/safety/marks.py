@@ -1,9 +1,9 @@
 """Files and cells that hold text from outside: what was written while a conversation held some.
 
 A mark is a file's path and digest, or a cell's digest: whoever changes the text makes it his own,
-and a copy is known by its content. What a call may have changed where nobody could look is kept as
-a span: a folder and the time, by which a file's change time is judged. One JSON file under the home
-directory, readable by its owner only and bounded: the oldest marks become a span.
+and a copy is known by its content. A mark without a digest is a folder where nobody could look, and
+the time in which a file there has changed. One JSON file under the home directory, readable by its
+owner only and bounded: the oldest marks become one of their folder.
 A damaged file is set aside, and what it held is not known any more.
 """
 
@@ -15,9 +15,9 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 FILE = "outside.json"
 MOST, FOLDED = 2_000, 500
-"""Marks that are kept, and how many of the oldest become a span together."""
+"""Marks that are kept, and how many of the oldest become one together."""
 LOOKED_AT = 20_000
 """Entries of a working directory that are looked at after a call."""
 LARGEST = 64_000_000
@@ -38,34 +38,27 @@ _SHORT = 24
 _LINE = 40
 """Characters of a line that is no coincidence."""
 _TEXT = 1_000_000
-_CLOCK = 0.05
-"""Seconds by which a file system's clock may be behind."""
+_CLOCK, _DAY = 0.05, 86_400.0
+"""Seconds: by which a file system's clock may be behind, and that a call takes at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A text from outside: `path` is "" for a cell's, `when` in seconds since the epoch."""
+    """A text from outside; `path` is "" for a cell's, `sha256` "" for all in a file or folder.
+
+    `since` and `until` are change times, in seconds since the epoch.
+    """
 
     path: str
-    sha256: str
-    size: int
-    when: float
-    session: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """A file or folder, and between which change times what is there counts as from outside."""
-
-    folder: str
+    sha256: str = ""
     since: float
     until: float
+    session: str = ""
 
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    marks: tuple[Mark, ...] = ()
-    spans: tuple[Span, ...] = ()
+    def covers(self, path: str, changed: float) -> bool:
+        """Say whether a file is from outside by its place and change time, whatever is in it."""
+        below = path == self.path or path.startswith(self.path.rstrip("/") + "/")
+        return not self.sha256 and below and self.since <= changed <= self.until
 
 
 @cache
@@ -80,182 +73,149 @@ class Marks:
 
     home: Path
     met: set[str] = field(default_factory=set)
-    _unsaved: _Known = _Known()
-    _cached: tuple[tuple[int, ...], _Known] = ((), _Known())
+    _unsaved: tuple[Mark, ...] = ()
 
-    def mark(self, items: Iterable[tuple[str, bytes]], session: str = "") -> None:
-        """Mark texts, each with its path or "" for a cell's."""
-        now = time.time()
-        found = [
-            Mark(path=path, sha256=_digest(data), size=len(data), when=now, session=session)
-            for path, data in items
-        ]
-        self._change([m for m in found if m.path or m.size > _SHORT], ())
+    def mark_text(self, text: str, session: str = "") -> None:
+        """Mark a cell's source."""
+        if len(data := text.encode("utf-8", "replace")) > _SHORT:
+            now = time.time()
+            self._add([Mark(path="", sha256=_digest(data), since=now, until=now, session=session)])
 
     def mark_files(self, paths: Iterable[Path], session: str = "") -> None:
-        """Mark files as they are; what cannot be read, by a span until now."""
-        items, spans, now = [], [], time.time()
-        for path in paths:
-            real = os.path.realpath(path)
+        """Mark files as they are; what cannot be read, whatever was in it until now."""
+        marks, now = [], time.time()
+        for real in map(os.path.realpath, paths):
             try:
-                items.append((real, _content(real)))
+                digest, since = _digest(_content(real)), now
             except FileNotFoundError:
                 continue
             except (OSError, ValueError):
-                spans.append(Span(folder=real, since=0.0, until=now))
-        self.mark(items, session)
-        self._change((), spans)
+                digest, since = "", 0.0
+            mark = Mark(path=real, sha256=digest, since=since, until=now, session=session)
+            marks.append(mark)
+        self._add(marks)
 
     def mark_changed(self, root: Path, since: float, session: str = "") -> None:
         """Mark the files below `root` that changed since a moment, in seconds since the epoch."""
-        walk, now = _Walk(since - _CLOCK), time.time()
-        walk.look(os.path.realpath(root))
-        if len(walk.changed) > FOLDED:
-            walk.unseen[:], walk.changed[:] = [os.path.realpath(root)], []
-        self.mark_files(map(Path, walk.changed), session)
-        spans = [Span(folder=each, since=since - _CLOCK, until=now) for each in walk.unseen]
-        self._change((), spans)
+        since, now = since - _CLOCK, time.time()
+        changed, unseen = _changed(os.path.realpath(root), since)
+        self.mark_files(map(Path, changed), session)
+        self._add(Mark(path=each, since=since, until=now, session=session) for each in unseen)
 
     def holds(self, path: Path) -> bool:
         """Say whether a file holds text from outside, as it is now."""
         known, real = self._known(), os.path.realpath(path)
-        if known == _Known():
+        if not known:
             return False
         try:
-            status = Path(real).stat()
-            if any(_within(real, status.st_ctime, span) for span in known.spans):
+            changed = Path(real).stat().st_ctime
+            if any(mark.covers(real, changed) for mark in known):
                 return True
-            if real.endswith(".ipynb"):
-                return any(map(self.holds_text, _sources(_content(real))))
-            if not any(mark.size == status.st_size for mark in known.marks):
-                return False
-            digest = _digest(_content(real))
+            data = _content(real)
         except (OSError, ValueError):
-            return any(mark.path == real for mark in known.marks)
-        return self._met(digest, lambda mark: mark.path == real or mark.size > _SHORT)
+            return any(mark.path == real for mark in known)
+        if real.endswith(".ipynb"):
+            return any(map(self.holds_text, _sources(data)))
+        return self._holds(data, real)
 
     def holds_text(self, text: str) -> bool:
         """Say whether a cell's source, or another whole text, is from outside."""
-        return bool(self._known().marks) and self._met(_digest(text.encode("utf-8", "replace")))
+        return self._holds(text.encode("utf-8", "replace"), "")
+
+    def _holds(self, data: bytes, path: str) -> bool:
+        known = self._known()
+        digest = _digest(data) if known else ""
+        for mark in known:
+            if mark.sha256 == digest and (mark.path == path or len(data) > _SHORT):
+                self.met.add(digest)
+                return True
+        return False
 
     def quoted(self, text: str, root: Path) -> bool:
         """Say whether a line of a marked file below `root` stands in a text, such as an output."""
         folder = os.path.realpath(root)
-        for mark in reversed(self._known().marks):
-            if mark.path and Path(mark.path).is_relative_to(folder) and mark.size <= _TEXT:
-                lines = _lines(mark.path, mark.sha256, mark.size)
-                if any(line in text for line in lines):
-                    self.met.add(mark.sha256)
-                    return True
+        for mark in reversed(self._known()):
+            below = mark.path and mark.sha256 and Path(mark.path).is_relative_to(folder)
+            if below and any(line in text for line in _lines(mark.path, mark.sha256)):
+                self.met.add(mark.sha256)
+                return True
         return False
 
     def forget(self, session: str) -> None:
         """Forget what a session has written, and what was met in this process."""
-        kept = [m for m in self._known().marks if m.session != session and m.sha256 not in self.met]
+        known = self._known()
+        kept = [m for m in known if m.session != session and m.sha256 not in self.met]
         self.met.clear()
-        if len(kept) != len(self._known().marks):
+        if len(kept) != len(known):
             with locked(self._file):
-                self._write(_Known(tuple(kept), self._known().spans))
-
-    def _met(self, digest: str, fits: Callable[[Mark], bool] = lambda _: True) -> bool:
-        if any(mark.sha256 == digest and fits(mark) for mark in self._known().marks):
-            self.met.add(digest)
-            return True
-        return False
+                self._write(kept)
 
     @property
     def _file(self) -> Path:
         return self.home / FILE
 
-    def _known(self) -> _Known:
+    def _known(self) -> tuple[Mark, ...]:
         """Return what the file says, read again once it has changed."""
+        stored: tuple[Mark, ...] = ()
         try:
             status = self._file.stat()
-            now = (status.st_ino, status.st_size, status.st_mtime_ns)
-            data = self._file.read_bytes() if self._cached[0] != now else b""
+            stored = _read(self._file, status.st_ino, status.st_size, status.st_mtime_ns)
         except FileNotFoundError:
-            self._cached = ((), _Known())
+            pass
         except OSError:
             logger.warning("%s cannot be read", self._file, exc_info=True)
-        else:
-            if data or self._cached[0] != now:
-                self._cached = (now, _read(data))
-        return _Known(
-            self._cached[1].marks + self._unsaved.marks, self._cached[1].spans + self._unsaved.spans
-        )
+        return stored + self._unsaved
 
-    def _change(self, marks: Sequence[Mark], spans: Iterable[Span]) -> None:
-        spans = [*spans]
-        if not marks and not spans:
+    def _add(self, marks: Iterable[Mark]) -> None:
+        marks = tuple(marks)
+        if not marks:
             return
         try:
             make_private(self.home)
             with locked(self._file):
-                known = self._known()
-                if known == _Known() and self._file.exists():
+                known = {(m.path, m.sha256): m for m in self._known()}
+                if not known and self._file.exists():
                     self._file.replace(self._file.with_name(f"{FILE}.damaged"))
-                new = {(m.path, m.sha256): m for m in (*known.marks, *marks)}
-                self._write(_bounded([*new.values()], [*known.spans, *spans]))
-                self._unsaved = _Known()
+                for mark in marks:
+                    was = known.pop((mark.path, mark.sha256), mark)
+                    since = min(was.since, mark.since)
+                    known[mark.path, mark.sha256] = replace(mark, since=since)
+                self._write([*known.values()])
+                self._unsaved = ()
         except OSError:  # a full disk: it holds in this process at least
             logger.warning("%s cannot be written", self._file, exc_info=True)
-            before = self._unsaved
-            self._unsaved = _Known((*before.marks, *marks), (*before.spans, *spans))
+            self._unsaved += marks
 
-    def _write(self, known: _Known) -> None:
-        document = {"version": 1, **asdict(known)}
+    def _write(self, marks: list[Mark]) -> None:
+        if len(marks) > MOST:
+            old, marks = marks[:FOLDED], marks[FOLDED:]
+            folder = os.path.commonpath([mark.path for mark in old if mark.path] or ["/"])
+            since = min(mark.since for mark in old) - _DAY
+            marks.insert(0, Mark(path=folder, since=since, until=max(m.until for m in old)))
+        document = {"version": 1, "marks": [asdict(mark) for mark in marks]}
         write_atomic(self._file, json.dumps(document, indent=0).encode(), mode=0o600)
 
 
-def _bounded(marks: list[Mark], spans: list[Span]) -> _Known:
-    """Return what is kept: the oldest marks as a span, and one span for each folder."""
-    if len(marks) > MOST:
-        old, marks = marks[:FOLDED], marks[FOLDED:]
-        paths = [mark.path for mark in old if mark.path] or ["/"]
-        since, until = old[0].when - _DAY, old[-1].when
-        spans.append(Span(folder=os.path.commonpath(paths), since=since, until=until))
-    merged: dict[str, Span] = {}
-    for span in spans:
-        was = merged.get(span.folder, span)
-        since, until = min(was.since, span.since), max(was.until, span.until)
-        merged[span.folder] = Span(folder=span.folder, since=since, until=until)
-    return _Known(tuple(marks), tuple(merged.values()))
-
-
-_DAY = 86_400.0
-
-
-class _Walk:
-    """Collects what changed, and what could not be looked at; links are not followed."""
-
-    def __init__(self, since: float) -> None:
-        self.changed: list[str] = []
-        self.unseen: list[str] = []
-        self._since, self._left = since, LOOKED_AT
-
-    def look(self, folder: str) -> None:
-        if self._left <= 0 or Path(folder).name in {*NOT_WALKED, ".git", ".venv"}:
-            self.unseen.append(folder)
-            return
-        try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    self._left -= 1
-                    status = entry.stat(follow_symlinks=False)
-                    if stat.S_ISDIR(status.st_mode):
-                        self.look(entry.path)
-                    elif stat.S_ISREG(status.st_mode) and self._is_new(status):
-                        self.changed.append(entry.path)
-        except OSError:
-            self.unseen.append(folder)
-
-    def _is_new(self, status: os.stat_result) -> bool:
-        return max(status.st_mtime, status.st_ctime) >= self._since
-
-
-def _within(path: str, changed: float, span: Span) -> bool:
-    below = path == span.folder or path.startswith(span.folder.rstrip("/") + "/")
-    return below and span.since <= changed <= span.until
+def _changed(root: str, since: float) -> tuple[list[str], list[str]]:
+    """Return the files below a folder that changed, and what could not be looked at."""
+    changed, left, failed = list[str](), LOOKED_AT, list[OSError]()
+    unseen = list[str]()
+    for folder, folders, names in os.walk(root, onerror=failed.append):
+        skipped = {*NOT_WALKED, ".git", ".venv"}.intersection(folders)
+        unseen += (f"{folder}/{name}" for name in skipped)
+        folders[:] = [name for name in folders if name not in skipped]
+        left -= len(folders) + len(names)
+        for path in (f"{folder}/{name}" for name in names):
+            try:
+                status = os.lstat(path)
+            except OSError as error:
+                failed.append(error)
+                continue
+            if stat.S_ISREG(status.st_mode) and max(status.st_mtime, status.st_ctime) >= since:
+                changed.append(path)
+        if left < 0 or len(changed) > FOLDED:
+            return [], [root]
+    return changed, [*unseen, *(str(error.filename) for error in failed)]
 
 
 def _content(path: str) -> bytes:
@@ -269,17 +229,15 @@ def _content(path: str) -> bytes:
     return data
 
 
-@lru_cache(maxsize=64)
-def _lines(path: str, sha256: str, size: int) -> tuple[str, ...]:
+@lru_cache(maxsize=256)
+def _lines(path: str, sha256: str) -> tuple[str, ...]:
     """Return the telling lines of a marked file, none where it has been changed."""
-    try:
-        data = _content(path) if Path(path).stat().st_size == size else b""
-    except (OSError, ValueError):
-        return ()
-    if _digest(data) != sha256:
-        return ()
-    lines = {line.strip() for line in data.decode("utf-8", "replace").splitlines()}
-    return tuple(line[:400] for line in lines if len(line) >= _LINE)
+    with suppress(OSError, ValueError):
+        data = _content(path)
+        if len(data) <= _TEXT and _digest(data) == sha256:
+            lines = {line.strip() for line in data.decode("utf-8", "replace").splitlines()}
+            return tuple(line[:400] for line in lines if len(line) >= _LINE)
+    return ()
 
 
 def _sources(notebook: bytes) -> Iterator[str]:
@@ -288,16 +246,14 @@ def _sources(notebook: bytes) -> Iterator[str]:
             yield "".join(cell.get("source", ""))
 
 
-def _read(data: bytes) -> _Known:
-    """Return what a file's bytes say, nothing where they are damaged."""
+@lru_cache(maxsize=4)
+def _read(file: Path, *_: int) -> tuple[Mark, ...]:
+    """Return what a file says in the state that the numbers name, nothing where it is damaged."""
     try:
-        document = json.loads(data)
-        marks = tuple(Mark(**each) for each in document["marks"])
-        spans = tuple(Span(**each) for each in document["spans"])
+        return tuple(Mark(**each) for each in json.loads(file.read_bytes())["marks"])
     except (ValueError, TypeError, KeyError, RecursionError):
-        logger.warning("%s is damaged; what it held is not known any more", FILE)
-        return _Known()
-    return _Known(marks, spans)
+        logger.warning("%s is damaged; what it held is not known any more", file)
+        return ()
 
 
 def _digest(data: bytes) -> str:

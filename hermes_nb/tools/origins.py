@@ -105,7 +105,7 @@ def _mark(
     session: str,
 ) -> None:
     if left:
-        marks.mark([("", left.encode("utf-8", "replace"))], session)
+        marks.mark_text(left, session)
     elif _runs(tool):
         marks.mark_changed(root, since, session)
     else:

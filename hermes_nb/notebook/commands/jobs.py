@@ -45,8 +45,8 @@ from hermes_nb.notebook.display.views import (
 from hermes_nb.notebook.document.document import short_ids
 from hermes_nb.notebook.document.file import FileDocument
 from hermes_nb.notebook.document.outline import rendered, with_outputs
-from hermes_nb.notebook.kernel_agent import KernelAgent, working_directory
-from hermes_nb.notebook.shell import Foreign, Shell
+from hermes_nb.notebook.kernel_agent import KernelAgent
+from hermes_nb.notebook.shell import Foreign, Shell, working_directory
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
 

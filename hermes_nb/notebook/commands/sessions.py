@@ -28,7 +28,8 @@ from hermes_nb.notebook.approval import ask_user
 from hermes_nb.notebook.display.tables import MARK, ago, facts, gauge, grid, moment, shade, stacked
 from hermes_nb.notebook.display.transcript import told_compression
 from hermes_nb.notebook.display.views import can_ask, can_draw
-from hermes_nb.notebook.kernel_agent import KernelAgent, working_directory
+from hermes_nb.notebook.kernel_agent import KernelAgent
+from hermes_nb.notebook.shell import working_directory
 from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
 from hermes_nb.safety.provenance import outside

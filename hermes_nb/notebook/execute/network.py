@@ -62,17 +62,16 @@ class Party:
     """Whoever is responsible for code, and what is noted while it runs.
 
     `offline` refuses the network; `approved` is a call that the user has allowed to use it, so that
-    it may also call what offline code has left. `ours` is the agent itself.
+    it may also call what offline code has left.
     """
 
     offline: bool = False
     approved: bool = False
-    ours: bool = False
     networked: bool = False
     refused: bool = False
 
 
-_HERMES, _USER = Party(ours=True), Party()
+_HERMES, _USER = Party(), Party()
 _watching: list[Party] = []
 _current: ContextVar[Party | None] = ContextVar("hermes_nb_party", default=None)
 _threads: WeakKeyDictionary[threading.Thread, Party] = WeakKeyDictionary()
@@ -80,6 +79,7 @@ _offline: WeakSet[Party] = WeakSet()
 _left_code: dict[int, CodeType] = {}
 """Code of offline calls, by its id; the same text that is run again is other code."""
 _trusted: set[str] = set()
+_announced: set[str] = set()
 _names: list[str] = []
 """The name that was looked up last, for what the user is told."""
 
@@ -107,6 +107,20 @@ def hosts() -> tuple[str, ...]:
     return tuple(_memory()[4:].rstrip(b"\0").decode("utf-8", "replace").split("\n")[:-1])
 
 
+def news() -> str:
+    """Return what the user is told of hosts that were not named yet, "" for nothing; Markdown."""
+    new = [host for host in hosts() if host not in _announced]
+    _announced.update(new)
+    if not new:
+        return ""
+    from hermes_nb.safety.markup import code_span  # with the first host
+
+    return (
+        f"This kernel has loaded something from {', '.join(map(code_span, new))}: what it shows "
+        "counts as text from outside. `%hermes trust kernel` trusts it until a restart."
+    )
+
+
 CONVERSATION = "a conversation with text from outside"
 
 
@@ -127,6 +141,7 @@ def trust() -> tuple[str, ...]:
     """
     found = hosts()
     _trusted.update(found)
+    _announced.clear()
     _memory()[4:] = bytes(4092)
     for party in _offline:
         party.offline = False
@@ -237,7 +252,7 @@ def _heard(event: str, arguments: tuple[object, ...]) -> None:
     if party is _HERMES or not (active or party or _now.leaving or _left_code):
         return
     refused = active or _now.leaving or _left(event, party)
-    if not (_uses(event, arguments) if not refused else _would_use(event, arguments)):
+    if not _uses(event, arguments, refused=refused):
         return
     if refused:
         for each in _watching:
@@ -314,22 +329,18 @@ def _keep_code(code: object, caller: FrameType) -> None:
             found += [inner for inner in each.co_consts if isinstance(inner, CodeType)]
 
 
-def _would_use(event: str, arguments: tuple[object, ...]) -> bool:
-    """Say whether an event is to be refused: any address, and programs not known to only read."""
-    if event in _STARTS:
-        return _reaches_out(_words(arguments), offline=True)
-    return event == _ASKS or isinstance(arguments[-1], tuple)
-
-
-def _uses(event: str, arguments: tuple[object, ...]) -> bool:
+def _uses(event: str, arguments: tuple[object, ...], *, refused: bool) -> bool:
     """Say whether an event loads something, or may, from another machine.
 
     Looking up a name does not, nor does a datagram socket that is connected, by which programs find
-    out this machine's own address.
+    out this machine's own address. But any address and name is `refused`, and programs that are not
+    known to only read.
     """
-    if event in _STARTS:
-        return _reaches_out(_words(arguments), offline=False)
     address = arguments[-1]
+    if event in _STARTS:
+        return _reaches_out(_command_line(arguments), offline=refused)
+    if refused:
+        return event == _ASKS or isinstance(address, tuple)
     if event == _ASKS:
         _remember_name(arguments[0])
         return False
@@ -337,10 +348,6 @@ def _uses(event: str, arguments: tuple[object, ...]) -> bool:
         return False  # a socket of this machine has a path
     kind = getattr(arguments[0], "type", socket.SOCK_STREAM)
     return event != "socket.connect" or kind != socket.SOCK_DGRAM
-
-
-def _words(arguments: tuple[object, ...]) -> object:
-    return arguments[1] if len(arguments) > 1 else arguments[0]
 
 
 def _remember_name(host: object) -> None:
@@ -353,7 +360,7 @@ def _remember_name(host: object) -> None:
 def _host(event: str, arguments: tuple[object, ...]) -> str:
     """Return what the user is told: the name that was looked up last, an address, a program."""
     if event in _STARTS:
-        return " ".join(_command_line(_words(arguments)).split())[:60]
+        return " ".join(_command_line(arguments).split())[:60]
     address = arguments[-1]
     given = str(address[0]) if isinstance(address, tuple) else ""
     return _names.pop() if _names else given
@@ -371,21 +378,21 @@ def _is_loopback(host: str) -> bool:
     return here or (mapped is not None and mapped.is_loopback)
 
 
-def _reaches_out(words: object, *, offline: bool) -> bool:
+def _reaches_out(command: str, *, offline: bool) -> bool:
     """Say whether a program is known to use the network; `offline`: not known to only read."""
     from hermes_nb.safety.places import Need
     from hermes_nb.safety.policy import Place, judge
 
-    given = _command_line(words)
     place = Place(workspace=Path("/"), directory=Path("/"), home=Path.home())
-    judged = judge(given, place)
+    judged = judge(command, place)
     if offline:
         return judged.decision != "allow"
     return bool(judged.needs & {Need.NETWORK, Need.CREDENTIALS})
 
 
-def _command_line(words: object) -> str:
-    """Return the command line of a program that is started."""
+def _command_line(arguments: tuple[object, ...]) -> str:
+    """Return the command line of a program that is started, by the arguments of its event."""
+    words = arguments[1] if len(arguments) > 1 else arguments[0]
     if isinstance(words, bytes):
         return words.decode("utf-8", "replace")
     if isinstance(words, list | tuple):
