@@ -11,7 +11,8 @@ from tests.e2e.test_story import type_into
 OLD = "total = df['yield kg'].astype(float).sum()"
 NEW = "total = df['yield kg'].astype(int).sum()"
 MARKS = ".hermes-mark"
-BACK = '.jp-RenderedMarkdown summary > code[title^="turn "]'
+BACK = '.jp-RenderedMarkdown code[title^="turn "]'
+LOADS = "import sys\nsys.audit('socket.connect', None, ('192.0.2.1', 9))"
 
 
 def test_changes_are_told_marked_and_taken_back_at_a_click(open_notebook, model):
@@ -44,6 +45,21 @@ def test_changes_are_told_marked_and_taken_back_at_a_click(open_notebook, model)
     notebook.until(lambda: notebook.sources()[0] == OLD)
     assert notebook.sources()[2:] == ["print('mine')"]
     page.get_by_text("is undone").first.wait_for()
+
+
+def test_what_a_kernel_has_loaded_is_trusted_at_a_click(open_notebook, model):
+    notebook = open_notebook("%load_ext hermes_nb", LOADS, "%%hermes\nwhat is there?")
+    prepare(notebook, model)
+    notebook.run(1)
+    notebook.run(2)
+    assert "192.0.2.1" in shown(notebook.run(3))
+    for theme in THEMES:
+        in_theme(notebook, theme)
+        notebook.shot(f"loaded-{theme}")
+    notebook.page.click(BACK)
+    notebook.page.get_by_text("is trusted until a restart").first.wait_for()
+    code = "from hermes_nb.notebook.execute.network import hosts\nhosts()"
+    assert not notebook.value(code)
 
 
 FORGED = (

@@ -135,7 +135,7 @@ _FENCED = re.compile(r"^(`{3,})\S*\n(.*?)^\1$", re.DOTALL | re.MULTILINE)
 
 def plain_text(markdown: str, width: int = 0) -> str:
     """Return our own Markdown as plain text: no tags, emphasis or code marks, tables in columns."""
-    bare = re.sub(r"</?\w+>|\*\*|`", "", markdown.replace("<br>", "\n"))
+    bare = re.sub(r'</?\w+(?: title="[^"<>]*")?>|\*\*|`', "", markdown.replace("<br>", "\n"))
     bar = "\0"  # one that `escape` wrote is no border of a cell
     return aligned(html.unescape(bare.replace("&#124;", bar)), width).replace(bar, "|")
 

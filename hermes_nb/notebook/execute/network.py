@@ -117,7 +117,8 @@ def news() -> str:
 
     return (
         f"This kernel has loaded something from {', '.join(map(code_span, new))}: what it shows "
-        "counts as text from outside. `%hermes trust kernel` trusts it until a restart."
+        'counts as text from outside. <code title="turn 0 of kernel">%hermes trust kernel</code> '
+        "trusts what this kernel has loaded, until a restart."
     )
 
 

@@ -34,16 +34,15 @@ WITHOUT = [
     "import socket as s; s.socket(s.AF_INET, s.SOCK_DGRAM).connect(('192.0.2.1', 1)); print(1)",
 ]
 AWAY = """
-import socket
+import socket, sys
 with socket.socket() as s:
-    s.settimeout(0.01)
-    s.connect_ex(('192.0.2.1', 9))
+    sys.audit('socket.connect', s, ('192.0.2.1', 9))
 """
-"""An address that is nobody's: to try is to be heard."""
+"""A connection to another machine, as Python's hooks hear of it: nothing is sent."""
 WITH = [
     AWAY,
     f"{AWAY}1 / 0",
-    "import socket as s; s.socket(s.AF_INET, s.SOCK_DGRAM).sendto(b'', ('192.0.2.1', 9))",
+    "import sys; sys.audit('socket.sendto', None, ('192.0.2.1', 9))",
     "import subprocess; subprocess.run(['curl', '-s', 'http://127.0.0.1:{port}/'], check=False)",
     "import os; os.system('curl -s http://127.0.0.1:{port}/ | head -1'); print(1)",
     "get_ipython().system('curl -s http://127.0.0.1:{port}/ | head -1')",

@@ -2,9 +2,9 @@
 export const start = ({ cells, dom, parts, tracker }) => {
   // As in notebook/display/changes.py: no other words are run, and none of a notebook that the user
   // has not run.
-  const WORDS = /^%hermes undo \d{1,9}$/;
+  const WORDS = /^%hermes (undo \d{1,9}|trust kernel)$/;
   const TURN = /^turn \d{1,9} of ([\w-]{1,64})$/;
-  const WAY_BACK = '.jp-RenderedMarkdown summary>code[title^="turn "]';
+  const WAY_BACK = '.jp-RenderedMarkdown code[title^="turn "]';
 
   // Beside the cells; what the kernel says is shown.
   const run = async (panel, code, metadata) => {
