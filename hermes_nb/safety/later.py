@@ -122,17 +122,12 @@ class Places:
     closed: dict[str, OSError] = field(default_factory=dict)
 
 
-def find_later(root: Path, *, environment: bool = False) -> Places:
-    """Find what runs later below `root`; `environment` leaves folders of installed code out.
-
-    Folders that cannot be listed are left out.
-    """
-    return Look(root, environment=environment).walk()
-
-
 @dataclass(slots=True)
 class Look:
-    """A walk; `known` are hidden entries that are not new, `opened` opens what is closed."""
+    """A walk; `known` are hidden entries that are not new, `opened` opens what is closed.
+
+    `environment` leaves folders of installed code out, and nothing in `fixed` is looked into.
+    """
 
     root: Path
     environment: bool = False
@@ -195,8 +190,20 @@ class Look:
         folders[:] = _walked(parts, folders)
 
     def _later(self, place: str, parts: tuple[str, ...], name: str) -> bool:
-        private = place == self.home and hides_at_home(name) and not secret_file(name)
-        return private or _later(place, parts, name, self.root)
+        low, path = name.casefold(), os.path.join(place, name)
+        if place == self.home and hides_at_home(name) and not secret_file(name):
+            return True
+        if parts and parts[-1] in _PACKAGES:
+            return low.endswith((".pth", ".py"))
+        if not _ENVIRONMENTS.isdisjoint(parts):
+            return low == "pyvenv.cfg" or low.startswith(("activate", "python"))
+        later = known_names("later")
+        if later.file.match(low) or low == ".git":
+            return True
+        above = any(low == first for first, _ in later.pairs)
+        if (above or all_later((*parts, low))) and os.path.islink(path):
+            return True
+        return bool(_MODULE.search(name)) and bool(shadows(Path(path), self.root))
 
     def _hidden(self, place: str, folders: list[str], entries: Entries) -> None:
         """Note what hides itself; what is new is left to be taken as a whole."""
@@ -291,20 +298,6 @@ def all_later(parts: tuple[str, ...]) -> bool:
     return not later.folders.keys().isdisjoint(parts) or any(
         pair in later.pairs for pair in pairwise(parts)
     )
-
-
-def _later(place: str, parts: tuple[str, ...], name: str, root: Path) -> bool:
-    low, path = name.casefold(), os.path.join(place, name)
-    if parts and parts[-1] in _PACKAGES:
-        return low.endswith((".pth", ".py"))
-    if not _ENVIRONMENTS.isdisjoint(parts):
-        return low == "pyvenv.cfg" or low.startswith(("activate", "python"))
-    if known_names("later").file.match(low) or low == ".git":
-        return True
-    above = any(low == first for first, _ in known_names("later").pairs)
-    if (above or all_later((*parts, low))) and os.path.islink(path):
-        return True
-    return bool(_MODULE.search(name)) and bool(shadows(Path(path), root))
 
 
 def is_todo(path: Path) -> bool:

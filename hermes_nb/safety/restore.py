@@ -14,7 +14,6 @@ import re
 import shutil
 import stat
 import tempfile
-import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -32,7 +31,6 @@ from hermes_nb.safety.later import (
     is_todo,
     mark_of,
 )
-from hermes_nb.safety.protected import SETTLED
 
 MOST_KEPT = 1 << 22
 """Bytes of a file that are kept to be put back; of a longer one only the hash."""
@@ -140,11 +138,9 @@ def look_before(root: Path, *, environment: bool, fixed: frozenset[str]) -> Snap
         files = {path: kept for path in places.files if (kept := _keep(path, opened))}
         left, notebooks = MOST_OF_NOTEBOOKS, {}
         for path, mark in places.notebooks.items():
-            kept = _notebook(path, mark, opened, left)
+            kept = (_keep(path, opened, left) if mark[1] <= left else None) or Kept()
             left -= len(kept.content or b"")
             notebooks[path] = (mark, kept)
-        _NOTEBOOKS.clear()
-        _NOTEBOOKS.update(notebooks)
     return Snapshot(
         root=root,
         files=files,
@@ -154,17 +150,6 @@ def look_before(root: Path, *, environment: bool, fixed: frozenset[str]) -> Snap
         fixed=fixed,
         environment=environment,
     )
-
-
-_NOTEBOOKS: dict[str, tuple[Mark, Kept]] = {}
-"""The notebooks of the last look, which are not read again while they stay as they are."""
-
-
-def _notebook(path: str, mark: Mark, opened: Opened, left: int) -> Kept:
-    known = _NOTEBOOKS.get(path)
-    if known and known[0] == mark and time.time_ns() - mark[-1] > SETTLED:
-        return known[1]
-    return (_keep(path, opened, left) if mark[1] <= left else None) or Kept()
 
 
 def _keep(path: str, opened: Opened, most: int = MOST_KEPT) -> Kept | None:

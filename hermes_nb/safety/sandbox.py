@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hermes_nb.safety import bubblewrap, confine
-from hermes_nb.safety.later import find_later, is_todo
+from hermes_nb.safety.later import Look, is_todo
 from hermes_nb.safety.places import (
     TMP,
     Level,
@@ -173,7 +173,7 @@ def _planned(
         masks += _of_home(home, workspace)
     writes, later = Profile.WORKSPACE in profile, None
     if writes:
-        later = find_later(workspace, environment=Profile.ENVIRONMENT in profile)
+        later = Look(workspace, environment=Profile.ENVIRONMENT in profile).walk()
         later.files = [name for name in later.files if not _by_git(Path(name), profile)]
     return Plan(
         workspace=workspace,

@@ -57,9 +57,14 @@ def keeping_origins(toolset: Toolset, marks: Marks, root: Path) -> Toolset:
                 foreign = foreign or error.origin == "outside"
                 raise
             finally:
-                if foreign:
-                    session = context.place.session
-                    await in_thread(_mark, tool, place, marks, arguments, left, since, session)
+                session = context.place.session
+                if foreign and left:
+                    await in_thread(marks.mark_text, left, session)
+                elif foreign and _runs(tool):
+                    await in_thread(marks.mark_changed, place, since, session)
+                elif foreign:
+                    files = filter(os.path.isfile, _paths(tool, place, arguments))
+                    await in_thread(marks.mark_files, files, session)
             return output
 
         return replace(reading, run=run)
@@ -93,20 +98,3 @@ def _reads(tool: Tool, root: Path, marks: Marks, arguments: Arguments, text: str
     if tool.name == "search_files":
         files += [root / name for name in {found[1] for found in _FOUND.finditer(text)}]
     return any(marks.holds(path) for path in files) or marks.quoted(text, root)
-
-
-def _mark(
-    tool: Tool,
-    root: Path,
-    marks: Marks,
-    arguments: Arguments,
-    left: str,
-    since: float,
-    session: str,
-) -> None:
-    if left:
-        marks.mark_text(left, session)
-    elif _runs(tool):
-        marks.mark_changed(root, since, session)
-    else:
-        marks.mark_files(filter(os.path.isfile, _paths(tool, root, arguments)), session)
