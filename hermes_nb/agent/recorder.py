@@ -7,6 +7,9 @@ with their tokens, and the sum of money is what is known.
 
 from __future__ import annotations
 
+import atexit
+import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -24,15 +27,23 @@ from hermes_nb.core.events import (
 )
 from hermes_nb.core.messages import Message, Usage
 from hermes_nb.core.protocols import SessionStore, StoredSession
+from hermes_nb.core.text import number_of
+from hermes_nb.core.threads import without_waiting
 from hermes_nb.safety.redact import redact, without_secrets
+
+RETRY_SECONDS = (1.0, 2.0, 4.0, 8.0)
+"""Pauses between attempts to write what a store refused; the last one repeats."""
+CLOSE_SECONDS = 2.0
+"""How long closing a store waits for what is unsaved."""
 
 
 class Recorder:
     """An event sink: a message becomes a row, without its secrets, before anybody sees its event.
 
     What the store does not take is kept, and written, in order, as soon as it does; `warn` hears
-    of the first failure once. Between two turns that is tried again, within a turn no more, so
-    that a locked database costs one wait and not one a message.
+    of the first failure once. The end of a turn tries again, and so does a thread (`Unsaved`) until
+    all is written. Neither waits for the store: a locked database costs one wait and not one a
+    message.
 
     `held` is the conversation as the store has it. What the store has lost at the end of a turn is
     written back. Where another kernel has gone on with the session, this one goes on in a copy of
@@ -48,14 +59,16 @@ class Recorder:
         held: Iterable[Message] = (),
     ) -> None:
         self.moved: Callable[[str], None] = lambda _: None
-        self._store = store
+        self.store = store
         self._session = session_id
         self._warn = warn
         self._held = list(held)
         self._incidents = store.incidents()
         self._backlog: deque[Callable[[], object]] = deque()
         self._used: Usage | None = None  # by the request whose answer is the next event
-        self._failing = False
+        self._writing = threading.RLock()
+        self._failure = ""
+        self._unchecked = False  # a turn has ended since the store was last compared with `held`
 
     @property
     def unsaved(self) -> int:
@@ -74,7 +87,7 @@ class Recorder:
     ) -> None:
         """Create the session's row, now or as soon as the store takes it."""
         start = partial(
-            self._store.start,
+            self.store.start,
             session_id=self._session,
             title=redact(title),
             source=source,
@@ -83,7 +96,7 @@ class Recorder:
             system_prompt=redact(system_prompt),
             parent=parent,
         )
-        self._backlog.append(lambda: self._store.follow(start()))
+        self._backlog.append(lambda: self.store.follow(start()))
         self._flush()
 
     def __call__(self, event: Event) -> None:
@@ -103,51 +116,84 @@ class Recorder:
             messages = [without_secrets(message) for message in event.messages]
             self._backlog.append(partial(self._replace, messages, redact(event.system) or None))
         ended = isinstance(event, TurnEnded)
-        if ended or (self._backlog and not self._failing):
-            self._flush(ended=ended)
+        self._unchecked |= ended
+        if self._failure and ended:
+            with without_waiting():
+                self._flush()
+        elif ended or (self._backlog and not self._failure):
+            self._flush()
 
     def _add(self, message: Message, used: Usage | None) -> None:
-        self._store.append(self._session, message, usage=used)
+        self.store.append(self._session, message, usage=used)
         self._held.append(message)
 
     def _count(self, usage: Usage) -> None:
-        self._backlog.append(partial(self._store.count, self._session, usage))
+        self._backlog.append(partial(self.store.count, self._session, usage))
 
     def _replace(self, messages: list[Message], system_prompt: str | None = None) -> None:
-        self._store.replace(self._session, messages, system_prompt=system_prompt)
+        self.store.replace(self._session, messages, system_prompt=system_prompt)
         self._held = messages
 
     def _rewind(self, length: int) -> None:
-        self._store.rewind(self._session, length)
+        self.store.rewind(self._session, length)
         self._held = self._held[:length]
 
-    def _flush(self, *, ended: bool = False) -> None:
-        try:
-            while self._backlog:
-                try:
-                    self._backlog[0]()
-                except SessionTakenError:
-                    self._fork()
-                else:
-                    self._backlog.popleft()
-            if ended and (count := self._store.incidents()) != self._incidents:
-                if self._store.messages(self._session) != self._held:
-                    self._replace(self._held)
-                self._incidents = count
-        except StoreError as error:
-            if not self._failing:
-                self._warn(f"the session is not being saved for now: {error}")
-            self._failing = True
+    def save(self, *, closing: bool = False) -> None:
+        """Write what is unsaved, from another thread than the turn's; what fails stays unsaved.
+
+        Only when `closing` does it wait for other processes, or go on in a copy of the session.
+        """
+        if closing:
+            self.moved = lambda _: None  # there is no turn any more to go on with
+            self.store.close()  # the next call opens it again, and does not fail for a recent loss
+            self._flush()
+            self.store.close()
         else:
-            self._failing = False
+            with without_waiting():
+                self._flush(copies=False)
+
+    def report_unsaved(self) -> None:
+        """Say that what is unsaved stays so."""
+        lost = number_of(len(self._backlog), "change")
+        self._warn(f"{lost} to session {self._session} not saved: {self._failure}")
+
+    def _flush(self, *, copies: bool = True) -> None:
+        with self._writing:
+            try:
+                while self._backlog:
+                    try:
+                        self._backlog[0]()
+                    except SessionTakenError:
+                        if not copies:
+                            raise
+                        self._fork()
+                    else:
+                        self._backlog.popleft()
+                if self._unchecked:
+                    self._write_back()
+            except StoreError as error:
+                if not self._failure:
+                    self._warn(f"the session is not being saved for now: {error}")
+                self._failure = str(error)
+                _unsaved.add(self)
+            else:
+                self._failure = ""
+
+    def _write_back(self) -> None:
+        """Write what the store has lost since the end of the turn before."""
+        if (count := self.store.incidents()) != self._incidents:
+            if self.store.messages(self._session) != self._held:
+                self._replace(self._held)
+            self._incidents = count
+        self._unchecked = False
 
     def _fork(self) -> None:
         """Go on in a copy of the session, unless what the other one wrote is what is held."""
-        stored = self._store.get(self._session)
-        if stored is None or self._store.messages(self._session) == self._held:
-            self._store.follow(self._session)
+        stored = self.store.get(self._session)
+        if stored is None or self.store.messages(self._session) == self._held:
+            self.store.follow(self._session)
             return
-        fork = self._store.start(
+        fork = self.store.start(
             title=stored.title,
             source=stored.source,
             notebook=stored.notebook,
@@ -155,13 +201,98 @@ class Recorder:
             system_prompt=stored.system_prompt,
             parent=stored.id,
         )
-        self._store.follow(fork)
-        self._store.replace(fork, self._held)
+        self.store.follow(fork)
+        self.store.replace(fork, self._held)
         self._session = fork
         self._warn(
             f"another kernel went on with session {stored.id}; this one goes on in a copy, {fork}"
         )
         self.moved(fork)
+
+
+class Unsaved:
+    """The recorders of this process whose stores have refused something, and a thread for them.
+
+    The thread tries again until all is written. It keeps a recorder whose session nobody has any
+    more, and is there when the interpreter ends, where no thread can be started.
+    """
+
+    def __init__(self) -> None:
+        self._registered = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self._changed = threading.Condition()
+        self._recorders: list[Recorder] = []
+        self._closing: set[Recorder] = set()
+        self._thread: threading.Thread | None = None
+
+    def add(self, recorder: Recorder) -> None:
+        """Have what a recorder could not write tried again."""
+        with self._changed:
+            if recorder not in self._recorders:
+                self._recorders.append(recorder)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="hermes-save", daemon=True)
+                self._thread.start()
+        if not self._registered:
+            self._registered = True
+            atexit.register(self.close)
+            if hasattr(os, "register_at_fork"):  # a parent saves what is its own
+                os.register_at_fork(after_in_child=self._reset)
+
+    def close(self, store: SessionStore | None = None) -> bool:
+        """Write what is unsaved in a store, in all of them by default, and report what cannot be.
+
+        Takes at most `CLOSE_SECONDS`. Returns whether the thread has let go of the store by then;
+        else it closes it when its last attempt has ended.
+        """
+        with self._changed:
+            mine = [each for each in self._recorders if store is None or each.store is store]
+            self._closing.update(mine)
+            self._changed.notify_all()
+            done = self._changed.wait_for(
+                lambda: not self._closing.intersection(mine), CLOSE_SECONDS
+            )
+            self._forget(mine)
+        for each in mine:
+            if each.unsaved:
+                each.report_unsaved()
+        return done
+
+    def _run(self) -> None:
+        pauses = iter(RETRY_SECONDS)
+        while True:
+            with self._changed:
+                pause = next(pauses, RETRY_SECONDS[-1])
+                self._changed.wait_for(lambda: self._closing, pause)
+                closing, mine = set(self._closing), list(self._closing or self._recorders)
+            for each in mine:
+                each.save(closing=each in closing)
+            with self._changed:
+                self._forget(each for each in mine if each in closing or not each.unsaved)
+                self._changed.notify_all()
+                if not self._recorders:
+                    self._thread = None
+                    return
+
+    def _forget(self, recorders: Iterable[Recorder]) -> None:
+        for each in recorders:
+            self._closing.discard(each)
+            if each in self._recorders:
+                self._recorders.remove(each)
+
+
+_unsaved = Unsaved()
+
+
+def close_store(store: SessionStore) -> None:
+    """Write what the sessions in a store have not saved yet, report what cannot be, and close it.
+
+    Waits for what is unsaved for at most `CLOSE_SECONDS`.
+    """
+    if _unsaved.close(store):
+        store.close()
 
 
 MOST_SESSIONS = 10_000

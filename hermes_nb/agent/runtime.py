@@ -24,6 +24,7 @@ from hermes_nb.agent.config import Settings
 from hermes_nb.agent.jobs import Jobs
 from hermes_nb.agent.models import Auxiliary, build_deck, build_model, for_reviews, is_embedded
 from hermes_nb.agent.prompt_sources import PromptSources, known_tools, preface_of
+from hermes_nb.agent.recorder import close_store
 from hermes_nb.agent.session import REVIEW, Identity, Session, SessionSpec
 from hermes_nb.agent.session_manager import open_store
 from hermes_nb.agent.turn import Memory, flush
@@ -491,7 +492,7 @@ class Opening:
         """Leave the session and close models and store; the session can be resumed later."""
         async with AsyncExitStack() as ending:  # from the last to the first, whatever fails
             if self._store is not None and not self._lent:
-                ending.callback(self._store.close)
+                ending.push_async_callback(in_thread, close_store, self._store)
             ending.push_async_callback(in_thread, self._mcp.close)
             for model in (self._auxiliary, self._model):
                 if model is not None:

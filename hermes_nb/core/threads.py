@@ -8,9 +8,9 @@ import inspect
 import os
 import threading
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import ParamSpec, TypeVar
@@ -210,6 +210,21 @@ def release() -> None:
     _PRESSED.clear()
 
 
+_own = threading.local()
+
+
+@contextmanager
+def without_waiting() -> Iterator[None]:
+    """Let calls of this thread fail where they would wait long for another process."""
+    _own.hurried = True
+    try:
+        yield
+    finally:
+        _own.hurried = False
+
+
 def hurried() -> bool:
-    """Say whether a wait on this thread holds up a stop; other threads may take their time."""
+    """Say whether this thread is not to wait, for its own sake or as that would hold up a stop."""
+    if getattr(_own, "hurried", False):
+        return True
     return _PRESSED.is_set() and threading.current_thread() is threading.main_thread()

@@ -20,6 +20,7 @@ from secrets import token_hex
 from typing import TypeVar
 
 from hermes_nb.agent.config import load_settings
+from hermes_nb.agent.recorder import close_store
 from hermes_nb.agent.schedule import Schedule
 from hermes_nb.agent.session_manager import open_store
 from hermes_nb.core.errors import HermesError
@@ -111,7 +112,7 @@ class Gateway:
         finally:
             for adapter in self._adapters.values():
                 await self._told(adapter, adapter.aclose())
-            self._store.close()
+            close_store(self._store)
             self._journal.close()
             self._schedule.close()
 

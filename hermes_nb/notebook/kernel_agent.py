@@ -15,6 +15,7 @@ from hermes_nb.agent.config import Settings, load_settings
 from hermes_nb.agent.jobs import Jobs
 from hermes_nb.agent.models import build_deck, build_model, embedded_notice
 from hermes_nb.agent.prompt_sources import PromptSources
+from hermes_nb.agent.recorder import close_store
 from hermes_nb.agent.reviews import Reviews
 from hermes_nb.agent.runtime import Runtime
 from hermes_nb.agent.session import Session, SessionSpec
@@ -448,7 +449,7 @@ class KernelAgent:
         if self.session is not None:
             self.session.leave()
         if self._store is not None:
-            self._store.close()
+            close_store(self._store)
 
     @property
     def _looks_back(self) -> bool:

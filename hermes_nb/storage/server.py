@@ -23,6 +23,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import DictRow, dict_row
 
 from hermes_nb.core.errors import StoreError
+from hermes_nb.core.threads import hurried
 
 T = TypeVar("T")
 Action = Callable[[Connection[DictRow]], T]
@@ -94,7 +95,8 @@ class Server:
             if time.monotonic() < until:
                 raise StoreError(why)
             deadline = time.monotonic() + PATIENCE
-            for pause in (*PAUSES, None):
+            # A stale connection is always worth a second attempt.
+            for pause in (*(PAUSES[:1] if hurried() else PAUSES), None):
                 reached = False
                 try:
                     connection = self._open()
@@ -148,8 +150,9 @@ class Server:
         )
 
     def close(self) -> None:
-        """Close the connection; the next call makes another one."""
+        """Close the connection; the next call makes another one, at once."""
         with self._lock, suppress(psycopg.Error):
+            self._lost = 0.0, ""
             connection, self._connection = self._connection, None
             if connection is not None:
                 connection.close()
