@@ -341,7 +341,7 @@ class Schedule:
                 Run(**row) for row in c.execute("SELECT * FROM runs WHERE state = 'running'")
             ]
         ):
-            with suppress(TimeoutError), locked(self.lock(run.job), 0):
+            with suppress(TimeoutError), locked(self.lock(run.job), 0, required=True):
                 lost.append(self.settle(run, "unknown", LOST))
         return [run for run in lost if run is not None]
 
@@ -391,7 +391,7 @@ async def run_due(schedule: Schedule, tell: Callable[[Run], None]) -> None:
     running: set[asyncio.Task[Run | None]] = set()
     with ExitStack() as stack:
         try:
-            stack.enter_context(locked(schedule.lock("runner"), 0))
+            stack.enter_context(locked(schedule.lock("runner"), 0, required=True))
         except TimeoutError:
             return
         if schedule.looked() > time.time() + SET_BACK:
@@ -427,7 +427,7 @@ async def run_job(schedule: Schedule, job: Job, *, at_once: bool = False) -> Run
     policy().check("schedules")
     with ExitStack() as stack:
         try:
-            lock = stack.enter_context(locked(schedule.lock(job.id), BRIEFLY))
+            lock = stack.enter_context(locked(schedule.lock(job.id), BRIEFLY, required=True))
         except TimeoutError:
             if at_once:
                 raise ConfigError(f"job {job.id} runs just now") from None

@@ -12,6 +12,7 @@ elsewhere; a pipe or a device is never opened, not even to look.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
@@ -25,6 +26,8 @@ from typing import BinaryIO
 
 TEMPORARY = ".hermes-tmp"
 """How the names of temporary files end, for whoever sweeps what a killed process left."""
+NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
+"""What file systems without locks answer, such as NFS whose server has no lock manager."""
 _POLL = 0.02
 
 
@@ -80,20 +83,21 @@ def make_private(directory: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path, timeout: float = 10.0) -> Iterator[int]:
+def locked(path: Path, timeout: float = 10.0, *, required: bool = False) -> Iterator[int]:
     """Hold the lock that guards `path` among processes and threads, waiting up to `timeout` s.
 
     The lock is on `NAME.lock` beside the file, never on the file itself, which `write_atomic`
     replaces. The lock file stays: removing it would let two holders lock two different files.
-    Raises TimeoutError. The system frees the lock when its holder dies; a process that was given
-    the handle, which this yields, holds it too. On Windows the lock is `msvcrt`'s on the first
-    byte, with the same effect for its holder.
+    Raises TimeoutError. A file system that has no locks is used without, as by one process alone;
+    where a lock is `required`, that raises OSError. The system frees the lock when its holder dies;
+    a process that was given the handle, which this yields, holds it too. On Windows the lock is
+    `msvcrt`'s on the first byte, with the same effect for its holder.
     """
     lock = path.with_name(path.name + ".lock")
     handle = os.open(lock, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
     try:
         end = time.monotonic() + timeout
-        while not _try_lock(handle):
+        while not _try_lock(handle, required=required):
             if time.monotonic() >= end:
                 message = f"{path.name!r} is locked by another process; try again in a moment"
                 raise TimeoutError(message)
@@ -106,7 +110,7 @@ def locked(path: Path, timeout: float = 10.0) -> Iterator[int]:
 if sys.platform == "win32":
     import msvcrt
 
-    def _try_lock(handle: int) -> bool:
+    def _try_lock(handle: int, *, required: bool) -> bool:  # noqa: ARG001
         try:
             os.lseek(handle, 0, os.SEEK_SET)
             msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
@@ -117,11 +121,14 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    def _try_lock(handle: int) -> bool:
+    def _try_lock(handle: int, *, required: bool) -> bool:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
+        except OSError as error:
+            if required or error.errno not in NO_LOCKS:
+                raise
         return True
 
 

@@ -14,11 +14,11 @@ up (an earlier version, another program) is waited for as before, by asking SQLi
 
 from __future__ import annotations
 
-import errno
 import os
 import random
 import sqlite3
 import sys
+import tempfile
 import threading
 import time
 import weakref
@@ -27,6 +27,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from hermes_nb.core.files import NO_LOCKS
 from hermes_nb.core.threads import hurried
 
 T = TypeVar("T")
@@ -202,6 +203,10 @@ class _Place:
 
 if sys.platform == "win32":
 
+    def has_locks(directory: Path) -> bool:  # noqa: ARG001
+        """Say that files can be locked."""
+        return True
+
     def _attempt(handle: int, *, exclusive: bool) -> bool:  # noqa: ARG001
         return True
 
@@ -217,8 +222,17 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
-    """What file systems without locks answer: there the database itself cannot be shared."""
+    def has_locks(directory: Path) -> bool:
+        """Say whether files in a directory can be locked the way SQLite does it; raise OSError.
+
+        SQLite answers that they are locked, for as long as it is asked, where they cannot be.
+        """
+        with tempfile.TemporaryFile(dir=directory) as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                return error.errno not in NO_LOCKS
+        return True
 
     def _attempt(handle: int, *, exclusive: bool) -> bool:
         return _flock(handle, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)

@@ -19,7 +19,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from hermes_nb.core.errors import StoreError
-from hermes_nb.storage.locks import primary
+from hermes_nb.storage.locks import has_locks, primary
 
 WAL_LIMIT = 4_194_304
 """What the log may keep of the disk after a checkpoint, in bytes: as much as SQLite lets it grow
@@ -199,7 +199,8 @@ def open_memory(schema: Schema) -> Opened:
 def open_file(path: str, schema: Schema) -> Opened:
     """Open the file, made with mode 0600 if it is not there yet; its directory has to be.
 
-    Raises sqlite3.Error or OSError; a file that is not intact raises sqlite3.DatabaseError.
+    Raises sqlite3.Error or OSError; a file that is not intact raises sqlite3.DatabaseError. Raises
+    StoreError where files cannot be locked: two processes would damage it.
     """
     if identity(path) is not None and not os.access(path, os.W_OK):
         # SQLite would open it too, and leave files beside it that are as little to be written.
@@ -212,6 +213,12 @@ def open_file(path: str, schema: Schema) -> Opened:
     try:
         return _opened(path, schema)
     except sqlite3.OperationalError as error:
+        if primary(error) == sqlite3.SQLITE_BUSY and not has_locks(Path(path).parent):
+            message = (
+                f"the file system of {path} has no file locks; set HERMES_HOME to a folder on "
+                "another disk and restart the kernel"
+            )
+            raise StoreError(message) from error
         if primary(error) not in NO_WAL or not stamp(path)[0]:
             raise
         with closing(connect(path)) as alone:

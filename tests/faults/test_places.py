@@ -380,3 +380,78 @@ def test_55_of_a_script(story, monkeypatch):
     assert not any("Traceback" in each for each in story.results)
     monkeypatch.undo()
     story.work.mkdir()
+
+
+# 98: Without file locks memory and skills are saved; a line says at once what sessions need.
+UNLOCKED = """
+import json, os, sys, time
+from pathlib import Path
+from hermes_nb import Hermes
+from hermes_nb.core.errors import StoreError
+from hermes_nb.memory.sessions import SqliteStore
+from hermes_nb.models.scripted import ScriptedModel, call
+from tests.faults.without_locks import without_locks
+without_locks()
+home = Path(os.environ["HERMES_HOME"])
+skill = "---\\nname: draw\\ndescription: About drawing.\\n---\\n# How\\n"
+steps = [
+    call("memory", action="add", target="memory", content="The user likes penguins."),
+    call("skill_manage", action="create", name="draw", content=skill),
+    "one",
+    "two",
+]
+hermes = Hermes(ScriptedModel(steps), cwd=home.parent, approve="all")
+hermes.ask("first")
+begun = time.monotonic()
+store = SqliteStore(home / "notebook.db")
+for call in (store.sessions, store.start, lambda: store.search("walrus")):
+    try:
+        call()
+    except StoreError as error:
+        print(error)
+hermes.ask("second")
+seconds = time.monotonic() - begun
+warnings = list(hermes.warnings)
+hermes.close()
+print(json.dumps([[each.text for each in hermes.messages], warnings, seconds]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux itself answers without locks")
+@pytest.mark.parametrize("before", [False, True])
+def test_98_no_file_locks(home, before):
+    if before:
+        filled(home / "notebook.db")
+        stored = (home / "notebook.db").read_bytes()
+    *told, last = finished(run_python(UNLOCKED))
+    texts, warnings, seconds = json.loads(last)
+    assert [text for text in texts if text in ("first", "one", "second", "two")] == [
+        *("first", "one", "second", "two")
+    ]
+    (warning,) = warnings
+    assert "has no file locks; set HERMES_HOME to a folder on another disk" in warning
+    assert len(told) == 3 and all(line in warning for line in told)
+    assert seconds < 1
+    assert read_memory(home, "memory") == ["The user likes penguins."]
+    assert "About drawing." in (home / "skills" / "draw" / "SKILL.md").read_text(encoding="utf-8")
+    if before:
+        assert (home / "notebook.db").read_bytes() == stored
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux itself answers without locks")
+def test_98_what_must_run_once_does_not_run(tmp_path):
+    script = """
+    import sys
+    from pathlib import Path
+    from hermes_nb.core.files import locked
+    from tests.faults.without_locks import without_locks
+    without_locks()
+    for required in (False, True):
+        try:
+            with locked(Path(sys.argv[1]), required=required):
+                print("runs")
+        except OSError as error:
+            print(error.strerror)
+    """
+    told = finished(run_python(script, tmp_path / "job"))
+    assert told == ["runs", "No locks available"]
