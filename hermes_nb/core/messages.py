@@ -19,6 +19,8 @@ _OWN = re.compile(r"_r\d{1,4}\Z")
 _HALF = re.compile(
     r"\\u[dD][89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..)\\u[dD][c-fC-F]", re.DOTALL
 )
+_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
+REPLACEMENT = "\ufffd"
 _JSON = json.JSONEncoder(ensure_ascii=False, default=str)
 
 Json: TypeAlias = Any
@@ -35,10 +37,14 @@ _USUAL: Mapping[str, Origin] = {"user": "user", "tool": "workspace"}
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A run of text, and where it comes from."""
+    """A run of text, and where it comes from; NUL, which many servers refuse, becomes U+FFFD."""
 
     text: str
     origin: Origin = "ours"
+
+    def __post_init__(self) -> None:
+        if "\0" in self.text:
+            object.__setattr__(self, "text", self.text.replace("\0", REPLACEMENT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +76,12 @@ class ToolCall:
     def arguments_json(self) -> str:
         """Return valid JSON for the arguments: the model's own bytes when they are valid.
 
-        Half a character, written as an escape, is JSON by the letter; many servers refuse it.
+        Half a character, written as an escape, is JSON by the letter; many servers refuse it, and
+        NUL as well.
         """
-        if self.text and not self.problem and not _HALF.search(self.text):
-            return self.text
-        return _JSON.encode(self.arguments)
+        whole = self.text and not self.problem and not _HALF.search(self.text)
+        text = self.text if whole else _JSON.encode(self.arguments)
+        return _NUL.sub(rf"\1{REPLACEMENT}", text) if "\\u0000" in text else text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)

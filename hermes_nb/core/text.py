@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 
 from hermes_nb.core.budget import dollars
-from hermes_nb.core.messages import Image, Json, Message, Text, Usage
+from hermes_nb.core.messages import REPLACEMENT, Image, Json, Message, Text, Usage
 
 CHARACTERS_PER_TOKEN = 3.5
 """For prose and code; a rule of thumb between English prose (about 4) and dense code (about 3)."""
@@ -147,7 +147,6 @@ def used(usage: Usage) -> list[str]:
     return told
 
 
-REPLACEMENT = "�"
 DEEPEST = 100
 """Levels of lists and objects in one another: readers everywhere recurse, and run out of stack."""
 

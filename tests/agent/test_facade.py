@@ -135,7 +135,7 @@ def test_an_empty_prompt_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "prompt", ["{'a': {x!r}}", "100 % {} {{ }}", "back\\slash \\n", "é" * 1_000_000, "\ud800 \0"]
+    "prompt", ["{'a': {x!r}}", "100 % {} {{ }}", "back\\slash \\n", "é" * 1_000_000, "\ud800"]
 )
 def test_any_prompt_arrives_as_it_is(tmp_path, prompt):
     model = ScriptedModel(["ok"])

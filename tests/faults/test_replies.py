@@ -360,6 +360,26 @@ def test_46_half_a_character_in_arguments(story):
     assert json.loads(sent["function"]["arguments"])["pattern"] == "\ufffd \U0001f98a"
 
 
+def test_46_no_nul_is_sent(story):
+    """Many servers refuse it, in whatever part of a request, and it would stay there."""
+    (story.work / "a.txt").write_text("seven", encoding="utf-8")
+    patterns = [r"a\u0000\u0000b", r"a\\u0000b", r"a\\\u0000b", r"\ud800\u0000"]
+    story.ask(
+        calls(*(("search_files", f'{{"pattern": "{each}"}}') for each in patterns), size=9_999),
+        calls(("run_python", '{"code": "1\\u0000"}')),
+        says("Nothing."),
+    )
+    story.ask(says("Hello."), prompt="a\0b")
+    messages = story.server.bodies[-1]["messages"]
+    sent = [each["function"] for m in messages for each in m.get("tool_calls", ())]
+    found = [json.loads(each["arguments"]) for each in sent]
+    assert [each["pattern"] for each in found[:4]] == [
+        *("a\ufffd\ufffdb", r"a\u0000b", "a\\\ufffdb", "\ufffd\ufffd")
+    ]
+    assert r"\x00" not in repr(found) + repr(messages)
+    assert messages[-1]["content"].startswith("a\ufffdb")
+
+
 # 47: Ten megabytes where a sentence was expected: cut at a limit, wherever it is kept.
 HUGE = 10_000_000
 
