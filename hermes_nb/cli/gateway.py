@@ -27,7 +27,7 @@ def gateway(arguments: argparse.Namespace) -> int:
     make_private(folder)
     with ExitStack() as stack:
         try:
-            stack.enter_context(locked(folder / "running", 0))
+            stack.enter_context(locked(folder / "running", 0, required=True))
         except TimeoutError:
             raise ConfigError("a gateway of this home runs already") from None
         asyncio.run(_served(arguments.adapters, root))

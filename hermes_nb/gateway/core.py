@@ -120,7 +120,8 @@ class Adapter(Protocol):
 
         Asking for the next one says that the one before is written down and will be answered,
         whatever happens. Files are fetched only where `Setup.allowed` lets their user. A service
-        that is away is waited for here, with a growing pause; what is raised ends the gateway.
+        that is away is waited for here, with a growing pause. `ConfigError` ends the gateway;
+        whatever else is raised is reported, and this is called again after a pause.
         """
         ...
 

@@ -23,7 +23,7 @@ from hermes_nb.agent.config import load_settings
 from hermes_nb.agent.recorder import close_store
 from hermes_nb.agent.schedule import Schedule
 from hermes_nb.agent.session_manager import open_store
-from hermes_nb.core.errors import HermesError
+from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.protocols import ChatModel
 from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.threads import in_thread
@@ -117,9 +117,26 @@ class Gateway:
             self._schedule.close()
 
     async def _listen(self, adapter: Adapter) -> None:
-        async with aclosing(adapter.receive()) as messages:
-            async for message in messages:
-                await self._arrived(adapter, message)
+        """Take in the messages of an adapter; one that breaks is started again after a pause.
+
+        Raises `ConfigError`, which ends the gateway: waiting would not change a wrong setting.
+        """
+        pauses = _pauses()
+        while True:
+            try:
+                async with aclosing(adapter.receive()) as messages:
+                    async for message in messages:
+                        await self._arrived(adapter, message)
+                        pauses = _pauses()
+                        await asyncio.sleep(0)  # one that never waits must not hold up the others
+            except ConfigError:
+                raise
+            except Exception as error:  # noqa: BLE001 - one adapter must not end the others
+                told, pause = redact(f"{type(error).__name__}: {error}"), next(pauses)
+                self._tell(f"{adapter.name}: broke, started again in {pause:g} s: {told}")
+                await asyncio.sleep(pause)
+            else:
+                return
 
     async def _arrived(self, adapter: Adapter, message: Incoming) -> None:
         """Write a message down, and see to it that it is answered; raise ConfigError.
