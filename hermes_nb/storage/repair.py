@@ -74,12 +74,14 @@ def is_sound(path: Path, schema: Schema) -> bool:
 
 
 def check(connection: sqlite3.Connection, schema: Schema) -> None:
-    """Raise the error of a damaged file if one of its tables is damaged.
+    """Raise the error of a damaged file if one of its tables is damaged, or an index of one.
 
-    The index is left out, which takes the longest and is mended when a search meets the damage.
+    The search index is left out, which takes the longest and is mended when a search meets the
+    damage. A quick check would not see rows that an index misses, and takes as long (0.2 s of CPU
+    for 60,000 messages).
     """
     for table in schema.tables:
-        (verdict,) = connection.execute(f"PRAGMA quick_check({table})").fetchone()
+        (verdict,) = connection.execute(f"PRAGMA integrity_check({table})").fetchone()
         if verdict != "ok":
             error = sqlite3.DatabaseError(verdict)
             error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT

@@ -8,6 +8,7 @@ import random
 import shutil
 import sqlite3
 import time
+from contextlib import closing
 
 import pytest
 from hermes_nb import Hermes
@@ -154,6 +155,34 @@ def test_17_random_bytes(tmp_path, seed):
     store.close()
     if list(tmp_path.glob("*.damaged-*")):
         assert is_intact(path)
+
+
+@pytest.mark.parametrize("table", ["sessions", "messages"])
+@pytest.mark.parametrize("spot", range(3))
+def test_17_an_index_that_misses_rows(tmp_path, table, spot):
+    """Random bytes in an open file: SQLite answers as if the rows were not there."""
+    path = tmp_path / "n.db"
+    ids = filled(path, messages=5)
+    with closing(sqlite3.connect(path)) as connection:
+        query = "SELECT rootpage FROM sqlite_master WHERE name = ?"
+        (page,) = connection.execute(query, (f"sqlite_autoindex_{table}_1",)).fetchone()
+    store = SqliteStore(path)
+    store.sessions()
+    data = path.read_bytes()
+    size = int.from_bytes(data[16:18], "big")
+    leaf = data[(page - 1) * size : page * size]
+    at = leaf.index(ids[spot].encode())
+    with path.open("r+b") as file:
+        file.seek((page - 1) * size + at)
+        file.write(random.Random(spot).randbytes(8))
+    store.append(ids[0], Message.user("after"))
+    store.incidents()  # by now it was looked through
+    store.close()
+    store = SqliteStore(path)
+    assert [store.get(each) is not None for each in ids] == [True] * 3
+    assert [len(store.messages(each)) for each in ids] == [6, 5, 5]
+    store.close()
+    assert is_intact(path)
 
 
 # 18: After the file was emptied, the session's row is there again before its next message.
