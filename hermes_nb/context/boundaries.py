@@ -50,6 +50,18 @@ def shortened(line: str, position: int | None) -> str:
     return f"[shortened{'' if position is None else f' #{position}'}] {line}"
 
 
+SKILL = "a loaded skill, to be read again before it is used: "
+"""How the fact begins that names a skill whose text is gone."""
+
+
+def skill_call(call: ToolCall) -> str:
+    """Return what shows a skill's text again, `skill_view('NAME')`; "" for any other call."""
+    if call.name != "skill_view":
+        return ""
+    wanted = (call.arguments.get(key) for key in ("name", "file_path"))
+    return f"skill_view({', '.join(repr(one_line(str(each), 100)) for each in wanted if each)})"
+
+
 def is_shortened(text: str) -> bool:
     """Say whether a result's text is what pruning left of it."""
     return _mark(text) is not None

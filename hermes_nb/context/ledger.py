@@ -19,11 +19,13 @@ from typing import Literal
 from hermes_nb.context.boundaries import (
     LEDGER,
     PLAN,
+    SKILL,
     SUMMARY,
     is_ours,
     is_shortened,
     plan_of,
     said_in,
+    skill_call,
 )
 from hermes_nb.context.pruning import call_outline, ending, is_bad, paths_of
 from hermes_nb.core.messages import Message, Role, ToolCall
@@ -312,6 +314,8 @@ def _of_calls(message: Message, index: int, files: dict[str, Fact]) -> Iterator[
 
 
 def _of_result(call: ToolCall, result: Message, index: int) -> Iterator[Fact]:
+    if (shows := skill_call(call)) and not (result.failed or call.arguments.get("file_path")):
+        yield Fact(section="said", text=SKILL + shows, weight=1.0, source=index)
     ended = ending(result)
     if ended or not any(True for _ in paths_of(call)):
         text = f"{call_outline(call, 120)} → {ended or 'done'}"
@@ -470,7 +474,7 @@ def _ranked(facts: Sequence[Fact], messages: int) -> list[Fact]:
     def rank(index: int) -> float:
         fact = facts[index]
         fresh = 0.8 + 0.4 * fact.source / max(messages, 1)
-        weight = math.inf if fact.text.startswith(PLAN) else fact.weight
+        weight = math.inf if fact.text.startswith((PLAN, SKILL)) else fact.weight
         return -weight * fresh / math.sqrt(counts[like[index]])
 
     return [facts[index] for index in sorted(range(len(facts)), key=rank)]

@@ -33,6 +33,7 @@ from hermes_nb.context.boundaries import (
     is_shortened,
     shortened,
     size,
+    skill_call,
     tail_start,
 )
 from hermes_nb.context.policy import Aim, Archive, Gauge, common_size
@@ -124,6 +125,8 @@ class Pruner:
     def __init__(self, locate: Locate, way_back: WayBack) -> None:
         self._locate = locate
         self._way_back = way_back
+        self.skills: Mapping[str, str] = {}
+        """What shows the texts of skills again, by the ids of the calls that loaded them."""
         self.noted: Mapping[int, Sequence[str]] = {}
         """Lines that stay of a message that is shortened, by its `id()`."""
 
@@ -196,14 +199,15 @@ class Pruner:
         return replace(message, parts=said.parts)
 
     def _back(self, message: Message) -> str:
-        return self._way_back(self._locate(message)) or "gone from view"
+        shows = self.skills.get(message.call_id)
+        return shows or self._way_back(self._locate(message)) or "gone from view"
 
     def _line(self, call: ToolCall, result: Message, *, again: bool) -> Message:
         """Return a long result as one line that says what it was and how to read it."""
         if (len(result.text) <= SHORT and not result.images) or is_shortened(result.text):
             return result
         position = self._locate(result)
-        back = self._way_back(position)
+        back = self.skills.get(result.call_id) or self._way_back(position)
         if back is None:
             return result
         if again:
@@ -356,6 +360,8 @@ def make_plan(
         groups, head, tokens=aim.tail, most=aim.most, at_least=gauge.limits.protect_last_n
     )
     pruner = Pruner(lambda message: located.get(id(message)), way_back)
+    calls = (call for group in groups for call in group.messages[0].calls)
+    pruner.skills = {call.id: shows for call in calls if (shows := skill_call(call))}
     pruned = [*pruner.prune(groups[:tail]), *groups[tail:]]
     while head > 1 and size(pruned[:head]) * _HEAD_SHARE > aim.hard:
         head -= 1

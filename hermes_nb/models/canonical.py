@@ -64,6 +64,12 @@ REWORDED: Table = (
     ),
     # Of what compression shortens, which lines stay is the version's.
     (r"\A(\[shortened(?: #\d+)?\] [^\n]*)(?:\n· [^\n]*)*\Z", r"\1"),
+    # A shortened skill says how to load it again, not where it is stored.
+    (
+        r"\A(\[shortened(?: #\d+)?\] skill_view [^\n]*); (?:session_search around=\d+|"
+        r"context_expand\('s\d+'\)|gone from view|skill_view\([^\n]*\))\Z",
+        r"\1",
+    ),
     # A cassette grows while it is recorded, a notebook whenever it is saved: they are neither
     # listed, measured, searched nor counted.
     (r"(?m)^[^\n]*\.hermes\.jsonl(?:\.lock)?(?:  \d[^\n]*|[:-]\d[^\n]*)?(?:\n|\Z)", ""),
@@ -133,7 +139,7 @@ def _counted(text: Json, role: str) -> Json:
     return _SET.sub(lambda m: "{" + ", ".join(sorted(m[1].split(", "))) + "}", text).rstrip()
 
 
-FORM = 4
+FORM = 5
 """The version of the key. That of form 1 was made of every word and of the tools' schemas, and one
 more is due with every new rule above: recordings of lower forms are keyed by what they hold."""
 _ELSEWHERE = re.compile(r"(?ms)^Notebook: [^\n]*\n?|^Cells above(?:(?: this|,)[^\n]*)?:\n.*\Z")
