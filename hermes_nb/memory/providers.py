@@ -8,11 +8,12 @@ and nothing is raised.
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from pathlib import Path
 
 from hermes_nb.core.errors import ConfigError
@@ -104,6 +105,8 @@ class Guarded:
         self._lock = threading.Condition()
         self._calls: deque[tuple[Future[str], str, tuple[object, ...]]] = deque()
         self._worker: threading.Thread | None = None
+        self._running: Future[str] = Future()
+        self._running.set_result("")
         self._slow = False
         self._began = float("inf")  # when the call that runs now did
         self._late = ""
@@ -152,20 +155,32 @@ class Guarded:
         """Pass on the end of the session, once."""
         if not self._ended:
             self._ended = True
-            hangs = time.monotonic() - self._began > CLOSE_SECONDS
-            call = self._put("session_ended", tuple(messages))
-            if not hangs:
-                self._asked(call, CLOSE_SECONDS)
+            self._finish(self._put("session_ended", tuple(messages)))
+            atexit.unregister(self._leave)
 
-    def _asked(self, call: Future[str], seconds: float | None = None) -> str:
+    def _leave(self) -> None:
+        """Wait for what is still to be noted when the interpreter ends within a session."""
+        with self._lock:
+            calls = [call for call, *_ in self._calls] or [self._running]
+        self._finish(calls[-1])
+
+    def _finish(self, call: Future[str]) -> None:
+        """Wait for the last call, unless one before it hangs; report what is not noted."""
+        making = self._provider is None  # which may take seconds, as an import does
+        if making or time.monotonic() - self._began <= CLOSE_SECONDS:
+            wait([call], CLOSE_SECONDS)
+        if not call.done():
+            self._note("what was said last is not noted: it was still busy when the session ended")
+        self._tell()
+
+    def _asked(self, call: Future[str]) -> str:
         """Return what came of a call, "" where that takes too long."""
-        wait = seconds or (0.0 if self._slow else self._seconds)
         try:
-            return call.result(wait)
+            return call.result(0.0 if self._slow else self._seconds)
         except TimeoutError:
             self._slow = True
             late = "no answer within {:g} s; what it recalls comes with the next message"
-            self._note(late.format(seconds or self._seconds))
+            self._note(late.format(self._seconds))
             return ""
         finally:
             self._tell()
@@ -184,6 +199,7 @@ class Guarded:
                 self._worker = threading.Thread(target=self._work, name=name, daemon=True)
                 try:
                     self._worker.start()
+                    atexit.register(self._leave)
                 except RuntimeError as error:  # no more threads
                     self._worker = None
                     self._note(_told(error))
@@ -197,6 +213,7 @@ class Guarded:
                         return
                     self._lock.wait()
                 call, what, arguments = self._calls.popleft()
+                self._running = call
             self._began = time.monotonic()
             text = self._called(what, arguments)
             if what == "prefetch":

@@ -17,6 +17,7 @@ from hermes_nb.memory.providers import (
     provider_names,
 )
 
+from tests.faults.stores import finished, run_python
 from tests.patience import until
 
 
@@ -181,6 +182,48 @@ def test_the_end_of_a_session_does_not_wait_for_a_provider_that_hangs(monkeypatc
     asked.session_ended([])
     assert time.monotonic() - started < 1.0
     release.set()
+
+
+def test_a_session_that_is_shorter_than_the_start_of_its_provider_is_noted_or_reported(monkeypatch):
+    monkeypatch.setattr(providers, "CLOSE_SECONDS", 0.2)
+    started, provider = threading.Event(), Provider(lambda *_: "")
+    for seconds in (0.0, 0.5):
+        warnings = []
+        asked = Guarded(lambda: started.wait(30) and provider, warnings.append, seconds=0.05)
+        asked.turn_ended([Message.user("I like penguins.")])
+        time.sleep(seconds)  # longer than the end waits: an import is no provider that hangs
+        asked.session_ended([])
+        (told,) = warnings
+        assert "fake" in told or "memory provider" in told
+        assert "what was said last is not noted" in told
+    monkeypatch.setattr(providers, "CLOSE_SECONDS", 20.0)
+    warnings = []
+    asked = Guarded(lambda: started.wait(30) and provider, warnings.append, seconds=0.05)
+    asked.turn_ended([Message.user("I like seals.")])
+    threading.Timer(0.3, started.set).start()
+    asked.session_ended([])
+    assert warnings == []
+    assert ("turn_ended", (Message.user("I like seals."),)) in provider.calls
+
+
+def test_what_is_still_to_be_noted_is_waited_for_when_the_interpreter_ends(tmp_path):
+    script = """
+    import sys, time
+    from pathlib import Path
+    from hermes_nb.core.messages import Message
+    from hermes_nb.memory.providers import Guarded
+
+    class Slow:
+        name = "slow"
+
+        def turn_ended(self, messages):
+            time.sleep(0.5)
+            Path(sys.argv[1]).write_text(messages[0].text)
+
+    Guarded(Slow, print).turn_ended([Message.user("I like penguins.")])
+    """
+    finished(run_python(script, tmp_path / "noted"))
+    assert (tmp_path / "noted").read_text() == "I like penguins."
 
 
 def test_what_a_provider_says_is_cleaned_and_capped():
