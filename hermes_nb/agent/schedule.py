@@ -182,6 +182,19 @@ def local_zone() -> str:
     return "UTC"
 
 
+def at(seconds: float, zone: str, *, named: bool = False) -> str:
+    """Return a time as the clocks of a zone show it, to the minute, with the zone if `named`.
+
+    A zone that this machine does not know, or "", is its own.
+    """
+    try:
+        zone_named(zone)
+    except ConfigError:
+        zone = local_zone()
+    shown = datetime.datetime.fromtimestamp(seconds, zone_named(zone)).strftime("%Y-%m-%d %H:%M")
+    return f"{shown} {zone}" if named else shown
+
+
 def times(cron: str, zone: str, after: float) -> Iterator[float]:
     """Yield the times of a cron line behind `after`, ascending, in seconds since the epoch.
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-import time
 
-from hermes_nb.agent.schedule import Run, Schedule, run_due
+from hermes_nb.agent.schedule import Run, Schedule, at, run_due
 from hermes_nb.agent.sources import home_directory
 from hermes_nb.cli.main import FAILED, OK
 from hermes_nb.core.text import one_line, visible
@@ -55,7 +54,8 @@ async def _due(schedule: Schedule) -> int:
         if run.state == "done" and not run.missed:
             return
         odd.append(run)
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.due))
+        zones = {job.id: job.zone for job in schedule.jobs()}
+        when = at(run.due, zones.get(run.job, ""), named=True)
         text = one_line(visible(run.text), 200)
         print(f"job {run.job}, {when}: {run.came_to}: {text}", flush=True)
 

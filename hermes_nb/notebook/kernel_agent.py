@@ -81,6 +81,7 @@ class KernelAgent:
         self.last: Transcript | None = None
         self.view: View | None = None
         self.turn: Turn | None = None
+        self._turn_session = ""
         self.unsent = [] if unsent is None else unsent
         self.hub = EventHub()
         self.jobs = Jobs()
@@ -130,6 +131,15 @@ class KernelAgent:
     def session(self) -> Session | None:
         """The session that the next turn goes on with, None before the first one."""
         return self.sessions.current
+
+    @property
+    def turn_here(self) -> Turn | None:
+        """The last turn of this kernel, None where the session is another one since."""
+        return self.turn if self._turn_session == self._session_id else None
+
+    @property
+    def _session_id(self) -> str:
+        return self.session.id if self.session is not None else ""
 
     def settings(self, **options: object) -> Settings:
         """Return the settings, read once a turn; `options` that are not None come first."""
@@ -250,6 +260,7 @@ class KernelAgent:
         if (turn := shown.result) is None:
             return
         self.turn = with_remedy(turn, address=self.settings().endpoint.base_url)
+        self._turn_session = self._session_id
         into = shown.options.into
         if into and turn.reason == "answered":
             self.shell.user_ns[into] = turn.text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import datetime
 import hashlib
 import math
 import os
@@ -11,7 +10,7 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -26,6 +25,7 @@ from hermes_nb.agent.schedule import (
     Job,
     Run,
     Schedule,
+    at,
     explained,
     is_notebook,
     local_zone,
@@ -39,7 +39,7 @@ from hermes_nb.core.protocols import ChatModel
 from hermes_nb.core.text import one_line, visible
 from hermes_nb.notebook.approval import ask_user
 from hermes_nb.notebook.commands.jupyter_scheduler import JUPYTER, JupyterScheduler
-from hermes_nb.notebook.display.tables import grid, moment
+from hermes_nb.notebook.display.tables import grid
 from hermes_nb.notebook.display.views import can_ask
 from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.safety.markup import code_block, code_span, escape
@@ -89,7 +89,9 @@ class Commands:
             case ["show", number]:
                 return _shown(schedule.job(_id(number)))
             case ["history", *some] if len(some) <= 1:
-                return _history(schedule.runs(_id(*some) if some else None), whole=bool(some))
+                runs = schedule.runs(_id(*some) if some else None)
+                zones = {job.id: job.zone for job in schedule.jobs()}
+                return _history(runs, zones, whole=bool(some))
             case ["remove", number]:
                 job = schedule.remove(_id(number))
                 return f"Job {job.id} and its history are gone.{self._follow(job)}"
@@ -97,8 +99,9 @@ class Commands:
                 job = schedule.pause(_id(number), paused=word == "pause")
                 return f"Job {job.id}: {_next(job)}.{self._follow(job)}"
             case ["run", number]:
-                run = await run_job(schedule, schedule.job(_id(number)), at_once=True)
-                return _told(run) if run else f"Job {number} is gone."
+                job = schedule.job(_id(number))
+                run = await run_job(schedule, job, at_once=True)
+                return _told(run, job.zone) if run else f"Job {number} is gone."
             case ["install" | "uninstall" as word, *kind] if set(kind) <= CLOCKS and not kind[1:]:
                 done = self._install if word == "install" else self._uninstall
                 return done(*kind, yes=options.yes)
@@ -113,7 +116,7 @@ class Commands:
         zone = zone_named(options.zone or local_zone()).key
         spoken = any(len(w) > 1 and w.isalpha() and w.upper() not in NAMES for w in when.split())
         cron = await self._translate(when) if spoken else when
-        coming = ", ".join(_at(each, zone) for each in islice(times(cron, zone, time.time()), 3))
+        coming = ", ".join(at(each, zone) for each in islice(times(cron, zone, time.time()), 3))
         if not coming:
             raise ConfigError(f"{cron!r} names a time that never comes")
         if spoken:
@@ -151,7 +154,7 @@ class Commands:
                 escape(visible(one_line(redact(job.what), 60))),
                 job.approve,
                 _next(job).removeprefix("next "),
-                f"{last[job.id].state}, {moment(last[job.id].began)}" if job.id in last else "",
+                _ended(last[job.id], job) if job.id in last else "",
             )
             for job in self.schedule.jobs()
         ]
@@ -165,7 +168,7 @@ class Commands:
         late = self.schedule.next_due()
         if time.time() - looked < SILENT or (self._marker.exists() and not late):
             return ""
-        since = f"since {moment(looked)}" if looked else "yet"
+        since = f"since {at(looked, local_zone(), named=True)}" if looked else "yet"
         return f"\n\nNobody has looked for what is due {since}; `{self._name} install` has it done."
 
     @property
@@ -293,26 +296,26 @@ def _shown(job: Job) -> str:
 
 
 def _next(job: Job) -> str:
-    coming = "never" if math.isinf(job.due) else f"next {_at(job.due, job.zone)}"
+    coming = "never" if math.isinf(job.due) else f"next {at(job.due, job.zone)}"
     return "paused" if job.paused else coming
 
 
-def _at(seconds: float, zone: str) -> str:
-    """Return a time as the clocks of a zone show it."""
-    return datetime.datetime.fromtimestamp(seconds, zone_named(zone)).strftime("%Y-%m-%d %H:%M")
+def _ended(run: Run, job: Job) -> str:
+    return f"{run.state}, {at(run.began, job.zone)}"
 
 
-def _told(run: Run) -> str:
+def _told(run: Run, zone: str) -> str:
     """Return how a run went, with all that it said."""
     made = f"\n\n{code_span(run.output)}" if run.output else ""
-    return f"Job {run.job}, {moment(run.due)}: **{run.came_to}**{made}\n\n{code_block(run.text)}"
+    when = at(run.due, zone, named=True)
+    return f"Job {run.job}, {when}: **{run.came_to}**{made}\n\n{code_block(run.text)}"
 
 
-def _history(runs: list[Run], *, whole: bool) -> str:
+def _history(runs: list[Run], zones: Mapping[int, str], *, whole: bool) -> str:
     rows = [
         (
             run.job,
-            moment(run.due),
+            at(run.due, zones.get(run.job, ""), named=True),
             run.came_to,
             f"{run.ended - run.began:.0f} s" if run.ended else "",
             escape(visible(one_line(run.text, SHOWN))),
@@ -320,7 +323,7 @@ def _history(runs: list[Run], *, whole: bool) -> str:
         for run in runs
     ]
     table = grid(("job", "for", "state", "took", "said"), rows) if rows else "No runs yet."
-    return "\n\n".join([table, *(_told(run) for run in runs[: int(whole)])])
+    return "\n\n".join([table, *(_told(run, zones.get(run.job, "")) for run in runs[: int(whole)])])
 
 
 def cron_line(home: Path) -> str:

@@ -62,8 +62,8 @@ async def status(agent: KernelAgent, _words: str) -> str:
         ("home", str(settings.home)),
         ("notebook", agent.notebook or "unknown"),
     ]
-    if agent.turn is not None:
-        rows.append(("last turn", agent.turn.status))
+    if (turn := agent.turn_here) is not None:
+        rows.append(("last turn", turn.status))
     if (session := agent.session) is not None:
         where = outside(session.messages)
         rows += [
@@ -83,7 +83,7 @@ async def status(agent: KernelAgent, _words: str) -> str:
 
 def cost(agent: KernelAgent, _words: str) -> str:
     """Return what the session has used, what for and of which models, and what today's have."""
-    rows = [] if agent.turn is None else [("last turn", agent.turn.status)]
+    rows = [] if (turn := agent.turn_here) is None else [("last turn", turn.status)]
     if (session := agent.session) is not None:
         jobs = session.by_job.items()
         rows += [(f"{job}, {model}", _used(usage)) for (job, model), usage in jobs]

@@ -413,11 +413,12 @@ PHASES = {
 
 def told_compression(event: ContextCompressed) -> str:
     """Return what happened to the conversation, in Markdown."""
+    restored = event.phase == "restored"
     line = (
-        f"Compressed from about {amount(event.tokens_before)} to {amount(event.tokens_after)} "
-        f"tokens: {PHASES.get(event.phase, event.phase)}."
+        f"{'Restored' if restored else 'Compressed'} from about {amount(event.tokens_before)} to "
+        f"{amount(event.tokens_after)} tokens: {PHASES.get(event.phase, event.phase)}."
     )
-    if event.phase != "restored":
+    if not restored:
         line += " `%hermes compress --undo` takes it back."
     return f"{line} {escape(event.warning)}" if event.warning else line
 

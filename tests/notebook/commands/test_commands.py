@@ -183,10 +183,24 @@ def test_a_conversation_is_compressed_and_put_back(desk):
     assert "Compressed from" in told
     assert desk.agent.session.agent.messages != before
     assert "Compressed from" in desk("context")
-    desk("compress --undo")
+    undone = desk("compress --undo")
+    assert "Restored from" in undone and "Compressed" not in undone
     assert desk.agent.session.agent.messages == before
     with pytest.raises(ConfigError, match="no compression to undo"):
         desk("compress --undo")
+
+
+def test_the_status_of_a_resumed_session_has_none_of_the_others_figures(desk):
+    desk.plays("one").ask("first")
+    first = desk.agent.session.id
+    assert "last turn" in desk("status")
+    desk.plays(call("read_file", path="no.txt"), "two").ask("second", new=True)
+    assert "2 requests" in desk("status") and "2 requests" in desk("cost")
+    desk(f"resume {first}")
+    for told in (desk("status"), desk("cost")):
+        assert "last turn" not in told and "2 requests" not in told
+    desk.plays("three").ask("third")
+    assert "last turn" in desk("status")
 
 
 def test_what_fills_nothing_yet_says_so(desk):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from contextlib import closing
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 import pytest
 from hermes_nb.agent.schedule import Job, Schedule
@@ -44,6 +46,21 @@ def test_a_job_from_its_cell_to_its_history(desk, jobs, monkeypatch):
     assert "next 20" in desk("schedule resume 1")
     desk("schedule remove 1")
     assert jobs() == []
+
+
+def test_every_time_is_shown_in_the_zone_of_its_job(desk, home, monkeypatch):
+    with Loopback(says("Hello.")) as server, monkeypatch.context() as served:
+        served.setenv("HERMES_NB_BASE_URL", server.url)
+        served.setenv("HERMES_NB_MODEL", "loopback-model")
+        desk('schedule "0 7 * * 1-5" --zone America/Lima say hello')
+        ran = desk("schedule run 1")
+    with closing(Schedule(home)) as schedule:
+        (run,) = schedule.runs(limit=9)
+    lima = ZoneInfo("America/Lima")
+    due, began = (f"{datetime.fromtimestamp(t, lima):%Y-%m-%d %H:%M}" for t in (run.due, run.began))
+    for told in (ran, desk("schedule history"), desk("schedule history 1")):
+        assert f"{due} America/Lima" in told
+    assert f"done, {began}" in desk("schedule")
 
 
 @pytest.mark.parametrize(("answer", "kept"), [("y", ["0 7 * * 1-5"]), ("", [])])
