@@ -8,9 +8,9 @@ import inspect
 import os
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import ParamSpec, TypeVar
@@ -195,6 +195,37 @@ def _idle_worker() -> _Worker:
     worker = _Worker()
     worker.start()
     return worker
+
+
+_limit: contextvars.ContextVar[asyncio.Timeout | None] = contextvars.ContextVar(
+    "limit", default=None
+)
+
+
+@asynccontextmanager
+async def time_limit(seconds: float) -> AsyncGenerator[None]:
+    """Raise `TimeoutError` after so many seconds, not counting what is `untimed` inside."""
+    async with asyncio.timeout(seconds) as limit:
+        before = _limit.set(limit)
+        try:
+            yield
+        finally:
+            _limit.reset(before)
+
+
+@asynccontextmanager
+async def untimed() -> AsyncGenerator[None]:
+    """Stop the clock of the `time_limit` around it, as for an import on first use."""
+    limit, loop = _limit.get(), asyncio.get_running_loop()
+    if limit is None or (end := limit.when()) is None:
+        yield
+        return
+    left = end - loop.time()
+    limit.reschedule(None)
+    try:
+        yield
+    finally:
+        limit.reschedule(loop.time() + left)
 
 
 _PRESSED = threading.Event()

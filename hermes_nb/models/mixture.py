@@ -20,6 +20,7 @@ from hermes_nb.core.events import Delta, ReasoningDelta, UsageReported
 from hermes_nb.core.messages import Image, Memo, Message, Reply, Text
 from hermes_nb.core.protocols import ChatModel, Request, Waited, body_of
 from hermes_nb.core.text import head_tail, number_of, one_line, used
+from hermes_nb.core.threads import time_limit
 from hermes_nb.models.canonical import is_guidance
 from hermes_nb.models.installed import MIXTURE
 from hermes_nb.safety.redact import redact
@@ -89,7 +90,7 @@ async def _asked(model: ChatModel, request: Request, seconds: float, purpose: st
     """Ask a model and return what came of it; a failure is a part of that."""
     found, began = _Answered(model.name), time.monotonic()
     try:
-        async with asyncio.timeout(seconds), aclosing(model.stream(request)) as items:
+        async with time_limit(seconds), aclosing(model.stream(request)) as items:
             async for item in items:
                 if isinstance(item, UsageReported):
                     found.usage.append(item)

@@ -31,6 +31,7 @@ from hermes_nb.core.events import Delta, ReasoningDelta
 from hermes_nb.core.messages import Memo, Message, Reply
 from hermes_nb.core.protocols import Request
 from hermes_nb.core.text import dumps
+from hermes_nb.core.threads import untimed
 from hermes_nb.models.caching import TTL, mark_items
 from hermes_nb.models.chat.errors import classify, malformed
 from hermes_nb.models.chat.stream import LIMIT, Assembly, StreamDecoder
@@ -295,9 +296,10 @@ class OpenAIChat:
                 await response.close()
 
     async def _client(self) -> AsyncOpenAI:
-        if "openai" not in sys.modules:
-            await asyncio.to_thread(importlib.import_module, "openai")
         loop = asyncio.get_running_loop()
+        if loop not in self._clients:  # it may be in `sys.modules` while another thread imports it
+            async with untimed():
+                await asyncio.to_thread(importlib.import_module, "openai")
         kept = self._clients.get(loop)
         if kept is None:
             for other in tuple(self._clients):

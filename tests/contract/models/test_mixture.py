@@ -17,6 +17,7 @@ from hermes_nb.models.scripted import ScriptedModel
 
 from tests.conftest import take_turn
 from tests.core.grammar import check_grammar
+from tests.faults.stores import finished, run_python
 from tests.loopback import (
     Loopback,
     Reply,
@@ -251,3 +252,36 @@ def test_text_streams_from_the_aggregator(make_agent):
     agent.model = Mixture("m", [Reference(model=ScriptedModel(["x"]))], ScriptedModel(["a b c"]))
     deltas = [e.text for e in take_turn(agent) if isinstance(e, TextDelta)]
     assert deltas == ["a ", "b ", "c"]
+
+
+FIRST = """
+import importlib.abc, sys, time
+
+
+class Slow(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "openai":
+            time.sleep(1.5)
+
+
+sys.meta_path.insert(0, Slow())
+from hermes_nb import Hermes
+
+with Hermes("mixture:careful", cwd=sys.argv[1]) as hermes:
+    turn = hermes.ask("How many?")
+print(*(event.text for event in turn.events if hasattr(event, "text")))
+"""
+
+
+def test_the_first_import_of_the_client_is_not_on_a_references_time(home, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "x")
+    with (
+        Loopback(says("It is one.")) as fast,
+        Loopback(late("Too late.", 3.0)) as slow,
+        Loopback(says("One.")) as weighs,
+    ):
+        configured(home, [(fast, {"seconds": 1}), (slow, {"seconds": 1})], weighs)
+        told = "\n".join(finished(run_python(FIRST, tmp_path)))
+        asked = weighs.bodies[0]["messages"][-1]["content"]
+    assert "It is one." in asked and "Too late." not in asked
+    assert told.count("no answer within 1 s") == 1
