@@ -23,6 +23,7 @@ import os
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from concurrent.futures import Future, wait
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +36,7 @@ from hermes_nb.agent.inputs import inputs_of
 from hermes_nb.agent.jobs import Jobs
 from hermes_nb.agent.maps import Mapped, Plan, run_map
 from hermes_nb.agent.models import check_given
-from hermes_nb.agent.reviews import Reviews, looking_back
+from hermes_nb.agent.reviews import Reviews, looking_back, named_after_turn
 from hermes_nb.agent.runtime import Opening
 from hermes_nb.agent.session import Session
 from hermes_nb.agent.turn import Turn, turn_of
@@ -60,6 +61,8 @@ from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.redact import redact
 from hermes_nb.tools.schema import as_tool
 
+NAMED_SECONDS = 10.0
+"""How long closing waits for the session's name."""
 VARIABLE = "HERMES_NB_PROGRESS"
 """`0` turns the line off; where stderr is no terminal there is none in any case."""
 INTERVAL = 0.1
@@ -175,6 +178,8 @@ class Hermes:
         self.learned: list[str] = []
         self._learn = learn
         self._reviews: Reviews | None = None
+        self._side = LoopThread("hermes-title")
+        self._naming: list[Future[None]] = []
         self.progress = wanted()
         self._given_model = not (model is None or isinstance(model, str))
         self._settings = load_settings(home=home, overrides=overrides)
@@ -320,6 +325,7 @@ class Hermes:
         async with aclosing(turn) as events:
             async for event in events:
                 if isinstance(event, TurnEnded) and event.reason in ("answered", "budget"):
+                    self._name(session)
                     self._look_back(session)
                 yield event
 
@@ -328,13 +334,21 @@ class Hermes:
         for model in self._handed:
             check_given(model)
 
+    def _name(self, session: Session) -> None:
+        """Have the session named in the background, where `auxiliary.titles` says by whom."""
+        naming = None if self._opening.replays else named_after_turn(session, self._settings)
+        if naming is not None:
+            self._naming.append(self._side.submit(naming))
+
     def _look_back(self, session: Session) -> None:
         if self._reviews is not None:
             self.learned += self._reviews.learned()
             self._reviews.after_turn(session, live=False)
 
     def _looked_back(self) -> None:
-        """Wait for the review that runs."""
+        """Wait for the review that runs, and for the session's name."""
+        wait(self._naming, NAMED_SECONDS)
+        self._side.close()
         if self._reviews is not None:
             self._reviews.finish()
             self.learned += self._reviews.learned()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
@@ -331,9 +331,8 @@ class Reviews:
 
         Behind its first turn, if that is `live`, neither recorded nor replayed, a session is named.
         """
-        if live and session.agent.turns == 1 and "titles" in self._runtime.settings.auxiliary:
-            said = [redact(spoken(m)) for m in session.messages if m.role != "tool"]
-            self._thread.submit(_entitle(session, self._runtime.settings, said))
+        if live and (naming := named_after_turn(session, self._runtime.settings)) is not None:
+            self._thread.submit(naming)
         nudges, held = self._nudges.get(session.id), policy().why("learning")
         subject = nudges.due() if nudges is not None else None
         if not nudges or not subject or held or not self.begin(session, subject):
@@ -432,6 +431,15 @@ class Reviews:
 
 
 ENTITLE = "Name this conversation in six words at most, in its language, and say nothing else."
+
+
+def named_after_turn(session: Session, settings: Settings) -> Coroutine[object, None, None] | None:
+    """Return what names a session behind its first turn, None where no model does."""
+    if session.agent.turns != 1 or "titles" not in settings.auxiliary:
+        return None
+    return _entitle(
+        session, settings, [redact(spoken(m)) for m in session.messages if m.role != "tool"]
+    )
 
 
 async def _entitle(session: Session, settings: Settings, said: Sequence[str]) -> None:

@@ -441,6 +441,11 @@ class Opening:
         """Whether there is anything to close."""
         return self._store is not None
 
+    @property
+    def replays(self) -> bool:
+        """Whether replies are recorded or replayed."""
+        return self._deck.on
+
     def session(self, title: str = "") -> Session:
         """Return the session, made on the first call; raise `ConfigError` where that cannot be."""
         if self.current is None:

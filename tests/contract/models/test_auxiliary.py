@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from contextlib import closing
 
 import pytest
 from hermes_nb import Hermes
@@ -134,6 +135,20 @@ def test_a_title_is_counted_as_one(home):
         assert world.store.get(world.session.id).title == "Penguins of Dream"
         assert world.session.by_job["titles", "loopback"].requests == 1
         world.close()
+
+
+@pytest.mark.parametrize("learn", [False, True])
+def test_the_session_of_a_script_is_named_too(home, tmp_path, learn):
+    with Loopback(says("Penguins of Dream")) as names, Loopback(says("Noted.")) as main:
+        write(home, f"auxiliary: {{titles: {{model: names, base_url: '{names.url}'}}}}\n")
+        with Hermes("main", base_url=main.url, cwd=tmp_path, learn=learn) as hermes:
+            hermes.ask("The penguins live on Dream island.")
+            hermes.ask("And the others?")
+            spent = hermes._opening.session().by_job
+        assert len(names.exchanges) == 1
+    with closing(SqliteStore(home / "notebook.db")) as store:
+        assert [each.title for each in store.sessions()] == ["Penguins of Dream"]
+    assert spent["titles", "loopback"].requests == 1
 
 
 def test_reviews_go_on_with_the_conversations_model_unless_one_is_named(desk, home):
