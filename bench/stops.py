@@ -23,6 +23,7 @@ from pathlib import Path
 
 from hermes_nb.notebook.commands.table import COMMANDS
 from tests.faults.cells import Cells, served_kernel
+from tests.faults.test_threads import beside_a_printing_thread
 from tests.kernels import Result
 from tests.loopback import Loopback, Reply, calls, event, failure, says, stall, text_chunks
 
@@ -106,9 +107,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--stops", type=int, default=150)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--threads", type=int, help="only that many calls beside a printing thread")
     options = parser.parse_args()
     random.seed(options.seed)
     trial = Trial()
+    if options.threads:
+        with tempfile.TemporaryDirectory() as folder, Loopback(says("unset")) as server:
+            beside_a_printing_thread(server, Path(folder), options.threads)
+        print(f"{options.threads} calls beside a printing thread: none was disturbed")
+        return 0
     with tempfile.TemporaryDirectory() as folder, Loopback(says("unset")) as server:
         work = Path(folder)
         (work / "a.txt").write_text("A text.\n", encoding="utf-8")

@@ -1,8 +1,9 @@
 """What a nested run takes over and puts back exactly: IPython's state, the streams, the figures.
 
 Each entry is something a nested `run_cell` was seen to leave changed, or a door through which its
-output would reach the front end. What is written after the capture has closed, or in a forked
-child, goes where it would have gone without it: a logging handler keeps the stream it was given.
+output would reach the front end. What is written after the capture has closed, in a forked
+child, or by code that is not the agent's (a thread that the user started), goes where it would have
+gone without it: a logging handler keeps the stream it was given.
 """
 
 from __future__ import annotations
@@ -19,7 +20,12 @@ from pathlib import Path
 
 from hermes_nb.core.messages import Json
 from hermes_nb.core.text import head_tail
-from hermes_nb.notebook.execute.collector import Collector
+from hermes_nb.notebook.execute.collector import (
+    Collector,
+    collect_from,
+    collecting,
+    opened,
+)
 from hermes_nb.notebook.shell import Foreign, Shell
 
 _DRAIN = 0.2
@@ -27,18 +33,33 @@ _DRAIN = 0.2
 
 
 class Stream(io.TextIOBase):
-    """What stands in for `sys.stdout` or `sys.stderr`; outlives the capture in logging handlers."""
+    """What stands in for `sys.stdout` or `sys.stderr`; outlives the capture in logging handlers.
+
+    One for each stream, and never freed: `print` holds no reference to the stream it writes to, so
+    CPython crashes when the stand-in goes while another thread prints. What the user's own threads
+    print goes on to the stream.
+    """
 
     encoding = "utf-8"
     errors = "replace"
 
-    def __init__(self, collector: Collector, name: str, outer: Foreign) -> None:
+    def __init__(self, name: str, outer: Foreign) -> None:
         super().__init__()
         self.name = f"<{name}>"
         self._stream = name
-        self._collector = collector
         self._outer = outer
-        self._forward = getattr(outer, "write", None)
+        self.forward = getattr(outer, "write", None)
+
+    @classmethod
+    def standing_for(cls, name: str, outer: Foreign) -> Stream:
+        """Return the stand-in for `outer`, which may be one already."""
+        if isinstance(outer, cls):
+            return outer
+        stream = _streams.setdefault((name, id(outer)), cls(name, outer))
+        forward = getattr(outer, "write", None)
+        if getattr(forward, "__self__", None) is not stream:  # else a run is inside another one
+            stream.forward = forward
+        return stream
 
     def __getattr__(self, name: str) -> Foreign:
         if name.startswith("_"):
@@ -59,19 +80,24 @@ class Stream(io.TextIOBase):
         """Write to the capture, or to where the text would have gone."""
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-        if self._collector.takes:
-            self._collector.write(self._stream, text)
-        elif self._forward is not None:
-            self._forward(text)
+        collector = collecting()
+        if collector is not None:
+            collector.write(self._stream, text)
+        elif self.forward is not None:
+            self.forward(text)
         return len(text)
 
     def flush(self) -> None:
-        """Flush the stream this one stands for, once that is where text goes."""
-        if not self._collector.takes and self._outer is not None:
+        """Flush the stream this one stands for, where that is where text goes."""
+        if self._outer is not None and collecting() is None:
             self._outer.flush()
 
     def close(self) -> None:
         """Do nothing: code that closes stdout must not silence what comes after it."""
+
+
+_streams: dict[tuple[str, int], Stream] = {}
+"""By name and identity of the stream behind, which each one keeps alive."""
 
 
 class Publisher:
@@ -97,7 +123,7 @@ class Publisher:
     ) -> None:
         """Take a display; an update of something shown elsewhere goes there."""
         display_id = (transient or {}).get("display_id")
-        if self._collector.takes:
+        if collecting() is self._collector:
             if not update:
                 self._collector.display(data, metadata, display_id)
                 return
@@ -106,7 +132,7 @@ class Publisher:
         self._outer.publish(data=data, metadata=metadata, transient=transient, update=update)
 
     def clear_output(self, wait: bool = False) -> None:  # noqa: FBT001, FBT002 - IPython's signature
-        if self._collector.takes:
+        if collecting() is self._collector:
             self._collector.clear(wait=wait)
         else:
             self._outer.clear_output(wait)
@@ -202,15 +228,19 @@ def captured(shell: Shell, collector: Collector, code: str) -> Iterator[None]:
         _swap(stack, sys, displayhook=hook)
         stack.callback(shell.hooks.__setitem__, "show_in_pager", shell.hooks["show_in_pager"])
         shell.hooks["show_in_pager"] = show_page
+        opened(collector)
         stack.callback(collector.close)  # after both streams have been drained into it
         for name in ("stdout", "stderr"):
             outer = getattr(sys, name)
-            stream = Stream(collector, name, outer)
+            stream = Stream.standing_for(name, outer)
             _swap(stack, sys, **{name: stream})
-            if hasattr(outer, "pub_thread"):
+            if outer is not stream and hasattr(outer, "pub_thread"):
                 # ipykernel's stream: logging set up earlier holds it, and what subprocesses write
-                # to descriptors 1 and 2 arrives through it.
+                # to descriptors 1 and 2 arrives through it, by a thread that reads it.
                 _swap(stack, outer, write=stream.write)
+                reader = getattr(outer, "watch_fd_thread", None)
+                if reader is not None:
+                    collect_from(reader)
                 stack.callback(drain, outer)
         yield
 

@@ -10,10 +10,13 @@ import os
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from itertools import groupby
+from weakref import WeakSet
 
 from hermes_nb.core.messages import Json
 from hermes_nb.core.text import latest
+from hermes_nb.notebook.execute.network import in_thread_of_call
 from hermes_nb.notebook.previews import bundle, well_formed
 
 Output = dict[str, Json]
@@ -78,11 +81,14 @@ class Collector:
 
     @property
     def takes(self) -> bool:
-        """Whether what is shown now belongs here: not after the end, not in a forked child."""
+        """Whether output can belong here: not after the end, not in a forked child."""
         return self._open and os.getpid() == self._pid
 
     def close(self) -> None:
+        """End the run that this collects for; later output goes to the run around it, if any."""
         self._open = False
+        if self in _collectors:
+            _collectors.remove(self)
 
     def write(self, name: str, text: str) -> None:
         if not text:
@@ -185,6 +191,38 @@ class Collector:
         if self._clear_next:
             self._clear_next = False
             self._reset()
+
+
+current_run: ContextVar[Collector | None] = ContextVar("hermes_nb_nested_run", default=None)
+"""The nested run that the current code is part of."""
+_collectors: list[Collector] = []
+"""The open ones, the innermost last."""
+_readers: WeakSet[threading.Thread] = WeakSet()
+"""ipykernel's threads that hand on what subprocesses write."""
+
+
+def collecting() -> Collector | None:
+    """Return the collector that output of the calling code belongs to; None for the user's code.
+
+    The code of a run is known by its context, and a thread by having been started by such code: it
+    may outlive its run (a pool), and then belongs to the one that is open.
+    """
+    run = current_run.get()
+    if run is not None and run.takes:
+        return run
+    if run is None and threading.current_thread() not in _readers and not in_thread_of_call():
+        return None
+    return next((each for each in reversed(_collectors) if each.takes), None)
+
+
+def opened(collector: Collector) -> None:
+    """Have `collector` take what threads show that the agent's code started."""
+    _collectors.append(collector)
+
+
+def collect_from(reader: threading.Thread) -> None:
+    """Count what `reader` hands on as output of the agent's code while such code runs."""
+    _readers.add(reader)
 
 
 def _append(entries: list[_Entry] | deque[_Entry], name: str, text: str) -> int:

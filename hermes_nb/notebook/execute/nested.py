@@ -22,7 +22,6 @@ from contextlib import (
     nullcontext,
     suppress,
 )
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -30,7 +29,7 @@ from weakref import WeakKeyDictionary
 from hermes_nb.core.messages import Origin
 from hermes_nb.notebook.document.outputs import settle_lines, strip_ansi
 from hermes_nb.notebook.execute.capture import UserFigures, captured, text_of, undisturbed
-from hermes_nb.notebook.execute.collector import Collector, Output
+from hermes_nb.notebook.execute.collector import Collector, Output, current_run
 from hermes_nb.notebook.execute.network import kernel_origin, watched
 from hermes_nb.notebook.interrupt import Signals, TimeLimit, has_time_limit, user_code
 from hermes_nb.notebook.shell import Foreign, Shell, ours
@@ -139,8 +138,6 @@ GRACE = 2.0
 _POLL = 0.02
 _running: WeakKeyDictionary[Shell, Collector] = WeakKeyDictionary()
 """The innermost nested run of each shell, by what it shows."""
-_around: ContextVar[Collector | None] = ContextVar("hermes_nb_nested_run", default=None)
-"""The nested run that the current code is part of."""
 
 
 def showing(shell: Shell) -> str | None:
@@ -230,16 +227,16 @@ async def execute(
 @asynccontextmanager
 async def _its_turn(shell: Shell, mark: Collector) -> AsyncIterator[None]:
     """Wait while other code runs nested, except the code around us: hooks unwind like a stack."""
-    around = _around.get()
+    around = current_run.get()
     # Not an asyncio.Event: the other run may be on another thread's loop.
     while (outer := _running.get(shell)) not in (None, around):  # noqa: ASYNC110
         await asyncio.sleep(_POLL)
-    token = _around.set(mark)
+    token = current_run.set(mark)
     _running[shell] = mark
     try:
         yield
     finally:
-        _around.reset(token)
+        current_run.reset(token)
         if outer is None:
             del _running[shell]
         else:

@@ -280,6 +280,12 @@ def _responsible() -> Party | None:
     return _USER if _now.cell or _in_a_cell() else None
 
 
+def in_thread_of_call() -> bool:
+    """Say whether a call of the agent's has started this thread, or one that did."""
+    party = _threads.get(threading.current_thread())
+    return party is not None and party not in (_HERMES, _USER)
+
+
 def _inherit(function: object, party: Party | None) -> None:
     """Let a thread that begins inherit who is responsible; refuse one that cannot be told later."""
     thread = getattr(function, "__self__", None)

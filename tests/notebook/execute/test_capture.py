@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+from threading import Thread
 
 import pytest
 from hermes_nb.notebook.execute import collector as module
 from hermes_nb.notebook.execute.capture import Publisher, Stream
-from hermes_nb.notebook.execute.collector import Collector
+from hermes_nb.notebook.execute.collector import Collector, current_run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -119,13 +120,11 @@ def test_displays_survive_a_flood_of_text_in_their_place_and_have_a_limit_too(sm
 
 
 def test_a_stream_says_what_it_is_and_after_the_end_may_lead_nowhere():
-    collector = Collector()
-    stream = Stream(collector, "stdout", io.StringIO())
+    stream = Stream("stdout", io.StringIO())
     assert stream.encoding == "utf-8" and stream.writable() and not stream.isatty()
     with pytest.raises(io.UnsupportedOperation):
         stream.fileno()
-    collector.close()
-    print("nowhere", file=Stream(collector, "stdout", None), flush=True)
+    print("nowhere", file=Stream("stdout", None), flush=True)
 
 
 def test_a_publisher_passes_on_what_is_not_its():
@@ -141,12 +140,19 @@ def test_a_publisher_passes_on_what_is_not_its():
 
     outer, collector = Outer(), Collector()
     publisher = Publisher(collector, outer)
+    here = current_run.set(collector)
     assert publisher.session == "s"
     publisher.publish({"text/plain": "1"}, transient={"display_id": "a"})
     publisher.publish({"text/plain": "2"}, transient={"display_id": "a"}, update=True)
     assert seen(collector) == [("display", "2")] and outer.published == ()
     publisher.publish({"text/plain": "3"}, transient={"display_id": "b"}, update=True)
     assert outer.published["data"] == {"text/plain": "3"} and outer.published["update"]
+    users = Thread(target=publisher.clear_output)
+    users.start()
+    users.join()
+    assert outer.published == "cleared" and seen(collector) == [("display", "2")]
+    outer.published = ()
     collector.close()
     publisher.clear_output()
+    current_run.reset(here)
     assert outer.published == "cleared" and seen(collector) == [("display", "2")]
