@@ -23,6 +23,8 @@ from pathlib import Path
 
 from hermes_nb.notebook.commands.table import COMMANDS
 from tests.faults.cells import Cells, served_kernel
+from tests.faults.processes import running
+from tests.faults.test_starts import KINDS, Start
 from tests.faults.test_threads import beside_a_printing_thread
 from tests.kernels import Result
 from tests.loopback import Loopback, Reply, calls, event, failure, says, stall, text_chunks
@@ -108,6 +110,7 @@ def main() -> int:
     parser.add_argument("--stops", type=int, default=150)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, help="only that many calls beside a printing thread")
+    parser.add_argument("--starts", type=int, help="only that many stops while a command starts")
     options = parser.parse_args()
     random.seed(options.seed)
     trial = Trial()
@@ -116,6 +119,8 @@ def main() -> int:
             beside_a_printing_thread(server, Path(folder), options.threads)
         print(f"{options.threads} calls beside a printing thread: none was disturbed")
         return 0
+    if options.starts:
+        return _while_commands_start(options.starts)
     with tempfile.TemporaryDirectory() as folder, Loopback(says("unset")) as server:
         work = Path(folder)
         (work / "a.txt").write_text("A text.\n", encoding="utf-8")
@@ -126,6 +131,24 @@ def main() -> int:
         with served_kernel(server, work) as kernel:
             _later(trial, Cells(kernel, server, work), options.stops - options.stops // 3)
     return _told(trial)
+
+
+def _while_commands_start(count: int) -> int:
+    """Close sessions at random moments of a command's start; nothing stays, in a second at most."""
+    seconds, left = [], 0
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["HERMES_HOME"] = str(Path(folder, "home"))
+        for number in range(count):
+            start = Start(folder, list(KINDS)[number % len(KINDS)])
+            time.sleep(random.uniform(0, 0.06))
+            seconds.append(start.closed())
+            start.asking.join()
+            left += bool(running(start.mark))
+    print(
+        f"{count} stops while a command starts: close p50 {statistics.median(seconds):.3f} s, "
+        f"max {max(seconds):.3f} s; {left} left processes"
+    )
+    return int(left > 0 or max(seconds) > 1)
 
 
 def _later(trial: Trial, cells: Cells, stops: int) -> None:

@@ -7,6 +7,7 @@ import contextvars
 import inspect
 import os
 import threading
+import time
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
@@ -93,12 +94,22 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
     try:
         while not _ran_until_stopped(loop):
             pass
-        tasks = asyncio.all_tasks(loop)
-        if tasks:
-            loop.run_until_complete(asyncio.wait(tasks, timeout=STOP_SECONDS))
+        _end_all(loop)
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         loop.close()
+
+
+def _end_all(loop: asyncio.AbstractEventLoop) -> None:
+    """Wait for the tasks, which are cancelled, and for those that they start meanwhile."""
+    deadline = time.monotonic() + STOP_SECONDS
+    cancelled = asyncio.all_tasks(loop)
+    while (tasks := asyncio.all_tasks(loop)) and (left := deadline - time.monotonic()) > 0:
+        for task in tasks - cancelled:
+            task.cancel()
+        cancelled |= tasks
+        until = asyncio.wait(tasks, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        loop.run_until_complete(until)
 
 
 def _ran_until_stopped(loop: asyncio.AbstractEventLoop) -> bool:

@@ -3,28 +3,31 @@
 The child leads a session of its own, so that whatever it forks can be killed with it. What a child
 leaves running when it ends is killed too. A program that makes itself a session of its own
 (`setsid`) stays when a command ends by itself, as it would in a terminal; a stop reaches it by the
-mark in its environment (`kill_marked`). `Capture` keeps the ends of its output, `plain` is what a
-terminal would show of it.
+mark in its environment (`kill_marked`). Where this process is killed, a watcher ends the groups.
+`Capture` keeps the ends of a command's output, `plain` is what a terminal would show of it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
-from asyncio.subprocess import Process
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
 from hermes_nb.core.errors import TurnInterrupted
 from hermes_nb.core.text import latest
+from hermes_nb.core.threads import in_thread
 
 GRACE = 1.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -35,6 +38,7 @@ _DRAIN = 0.25
 LATEST = 4_000
 """Bytes from the end of the output that are looked at while a command runs."""
 _TICK = 0.1
+_LOOK = 0.005
 _CHUNK = 1 << 18
 _PIPE = 1 << 20
 
@@ -106,18 +110,14 @@ async def run_pipeline(
     except BaseException:
         os.close(child_end)
         raise
-    running: list[Process] = []
-    try:
-        await _start(programs, cwd, child_end, running)
+    group = _Group([], [program.kill for program in programs])
+    try:  # without an `await`: no cancellation comes between a child's start and its place here
+        group.start(programs, cwd, child_end)
     except BaseException:
-        for process in running:
-            signal_group(process.pid, _KILL)
-            await process.wait()
         transport.close()
         raise
     finally:
         os.close(child_end)
-    group = _Group(running, [program.kill for program in programs])
     drain = asyncio.create_task(_drain(reader, sink))
     exited = asyncio.create_task(group.wait())
     grace = STOP_GRACE
@@ -129,10 +129,13 @@ async def run_pipeline(
             await asyncio.wait({drain}, timeout=_DRAIN)
             left_behind = group.signal(0)
     finally:
-        await _end(group, exited, drain, grace)
-        transport.close()
+        try:
+            await _end(group, exited, drain, grace)
+        finally:
+            transport.close()
+    code = group.processes[-1].returncode
     return Ended(
-        code=exited.result() if not exited.cancelled() else -_KILL,
+        code=-_KILL if code is None else code,
         seconds=time.monotonic() - started,
         timed_out=timed_out,
         cut_off=not drain.cancelled() and drain.result(),
@@ -144,53 +147,183 @@ async def run_pipeline(
 class _Group:
     """The programs of one pipeline."""
 
-    processes: Sequence[Process]
+    processes: list[subprocess.Popen[bytes]]
     kill: Sequence[Callable[[int], None]]
+
+    def start(self, programs: Sequence[Program], cwd: Path, output: int) -> None:
+        """Start the programs from the first to the last, each reading from the one before."""
+        opened: list[int] = []
+        _watcher.start()
+        try:
+            null = os.open(os.devnull, os.O_RDWR)
+            opened.append(null)
+            source = null
+            for number, program in enumerate(programs):
+                last = number + 1 == len(programs)
+                following, out = (null, output) if last else os.pipe()
+                opened += [] if last else [following, out]
+                if program.stdin is not None:
+                    source = os.open(cwd / program.stdin, os.O_RDONLY | os.O_NONBLOCK)
+                    opened.append(source)
+                where = {"out": out, "err": output, "null": null}
+                self.processes.append(
+                    _started(program, cwd, source, where[program.out], where[program.err])
+                )
+                source = following
+        except BaseException:
+            self.signal(_KILL)
+            for process in self.processes:
+                process.wait()
+            raise
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
 
     async def wait(self) -> int:
         """Wait for all of them and return the exit code of the last."""
-        codes = await asyncio.gather(*(process.wait() for process in self.processes))
-        return codes[-1]
+        waits = (in_thread(process.wait) for process in self.processes)
+        return (await asyncio.gather(*waits))[-1]
 
     def signal(self, number: int) -> bool:
         """Send a signal to all of them; say whether anybody was there to get it."""
         reached = False
-        for process, kill in zip(self.processes, self.kill, strict=True):
+        for process, kill in zip(self.processes, self.kill, strict=False):
             if number and process.returncode is None:
                 kill(process.pid)
             reached = signal_group(process.pid, number) or reached
         return reached
 
+    async def gone(self) -> None:
+        """Wait until none of them lives: SIGKILL does not wait for its effect.
 
-async def _start(
-    programs: Sequence[Program], cwd: Path, output: int, running: list[Process]
-) -> None:
-    """Start the programs from the first to the last, each reading from the one before."""
-    opened: list[int] = []
-    try:
-        null = os.open(os.devnull, os.O_RDWR)
-        opened.append(null)
-        source = null
-        for number, program in enumerate(programs):
-            last = number + 1 == len(programs)
-            following, out = (null, output) if last else os.pipe()
-            opened += [] if last else [following, out]
-            if program.stdin is not None:
-                source = os.open(cwd / program.stdin, os.O_RDONLY | os.O_NONBLOCK)
-                opened.append(source)
-            where = {"out": out, "err": output, "null": null}
-            running.append(
-                await _started(program, cwd, source, where[program.out], where[program.err])
-            )
-            source = following
-    finally:
-        for descriptor in opened:
-            os.close(descriptor)
+        It waits for `GRACE` at most; what not even SIGKILL ends sleeps in the system.
+        """
+        looks = range(int(GRACE / _LOOK))
+        try:
+            for _ in looks:
+                if not self._any_lives():
+                    break
+                await asyncio.sleep(_LOOK)
+        except asyncio.CancelledError:  # a further one: the turn is given up, and a loop may end
+            for _ in looks:
+                if self._any_lives():
+                    time.sleep(_LOOK)  # noqa: ASYNC251 - milliseconds
+            raise
+        finally:
+            for process in self.processes:
+                _watcher.forget(process.pid)
+
+    def _any_lives(self) -> bool:
+        return any(each.poll() is None or _lives(each.pid) for each in self.processes)
 
 
-async def _started(program: Program, cwd: Path, source: int, out: int, err: int) -> Process:
-    process = await asyncio.create_subprocess_exec(
-        *program.command,
+def _lives(group: int) -> bool:
+    """Say whether a process of a group lives; one that is dead may wait long for its parent."""
+    if not signal_group(group, 0) or sys.platform != "linux":
+        return signal_group(group, 0)
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _, member, *_ = file.read_text(errors="replace").rpartition(")")[2].split()
+            if int(member) == group and state not in "ZX":
+                return True
+    return False
+
+
+_WATCH = """
+while read -r sign group; do
+  case $sign in
+    +) set -- "$@" "$group" ;;
+    -) for each do shift; [ "$each" = "$group" ] || set -- "$@" "$each"; done ;;
+  esac
+done
+for each do kill -s KILL -- "-$each"; done
+"""
+
+
+class _Watcher:
+    """Ends the groups of commands whose starter was killed before it could do so.
+
+    A shell in a session of its own reads their numbers from a pipe, which closes when this process
+    ends, however it ends. A fork starts another one for the commands of its own.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._shell: subprocess.Popen[bytes] | None = None
+        self._groups: set[int] = set()
+
+    def start(self) -> None:
+        """Start the shell unless it runs."""
+        if os.name != "posix":
+            return
+        with self._lock:
+            if self._shell is None or self._shell.poll() is not None:
+                self._start()
+
+    def add(self, group: int) -> None:
+        """Have a group ended with this process."""
+        self._groups.add(group)
+        self._tell(f"+ {group}\n")
+
+    def forget(self, group: int) -> None:
+        """Leave alone what may have the number of a group that has ended."""
+        self._groups.discard(group)
+        self._tell(f"- {group}\n")
+
+    def _tell(self, line: str) -> None:
+        with self._lock:
+            if self._shell is None or self._shell.stdin is None:
+                return
+            try:
+                self._shell.stdin.write(line.encode())
+            except BrokenPipeError:  # it was killed
+                self._start()
+
+    def _start(self) -> None:
+        _at_ends()
+        self._shell = subprocess.Popen(
+            ["/bin/sh", "-c", _WATCH],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            cwd="/",
+            env={},
+            bufsize=0,
+        )
+        if self._shell.stdin is not None:
+            self._shell.stdin.write("".join(f"+ {each}\n" for each in self._groups).encode())
+
+    def close(self) -> None:
+        """End the shell, and with it what is left of the groups."""
+        if self._shell is not None:
+            self._shell.communicate()
+            self._shell = None
+
+    def leave(self) -> None:
+        """Let go of the pipe in a fork, so that it closes when the parent ends."""
+        self._lock, self._groups = threading.Lock(), set()
+        if self._shell is not None and self._shell.stdin is not None:
+            self._shell.stdin.close()
+            self._shell.returncode = 0  # another process's child
+        self._shell = None
+
+
+_watcher = _Watcher()
+
+
+@cache
+def _at_ends() -> None:
+    """Close the watcher at this process's end, and let go of it in forks; once."""
+    atexit.register(_watcher.close)
+    os.register_at_fork(after_in_child=_watcher.leave)
+
+
+def _started(
+    program: Program, cwd: Path, source: int, out: int, err: int
+) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        program.command,
         cwd=cwd,
         env=dict(program.env),
         stdin=source,
@@ -199,6 +332,7 @@ async def _started(program: Program, cwd: Path, source: int, out: int, err: int)
         start_new_session=True,
         pass_fds=tuple(program.descriptors),
     )
+    _watcher.add(process.pid)
     if sys.platform == "linux":
         import resource
 
@@ -264,9 +398,11 @@ async def _end(
     finally:  # a second cancellation cuts the politeness short
         group.signal(_KILL)
         drain.cancel()
-        await asyncio.wait({exited, drain}, timeout=GRACE)
-        exited.cancel()  # a process that not even SIGKILL ends sleeps in the kernel
-        await asyncio.wait({exited})
+        exited.cancel()
+        try:
+            await asyncio.wait({exited, drain})
+        finally:
+            await group.gone()
 
 
 _KILL = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
