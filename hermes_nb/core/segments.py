@@ -1,9 +1,8 @@
 """Which calls of a batch may run side by side.
 
 A segment is a maximal run of neighbouring calls that are safe together. Safe are tools that only
-read, and tools that write to paths which no other call of the segment touches. Whatever asks the
-user, runs code or edits the notebook is `exclusive` and stands alone. Order is kept, so results
-line up with calls.
+read, and tools that write to paths which no other call of the segment touches. Whatever may ask the
+user, runs code or edits the notebook stands alone. Order is kept, so results line up with calls.
 """
 
 from __future__ import annotations
@@ -70,6 +69,8 @@ def _footprint(call: ToolCall, tool: Tool | None) -> _Footprint | None:
     if tool is None:
         return _Footprint((), writes=False)
     if tool.exclusive or tool.risk in (Risk.EXECUTE, Risk.NETWORK):
+        return None
+    if tool.asks is not None and not tool.check(call.arguments) and tool.asks(call.arguments):
         return None
     writes = tool.risk in (Risk.WRITE, Risk.REMEMBER)
     if writes and not tool.paths:

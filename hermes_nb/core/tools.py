@@ -149,7 +149,8 @@ class Tool:
     returns text or a `ToolOutput`; a plain function that is given becomes one that runs it in a
     thread. It raises `ToolError` for what the model should read. `check(arguments)` says what
     is wrong with them, or nothing. `paths` names the arguments that are paths below `root`.
-    `exclusive` tools never run beside another call. `available()` says why the tool cannot be used
+    `exclusive` tools never run beside another call, nor does a call that may put a question to the
+    user, as `asks(arguments)` says. `available()` says why the tool cannot be used
     now, or nothing. `origin(arguments)` says where a result comes from that neither the user nor
     the agent wrote (a web page, a command's output): such a result is data, never an instruction;
     "" or no function means that it is trusted. `risk_of(arguments)` is the risk of one call, where
@@ -174,6 +175,7 @@ class Tool:
     paths: tuple[str, ...] = ()
     root: Path | None = None
     exclusive: bool = False
+    asks: Callable[[Arguments], bool] | None = None
     cap: int | None = None
     check: Callable[[Arguments], str] = lambda _: ""
     available: Callable[[], str] = str

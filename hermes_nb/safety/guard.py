@@ -139,9 +139,16 @@ class Guard:
         """Say whether calls of a tool are decided on at all; in no mode does a mere read ask."""
         return tool.risk is not Risk.READ or "tools" in policy().families
 
-    def may_ask(self, tool: Tool) -> bool:
-        """Say whether a call of this tool could put a question to the user as things are."""
-        return self.asks and tool.risk is not Risk.READ and self.held != "never"
+    def may_ask(self, tool: Tool, arguments: Arguments) -> bool:
+        """Say whether a call with valid arguments could put a question to the user as things are.
+
+        A change of files that the mode allows asks only where it is run or obeyed later.
+        """
+        if not self.asks or tool.risk is Risk.READ or self.held == "never":
+            return False
+        writes = bool(tool.paths) and tool.toolset not in _LASTING
+        free = writes and Risk.WRITE in _FREE[self.held]
+        return not (free and _risk(tool, arguments) is Risk.WRITE)
 
     def decide(
         self,

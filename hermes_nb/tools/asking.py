@@ -34,7 +34,7 @@ _NAMED = 3
 def asking(toolset: Toolset, guard: Guard, approver: Approver) -> Toolset:
     """Let the guard decide on every call that is not a mere read, and ask where it wants to know.
 
-    Such a tool is exclusive for as long as the guard may ask about it. It hears how it may run, and
+    A call that the guard may ask about runs beside no other. It hears how it may run, and
     may put further questions itself. A refusal raises `ToolDenied`.
     """
 
@@ -45,7 +45,7 @@ def asking(toolset: Toolset, guard: Guard, approver: Approver) -> Toolset:
             permitted = replace(context, permit=way, ask=call.further, remember=call.remember)
             return await tool.run(permitted, arguments)
 
-        return replace(tool, run=run, exclusive=tool.exclusive or guard.may_ask(tool))
+        return replace(tool, run=run, asks=partial(guard.may_ask, tool))
 
     return toolset.map(lambda tool: ask(tool) if guard.watches(tool) else tool)
 

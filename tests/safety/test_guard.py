@@ -52,10 +52,10 @@ def test_the_modes(mode):
     guard = Guard(mode)
     decisions = [guard.decide(*call) for call in CALLS.values()]
     assert [decision.verdict for decision in decisions] == TABLE[mode].split()
-    for (tool, _), decision in zip(CALLS.values(), decisions, strict=True):
+    for (tool, arguments), decision in zip(CALLS.values(), decisions, strict=True):
         assert bool(decision.why) == (decision.verdict != "allow")
         if decision.verdict == "ask":
-            assert guard.may_ask(tool) and guard.watches(tool)
+            assert guard.may_ask(tool, arguments) and guard.watches(tool)
     assert not guard.watches(READ)
     for call, decision in zip(CALLS.values(), decisions, strict=True):
         child = ChildGuard(parent=guard).decide(*call)
@@ -146,7 +146,7 @@ def test_the_risk_may_depend_on_the_arguments():
     assert verdicts == ["ask", "ask", "allow", "deny"]
     verdicts = [Guard(mode).decide(skill, {"action": "patch"}).verdict for mode in TABLE]
     assert verdicts == ["allow", "allow", "allow", "deny"]
-    assert Guard("edits").may_ask(skill)
+    assert Guard("edits").may_ask(skill, {"action": "patch"})
     decision = Guard("all").decide(skill, {"action": "patch"}, messages=[PAGE])
     assert decision.verdict == "ask"
 

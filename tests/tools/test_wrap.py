@@ -195,9 +195,9 @@ def guarded(approver, mode="ask"):
 def test_a_read_is_not_wrapped():
     tools = guarded(Answers())
     assert tools.get("peek") is peek
-    assert tools.get("scribble").exclusive
-    assert not guarded(Answers(), "never").get("scribble").exclusive
-    assert guarded(Answers(), "edits").get("terminal").exclusive
+    assert tools.get("scribble").asks({})
+    assert not guarded(Answers(), "never").get("scribble").asks({})
+    assert guarded(Answers(), "edits").get("terminal").asks({"command": "ls"})
 
 
 def test_a_yes_runs_the_call_and_is_announced():
