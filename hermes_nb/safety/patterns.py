@@ -3,7 +3,8 @@
 Patterns are data, `code_patterns.toml`: `traces` reads all of them for the scan, `threats` for the
 guard of skills those on what harms whoever runs it. `piped` finds downloads that are run unread.
 `flows` reads assignments, line by line: a name is tainted by what its value mentions. A secret in
-the headers of a request is how every API is used and counts for nothing; one in its body does.
+the headers of a request is how every API is used and counts for nothing; one in its body does, but
+for one key in a guide's example, which needs another sign to count.
 
 A pattern is looked for where it can be, and a text that is slow to read is not read for ever:
 `Late` is raised once `LIMIT` seconds of CPU are spent on each `SIZE` characters of it. Compiling,
@@ -166,7 +167,7 @@ def lowered(text: str) -> str:
 
 STRONG, SHOWN = 2.0, 0.0
 """The score of what needs no other sign to be dangerous, and of what honest guides show."""
-_FLOWS = 3.0
+_FLOWS, _KEY, _KEY_SHOWN = 3.0, 1.5, 0.5
 _FORGED = 3
 """The score of a forged turn that counts even where it is quoted."""
 
@@ -337,17 +338,20 @@ class _Tainted:
 
     def leaving(self, statement: str) -> tuple[str, str] | None:
         """Return category and name of what leaves with a statement."""
+        key = False
         for match in _pattern("sends").finditer(statement) if "(" in statement else ():
             sent = statement[match.end() : match.end() + _ARGUMENTS]
             sent = _pattern("usual").sub("", _pattern("headers").sub("", sent))
-            if self.secrets_in(sent):
-                return "exfiltration", "secret-sent"
+            if found := self.secrets_in(sent):
+                key = len(found) == 1 and all(map(_pattern("service").fullmatch, found))
+                if not key:
+                    return "exfiltration", "secret-sent"
         found = self.secrets_in(statement)
         if _pattern("resolves").search(statement) and self.encodes(statement, found):
             return "exfiltration", "encoded-lookup"
         if _pattern("serialises").search(statement) and len(found - {_WHOLE}) >= _SEVERAL:
             return "secret-access", "collected-secrets"
-        return None
+        return ("secret-access", "key-sent") if key else None
 
 
 def flows(text: str, *, code: bool = False) -> Iterator[Sign]:
@@ -355,7 +359,7 @@ def flows(text: str, *, code: bool = False) -> Iterator[Sign]:
     blocks = [(0, text)] if code else _blocks(text)
     for start, block in blocks if _may_read(text) else ():
         if _pattern("reads").search(block) or _pattern("dumps").search(block):
-            yield from _in_block(block, start)
+            yield from _in_block(block, start, key=_KEY if code else _KEY_SHOWN)
 
 
 def _may_read(text: str) -> bool:
@@ -375,7 +379,8 @@ def _blocks(text: str) -> Iterator[tuple[int, str]]:
         yield start, text[start:]
 
 
-def _in_block(block: str, start: int) -> Iterator[Sign]:
+def _in_block(block: str, start: int, *, key: float) -> Iterator[Sign]:
+    """Yield what leaves in a block; `key` is the score of one key of a service in a request."""
     tainted, at = _Tainted(), 0
     for statement in _statements(block):
         in_time()
@@ -387,7 +392,8 @@ def _in_block(block: str, start: int) -> Iterator[Sign]:
         if known and (sent := tainted.leaving(statement)):
             at = max(at, block.find(statement.partition("\n")[0], at))
             end = min(at + len(statement), len(block))
-            yield Sign(*sent, _FLOWS, start + at, start + end)
+            score = key if sent[1] == "key-sent" else _FLOWS
+            yield Sign(*sent, score, start + at, start + end)
 
 
 def _statements(block: str) -> Iterator[str]:
