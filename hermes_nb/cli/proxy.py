@@ -46,6 +46,8 @@ ANSWER = 900.0
 """Seconds that an answer may take."""
 UNSAID = 1_000
 """Tokens of an answer, until they are counted."""
+MOST = 1 << 31
+"""Tokens that a request can allow its answer, as far as they are counted."""
 MILLION = 1_000_000
 AT_ONCE = 8
 """Requests of a user's under way; others wait."""
@@ -306,7 +308,7 @@ class Chat(Handler):
             await self._passed_on(asked, usage)
             usage.end()
             allowed = [asked.get(key) for key in ("max_tokens", "max_completion_tokens")]
-            limits = [each for each in allowed if isinstance(each, int) and each > 0]
+            limits = [min(each, MOST) for each in allowed if isinstance(each, int) and each > 0]
             used = usage.tokens(read, max(limits, default=model.longest))
             self.ledger.settle(number, used[0], used[1], model.dollars(*used))
         finally:

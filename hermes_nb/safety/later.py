@@ -19,7 +19,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_nb.safety.protected import hides, hides_at_home, known_names, secret_file, shadows
+from hermes_nb.safety.protected import hides, known_names, obeyed_at_home, secret_file, shadows
 
 if TYPE_CHECKING:
     from hermes_nb.core.messages import Json
@@ -33,9 +33,11 @@ _GIT_FOLDERS = _SEQUENCES | {"hooks", "info", "modules", "worktrees"}
 _TODO = frozenset({"git-rebase-todo", "todo"})
 _MODULE = re.compile(r"\.(?:py|so|pyd)$")
 _AGENT = re.compile(
-    r"%hermes\b|magic\(\s{0,9}['\"]hermes|\bhermes_nb\b|\A\s{0,99}hermes[ \t][^=\n][^\n]*\s*\Z"
+    r"%hermes\b|magic\(\s{0,9}['\"]hermes|\bhermes_nb\b|\bjupyter\W{1,9}hermes\b"
+    r"|\A\s{0,99}hermes[ \t][^=\n][^\n]*\s*\Z"
 )
-"""A magic, the package, or a magic without its `%`, which IPython takes if it is the only line."""
+"""A magic, the package, the program, or a magic without its `%`, which IPython takes if it is the
+only line."""
 
 
 def starts_agent(source: str) -> bool:
@@ -191,7 +193,7 @@ class Look:
 
     def _later(self, place: str, parts: tuple[str, ...], name: str) -> bool:
         low, path = name.casefold(), os.path.join(place, name)
-        if place == self.home and hides_at_home(name) and not secret_file(name):
+        if place == self.home and obeyed_at_home(name) and not secret_file(name):
             return True
         if parts and parts[-1] in _PACKAGES:
             return low.endswith((".pth", ".py"))
@@ -208,7 +210,7 @@ class Look:
     def _hidden(self, place: str, folders: list[str], entries: Entries) -> None:
         """Note what hides itself; what is new is left to be taken as a whole."""
         for name, entry in list(entries.items()):
-            if not (hides_at_home(name) if place == self.home else hides(name)):
+            if not (obeyed_at_home(name) if place == self.home else hides(name)):
                 continue
             path = os.path.join(place, name)
             self.places.hidden[path] = entry.inode()

@@ -191,8 +191,8 @@ def _hides(path: Path, root: Path) -> str:
     home = Path(os.path.realpath(Path.home()))
     if home.is_relative_to(os.path.realpath(root)) and path.is_relative_to(home):
         first = path.relative_to(home).parts[:1]
-        if first and hides_at_home(first[0]):
-            return "a hidden file of the home, where programs look for what they obey"
+        if first and obeyed_at_home(first[0]):
+            return "a file of the home, where programs look for what they obey"
     below = path.relative_to(root).parts if path.is_relative_to(root) else ()
     for number, name in enumerate(below, 1):
         if hides(name) and not os.path.lexists(root.joinpath(*below[:number])):
@@ -203,6 +203,11 @@ def _hides(path: Path, root: Path) -> str:
 def hides_at_home(name: str) -> bool:
     """Say whether an entry of the home hides itself: then programs obey it, or it is private."""
     return name.startswith(".") and name.casefold() not in OF_GIT
+
+
+def obeyed_at_home(name: str) -> bool:
+    """Say whether programs look into an entry of the home: a hidden one, or a system's own."""
+    return hides_at_home(name) or name.casefold() in ("bin", "library", "appdata")
 
 
 def hides(name: str) -> bool:

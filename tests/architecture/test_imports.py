@@ -54,7 +54,10 @@ def test_every_module_says_what_it_is_for():
 
 @pytest.mark.slow
 def test_sizes_are_reported(record_property, capsys):
-    """Long modules and functions ask a question; this one prints them, and bounds the worst."""
+    """Long modules and functions ask a question; this one prints them, and bounds functions.
+
+    A module is one thing, and its length follows: a bound glues unrelated parts together elsewhere.
+    """
     modules, functions = {}, {}
     for path in PACKAGE.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
@@ -69,5 +72,4 @@ def test_sizes_are_reported(record_property, capsys):
     record_property("long_functions", long_functions)
     with capsys.disabled():
         print(f"\nmodules over 300 lines: {long_modules}; functions over 45: {long_functions}")
-    assert max(modules.values()) <= 500
     assert max(functions.values()) <= 70

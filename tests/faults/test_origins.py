@@ -27,6 +27,10 @@ WAYS = {
         ("edit", "hermes import", "hermes_nb import"),
     ],
     "all at once": [("insert", "x = 1"), ("edit", None, AGENT)],
+    "by its program": [
+        ("insert", "!jupyter her run --approve all go"),
+        ("edit", "her", "hermes"),
+    ],
 }
 
 
@@ -53,7 +57,8 @@ def test_91_an_agent_cell_is_planted_in_pieces(shell, tmp_path, mode, way):
         sources = done_to(seat, *WAYS[way])
         asked = seat.keyboard.asked
     assert asked == 1
-    assert not any("hermes --approve" in each or "hermes_nb" in each for each in sources)
+    planted = ("hermes --approve", "hermes_nb", "jupyter hermes")
+    assert not any(word in each for each in sources for word in planted)
 
 
 def test_91_a_cell_of_the_users_is_moved_or_edited_only_after_a_question(shell, tmp_path):

@@ -196,7 +196,7 @@ START_UP = """.xinitrc .xprofile .xsession .pam_environment .config/fish/config.
 .emacs.d/init.el .config/nvim/init.lua .psqlrc .sqliterc .pythonrc .perldb .cargo/config.toml
 .npmrc .yarnrc .config/pip/pip.conf .pdbrc.py .gnuplot .mailcap .lesskey .forward
 .config/git/hooks/x .bash_aliases .local/share/applications/x.desktop
-.config/mimeapps.list""".split()
+.config/mimeapps.list bin/ls Library/LaunchAgents/x.plist AppData/Roaming/x.bat""".split()
 
 
 @pytest.fixture

@@ -166,7 +166,9 @@ def test_keys_of_providers_go_alone_and_behind_names():
     assert not left
 
 
-INVISIBLE = "\u00ad\u200b\u200c\u200d\u200e\u2060\ufeff\ufe0f\U000e0041"
+INVISIBLE = (
+    "\u00ad\u180b\u17b4\u200b\u200c\u200d\u200e\u2060\u3164\ufeff\ufe0f\ufff9\U0001d173\U000e0041"
+)
 
 
 @pytest.mark.parametrize("sign", INVISIBLE)
@@ -191,6 +193,9 @@ def test_base64_is_decoded_once_also_over_lines(width, indent):
         hidden = redact(placed)
         assert STUB in hidden and encoded[70:85] not in hidden and encoded[-9:] not in hidden
         assert redact(hidden) == hidden
+    lines = "\n".join(f'"{each}" +' for each in re.findall(f".{{1,{width - width % 4}}}", encoded))
+    assert STUB in redact(lines) and encoded[70:85] not in redact(lines)
+    assert redact('"QUFBQUFBQUFBQUFBQUFBQUFB" +\n"QUFB"') == '"QUFBQUFBQUFBQUFBQUFBQUFB" +\n"QUFB"'
     honest = base64.b64encode(b"nothing to see here, only words. " * 9).decode()
     assert redact(honest) == honest
 
