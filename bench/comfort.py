@@ -1,9 +1,9 @@
 """How often honest work is interrupted by a question, and how much of what matters is learnt.
 
 Run with `make bench-comfort`. A scripted model plays each story in a real shell, with real tools;
-every question is answered with yes and counted. `before` is the same on the code before text had an
-origin, as stored in `comfort_before.json`, which `--record COMMIT` writes for the package that is
-first on the path.
+every question is answered with yes and counted. `before` is the same at the commit that
+`comfort_before.json` names, which `--record COMMIT` writes for the package that is first on the
+path. Measure on an idle machine: a look at the workspace that does not end in time asks.
 """
 
 from __future__ import annotations

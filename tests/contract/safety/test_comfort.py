@@ -1,4 +1,4 @@
-"""Honest work asks no more than before text had an origin, and what matters is learnt unasked.
+"""Honest work asks no more than at the commit that is recorded, and what matters is learnt unasked.
 
 `make bench-comfort` plays all stories.
 """
@@ -17,6 +17,7 @@ __all__ = ["shell"]
 BEFORE = json.loads((Path(__file__).parents[3] / "bench/comfort_before.json").read_text())["asked"]
 QUICK = (
     "clean a table",
+    "fix a script",
     "find one's way",
     "write a report",
     "cells",
