@@ -41,6 +41,7 @@ from hermes_nb.memory.sessions import SqliteStore  # noqa: E402
 from hermes_nb.models.chat.client import OpenAIChat  # noqa: E402
 from hermes_nb.models.chat.retries import Retrying  # noqa: E402
 from hermes_nb.safety.redact import without_secrets  # noqa: E402
+from hermes_nb.tools import process  # noqa: E402
 from tests.conftest import every_call_has_one_result  # noqa: E402
 from tests.core.grammar import check_grammar  # noqa: E402
 from tests.faults.processes import descriptors, running, unique  # noqa: E402
@@ -342,7 +343,9 @@ class Chaos:
         while time.monotonic() < end and (running(MARK) or threading.active_count() > len(threads)):
             time.sleep(0.1)
         self.must(not running(MARK), f"{len(running(MARK))} commands still run")
-        children = psutil.Process().children(recursive=True)
+        watcher = process._watcher._shell
+        everybody = psutil.Process().children(recursive=True)
+        children = [each for each in everybody if watcher is None or each.pid != watcher.pid]
         self.must(not children, f"children are left: {children}")
         others = [each.name for each in threading.enumerate() if each not in threads]
         self.must(not others, f"threads are left: {others}")
@@ -375,6 +378,7 @@ def main() -> int:
     Retrying.__init__.__kwdefaults__.update(base=0.01, cap=0.1)
     OpenAIChat.__init__.__kwdefaults__["idle"] = 1.0
     folder = Path(tempfile.mkdtemp(prefix="hermes-chaos-"))
+    process._watcher.start()  # one shell for as long as this process runs
     threads, open_files = set(threading.enumerate()), descriptors()
     memory = psutil.Process().memory_info().rss
     (folder / "disk").mkdir()

@@ -332,7 +332,7 @@ def test_secrets_stay_out_and_what_goes_in_can_be_read(home, tmp_path):
     assert (called.count("</tool_call>"), called.count("</tool_response>")) == (2, 0)
     assert (answered.count("</tool_call>"), answered.count("</tool_response>")) == (0, 1)
     inside = answered.removeprefix("<tool_response>").removesuffix("</tool_response>")
-    assert strict(inside)["content"].startswith(marks[:-1])
+    assert strict(inside)["content"].startswith(marks[:-3])
 
 
 @pytest.mark.parametrize("given", [math.nan, math.inf, None, "1"])

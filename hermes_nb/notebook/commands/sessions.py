@@ -184,7 +184,7 @@ def search(agent: KernelAgent, words: str) -> str:
         raise ConfigError("say what to look for: `%hermes search QUERY`")
     found = quotes(agent.store, words, limit=LISTED_HITS)
     if not found:
-        return "Nothing about that was found in any session."
+        return "Nothing was said about that in any session, and no output holds it."
     rows = [_hit_row(quote, agent.store) for quote in found]
     return grid(("when", "who", "what", "session", "where"), rows)
 

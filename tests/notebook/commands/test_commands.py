@@ -56,7 +56,7 @@ def test_what_was_said_is_found_with_its_session(desk):
     told = desk("search flipper length gentoo")
     assert "217.2" in told
     assert desk.agent.session.id in told
-    assert "Nothing about that was found" in desk("search xylophone")
+    assert "Nothing was said about that" in desk("search xylophone")
 
 
 def test_a_match_in_the_output_of_a_tool_is_found_behind_what_was_said(desk, tmp_path, monkeypatch):
