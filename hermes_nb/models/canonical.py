@@ -79,6 +79,19 @@ REWORDED: Table = (
     (r"(?m)^(?: *\.ipynb_checkpoints/|\[not shown: [^\n]*\])(?:\n|\Z)", ""),
     (r"(?m)^\[(?:at least )?[\d,]+ more (?:matches|files);[^\n]*\](?:\n|\Z)", ""),
     (rf"<time> {_ZONE}(?![\w:])(?: \d{{4}}(?!\d))?", "<time>"),
+    # Of a traceback, which frames stay and how much of their source is the version's.
+    (
+        r"(?m)^(?:Cell In\[\d+\], line \d+|File \"[^\"\n]+\", line \d+|File \S+:\d+, in )"
+        r"[^\n]*(?:\n|\Z)"
+        r"(?:(?:[ \t]+\d+(?:[ \t][^\n]*)?|-+> ?\d+[^\n]*|[ \t]{4}[^\n]*)(?:\n|\Z))*",
+        "",
+    ),
+    (
+        r"(?m)^[^\n]*\n(?:The above exception was|During handling of the above)[^\n]*:\n"
+        r"[^\n]*Traceback \(most recent call last\):?(?:\n|\Z)",
+        "",
+    ),
+    (r"(?m)^\[\.\.\. (?:at least )?\d+ frames? left out \.\.\.\](?:\n|\Z)", ""),
 )
 _SET = re.compile(r"\{('[^'\n]{0,200}'(?:, '[^'\n]{0,200}'){1,200})\}")
 _NOTED = re.compile(r"(characters left out[^\n]{0,200}?); in it: [^\n]{0,700}? …\](?=\n|\Z)")
@@ -139,7 +152,7 @@ def _counted(text: Json, role: str) -> Json:
     return _SET.sub(lambda m: "{" + ", ".join(sorted(m[1].split(", "))) + "}", text).rstrip()
 
 
-FORM = 5
+FORM = 6
 """The version of the key. That of form 1 was made of every word and of the tools' schemas, and one
 more is due with every new rule above: recordings of lower forms are keyed by what they hold."""
 _ELSEWHERE = re.compile(r"(?ms)^Notebook: [^\n]*\n?|^Cells above(?:(?: this|,)[^\n]*)?:\n.*\Z")

@@ -29,7 +29,7 @@ from hermes_nb.core.messages import Image, Message, Part, Text
 from hermes_nb.core.protocols import Variable
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.notebook.access import NotebookAccess
-from hermes_nb.notebook.document.outputs import dimensions, strip_ansi
+from hermes_nb.notebook.document.outputs import LIBRARY, dimensions, strip_ansi
 from hermes_nb.notebook.execute.capture import text_of
 from hermes_nb.notebook.execute.network import kernel_origin
 from hermes_nb.notebook.interrupt import user_code
@@ -120,7 +120,6 @@ MESSAGE = 1_000
 """Characters of an error's message."""
 _OWN_FRAMES = 4
 _FRAME = 200
-_LIBRARY = re.compile(r"site-packages|dist-packages|[/\\][Ll]ib[/\\]python\d|^<frozen|<__array_")
 _NOT_OURS_TO_MEND = (HermesError, KeyboardInterrupt, SystemExit, GeneratorExit)
 
 
@@ -189,7 +188,7 @@ def _frames(shell: Shell, error: BaseException) -> list[str]:
     frames = _places(error.__traceback__)
     first = next((i for i, place in enumerate(frames) if _cell(shell, place[0])), len(frames))
     frames = frames[first:]  # what is above is IPython's
-    own = [i for i, place in enumerate(frames) if not _LIBRARY.search(place[0])]
+    own = [i for i, place in enumerate(frames) if not LIBRARY.search(place[0])]
     keep = sorted({*own[-_OWN_FRAMES:], len(frames) - 1}) if frames else []
     return [_line(shell, *frames[i]) for i in keep]
 

@@ -173,6 +173,52 @@ def test_where_a_command_ran_does_not_count(tmp_path, form):
         answer(Cassette(None, path, "replay"), *story(taken), tools=["terminal"])
 
 
+BEFORE = """KeyError: 'b'
+[... 3 frames left out ...]
+File pandas/_libs/hashtable_class_helper.pxi:7726, in pandas._libs.hashtable.get_item()
+-> 7726 'Could not get source, probably due dynamically evaluated source code.'
+File pandas/_libs/hashtable_class_helper.pxi:7734, in pandas._libs.hashtable.get_item()
+-> 7734 'Could not get source, probably due dynamically evaluated source code.'
+KeyError: 'b'
+The above exception was the direct cause of the following exception:
+KeyError                                  Traceback (most recent call last)
+Cell In[1], line 3
+      2 df = pd.DataFrame({'a': [1]})
+----> 3 df['b']
+[... 1 frame left out ...]
+File /x/site-packages/pandas/core/indexes/base.py:3823, in Index.get_loc(self, key)
+   3818     if isinstance(casted_key, slice) or (
+   3819         isinstance(casted_key, abc.Iterable)
+-> 3823     raise KeyError(key) from err
+   3824 except TypeError:"""
+AFTER = """KeyError: 'b'
+[... 5 frames left out ...]
+Cell In[1], line 3
+      2 df = pd.DataFrame({'a': [1]})
+----> 3 df['b']
+[... 1 frame left out ...]
+File /x/site-packages/pandas/core/indexes/base.py:3823, in Index.get_loc(self, key)
+-> 3823     raise KeyError(key) from err"""
+
+
+@pytest.mark.parametrize("form", [4, FORM])
+def test_which_frames_of_an_error_stay_does_not_count(tmp_path, form):
+    def story(text):
+        reply = Message.assistant("", calls=(ToolCall(id="1", name="run_python", arguments={}),))
+        return [Message.user("go"), reply, Message.tool(reply.calls[0], f"before\n{text}\nafter")]
+
+    path = tmp_path / "x.hermes.jsonl"
+    record = Cassette(ScriptedModel(["fine"]), path, "record")
+    answer(record, *story(BEFORE), tools=["run_python"])
+    of_form(path, form)
+    for text in (BEFORE, AFTER):
+        replay = Cassette(None, path, "replay")
+        assert answer(replay, *story(text), tools=["run_python"]).text == "fine"
+    for other in (AFTER.replace("KeyError: 'b'", "KeyError: 'c'"), f"{AFTER}\nFile x: 3"):
+        with pytest.raises(CassetteMiss):
+            answer(Cassette(None, path, "replay"), *story(other), tools=["run_python"])
+
+
 @pytest.mark.parametrize("form", [3, FORM])
 def test_which_lines_stay_of_what_was_shortened_does_not_count(tmp_path, form):
     def story(code="", lines="", position=2):

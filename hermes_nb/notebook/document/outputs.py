@@ -46,7 +46,13 @@ _ANSI = re.compile(
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _FRAME = re.compile(r"^[ \t]*(?:Cell |Input |File )\S", re.MULTILINE)
-_LIBRARY = re.compile(r"site-packages|dist-packages|[/\\][Ll]ib[/\\]python\d|<frozen|<__array_")
+LIBRARY = re.compile(
+    r"site-packages|dist-packages|[/\\][Ll]ib[/\\]python\d|<frozen|<__array_"
+    r"|^(?:File \"?)?[\w.-]+[/\\][^\n\":]*\.p(?:yx|xi)\b"  # Cython's, as they were compiled
+)
+"""Finds the file of a frame, or its first line, that is a library's."""
+_CONTEXT = re.compile(r"[ \t]+\d+(?:[ \t]|$)|-+> ?\d+ 'Could not get source")
+"""A line of source around the one that a frame of IPython's points at, or that there is none."""
 _BLANK = re.compile(r"\s+")
 _PLACEHOLDER = re.compile(r"<[\w.]+(?: [^\n]*)?>\s*")
 
@@ -131,7 +137,8 @@ def count_repeats(text: str) -> str:
 def error_text(ename: str, evalue: str, traceback: str) -> str:
     """Return an error's name and message, and the frames of its traceback that help.
 
-    Those are the last frames in the user's own code, and the last one of all. IPython's format and
+    Those are the last frames in the user's own code, and of the last one of all the line that
+    failed. IPython's format and
     Python's own are understood; of any other the head and tail are kept.
     """
     title = f"{ename}: {evalue}" if evalue else ename
@@ -149,7 +156,7 @@ def error_text(ename: str, evalue: str, traceback: str) -> str:
 
 
 def _useful(frames: list[str], title: str, least: str) -> Iterator[str]:
-    mine = [i for i, frame in enumerate(frames) if not _LIBRARY.search(frame.split("\n", 1)[0])]
+    mine = [i for i, frame in enumerate(frames) if not LIBRARY.search(frame.split("\n", 1)[0])]
     keep = {*mine[-_CONTEXT_FRAMES:], len(frames) - 1}
     skipped = 0
     for i, frame in enumerate(frames):
@@ -160,6 +167,8 @@ def _useful(frames: list[str], title: str, least: str) -> Iterator[str]:
             yield f"[... {least}{skipped} frame{'s' if skipped > 1 else ''} left out ...]"
             skipped = 0
         lines = [line for line in frame.split("\n") if line.strip()]
+        if i not in mine:
+            lines = [line for line in lines if not _CONTEXT.match(line)]
         if i == len(frames) - 1 and len(lines) > 1 and lines[-1].strip()[:200] in title:
             lines.pop()
         yield head_tail("\n".join(lines), _FRAME_LIMIT)

@@ -20,6 +20,7 @@ from hermes_nb.notebook.document.outputs import (
     settle_lines,
     strip_ansi,
 )
+from hermes_nb.notebook.user_message import last_error
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -119,6 +120,16 @@ def test_html_tables_become_rows():
         "<tr><td>1 &lt; 2</td><td></td></tr></table><SCRIPT>x()</Script><p>end"
     )
     assert html_to_text(markup) == "a | b\n1 < 2 |\nend"
+
+
+def test_a_missing_column_takes_a_few_lines_and_no_compiled_frames(run, shell):
+    code = "import pandas as pd\nframe = pd.DataFrame({'a': [1]})\nframe['b']"
+    text = render(run(code).outputs).text
+    assert "----> 3 frame['b']" in text and "raise KeyError(key) from err" in text
+    assert ".pxi" not in text and ".pyx" not in text and len(text.splitlines()) <= 9
+    shell.run_cell(code)
+    failed = last_error(shell)
+    assert len(failed.lines) == 3 and not any(".pxi" in line for line in failed.lines)
 
 
 TRACE = Path(__file__).with_name("traceback.txt").read_text(encoding="utf-8").removesuffix("\n")
