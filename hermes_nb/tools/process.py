@@ -174,6 +174,7 @@ class _Group:
             self.signal(_KILL)
             for process in self.processes:
                 process.wait()
+                _watcher.forget(process.pid)
             raise
         finally:
             for descriptor in opened:
@@ -236,7 +237,11 @@ while read -r sign group; do
     -) for each do shift; [ "$each" = "$group" ] || set -- "$@" "$each"; done ;;
   esac
 done
-for each do kill -s KILL -- "-$each"; done
+for each do
+  group=${each%:*} began=${each#*:}
+  now=$(read -r line <"/proc/$group/stat" && set -- ${line##*) } && echo "${20}")
+  if [ -z "$now" ] || [ "$now" = "$began" ]; then kill -s KILL -- "-$group"; fi
+done
 """
 
 
@@ -244,13 +249,14 @@ class _Watcher:
     """Ends the groups of commands whose starter was killed before it could do so.
 
     A shell in a session of its own reads their numbers from a pipe, which closes when this process
-    ends, however it ends. A fork starts another one for the commands of its own.
+    ends, however it ends. When a group began goes along, on Linux: the number of one that was not
+    taken off the list may be another program's by then. A fork starts a shell of its own.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._shell: subprocess.Popen[bytes] | None = None
-        self._groups: set[int] = set()
+        self._groups: dict[int, str] = {}
 
     def start(self) -> None:
         """Start the shell unless it runs."""
@@ -262,13 +268,13 @@ class _Watcher:
 
     def add(self, group: int) -> None:
         """Have a group ended with this process."""
-        self._groups.add(group)
-        self._tell(f"+ {group}\n")
+        self._groups[group] = f"{group}:{_began(group)}"
+        self._tell(f"+ {self._groups[group]}\n")
 
     def forget(self, group: int) -> None:
         """Leave alone what may have the number of a group that has ended."""
-        self._groups.discard(group)
-        self._tell(f"- {group}\n")
+        if named := self._groups.pop(group, ""):
+            self._tell(f"- {named}\n")
 
     def _tell(self, line: str) -> None:
         with self._lock:
@@ -292,7 +298,9 @@ class _Watcher:
             bufsize=0,
         )
         if self._shell.stdin is not None:
-            self._shell.stdin.write("".join(f"+ {each}\n" for each in self._groups).encode())
+            self._shell.stdin.write(
+                "".join(f"+ {each}\n" for each in self._groups.values()).encode()
+            )
 
     def close(self) -> None:
         """End the shell, and with it what is left of the groups."""
@@ -302,11 +310,19 @@ class _Watcher:
 
     def leave(self) -> None:
         """Let go of the pipe in a fork, so that it closes when the parent ends."""
-        self._lock, self._groups = threading.Lock(), set()
+        self._lock, self._groups = threading.Lock(), {}
         if self._shell is not None and self._shell.stdin is not None:
             self._shell.stdin.close()
             self._shell.returncode = 0  # another process's child
         self._shell = None
+
+
+def _began(pid: int) -> str:
+    """Return when a process began, in the system's own count, "" where it does not tell."""
+    with suppress(OSError, IndexError):
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        return stat.rpartition(")")[2].split()[19]
+    return ""
 
 
 _watcher = _Watcher()

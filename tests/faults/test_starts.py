@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ from hermes_nb import Hermes
 from hermes_nb.core import threads
 from hermes_nb.core.protocols import Approval
 from hermes_nb.models.scripted import ScriptedModel, call
+from hermes_nb.tools.process import _WATCH, _began
 
 from tests.faults.processes import running, unique
 from tests.faults.stores import run_python
@@ -79,6 +81,7 @@ import sys
 from hermes_nb import Hermes
 from hermes_nb.core.protocols import Approval
 from hermes_nb.models.scripted import ScriptedModel, call
+from hermes_nb.tools.process import _WATCH, _began
 class Allows:
     async def ask(self, request):
         return Approval("outside" if request.outside else "once")
@@ -86,6 +89,18 @@ command, folder = sys.argv[1:]
 model = ScriptedModel([call("terminal", command=command, timeout=600)])
 print(Hermes(model, cwd=folder, approve=Allows()).ask("go"), flush=True)
 """
+
+
+def test_96_a_number_that_is_another_programs_by_now_is_left_alone():
+    """As where a number was not taken off the list, and the system gave it out again."""
+    sleep = ["sleep", "1000"]
+    killed, spared = (subprocess.Popen(sleep, start_new_session=True) for _ in "12")
+    listed = f"+ {killed.pid}:{_began(killed.pid)}\n+ {spared.pid}:1\n"
+    subprocess.run(["/bin/sh", "-c", _WATCH], input=listed.encode(), check=True)
+    assert killed.wait() == -signal.SIGKILL
+    assert spared.poll() is None
+    spared.kill()
+    spared.wait()
 
 
 @pytest.mark.parametrize("kind", KINDS)
