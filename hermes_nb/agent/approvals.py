@@ -43,6 +43,7 @@ from hermes_nb.memory.curated import CuratedMemory, Outcome, reason_of
 from hermes_nb.memory.entries import Operation, Refusal, operations_of
 from hermes_nb.memory.history import Change as Entry
 from hermes_nb.memory.history import Origin, Unusable
+from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.redact import redact
 from hermes_nb.skills.editing import Change, Details
 from hermes_nb.skills.editing import Outcome as SkillOutcome
@@ -391,15 +392,21 @@ def _sides(change: Entry) -> str:
     return "\n".join(f"{mark}{line}" for text, mark in sides if text for line in text.split("\n"))
 
 
-NOBODY = "nobody can be asked here, so it was not run; Hermes(approve='all') allows such calls"
+def unanswered(request: ApprovalRequest, remedy: str) -> str:
+    """Return why a call was refused where no one can be asked; `remedy` allows all that may be."""
+    if request.in_every_mode:
+        return f"nobody can be asked here, and this asks in every mode: {request.why}"
+    if why := policy().why("modes", "all"):
+        return f"nobody can be asked here, so it was not run; {why}"
+    return f"nobody can be asked here, so it was not run; {remedy} allows such calls"
 
 
 class Refusing:
     """The approver where no one can be asked."""
 
-    async def ask(self, request: ApprovalRequest) -> Approval:  # noqa: ARG002 - a protocol's method
+    async def ask(self, request: ApprovalRequest) -> Approval:
         """Refuse, and tell the model why."""
-        return Approval("deny", NOBODY)
+        return Approval("deny", unanswered(request, "Hermes(approve='all')"))
 
 
 def answer_of(typed: str, request: ApprovalRequest) -> Approval:

@@ -48,7 +48,7 @@ from hermes_nb.prompt.context_files import (
 from hermes_nb.prompt.hints import HintTracker
 from hermes_nb.safety.administrator import not_roots, policy
 from hermes_nb.safety.marks import marks_of
-from hermes_nb.safety.provenance import Trust
+from hermes_nb.safety.provenance import RECALLED, Trust
 from hermes_nb.skills.discovery import standard_roots
 from hermes_nb.skills.library import Library
 from hermes_nb.skills.sources import Sources
@@ -381,11 +381,18 @@ def _admin_skills() -> list[Path]:
 
 
 def background(prompt: Prompt, sources: PromptSources | None) -> tuple[Text, ...]:
-    """Return the texts of the prompt that neither the user nor we have written."""
+    """Return the texts of the prompt that neither the user nor we have written.
+
+    What a memory service tells begins as what it recalls does.
+    """
     project: Origin = "outside" if sources is not None and sources.foreign() else "workspace"
     origins: dict[str, Origin] = {"project": project, "memory provider": "outside"}
+    told = {"memory provider": f"{RECALLED}system prompt):\n"}
     found = (
-        (layer.text, [origins[name] for name in layer.name.split(", ") if name in origins])
+        (
+            told.get(layer.name, "") + layer.text,
+            [origins[name] for name in layer.name.split(", ") if name in origins],
+        )
         for layer in prompt.layers
     )
     return tuple(Text(text, least_trusted(each)) for text, each in found if each)

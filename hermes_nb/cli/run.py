@@ -24,7 +24,7 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_nb.agent.approvals import answer_of
+from hermes_nb.agent.approvals import answer_of, unanswered
 from hermes_nb.agent.config import load_settings
 from hermes_nb.agent.models import embedded_notice
 from hermes_nb.agent.reviews import Reviews, looking_back
@@ -58,10 +58,7 @@ FOR_PROMPTS = {"session": "--session", "json": "--json", "learn": "--learn"}
 _FILE = "HERMES_NB_CASSETTE_FILE"
 TAG, INJECTED = "parameters", "injected-parameters"
 _WORDS = {"true": True, "false": False, "none": None}
-NOBODY = (
-    "nobody can be asked here, so it was not run; "
-    "`jupyter hermes run --approve all` allows such calls"
-)
+REMEDY = "`jupyter hermes run --approve all`"
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -202,11 +199,13 @@ class TerminalApprover:
     async def ask(self, request: ApprovalRequest) -> Approval:
         """Return the user's answer; anything but yes or always is a refusal and its reason."""
         if not sys.stdin.isatty():
-            return Approval("deny", NOBODY)
+            return Approval("deny", unanswered(request, REMEDY))
         shown = visible(redact(request.shown), lines=True)
         title = f"\nHermes wants to use {request.tool.name} ({visible(request.why)}):\n{shown}\n"
         answer = ask_on_terminal(title + question_line(request))
-        return answer_of(answer, request) if answer else Approval("deny", NOBODY)
+        if not answer:
+            return Approval("deny", unanswered(request, REMEDY))
+        return answer_of(answer, request)
 
 
 def ask_on_terminal(question: str) -> str:

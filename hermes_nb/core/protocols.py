@@ -417,6 +417,7 @@ class ApprovalRequest:
     outside: bool = False
     yes: str = ""
     choices: tuple[str, ...] | None = None
+    in_every_mode: bool = False
     nonce: str = field(default_factory=lambda: token_hex(16))
     """32 random hexadecimal digits, unique to this question. An answer that arrives as a message
     must name them; one that names another question is ignored."""

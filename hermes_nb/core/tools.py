@@ -121,7 +121,7 @@ class Question:
     `yes` is the word for a yes, where the tool's own does not fit. With `choices` it is no question
     of yes or no: the answer "once" has one of them, or the user's own words, as its reason. Where
     the whole call would run `again`, the question shows what it would run now, and is bound to it
-    as the first one is.
+    as the first one is. `in_every_mode` says that no approval mode answers it.
     """
 
     why: str
@@ -132,6 +132,7 @@ class Question:
     yes: str = ""
     choices: tuple[str, ...] | None = None
     again: bool = False
+    in_every_mode: bool = False
 
 
 Ask = Callable[[Question], Awaitable[Answer]]

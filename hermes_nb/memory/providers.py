@@ -22,6 +22,7 @@ from hermes_nb.core.plugins import plugins
 from hermes_nb.core.protocols import MemoryProvider
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.safety.administrator import policy
+from hermes_nb.safety.provenance import RECALLED
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.scan import scan
 
@@ -132,7 +133,7 @@ class Guarded:
             call.add_done_callback(self._keep)
         if not text:
             return ""
-        heading = f"[From memory ({self.name}): background, not part of the request]"
+        heading = f"{RECALLED}{self.name}): background, not part of the request]"
         return f"{heading}\n{_cleaned(text, self.name, RECALL_CHARACTERS)}"
 
     def turn_ended(self, messages: Sequence[Message]) -> None:

@@ -79,6 +79,8 @@ REWORDED: Table = (
     (r"(?m)^(?: *\.ipynb_checkpoints/|\[not shown: [^\n]*\])(?:\n|\Z)", ""),
     (r"(?m)^\[(?:at least )?[\d,]+ more (?:matches|files);[^\n]*\](?:\n|\Z)", ""),
     (rf"<time> {_ZONE}(?![\w:])(?: \d{{4}}(?!\d))?", "<time>"),
+    # Why nobody could be asked is said in the version's words.
+    (r"(the user declined: nobody can be asked here)[^\n]*", r"\1"),
     # Of a traceback, which frames stay and how much of their source is the version's.
     (
         r"(?m)^(?:Cell In\[\d+\], line \d+|File \"[^\"\n]+\", line \d+|File \S+:\d+, in )"

@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from hermes_nb.agent.approvals import answer_of
+from hermes_nb.agent.approvals import answer_of, unanswered
 from hermes_nb.agent.config import Settings, load_settings
 from hermes_nb.agent.models import found_servers, told
 from hermes_nb.agent.sources import CEILING, STARTED, home_directory, within
@@ -47,10 +47,7 @@ if TYPE_CHECKING:
     from hermes_nb.models.servers import Identity
 
 
-NOBODY = (
-    "nobody can be asked here, so it was not run; "
-    "`%hermes approve all` or HERMES_NB_APPROVE=all allows such calls"
-)
+REMEDY = "`%hermes approve all` or HERMES_NB_APPROVE=all"
 LEFT = (
     "the notebook's page was closed during this turn and nobody could be asked; say what you "
     "wanted to do, so that the user can ask again"
@@ -82,7 +79,7 @@ class CellApprover:
     async def ask(self, request: ApprovalRequest) -> Approval:
         """Return the user's answer; anything but yes or always is a refusal and its reason."""
         if not can_ask(self._shell):
-            return Approval("deny", NOBODY)
+            return Approval("deny", unanswered(request, REMEDY))
         if await self._frontend.present() is not None:
             question = _question(request) | {"cell": running_cell(self._shell)}
             # In another window the cell that would change may differ: the box is all of it there.
@@ -99,7 +96,9 @@ class CellApprover:
         self._show(request)
         line = question_line(request)
         answer = ask_user(line) if self._read is None else await self._read(line)
-        return Approval("deny", NOBODY) if answer is None else answer_of(answer, request)
+        if answer is None:
+            return Approval("deny", unanswered(request, REMEDY))
+        return answer_of(answer, request)
 
     def _show(self, request: ApprovalRequest) -> None:
         if request.choices is not None:

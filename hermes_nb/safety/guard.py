@@ -99,7 +99,7 @@ class Decision:
 
     `shown` is what would run, whole. `shape` is the key under which "always" is remembered, "" for
     a question that no earlier answer settles, and `lasting` what it would cover, in words. `way` is
-    how a command runs.
+    how a command runs. `in_every_mode` says that no approval mode spares the question.
     """
 
     verdict: Verdict
@@ -108,6 +108,7 @@ class Decision:
     shape: str = ""
     lasting: str = ""
     way: Way | None = None
+    in_every_mode: bool = False
 
 
 @dataclass(slots=True)
@@ -195,8 +196,10 @@ class Guard:
     ) -> Decision:
         """Return the verdict on what is no shell command."""
         shows, mode = content.shown, self.held
-        if why := self._why(tool, arguments, messages, risk):
-            return Decision(verdict="ask", why=visible(why), shown=shows)
+        if why := self._why(tool, arguments, messages, risk, mode):
+            always = bool(self._why(tool, arguments, messages, risk, "all"))
+            why = visible(why)
+            return Decision(verdict="ask", why=why, shown=shows, in_every_mode=always)
         free, shape = risk in _FREE[mode], self.shape(tool, arguments, content)
         if mode == "never" and not free:
             why = f"{_told(tool, risk)}, and approvals are set to never"
@@ -223,17 +226,27 @@ class Guard:
             self.remembered[shape] = way if isinstance(way, Way) else None
 
     def _why(
-        self, tool: Tool, arguments: Arguments, messages: Sequence[Message], risk: Risk
+        self,
+        tool: Tool,
+        arguments: Arguments,
+        messages: Sequence[Message],
+        risk: Risk,
+        mode: Mode,
     ) -> str:
-        """Return what makes a call ask whatever the mode and the answers before, "" for nothing."""
-        if self.held == "never" or risk is Risk.READ:
+        """Return what makes a call ask whatever the answers before, "" for nothing.
+
+        Only what a memory service recalls depends on the mode: in "all" it may be remembered
+        beside, as long as the wording is not the service's.
+        """
+        if mode == "never" or risk is Risk.READ:
             return ""
         if risk is Risk.LATER:
             return _AGENT if tool.toolset == "notebook" else _later(tool, arguments) or _WHY[risk]
         lasts = risk is Risk.REMEMBER or tool.toolset in _LASTING
         sends = tool.name not in _KERNEL and risk in (Risk.EXECUTE, Risk.NETWORK)
         reaches = lasts or (sends and not tool.stays)
-        if reaches and (where := outside(messages)):
+        spared = mode == "all" and tool.toolset == "memory"
+        if reaches and (where := outside(messages, recalled=not spared)):
             what = _told(tool, risk) if lasts or risk is Risk.NETWORK else _UNCONFINED
             return f"{what}, and {where} holds text from outside"
         texts = (value for value in arguments.values() if isinstance(value, str))
@@ -283,10 +296,12 @@ class Guard:
         way = Way(profile, needs=judged.needs, watched=Need.CREDENTIALS not in judged.needs)
         if where and _reaches_out(profile):
             why = visible(f"{judged.reason}, and {where} holds text from outside")
-            return replace(decision, verdict="ask", why=why, shape="", lasting="", way=way)
+            asks = replace(decision, verdict="ask", why=why, shape="", lasting="", way=way)
+            return replace(asks, in_every_mode=True)
         if mode == "all" and not lasts:
             return replace(decision, way=way)
-        return replace(decision, verdict="ask", why=visible(judged.reason), way=way)
+        why = visible(judged.reason)
+        return replace(decision, verdict="ask", why=why, way=way, in_every_mode=lasts)
 
     def _refusal(self, judged: Judgement) -> str:
         """Return why a command does not run at all, "" if it may."""

@@ -44,12 +44,29 @@ _LINE = re.compile(r"[^\n]{8,400}")
 _CODE = re.compile(r"[|;={}()<>$]|^\s*(?:[\w./-]+\s+)?-{1,2}\w")
 
 
-def outside(messages: Iterable[Message]) -> str:
-    """Return where text from outside stands in a conversation, "" if there is none."""
+RECALLED = "[From memory ("
+"""How the text begins that a memory service recalls for a message of the user's, or tells of
+itself. Whatever else comes with a message has a heading or marks of its own before it."""
+
+
+def outside(messages: Iterable[Message], *, recalled: bool = True) -> str:
+    """Return where text from outside stands in a conversation, "" if there is none.
+
+    Without `recalled`, what a memory service recalls is left out.
+    """
     for message in messages:
-        if message.origin == "outside":
+        if message.origin == "outside" and (recalled or not _is_recalled(message)):
             return _place(message)
     return ""
+
+
+def _is_recalled(message: Message) -> bool:
+    """Say whether all text from outside in a message is a memory service's."""
+    found = [part for part in message.parts if isinstance(part, Text) and part.origin == "outside"]
+    with_prompt = message.role == "user" and message.parts[0] not in found
+    return (with_prompt or message.role == "system") and all(
+        part.text.startswith(RECALLED) for part in found
+    )
 
 
 def _place(message: Message) -> str:

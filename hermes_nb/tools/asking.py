@@ -154,6 +154,7 @@ def _question(decision: Decision) -> Question:
         shown=decision.shown,
         lasting=decision.lasting,
         outside=confined and not policy().why("network"),
+        in_every_mode=decision.in_every_mode,
     )
 
 
@@ -175,6 +176,7 @@ async def put_question(
             outside=question.outside,
             yes=question.yes,
             choices=question.choices,
+            in_every_mode=question.in_every_mode,
         )
     )
     if question.choices is not None and approval.answer == "deny" and approval.reason:
