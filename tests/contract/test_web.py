@@ -19,7 +19,7 @@ from hermes_nb.tools.web import Fetched, Web, allowance, as_text, is_public, lis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.patience import until
+from tests.patience import SOON, until
 
 ARTICLE = (
     "<html><head><title>Penguins</title></head><body><nav><a href='/'>Home</a></nav><article>"
@@ -290,7 +290,7 @@ def test_size_time_and_kind_are_bounded(site, reader, monkeypatch):
     began = time.monotonic()
     with pytest.raises(ToolError, match=r"took more than 0\.4 s"):
         reader.page(f"{site.url}/slow")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < SOON  # it trickles for ever
 
 
 def test_a_stop_ends_the_reading(site, reader):
