@@ -320,8 +320,11 @@ def _begins(lines: list[str], at: int) -> bool:
     """Say whether another message begins with this line, until the end."""
     if _FORWARDED.fullmatch(lines[at]):
         return True
-    following = lines[at + 1 : at + 4]
-    return bool(_HEADER.fullmatch(lines[at])) and any(map(_HEADERS.match, following))
+    if not _HEADER.fullmatch(lines[at]):
+        return False
+    rest = (lines[n] for n in range(at + 1, len(lines)))  # lines of a quote may stand between
+    following = itertools.islice((line for line in rest if not line.lstrip().startswith(">")), 3)
+    return any(map(_HEADERS.match, following))
 
 
 def _introduction(own: list[str]) -> int:

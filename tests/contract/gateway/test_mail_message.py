@@ -118,6 +118,7 @@ LINES = st.lists(
 
 
 @given(LINES)
+@example(["From: Hermes <bot@example.org>", "", "", ">", "Date: Mon, Mar 3, 2025 at 10:00 AM"])
 def test_nothing_quoted_is_the_senders_and_nothing_is_made_up(lines):
     text = "\n".join(lines)
     own, quoted = split_quoted(text)
