@@ -64,6 +64,16 @@ def home(tmp_path, monkeypatch):
     return path
 
 
+@pytest.fixture(autouse=True)
+def restarted():
+    """Forget after a test what code in it has loaded from the network, for the whole process."""
+    yield
+    if "hermes_nb.notebook.execute.network" in sys.modules:
+        from tests.contract.safety.seat import restarted
+
+        restarted()
+
+
 @pytest.fixture
 def open_path():
     """Yield a directory that other users reach; pytest closes those of its own to them."""

@@ -41,8 +41,8 @@ def fresh_shell() -> InteractiveShell:
 def restarted() -> None:
     """Forget what code has loaded and left behind, as a restarted kernel does."""
     network.trust()
-    network._trusted.clear()
-    network._threads.clear()
+    for known in (network._trusted, network._announced, network._names, network._threads):
+        known.clear()
 
 
 class Keyboard(io.StringIO):
