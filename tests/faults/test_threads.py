@@ -57,7 +57,9 @@ def test_95_what_the_agents_own_threads_print_is_its_result(server, tmp_path):
         "from concurrent.futures import ThreadPoolExecutor\nimport threading\n"
         "pool = globals().get('pool') or ThreadPoolExecutor(1)\n"
         "pool.submit(print, 'from the pool').result()\n"
-        "inner = lambda: threading.Thread(target=print, args=['from the inner one']).start()\n"
+        "def inner():\n"
+        "    innermost = threading.Thread(target=print, args=['from the inner one'])\n"
+        "    innermost.start()\n    innermost.join()\n"
         "one = threading.Thread(target=inner)\none.start()\none.join()"
     )
     with served_kernel(server, tmp_path) as kernel:
