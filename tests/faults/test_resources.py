@@ -45,7 +45,7 @@ def test_53_a_command(story, command):
     assert time.monotonic() - begun < SOON
     assert turn.text == "It hung."
     assert "timed out after 1 s" in story.results[0]
-    assert not running(mark) or ("setsid" in command and until(lambda: not running(mark)))
+    assert until(lambda: not running(mark))
 
 
 def test_53_one_of_a_batch_holds_up_no_other(story):
@@ -168,7 +168,7 @@ def test_54_children_of_children(story):
     turn = story.ask(terminal(command, timeout=3), says("They are gone."))
     assert turn.text == "They are gone."
     assert "timed out" in story.results[0]
-    assert not running(mark)
+    assert until(lambda: not running(mark))
 
 
 def test_54_those_that_stay_when_the_shell_ends(story):
@@ -176,7 +176,7 @@ def test_54_those_that_stay_when_the_shell_ends(story):
     command = f"for i in $(seq 20); do sleep 1000 {mark} & done; echo started"
     story.ask(terminal(command), says("Gone."))
     assert "what it left running was ended" in story.results[0]
-    assert not running(mark)
+    assert until(lambda: not running(mark)), "what is killed takes its time on a busy machine"
 
 
 @pytest.mark.parametrize("bomb", [":(){ :|:& };:", "bomb() { bomb | bomb & }; bomb"])
