@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Literal, Self, get_args
 
-from hermes_nb.context.boundaries import is_ours
+from hermes_nb.context.boundaries import is_ours, is_shortened
 from hermes_nb.context.summary import entries
 from hermes_nb.core.calls import execute
 from hermes_nb.core.errors import HermesError
@@ -30,7 +30,7 @@ from hermes_nb.core.events import (
     TurnEnded,
     UsageReported,
 )
-from hermes_nb.core.messages import Image, Json, Message, Part, Reply, Text, ToolCall, Usage
+from hermes_nb.core.messages import Image, Json, Message, Part, Reply, Role, Text, ToolCall, Usage
 from hermes_nb.core.protocols import (
     ChatModel,
     Hit,
@@ -256,7 +256,7 @@ def _kernel() -> dict[str, Json]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """Where user or assistant said what was searched for.
+    """Where the conversation, or the output of a tool, has what was searched for.
 
     `text` is one line of it, without secrets; `marks` are where words of the query begin and end.
     """
@@ -269,23 +269,38 @@ class Quote:
 def quotes(store: SessionStore, query: str, *, limit: int) -> list[Quote]:
     """Return what was said about something, best first, a session's quotes side by side.
 
-    Summaries, and what stands only in what was added for the model, are left out.
+    Where that is less than the limit, outputs of tools follow. Summaries, what pruning left of a
+    result, what a search quoted of other sessions, and matches only in what was added for the model
+    are left out.
     """
     from hermes_nb.memory.search import finding
 
-    asked = finding.wanted(query)
+    asked, number = finding.wanted(query), 0
     found: dict[str, list[Quote]] = {}
-    for hit in store.search(query, limit=2 * limit, roles=("user", "assistant")):
-        for row in store.rows(hit.session_id, first=hit.position, last=hit.position):
-            said = "" if is_ours(row.message) else redact(spoken(row.message))
-            terms = finding.nearest(row.message.text, asked)
-            added = finding.matches(row.message.text, terms) and not finding.matches(said, terms)
-            if not said.strip() or added:
-                continue
-            text = visible(finding.snippet(said, terms))
-            quote = Quote(hit=hit, text=text, marks=tuple(finding.matches(text, terms)))
-            found.setdefault(hit.session_id, []).append(quote)
-    return [quote for each in found.values() for quote in each][:limit]
+    spoken_by: tuple[tuple[Role, ...], ...] = (("user", "assistant"), ("tool",))
+    for roles in spoken_by:
+        hits = store.search(query, limit=2 * limit, roles=roles) if number < limit else []
+        for hit in hits:
+            for row in store.rows(hit.session_id, first=hit.position, last=hit.position):
+                if number < limit and (quote := _quote(hit, row.message, asked)):
+                    found.setdefault(hit.session_id, []).append(quote)
+                    number += 1
+    return [quote for each in found.values() for quote in each]
+
+
+def _quote(hit: Hit, message: Message, asked: Collection[str]) -> Quote | None:
+    """Return where a message that was found has it, None where it is nothing to show."""
+    from hermes_nb.memory.search import finding
+
+    repeated = message.name == "session_search" or is_shortened(message.text)
+    hidden = is_ours(message) or (message.role == "tool" and repeated)
+    said = "" if hidden else redact(spoken(message))
+    terms = finding.nearest(message.text, asked)
+    added = finding.matches(message.text, terms) and not finding.matches(said, terms)
+    if not said.strip() or added:
+        return None
+    text = visible(finding.snippet(said, terms))
+    return Quote(hit=hit, text=text, marks=tuple(finding.matches(text, terms)))
 
 
 ARGUMENT = 100

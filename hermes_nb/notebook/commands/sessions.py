@@ -179,12 +179,12 @@ def tree(found: Sequence[StoredSession]) -> Iterable[tuple[StoredSession, int]]:
 
 
 def search(agent: KernelAgent, words: str) -> str:
-    """Find what was said in any session."""
+    """Find what was said, or put out by a tool, in any session."""
     if not words:
         raise ConfigError("say what to look for: `%hermes search QUERY`")
     found = quotes(agent.store, words, limit=LISTED_HITS)
     if not found:
-        return "Nothing was said about that in any session."
+        return "Nothing was said about that in any session, and no output holds it."
     rows = [_hit_row(quote, agent.store) for quote in found]
     return grid(("when", "who", "what", "session", "where"), rows)
 

@@ -398,7 +398,7 @@ class SessionTab(Tab):
         where = shown(Path(stored.notebook).name, 60) if stored and stored.notebook else ""
         if quote is not None:
             text = marked(quote.text, quote.marks)
-            said = "you" if quote.hit.role == "user" else "Hermes"
+            said = {"user": "you", "tool": "output of a tool"}.get(quote.hit.role, "Hermes")
             foot = f"{said} · {moment(quote.hit.when)}"
         else:
             text = title

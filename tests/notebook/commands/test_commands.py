@@ -56,7 +56,28 @@ def test_what_was_said_is_found_with_its_session(desk):
     told = desk("search flipper length gentoo")
     assert "217.2" in told
     assert desk.agent.session.id in told
-    assert "Nothing was said" in desk("search xylophone")
+    assert "Nothing was said about that" in desk("search xylophone")
+
+
+def test_a_match_in_the_output_of_a_tool_is_found_behind_what_was_said(desk, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "birds.csv").write_text("species,weight\nkakapo,1987\n", encoding="utf-8")
+    desk.plays(call("read_file", path="birds.csv"), "I have read it.", "A heavy parrot.")
+    desk.ask("Look at the birds.")
+    assert "**kakapo**,1987" in desk("search kakapo")
+    desk.ask("What is a kakapo?")
+    told = desk("search kakapo")
+    assert told.index("What is a **kakapo**") < told.index("**kakapo**,1987")
+
+
+def test_what_a_search_of_the_model_quoted_is_found_once_where_it_was_said(desk):
+    desk.plays("It is a parrot.")
+    desk.ask("What is a kakapo?")
+    desk.plays(call("session_search", query="kakapo"), "You asked about a parrot.")
+    desk("new")
+    desk.ask("Which bird was it?")
+    assert "What is a kakapo?" in desk.model.requests[-1].messages[-1].text, "it was found"
+    assert desk("search kakapo").count("**kakapo**") == 1
 
 
 def test_a_part_of_a_title_names_a_session_if_it_is_one_alone(desk):
