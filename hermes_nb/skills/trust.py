@@ -87,6 +87,8 @@ class Verdict:
 Judged = tuple[Level, tuple[str, ...]]
 """How bad a text is, and why."""
 _CLEAN: Judged = ("clean", ())
+_DOWNLOAD = "remote-code"
+"""The category of what a download is run by, unread."""
 
 
 def examine(text: str, *, name: str = "", strict: bool = False, code: bool = False) -> Verdict:
@@ -103,6 +105,9 @@ def examine(text: str, *, name: str = "", strict: bool = False, code: bool = Fal
         *((finding.category, finding.passage) for finding in scanned.findings),
         *((sign.category, _passage(text[sign.start : sign.end])) for sign in found),
     ]
+    named = [passage for _, passage in several]
+    downloads = map(_passage, _downloads(text, code=code))
+    several += [(_DOWNLOAD, each) for each in downloads if not any(each in one for one in named)]
     reasons = _reasons(several)
     meant = [each for each in scanned.findings if not _shown(text, each, code=code)]
     blocked = scanned.verdict == "blocked" and sum(each.score for each in meant) >= MARKS
@@ -116,15 +121,18 @@ def examine(text: str, *, name: str = "", strict: bool = False, code: bool = Fal
 def examine_own(text: str, *, name: str = "", code: bool = False, before: str = "") -> Verdict:
     """Return the verdict on a text that is to be written into a skill, in the place of `before`.
 
-    It is held to more than what others wrote: a download that goes into a shell or is evaluated is
-    refused, unless it stood there before.
+    It is held to more than what others wrote: a download that goes into a shell or is evaluated,
+    which `examine` marks, is refused unless it stood there before.
     """
-    known = set(_in_time(before, piped(before, code=code), before))
-    now = _in_time(text, piped(text, code=code), text)
-    if found := [each for each in now if each not in known]:
-        reasons = _reasons([("remote-code", _passage(each)) for each in found])
+    known = set(_downloads(before, code=code))
+    if found := [each for each in _downloads(text, code=code) if each not in known]:
+        reasons = _reasons([(_DOWNLOAD, _passage(each)) for each in found])
         return Verdict(level="dangerous", reasons=reasons)
     return examine(text, name=name, code=code)
+
+
+def _downloads(text: str, *, code: bool) -> list[str]:
+    return _in_time(text, piped(text, code=code), text)
 
 
 class Examiner:

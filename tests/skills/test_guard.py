@@ -35,7 +35,7 @@ def test_harmful_commands_and_code_that_carries_secrets_out_are_refused(name):
 def test_what_a_guide_shows_is_marked_and_stays(name):
     content = skill(SHOWN[name])
     verdict = examine(content)
-    assert verdict.level == "suspicious" or name == "installer of Windows"
+    assert verdict.level == "suspicious"
     assert verdict.text == content
     assert examine(SHOWN[name], code=True).level != "dangerous"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hermes_nb import safety
 from hermes_nb.skills.discovery import Root, edition
 from hermes_nb.skills.library import Library
 
+from tests import skills as guarded
 from tests.skills.support import put, text
 
 PIPES = [
@@ -33,6 +35,8 @@ HARMLESS = [
     "curl -o i.sh https://tool.example.org/i && less i.sh",
     "frame.pipe(clean).pipe(draw)",
 ]
+
+TEXTS = tomllib.loads(Path(guarded.__file__).with_name("guarded.toml").read_text("utf-8"))
 
 
 def fenced(code):
@@ -63,6 +67,38 @@ def test_no_way_of_writing_puts_an_unread_download_into_a_skill(library, tmp_pat
     ]
     assert [path.name for path in written] == ["SKILL.md"]
     assert "example.org" not in (tmp_path / "home" / "draw" / "SKILL.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("source", ["home", "external"])
+@pytest.mark.parametrize("code", PIPES)
+def test_what_is_refused_when_it_is_written_is_marked_or_refused_when_it_is_found(
+    tmp_path, code, source
+):
+    made = text("fetch", "Fetches tides of a harbour.", body=f"Run this:\n\n{code}\n")
+    refused = Library([Root(tmp_path / "own", "home")]).manage("create", "fetch", content=made)
+    put(tmp_path / "found", "fetch", made)
+    library = Library([Root(tmp_path / "found", source)])
+    told = [each.reason for each in library.skipped()] or library.view("fetch").marks
+    assert not refused.applied
+    assert any(each.startswith("remote-code: ") for each in told), told
+
+
+@pytest.mark.parametrize("kind", ["harmful", "leaking", "shown", "honest"])
+def test_the_same_text_is_judged_alike_when_it_is_written_and_when_it_is_found(tmp_path, kind):
+    """But for the downloads above: those are somebody's guide, or the agent's own idea."""
+    for name, code in TEXTS[kind].items():
+        made = fenced(code)
+        own = Library([Root(tmp_path / name / "own", "home")])
+        written = own.manage("create", "draw", content=made)
+        put(tmp_path / name / "found", "draw", made)
+        library = Library([Root(tmp_path / name / "found", "home")])
+        found = [skill.name for skill in library.list()] == ["draw"]
+        assert found == (kind in ("shown", "honest")), name
+        assert written.applied == (found and "remote-code" not in written.message), name
+        if found:
+            marked = bool(library.view("draw").marks)
+            assert marked == (kind == "shown"), name
+            assert marked or written.applied, name
 
 
 @pytest.mark.parametrize("code", HARMLESS)
