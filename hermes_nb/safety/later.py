@@ -157,7 +157,7 @@ class Look:
             place = waiting.pop()
             try:
                 entries = {entry.name: entry for entry in _entries(place, self.opened)}
-                folders = [name for name, entry in entries.items() if entry.is_dir()]
+                folders = [name for name, entry in entries.items() if _is_folder(entry)]
             except OSError as error:
                 self.places.closed[place] = error
                 continue
@@ -273,6 +273,16 @@ def _entries(place: str, opened: Opened | None) -> list[os.DirEntry[str]]:
     if not os.access(place, os.X_OK):
         raise PermissionError(errno.EACCES, "no right to enter", place)
     return entries
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Say whether an entry is a folder or leads to one; a link that leads nowhere does not."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        if entry.is_symlink():  # a loop, or a target that nobody may look at
+            return False
+        raise
 
 
 def mark_of(path: str) -> Mark:

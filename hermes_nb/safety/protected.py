@@ -331,10 +331,11 @@ class Deadline:
 class _Listing:
     """One directory's entries by what they are; `links` are secret names that lead elsewhere.
 
+    `seen` is its inode and the time of its last change, which nobody can choose, unlike `mtime`.
     `read` says whether it could be looked at; one that is `closed` is its own directory to hide.
     """
 
-    time: int = 0
+    seen: tuple[int, int] = (0, 0)
     below: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
@@ -420,24 +421,24 @@ def _listing(place: str, *, at_home: bool = False, follow: bool = True) -> _List
         found = os.stat(place, follow_symlinks=follow)
         if not stat.S_ISDIR(found.st_mode):
             return _Listing(read=False)
-        changed = found.st_mtime_ns
+        seen = found.st_ino, found.st_ctime_ns
         kept = _LISTED.get(key)
-        if kept is not None and kept.time == changed:
+        if kept is not None and kept.seen == seen:
             return kept
-        listing = _list(place, changed, at_home=at_home)
+        listing = _list(place, seen, at_home=at_home)
         after = os.stat(place, follow_symlinks=follow)
     except OSError:
         return _Listing(read=False)
-    if (found.st_ino, changed) != (after.st_ino, after.st_mtime_ns):
+    if seen != (after.st_ino, after.st_ctime_ns):
         return replace(listing, read=False)  # what was read may be another's
     if len(_LISTED) > _MOST_KEPT:
         _LISTED.clear()
-    if time.time_ns() - changed > SETTLED and not listing.closed:
+    if time.time_ns() - seen[1] > SETTLED and not listing.closed:
         _LISTED[key] = listing
     return listing
 
 
-def _list(place: str, changed: int, *, at_home: bool) -> _Listing:
+def _list(place: str, seen: tuple[int, int], *, at_home: bool) -> _Listing:
     below, files, links, directories, specials = [], [], [], [], []
     ordinary: list[tuple[int, str]] = []
     table = known_names("secret")
@@ -465,7 +466,7 @@ def _list(place: str, changed: int, *, at_home: bool) -> _Listing:
         else:
             ordinary.append((entry.inode(), entry.path))
     return _Listing(
-        time=changed,
+        seen=seen,
         below=tuple(below),
         files=tuple(files),
         links=tuple(links),

@@ -33,7 +33,7 @@ from hermes_nb.safety.later import (
 )
 
 MOST_KEPT = 1 << 22
-"""Bytes of a file that are kept to be put back; of a longer one only the hash."""
+"""Bytes of a file that are kept to be put back; of a longer one its size and when it changed."""
 MOST_OF_NOTEBOOKS = 32 << 20
 """Bytes of all notebooks together that are kept to be put back."""
 LONGEST_NOTEBOOK = 256 << 20
@@ -51,7 +51,10 @@ _HARMLESS_CONFIG = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A file as it was: what is in it (None: too long), its hash and mode, or where it leads."""
+    """A file as it was: what is in it (None: too long), its hash and mode, or where it leads.
+
+    `digest` of a long one are its size, inode and time of change, which nobody can choose.
+    """
 
     content: bytes | None = None
     digest: str = ""
@@ -162,15 +165,15 @@ def _keep(path: str, opened: Opened, most: int = MOST_KEPT) -> Kept | None:
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(number, "rb") as file:
             content = file.read(most + 1)
-            digest = hashlib.sha256(content)
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
     except FileNotFoundError:
         return None
     except OSError:  # not readable: its owner may change it, and then its times
         return Kept(digest=f"unreadable {mark_of(path)}")
-    kept = content if len(content) <= most else None
-    return Kept(content=kept, digest=digest.hexdigest(), mode=stat.S_IMODE(found.st_mode))
+    mode = stat.S_IMODE(found.st_mode)
+    if len(content) > most:  # a file with holes may be longer than anybody can read
+        size, changed = f"{found.st_size:,} bytes", f"{found.st_ino} {found.st_ctime_ns}"
+        return Kept(digest=f"{size} ({changed})", mode=mode)
+    return Kept(content=content, digest=hashlib.sha256(content).hexdigest(), mode=mode)
 
 
 def take_back(snapshot: Snapshot) -> list[Taken]:
@@ -350,7 +353,7 @@ def _lines(kept: Kept | None) -> list[str]:
     if kept.link:
         return [f"-> {kept.link}\n"]
     if kept.content is None:
-        return [f"(long, sha256 {kept.digest})\n"]
+        return [f"(too long to be shown: {kept.digest})\n"]
     return [f"{line}\n" for line in kept.content.decode("utf-8", "backslashreplace").splitlines()]
 
 

@@ -92,6 +92,24 @@ def test_a_long_file_that_cannot_be_put_back_is_told(work, run, monkeypatch):
 
 
 @BOTH
+def test_a_file_with_holes_that_nobody_could_read_is_taken_away(work, run, use):
+    _, asked = run("truncate -s 4T conftest.py x.ipynb", "once", "deny", use=use)
+    assert (len(asked), [*work.iterdir()]) == (2, [])
+    assert f"{4 << 40:,} bytes" in asked[1].shown
+
+
+@BOTH
+@pytest.mark.parametrize("folder", [".", "a"])
+def test_a_link_that_leads_in_a_circle_hides_nothing(work, run, use, folder):
+    for name in (".", "a"):
+        (work / name).mkdir(exist_ok=True)
+        (work / name / "circle").symlink_to("circle")
+    run(f"echo x > {folder}/conftest.py; ln -s b {folder}/b", "once", "deny", use=use)
+    left = {each.name for each in (work / folder).iterdir()} - {"a"}
+    assert left == {"b", "circle"}
+
+
+@BOTH
 def test_a_link_that_runs_later_is_put_back(work, run, use):
     (work / "mine.py").touch()
     (work / "conftest.py").symlink_to("mine.py")

@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 from hermes_nb.core.errors import ToolError
+from hermes_nb.safety import protected
 from hermes_nb.safety.places import child_environment
 from hermes_nb.safety.protected import secret_name, survey, why_later, why_protected, why_secret
 from hermes_nb.tools.files import files
@@ -146,6 +147,21 @@ def test_a_survey_notices_what_is_new(tmp_path):
     assert survey(work, home=home).files == (str(work / "deep/er/.env"),)
     assert str(home / ".cache") in survey(home, home=home).directories
     assert not survey(work, home=home, seconds=0).complete
+
+
+def test_folders_that_change_places_and_forge_their_times_are_looked_at_again(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(protected, "SETTLED", 0)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "a/.env").touch()
+    for name in ("a", "b"):
+        os.utime(tmp_path / name, (1, 1))
+    assert survey(tmp_path, home=tmp_path / "home").files == (str(tmp_path / "a/.env"),)
+    for old, new in (("a", "c"), ("b", "a"), ("c", "b")):
+        (tmp_path / old).rename(tmp_path / new)
+    assert survey(tmp_path, home=tmp_path / "home").files == (str(tmp_path / "b/.env"),)
 
 
 def test_the_childs_environment():
