@@ -285,7 +285,7 @@ def piped(text: str, *, code: bool = False) -> Iterator[str]:
     parts = table("code_patterns")["pipe"]
     for pattern in parts["patterns"]:
         whole = pattern.replace("{fetch}", parts["fetch"]).replace("{shell}", parts["shell"])
-        for start, end in spans(whole, plain):
+        for start, end in spans(whole, plain, parts["needs"]):
             if code or not _forbidden(plain, start, _pattern("prohibits")):
                 yield plain[start:end]
 
