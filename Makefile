@@ -211,7 +211,7 @@ bench-postgres: $(STAMP) system  ## the store on PostgreSQL: writers, searches, 
 bench-trl: $(STAMP)  ## whether exported sessions train a model
 	@$(BIN)/python bench/trl.py
 
-bench-mutants: $(STAMP) system  ## whether the tests notice broken lines of guard, loop, store and undo
+bench-mutants: $(STAMP) system  ## whether the tests notice broken lines of guard, loop, store, context and undo
 	@$(BIN)/python bench/mutants.py $(ROOMS)
 
 screenshots: $(STAMP) system  ## take the guide's pictures again

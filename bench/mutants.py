@@ -1,4 +1,4 @@
-"""Whether the tests notice when a line of the guard, the loop, the store or the undo is broken.
+"""Whether the tests notice when a line of guard, loop, store, context or undo is broken.
 
 Run with `make bench-mutants`. Each mutant of `mutants.toml` replaces one passage of a module (`old`
 by `new`) in a copy of the repository; the tests named for its module run until the first one

@@ -143,8 +143,10 @@ def test_what_was_changed_since_stays_unless_forced(saved, work):
     assert [name for name, _ in texts(report.conflicts)] == ["a", "new"]
     with pytest.raises(NothingToUndo, match="undone already"):
         undo(saved)
+    other.write_bytes(b"mine since")
     report = undo(saved, force=True)
     assert path.read_bytes() == b"one"
+    assert other.read_bytes() == b"mine since", "the first time has undone it already"
     assert not (work / "new").exists()
     assert report.conflicts == ()
     with pytest.raises(NothingToUndo):

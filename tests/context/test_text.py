@@ -54,6 +54,15 @@ def test_groups_are_valid_and_lose_nothing_valid(messages):
     assert [m for m in messages if m.role != "tool"] == [m for m in out if m.role != "tool"]
 
 
+def test_of_two_results_of_a_call_the_first_one_stays():
+    read = ToolCall(id="c", name="read_file", arguments={"path": "a.csv"})
+    asked = Message.assistant("", calls=[read])
+    first, second = Message.tool(read, "1,2"), Message.tool(read, "3,4")
+    assert flat(grouped([Message.user("Look."), asked, first, second])) == [
+        *(Message.user("Look."), asked, first)
+    ]
+
+
 @given(sessions(12), st.booleans())
 @settings(max_examples=80)
 def test_pruned_results_are_short_and_stay_so(messages, noted):

@@ -47,6 +47,13 @@ TABLE = {
 }
 
 
+def test_a_mode_below_the_one_that_is_forced_on_stays_as_it_is(administered):
+    administered(modes={"edits": "force-on"})
+    guard = Guard("ask")  # as a parent has set it, or the ceiling of a run
+    assert guard.held == "ask"
+    assert guard.decide(*CALLS["write"]).verdict == "ask"
+
+
 @pytest.mark.parametrize("mode", TABLE)
 def test_the_modes(mode):
     guard = Guard(mode)
