@@ -394,7 +394,7 @@ def shape_of(tool: Tool, arguments: Arguments, content: Content) -> str:
     if tool.paths:
         paths = [str(arguments.get(name, ".")) for name in tool.paths]
         runs = content.digests if tool.risk is Risk.EXECUTE else {}
-        return json.dumps([tool.name, *paths, runs])
+        return json.dumps([tool.name, str(tool.root), *paths, runs])
     return tool.name if tool.scope is None else tool.scope(arguments)
 
 

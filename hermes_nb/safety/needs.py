@@ -13,6 +13,7 @@ import re
 import shlex
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import all_suffixes
@@ -188,13 +189,11 @@ _RUNNERS = re.compile(
     r"(?:^|[|&;(\s/])(?:ba|z|da|k)?sh\b|\b(?:source|python[\d.]*|perl|ruby|node|Rscript|julia|awk"
     r"|make|papermill|jupyter|pytest|psql|sqlite3)\b|(?:^|[|&;(]\s*)\.{0,2}/"
 )
-_CD = re.compile(
-    r"(?:^|[;&|(]\s{0,9})(?:cd|pushd)\s{1,9}('[^']{1,400}'|\"[^\"]{1,400}\"|[^\s;&|)]{1,400})"
-)
 _MODULE = re.compile(r"\bpython[\d.]{0,9}\s(?:[^|;&\n]{0,200}?\s)?-m\s{0,9}([\w.]{1,200})")
 _LONGEST_COMMAND = 10_000
 """Characters of a command that is split as a shell would."""
-_MOST_ENTERED = 4
+_MOST_FOLDERS = 8
+"""Folders of a command in which the files are looked for that it names."""
 _SECONDS = 0.05
 """Of work for patterns, of all words together."""
 _WAITING = 0.4
@@ -206,8 +205,9 @@ _IMPLIED = {"make": ("Makefile", "makefile", "GNUmakefile"), "npm": ("package.js
 class Files:
     """Files as they were, each read once: a digest by path, and the scripts as name and text.
 
-    `whole` is false if one was too large or could not be read, or if not all could be found: then
-    something may change without a change of the digests.
+    A digest is of where the path leads and of what is there. `whole` is false if one was too large
+    or could not be read, or if not all could be found: then something may change without a change
+    of the digests.
     """
 
     digests: dict[str, str]
@@ -218,30 +218,31 @@ class Files:
 def files_of(command: str, directory: Path) -> Files:
     """Return the files that a command names, and of them the scripts that it would run."""
     named, complete = _named(command, directory)
-    read = read_files(named)
+    read = read_files([directory, *named])
     scripts = read.scripts if _RUNNERS.search(command) else ()
     return Files(read.digests, scripts, read.whole and complete)
 
 
 def read_files(paths: Iterable[Path]) -> Files:
-    """Return what is in files; a path that is no file is left out."""
+    """Return what is in files; of a path that is no file, where it leads."""
     digests: dict[str, str] = {}
     scripts: list[tuple[str, str]] = []
     whole = True
     for path in paths:
         try:
+            digests[str(path)] = leads = os.path.realpath(path)
             if not path.is_file():
                 continue
             with path.open("rb") as file:
                 status = os.fstat(file.fileno())
                 large = status.st_size > LARGEST
                 data = file.read(SHOWN + 1 if large else LARGEST + 1)
-        except OSError as error:
-            digests[str(path)], whole = str(error.errno), False
+        except (OSError, ValueError) as error:  # half a character is in no name
+            digests[str(path)], whole = str(error), False
             continue
         large |= len(data) > LARGEST  # it has grown since
         version = f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
-        digests[str(path)] = version if large else hashlib.sha256(data).hexdigest()
+        digests[str(path)] = f"{version if large else hashlib.sha256(data).hexdigest()} {leads}"
         whole &= not large
         if path.suffix not in _DATA and (text := _script(data)) is not None:
             scripts.append((path.name, text))
@@ -263,21 +264,25 @@ _DATA = frozenset({".csv", ".tsv", ".json", ".txt", ".md", ".log", ".yaml", ".ym
 
 
 def _named(command: str, directory: Path) -> tuple[list[Path], bool]:
-    """Return the files that a command names, and whether these are all of them."""
+    """Return the files that a command names, and whether these are all of them.
+
+    They are looked for in each folder that it names, too, and with them what is run of a folder.
+    """
     words = dict.fromkeys([*_WORDS.findall(command), *_unquoted(command)])
+    programs = {basename(word) for word in words}
     for program, files in _IMPLIED.items():
-        if program in words:
+        if program in programs:
             words |= dict.fromkeys(files)
     for module in _MODULE.findall(command):
         place = module.replace(".", "/")
         words |= dict.fromkeys([f"{place}.py", f"{place}/__main__.py"])
-    entered = (_at_home(found.strip("'\"")) for found in _CD.findall(command)[:_MOST_ENTERED])
-    places = [directory, *(directory / place for place in entered)]
+    words |= {"__main__.py": None}
+    names = list(dict.fromkeys(_at_home(word.rpartition("=")[2]) for word in words))
     enough, found = Deadline(_SECONDS, waiting=_WAITING), list[Path]()
-    complete = True
-    for word in words:
+    places, complete = _entered(names, directory, enough)
+    for name in names:
         try:
-            for path in _files(_at_home(word.rpartition("=")[2]), places, enough):
+            for path in _files(name, places, enough):
                 if path not in found:
                     found.append(path)
                 if len(found) == MOST_FILES:
@@ -287,12 +292,27 @@ def _named(command: str, directory: Path) -> tuple[list[Path], bool]:
     return found, complete
 
 
+def _entered(names: Sequence[str], directory: Path, enough: Deadline) -> tuple[list[Path], bool]:
+    """Return a folder and those that are named, one in another too, and whether these are all."""
+    places = [directory]
+    for name in names:
+        for place in [Path(normpath(each / name)) for each in places]:
+            if enough.over() or len(places) > _MOST_FOLDERS:
+                return places, False
+            with suppress(OSError, ValueError):  # no name that a folder could have
+                if place not in places and place.is_dir():
+                    places.append(place)
+    return places, True
+
+
 def _unquoted(command: str) -> list[str]:
     """Return the words as a shell splits them, whose quotes may hold blanks."""
-    try:
-        return shlex.split(command) if len(command) <= _LONGEST_COMMAND else []
-    except ValueError:
-        return []
+    words = shlex.shlex(command[:_LONGEST_COMMAND], posix=True, punctuation_chars=True)
+    words.whitespace_split, words.commenters = True, ""
+    found: list[str] = []
+    with suppress(ValueError):  # a quote without an end
+        found.extend(words)
+    return found
 
 
 def _at_home(word: str) -> str:

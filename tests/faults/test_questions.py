@@ -26,13 +26,15 @@ class Meddler:
 
     def __init__(self, *changes: Change, answer: Answer = "once") -> None:
         self.changes, self.answer = list(changes), answer
+        self.later: Answer = answer
+        """What the second question and those after it hear."""
         self.asked: list[ApprovalRequest] = []
 
     async def ask(self, request: ApprovalRequest) -> Approval:
         self.asked.append(request)
         if self.changes:
             self.changes.pop(0)()
-        return Approval(self.answer)
+        return Approval(self.answer if len(self.asked) == 1 else self.later)
 
 
 @pytest.fixture
@@ -132,6 +134,80 @@ def test_87_a_file_changes_before_it_is_replaced(work: Path) -> None:
     told(work, meddler, go, tools=["files"])
     assert len(meddler.asked) == 2
     assert meddler.asked[1].why.startswith("notes.txt has changed")
+
+
+def leads(link: Path, target: str) -> None:
+    """Have a symbolic link lead there."""
+    link.unlink(missing_ok=True)
+    link.symlink_to(target)
+
+
+@pytest.mark.parametrize(
+    ("path", "target", "made"),
+    [("n.md", "AGENTS.md", "AGENTS.md"), ("d/x.yml", ".github/workflows", "d/x.yml")],
+)
+def test_87_a_link_leads_elsewhere_while_its_question_is_open(
+    work: Path, path: str, target: str, made: str
+) -> None:
+    """What is run or obeyed later is not written for a yes to something else."""
+    (work / "plain").mkdir()
+    (work / ".github" / "workflows").mkdir(parents=True)
+    link = work / path.partition("/")[0]
+    leads(link, "plain")
+    meddler = Meddler(lambda: leads(link, target))
+    meddler.later = "deny"
+    told(work, meddler, call("write_file", path=path, content="obey\n"), tools=["files"])
+    first, second = meddler.asked
+    assert "later" not in first.why and "run or obeyed later" in second.why
+    assert not (work / made).exists()
+
+
+def test_87_a_folder_leads_elsewhere_while_its_question_is_open(work: Path) -> None:
+    for name in ("shown", "other"):
+        (work / name).mkdir()
+    leads(work / "d", "shown")
+    meddler = Meddler(lambda: leads(work / "d", "other"))
+    meddler.later = "deny"
+    told(work, meddler, call("terminal", command="rm -f a; touch made", workdir="d"))
+    assert meddler.asked[1].why.startswith("d has changed")
+    assert not (work / "other" / "made").exists()
+
+
+BOTH = ("files", "terminal")
+FOLDERS = {
+    "make -C sub": ("sub/Makefile", "all:\n\techo {} >> ../ran\n"),
+    "python3 sub": ("sub/__main__.py", "open('ran', 'a').write('{} ')\n"),
+    "cd sub && cd in && sh x.sh": ("sub/in/x.sh", "echo {} >> ../../ran\n"),
+    "cd -- sub; sh x.sh": ("sub/x.sh", "echo {} >> ../ran\n"),
+}
+
+
+@pytest.mark.parametrize("command", FOLDERS)
+def test_87_what_a_named_folder_runs_changes_while_its_question_is_open(
+    work: Path, command: str
+) -> None:
+    name, text = FOLDERS[command]
+    path = work / name
+    path.parent.mkdir(parents=True)
+    path.write_text(text.format("old"), "utf-8")
+    meddler = Meddler(lambda: path.write_text(text.format("new"), "utf-8"))
+    meddler.later = "deny"
+    told(work, meddler, call("terminal", command=f"{command} && rm -f other"))
+    assert [each.shown.count("new") for each in meddler.asked] == [0, 1]
+    assert ran(work) == []
+
+
+def test_87_always_holds_for_one_folder(tmp_path: Path) -> None:
+    """The key of an approval names the working directory: a kernel may change its own."""
+    keys = set()
+    for name in ("work", "other"):
+        folder = tmp_path / name
+        folder.mkdir()
+        meddler = Meddler(answer="deny")
+        write = call("write_file", path="notes.txt", content="x")
+        told(folder, meddler, write, call("terminal", command="rm -rf b"), tools=BOTH)
+        keys |= {each.shape for each in meddler.asked}
+    assert len(keys) == 4 and "" not in keys
 
 
 def test_87_a_skill_changes_while_its_question_is_open(work: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hermes_nb.core.messages import Message, Text, ToolCall
@@ -80,10 +81,12 @@ def shown(tool, arguments):
 
 
 def test_shapes_are_as_narrow_as_makes_sense():
-    assert shape_of(*CALLS["command"]) == json.dumps(["terminal", "mkdir x", ".", {}])
+    assert shape_of(*CALLS["command"]) == json.dumps(
+        ["terminal", "mkdir x", ".", {".": str(Path.cwd())}]
+    )
     assert shape_of(SHELL, {"command": "mkdir x", "workdir": "y"}) != shape_of(*CALLS["command"])
     assert shape_of(*CALLS["code"]) == "run_python"
-    assert shape_of(*CALLS["write"]) == json.dumps(["write_file", "a", {}])
+    assert shape_of(*CALLS["write"]) == json.dumps(["write_file", "None", "a", {}])
     assert shape_of(*CALLS["network"]) == "mcp__web__fetch"
 
 
