@@ -205,6 +205,40 @@ def test_92_what_outlives_an_offline_call_stays_offline(shell, tmp_path, canary,
         assert "not used" in tried.read_text("utf-8")
 
 
+HANDED = {
+    "an event": "get_ipython().events.register('post_execute', partial(urlopen, URL))",
+    "text for an event": "get_ipython().events.register('post_execute', partial(exec, TEXT))",
+    "a loop": (
+        "import asyncio, contextvars\nasyncio.get_running_loop().call_soon("
+        "partial(urlopen, URL), context=contextvars.Context())"
+    ),
+    "a process": (
+        "import multiprocessing as mp\n"
+        "p = mp.get_context('spawn').Process(target=urlopen, args=(URL,)); p.start(); p.join()"
+    ),
+}
+
+
+@pytest.mark.parametrize("way", HANDED)
+def test_92_a_librarys_function_that_is_handed_over_stays_offline(shell, tmp_path, canary, way):
+    before = [*shell.events.callbacks["post_execute"]]
+    code = f"""
+from functools import partial
+from urllib.request import urlopen
+URL = {canary.url!r}
+TEXT = "from urllib.request import urlopen; urlopen(" + repr(URL) + ")"
+{HANDED[way]}
+"""
+    try:
+        with seated(shell, tmp_path, mode="all", answer="n") as seat:
+            seat.offer(page_tool())
+            seat.turn("look", call("page"), call("run_python", code=code))
+            seat.run("1")
+    finally:
+        shell.events.callbacks["post_execute"][:] = before
+    assert canary.heard == []
+
+
 def test_92_what_is_registered_for_the_end_stays_offline(tmp_path, canary):
     """In a process of its own, which really ends."""
     import subprocess

@@ -22,10 +22,11 @@ import atexit
 import inspect
 import ipaddress
 import mmap
+import re
 import socket
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -48,6 +49,8 @@ _SENDS = frozenset({"socket.connect", "socket.sendto", "socket.sendmsg", _ASKS})
 _STARTS = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn"})
 _THREADS = frozenset({"_thread.start_new_thread", "_thread.start_joinable_thread"})
 _HEARD = _SENDS | _STARTS | _THREADS | {"exec"}
+_TRACKER = re.compile(r"from multiprocessing\.resource_tracker import main;main\(\d+\)")
+"""A process that every pool has, and that only counts."""
 _OWN_THREADS = "hermes"
 """How the names of the agent's threads begin, which talk to models."""
 REFUSED = "the network was not used: the conversation holds text from outside"
@@ -91,6 +94,7 @@ class _Now:
     turns: int = 0
     cell: bool = False
     leaving: bool = False
+    ending: bool = False
 
 
 _now = _Now()
@@ -219,7 +223,7 @@ def watched(*, offline: bool = False, approved: bool = False) -> Iterator[Party]
 
 
 def _leave(*, begins: bool) -> None:
-    _now.leaving = begins
+    _now.leaving, _now.ending = begins, True
 
 
 @cache
@@ -227,6 +231,8 @@ def _install() -> None:
     """Add the hook, once in a process: none can be taken away again."""
     _memory()
     sys.addaudithook(_heard)
+    if sys.platform != "win32":
+        _hear_forks()
     if sys.version_info < (3, 12):  # which raises no event when a thread begins
         start: Callable[..., int] = _thread.start_new_thread
 
@@ -236,6 +242,23 @@ def _install() -> None:
 
         for module, name in ((_thread, "start_new_thread"), (threading, "_start_new_thread")):
             setattr(module, name, begin)
+
+
+def _hear_forks() -> None:
+    """Hear of the programs that `multiprocessing` starts, of which Python raises no event."""
+    import _posixsubprocess
+
+    start: Callable[..., int] = _posixsubprocess.fork_exec
+
+    def begin(words: Sequence[str | bytes], *rest: object) -> int:
+        told = [
+            word.decode(errors="replace") if isinstance(word, bytes) else word for word in words
+        ]
+        if not _TRACKER.search(told[-1]):
+            _heard("subprocess.Popen", (None, told))
+        return start(words, *rest)
+
+    setattr(_posixsubprocess, "fork_exec", begin)  # noqa: B010 - a module that mypy knows
 
 
 def _heard(event: str, arguments: tuple[object, ...]) -> None:
@@ -275,8 +298,8 @@ def _responsible() -> Party | None:
         return _HERMES
     if _watching:
         return _watching[-1]
-    if _now.turns:
-        return _HERMES
+    if _now.turns and thread is not threading.main_thread():
+        return _HERMES  # of a pool; on the main thread its tasks say so themselves
     return _USER if _now.cell or _in_a_cell() else None
 
 
@@ -305,6 +328,9 @@ def _left(event: str, party: Party | None) -> bool:
         # Of the loop's own pool, which everybody shares: it looks names up for the model too.
         shared = threading.current_thread().name.startswith("asyncio_")
         return not (shared and event == _ASKS)
+    on_main = threading.current_thread() is threading.main_thread()
+    if party is None and on_main and not _now.ending:
+        return True  # a library's function that it handed to an event, a loop or a finalizer
     return bool(_left_code) and any(id(each.f_code) in _left_code for each in _frames())
 
 
