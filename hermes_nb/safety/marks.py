@@ -220,9 +220,11 @@ def _changed(root: str, since: float) -> tuple[list[str], list[str]]:
 
 def _content(path: str) -> bytes:
     """Return what is in a regular file; raise OSError, or ValueError where it is too large."""
-    with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError("no regular file")
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)  # of a folder `fdopen` makes no file, which would close it
+        raise ValueError("no regular file")
+    with os.fdopen(handle, "rb") as file:
         data = file.read(LARGEST + 1)
     if len(data) > LARGEST:
         raise ValueError("too large")

@@ -213,7 +213,8 @@ def test_a_yes_runs_the_call_and_is_announced():
     assert asked.shown == "mkdir x\\x1b[2K"
     assert "It would run in a sandbox" in asked.why or "outside of the sandbox" in asked.why
     assert given_ == ApprovalGiven("c1", "once", "")
-    assert approver.asked[0].shape == json.dumps(["terminal", "mkdir x\x1b[2K", ".", {}])
+    here = {".": str(Path.cwd())}
+    assert approver.asked[0].shape == json.dumps(["terminal", "mkdir x\x1b[2K", ".", here])
     assert approver.asked[1].shown == "path: a\ncontent: b"
 
 
