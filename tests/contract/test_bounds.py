@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hermes_nb import Hermes
 from hermes_nb.models.scripted import ScriptedModel, call
+from hermes_nb.safety.marks import marks_of
 
 HUGE = {
     "prose": "the user likes green tea and " * 150_000,
@@ -61,6 +62,8 @@ def test_a_call_of_megabytes_is_refused_with_its_limit(home, tmp_path, kind, way
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="descriptors are counted in /proc")
 def test_a_command_in_a_folder_leaves_no_descriptor_open(home, tmp_path):
     (tmp_path / "data").mkdir()
+    home.mkdir(exist_ok=True)
+    marks_of(home).mark_text("Words of somebody else. " * 9)  # so that files are looked at
     calls = [call("terminal", command="ls data") for _ in range(12)]
     with Hermes(ScriptedModel([*calls, "Done."]), home=home, cwd=tmp_path) as hermes:
         hermes.ask("Look.")
