@@ -143,6 +143,7 @@ class Signals:
         self._before = signal.getsignal(signal.SIGINT)
         self._pending = False
         self._raised: KeyboardInterrupt | None = None
+        self._starting = False  # the thread that sends a stop again
 
     def raise_pending(self) -> None:
         """Raise KeyboardInterrupt if the user has pressed stop already.
@@ -191,9 +192,13 @@ class Signals:
         else:
             again = threading.Timer(SOON, self._interrupt_main)
             again.daemon = True
+            self._starting = True
             again.start()
+            self._starting = False
 
     def _interrupt_main(self) -> None:
+        while self._starting:  # what is raised before the hook returns is lost for good
+            time.sleep(SOON)
         main = threading.main_thread().ident
         if not self.active or main is None:
             return

@@ -303,6 +303,19 @@ def test_a_signal_is_not_lost_in_a_finaliser(run, monkeypatch, code):
     assert sys.unraisablehook is hook
 
 
+def test_a_stop_is_not_sent_again_before_the_hook_that_sends_it_returns(run, monkeypatch):
+    start = threading.Timer.start
+
+    def slowly(timer):
+        start(timer)
+        time.sleep(0.3)  # a busy machine
+
+    monkeypatch.setattr(threading.Timer, "start", slowly)
+    press = "threading.Thread(target=lambda: time.sleep(.1) or os.kill(os.getpid(), 2)).start()"
+    done = run(f"import os, threading, time\n{press}\n{WATCHED}", timeout=SOON)
+    assert done.interrupted and done.error.ename == "KeyboardInterrupt"
+
+
 def test_other_errors_of_finalisers_are_told_as_ever(run, monkeypatch):
     lost = []
     monkeypatch.setattr(sys, "unraisablehook", lambda what: lost.append(what.exc_type))
