@@ -37,7 +37,7 @@ from hermes_nb.notebook.display.views import (
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.interrupt import user_code
 from hermes_nb.notebook.page_discovery import Info, comms_heard, holds_back
-from hermes_nb.notebook.shell import Foreign, Shell, running_cell
+from hermes_nb.notebook.shell import Foreign, Shell, next_number, running_cell
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class _Joining:
         self._frontend = frontend
         self._transcript = transcript
         self._cell = cell
-        self._count = shell.execution_count
+        self._count = next_number(shell)
         parent = shell.kernel.get_parent()
         code = str((parent.get("content") or {}).get("code", "")).strip()
         # What code beside the turn shows goes nowhere after a reload.
@@ -106,7 +106,7 @@ class _Joining:
     async def end(self) -> None:
         """Show the end to the page that came back, if one did."""
         self._shell.display_pub.unregister_hook(self._displayed)
-        self._over = True
+        self._over, self._count = True, next_number(self._shell)
         self._task.cancel()
         if self._came_back or self._others:
             self._task = asyncio.create_task(self._show())

@@ -11,7 +11,8 @@ import asyncio
 import difflib
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +33,7 @@ from hermes_nb.core.tools import (
     Toolset,
 )
 from hermes_nb.notebook.display.views import show_drawings
-from hermes_nb.notebook.document.document import Cell, NotebookDocument, brief_id
+from hermes_nb.notebook.document.document import Cell, NotebookDocument, Output, brief_id
 from hermes_nb.notebook.document.ipynb import read_notebook, source_of
 from hermes_nb.notebook.document.outline import (
     TOTAL_LIMIT,
@@ -45,7 +46,7 @@ from hermes_nb.notebook.document.outline import (
 from hermes_nb.notebook.document.outputs import IMAGES, render
 from hermes_nb.notebook.execute.nested import Execution, execute
 from hermes_nb.notebook.execute.network import kernel_origin, take_in
-from hermes_nb.notebook.shell import Shell
+from hermes_nb.notebook.shell import Shell, next_number
 from hermes_nb.notebook.variables import (
     brief,
     changed,
@@ -203,7 +204,7 @@ def _run_cell(bench: KnownCells) -> Tool:
         Args:
             timeout: seconds
         """
-        return await _run(bench, context, [id], timeout)
+        return await run_known(bench, context, [id], timeout)
 
     return run_cell
 
@@ -229,7 +230,7 @@ def _run_cells(bench: KnownCells) -> Tool:
         """
         if not ids:
             raise ToolError("`ids` is empty; notebook_outline lists the cells")
-        return await _run(bench, context, ids, timeout)
+        return await run_known(bench, context, ids, timeout)
 
     return run_cells
 
@@ -323,7 +324,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-async def _run(
+async def run_known(
     bench: KnownCells, context: ToolContext, ids: Sequence[str], timeout: int
 ) -> ToolOutput:
     """Run cells until one fails; raise ToolError with all that was shown if one did."""
@@ -338,12 +339,13 @@ async def _run(
         if len(cells) > 1:
             context.progress(f"cell {number + 1} of {len(cells)}")
             await asyncio.sleep(0)  # it is shown before the cell holds up the loop
-        execution = await permitted(context, bench.shell, cell.source, timeout)
-        lost = ""
-        try:  # under the running cell's number: the kernel's counter belongs to the user's cells
-            await document.set_outputs(
-                cell.id, execution.outputs, execution_count=bench.shell.execution_count
-            )
+        count, lost = next_number(bench.shell), ""
+        with _counting(bench.shell, count):
+            execution = await permitted(context, bench.shell, cell.source, timeout)
+        try:
+            numbered = _numbered(execution.outputs, count)
+            await document.set_outputs(cell.id, numbered, execution_count=count)
+            _count(bench.shell, count, cell.source)
         except ToolError as refusal:
             lost = f"; its outputs could not be written: {refusal}"
         if execution.interrupted:
@@ -356,6 +358,34 @@ async def _run(
             error.origin = shown.origin
             raise error
     return replace(shown, text=head_tail(shown.text, TOTAL_LIMIT), images=shown.images[:IMAGES])
+
+
+@contextmanager
+def _counting(shell: Shell, count: int) -> Iterator[None]:
+    """Run a cell under its number, which its errors name."""
+    before, shell.execution_count = shell.execution_count, count
+    try:
+        yield
+    finally:
+        shell.execution_count = before
+
+
+def _numbered(outputs: Sequence[Output], count: int) -> list[Output]:
+    """Return outputs as a cell with this number has them."""
+    return [
+        {**each, "execution_count": count} if each["output_type"] == "execute_result" else each
+        for each in outputs
+    ]
+
+
+def _count(shell: Shell, count: int, source: str) -> None:
+    """Have the kernel count a cell that ran inside of the running one.
+
+    The running one gets the number behind it, and is behind it in the input history too.
+    """
+    for name in ("input_hist_parsed", "input_hist_raw"):
+        getattr(shell.history_manager, name, []).insert(count, source)
+    shell.execution_count += 1
 
 
 def _report(

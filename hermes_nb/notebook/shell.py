@@ -99,6 +99,17 @@ def running_cell(shell: Shell) -> str:
     return str((parent.get("metadata") or {}).get("cellId") or "")
 
 
+def next_number(shell: Shell) -> int:
+    """Return the number of the cell that ends next: the running one's, if no other ends in it.
+
+    The kernel counts the running cell at its beginning or, with an older IPython, at its end.
+    """
+    kernel = getattr(shell, "kernel", None)
+    content = (kernel.get_parent() if kernel is not None else {}).get("content") or {}
+    counted = content.get("store_history", False)
+    return int(shell.displayhook.prompt_count if counted else shell.execution_count)
+
+
 def working_directory() -> Path:
     """Return the kernel's working directory; raise `ConfigError` when it has been deleted."""
     try:

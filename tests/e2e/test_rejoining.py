@@ -53,7 +53,8 @@ def test_a_reloaded_page_shows_how_the_turn_goes_on_and_ends(open_notebook, serv
     assert "running" not in texts(notebook, 1)[0] and "1 tool call" in texts(notebook, 1)[0]
     kinds = [sorted(each["data"])[0] for each in shown]
     assert kinds == ["text/markdown", "image/png", "text/markdown"]  # the status line is the last
-    assert notebook.evaluate("m.cells[1].execution_count") > 1
+    number = notebook.evaluate("m.cells[1].execution_count")
+    assert notebook.value("get_ipython().execution_count") == number + 2
     notebook.page.wait_for_selector(".jp-RenderedMarkdown details summary:has-text('1 tool call')")
     notebook.shot(f"reloaded-after-a-turn-{server.app}")
     notebook.command("docmanager:save")

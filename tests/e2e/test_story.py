@@ -202,3 +202,21 @@ def test_a_failed_cell_is_mended_in_two_clicks(open_notebook, server, model):
     assert notebook.sources()[1] == f"%hermes fix --cell {failed}"
     notebook.finish(2)
     assert notebook.value("total") == 2.5
+
+
+@BOTH
+def test_each_cell_that_runs_has_a_number_of_its_own(open_notebook, server, model):
+    notebook = open_notebook("'one'", "'two'", "%%hermes --approve all\nrun them", "'three'")
+    prepare(notebook, model)
+    notebook.evaluate("nb.sessionContext.restartKernel()")
+    notebook.ready()
+    both = ["cell1", "cell2"]
+    prepare(notebook, model, ("read_cells", {"ids": both}), ("run_cells", {"ids": both}))
+    notebook.run(3)
+    notebook.run(4)
+    numbers = notebook.evaluate("m.cells.map(c => c.execution_count)")
+    assert numbers == [1, 2, 3, 4, 5]
+    shown = [notebook.outputs(at)[0] for at in (1, 2, 4)]
+    assert [each["execution_count"] for each in shown] == [2, 3, 5]
+    told = notebook.value("[In[2], In[3], 'run them' in In[4], In[5], Out[5]]")
+    assert told == ["'one'", "'two'", True, "'three'", "three"]

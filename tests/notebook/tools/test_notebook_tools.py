@@ -219,7 +219,10 @@ def test_run_cells(use, shell, path):
     cells = valid(path)["cells"]
     assert cells[1]["outputs"][0]["data"]["text/plain"] == ["20"]
     assert cells[3]["outputs"] == [{"output_type": "stream", "name": "stdout", "text": ["21\n"]}]
-    assert {cells[at]["execution_count"] for at in (1, 3)} == {shell.execution_count}
+    first = cells[1]["execution_count"]
+    assert cells[1]["outputs"][0]["execution_count"] == first
+    assert (cells[3]["execution_count"], shell.execution_count) == (first + 1, first + 2)
+    assert shell.user_ns["In"][first : first + 2] == ["x = 20\nx", "y = x + 1\nprint(y)"]
     assert ToolProgress("1", "cell 2 of 2") in events
     use("edit_cell", id="load-code", new="print('before')\n1/0")
     text = refused(use, "run_cells", ids=["load-code", "use-code"])
