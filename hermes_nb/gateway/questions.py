@@ -189,7 +189,6 @@ def _question(request: ApprovalRequest) -> str:
         listed = [f"{number}. {each}" for number, each in enumerate(request.choices, start=1)]
         return redact("\n".join([request.shown, *listed]))
     what = request.lasting.removesuffix(", until this kernel ends")
-    what = what.removesuffix(", without a question")
     lasts = f"\n`always` allows {what}, until /new or a restart." if request.shape and what else ""
     title = f"Hermes wants to use {request.tool.name}: {request.why}"
     return visible(f"{title}\n\n{code_block(request.shown)}\n{lasts}", lines=True)

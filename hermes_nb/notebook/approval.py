@@ -165,17 +165,26 @@ def _chosen(given: Mapping[str, Json], request: ApprovalRequest) -> Approval:
             return Approval("deny", str(given.get("reason") or ""))
 
 
+_WISHES = {
+    (Risk.EXECUTE, "terminal"): "run a command",
+    (Risk.EXECUTE, "run_python"): "run code",
+    (Risk.EXECUTE, "run_cell"): "run a cell",
+    (Risk.EXECUTE, "run_cells"): "run cells",
+    (Risk.EXECUTE, "run_notebook"): "run a notebook",
+    (Risk.WRITE, "files"): "change files",
+    (Risk.WRITE, "notebook"): "change this notebook",
+}
+"""What Hermes wants, by the risk of a tool and its name or toolset."""
+
+
 def _question(request: ApprovalRequest) -> dict[str, Json]:
     """Return the box as the page draws it: plain texts, `lines` with their CSS classes."""
     tool = request.tool
     if request.choices is not None:
         box = _box(request.shown, request.choices, request.nonce)
         return box | {"tool": visible(tool.name)}
-    wish = {"terminal": "run a command", "run_python": "run code"}.get(tool.name, "")
-    if not wish:
-        wish = {"files": "change files", "notebook": "change this notebook"}.get(tool.toolset, "")
-    if tool.risk not in (Risk.WRITE, Risk.EXECUTE) or not wish:
-        wish = f"use {tool.name}"
+    wish = _WISHES.get((tool.risk, tool.name)) or _WISHES.get((tool.risk, tool.toolset))
+    wish = wish or f"use {tool.name}"
     shown = visible(request.shown, lines=True)
     runs = tool.risk is Risk.EXECUTE
     language = ("bash" if tool.name == "terminal" else "python") if runs else ""

@@ -15,7 +15,15 @@ from pathlib import Path
 
 from hermes_nb.agent.changes import Change, rows
 from hermes_nb.core.errors import ToolError
-from hermes_nb.core.tools import Arguments, Content, Risk, Tool, ToolOutput, Toolset
+from hermes_nb.core.tools import (
+    Arguments,
+    Content,
+    Risk,
+    Tool,
+    ToolContext,
+    ToolOutput,
+    Toolset,
+)
 from hermes_nb.notebook.access import NotebookAccess
 from hermes_nb.notebook.display.views import has_kernel
 from hermes_nb.notebook.document.document import (
@@ -43,7 +51,7 @@ from hermes_nb.notebook.document.outline import (
     with_outputs,
 )
 from hermes_nb.notebook.execute.network import kernel_origin
-from hermes_nb.notebook.run_tools import kernel_tools, run_tools
+from hermes_nb.notebook.run_tools import CELL_TIMEOUT, kernel_tools, run_known, run_tools
 from hermes_nb.notebook.shell import Shell, running_cell
 from hermes_nb.tools.schema import tool
 
@@ -176,7 +184,9 @@ def _edit(bench: KnownCells) -> Tool:
         result=result,
         describe=gist,
     )
-    async def edit_cell(id: str, new: str, old: str | None = None) -> str:
+    async def edit_cell(
+        context: ToolContext, id: str, new: str, old: str | None = None
+    ) -> ToolOutput:
         """Replace a passage of a cell, or its whole source.
 
         Args:
@@ -188,9 +198,19 @@ def _edit(bench: KnownCells) -> Tool:
         bench.seen.learn(document.way, [after])
         part = "" if after.source == changed else "; the user kept only a part of it"
         edited = f"edited {_where(after)} in {document.way}{part}"
-        return f"{edited}\n{_diff(cell.source, after.source)}"
+        edited = f"{edited}\n{_diff(cell.source, after.source)}"
+        return await _run_kept(bench, context, after, edited) if after.run else ToolOutput(edited)
 
     return edit_cell
+
+
+async def _run_kept(bench: KnownCells, context: ToolContext, cell: Cell, edited: str) -> ToolOutput:
+    """Run a cell for the user, who kept its change so; the edit is made, whatever comes of it."""
+    try:
+        ran = await run_known(bench, context, [cell.id], CELL_TIMEOUT)
+    except ToolError as error:
+        ran = ToolOutput(str(error), origin=error.origin)
+    return replace(ran, text=f"{edited}\n\nThe user kept it and ran it:\n{ran.text}")
 
 
 def _delete(bench: KnownCells) -> Tool:

@@ -49,7 +49,8 @@ the cell may only be busy, and two pages that both change the notebook meet in a
 SELDOM = 60.0
 """Seconds between two looks for a page that stays away."""
 AFTERWARDS = 30.0
-"""Seconds after a turn in which a page that was being loaded at its end is still given it."""
+"""Seconds after a turn in which a page that was being loaded at its end is still given it, unless
+its cell is run again."""
 PATIENCE = 8.0
 """Seconds that the end of a turn waits for a page that came back to take it; it may do so later."""
 
@@ -93,7 +94,7 @@ class _Joining:
         self._pictures: list[Mapping[str, Json]] = []
         self._over = self._came_back = self._others = False
         shell.display_pub.register_hook(self._displayed)
-        self._task: asyncio.Task[object] = asyncio.create_task(self._watch())
+        self._tasks: set[asyncio.Task[object]] = {asyncio.create_task(self._watch())}
 
     def hear(self, page: Info) -> None:
         """Note that another page is there; show it the turn if that is over."""
@@ -101,20 +102,33 @@ class _Joining:
             return
         self._others = True
         if self._over:
-            self._task = asyncio.get_running_loop().create_task(self._show())
+            self._tasks.add(asyncio.get_running_loop().create_task(self._show()))
 
     async def end(self) -> None:
         """Show the end to the page that came back, if one did."""
         self._shell.display_pub.unregister_hook(self._displayed)
         self._over, self._count = True, next_number(self._shell)
-        self._task.cancel()
+        self._shell.events.register("pre_run_cell", self._begin)
+        self._cancel()
         if self._came_back or self._others:
-            self._task = asyncio.create_task(self._show())
-            await asyncio.wait([self._task], timeout=PATIENCE)
+            self._tasks = {asyncio.create_task(self._show())}
+            await asyncio.wait(self._tasks, timeout=PATIENCE)
 
     def leave(self) -> None:
+        """Show nothing more, but what is being shown."""
         with suppress(ValueError):
             self._frontend.listeners.remove(self.hear)
+            self._shell.events.unregister("pre_run_cell", self._begin)
+
+    def _begin(self, _: object) -> None:
+        """Leave the cell to what it shows now that it is run again."""
+        if running_cell(self._shell) == self._cell:
+            self._cancel()
+            self.leave()
+
+    def _cancel(self) -> None:
+        for task in self._tasks:
+            task.cancel()
 
     async def _watch(self) -> None:
         pause = EVERY

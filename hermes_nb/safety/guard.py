@@ -66,6 +66,7 @@ _EACH = {
     "run_cells": "running any cells of this notebook in a row",
 }
 """What "always" covers, of tools that are remembered by their name alone."""
+_NETWORK = "With text from outside in the conversation, use of the network still asks"
 _AGENT = "the cell would start an agent when it is run"
 _PROFILES = {
     Need.WRITE: Profile.WORKSPACE,
@@ -408,10 +409,11 @@ def lasting(tool: Tool, arguments: Arguments) -> str:
     elif tool.scope is not None:
         what = f"any {tool.scope(arguments)}"
     elif "code" in arguments:
-        what = "any Python code that Hermes writes to run in this kernel"
+        what = f"any Python code that Hermes runs outside of cells ({tool.name})"
     else:
         what = _EACH.get(tool.name, f"any {tool.name}")
-    return f"{what}, without a question, until this kernel ends"
+    told = f"{what}, until this kernel ends"
+    return f"{told}. {_NETWORK}" if tool.name in _KERNEL else told
 
 
 def look(tool: Tool, arguments: Arguments) -> Content:

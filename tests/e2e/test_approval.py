@@ -158,7 +158,7 @@ def test_what_is_long_is_shown_before_a_yes_and_there_is_a_way_back(open_noteboo
     assert not results(model)
     page.evaluate(CLOCK, 600)
     page.focus(f"{ASK} button:has-text('Always here')")
-    page.wait_for_selector("text=any Python code that Hermes writes to run in this kernel")
+    page.wait_for_selector("text=Always here allows any Python code that Hermes runs outside of")
     page.keyboard.press("y")
     page.wait_for_selector("text=allowed once")
     page.wait_for_function(f"document.querySelector('{ASK} .hermes-code')?.innerText === 'made'")
@@ -227,3 +227,21 @@ def test_a_question_with_choices_is_answered_by_key_and_in_own_words(open_notebo
     assert results(model) == [f"The user: 2009 {HOSTILE}", "The user: for the paper"]
     assert "answered: for the paper" in shown(outputs)
     assert not notebook.evaluate("window.obeyed")
+
+
+def test_a_question_says_what_hermes_wants_and_what_always_covers(open_notebook, model):
+    notebook = open_notebook("made", "%%hermes\nrun it")
+    read, run = ("read_cells", {"ids": ["cell1"]}), ("run_cell", {"id": "cell1"})
+    prepare(notebook, model, read, python("made = 1"), python("made = 2"), run)
+    notebook.start(2)
+    box = notebook.page.locator(ASK)
+    assert asked(notebook) == "made = 1"
+    assert box.locator("b").inner_text() == "Hermes wants to run code"
+    covers = "Python code that Hermes runs outside of cells (run_python), until this kernel ends"
+    assert f"Always here allows any {covers}" in box.inner_text()
+    click(notebook, "Always")
+    box.get_by_text("Hermes wants to run a cell").wait_for()  # it is not covered, as was said
+    assert "Always here allows running any cell of this notebook, alone" in box.inner_text()
+    click(notebook, "Run once")
+    notebook.finish(2)
+    assert notebook.outputs(1)[0]["data"]["text/plain"] == "2"

@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.harness import HELD
 from tests.e2e.looking import THEMES, in_theme, untidy, violations
 from tests.e2e.side import BOTH
-from tests.e2e.test_approval import prepare
+from tests.e2e.test_approval import ASK, prepare, python
 from tests.e2e.test_panel_actions import store
 from tests.loopback import Reply, chunk, event, stream, text_chunks, tool_chunks
 
@@ -216,3 +216,35 @@ def test_the_composer_can_be_read_in_both_themes_and_in_a_narrow_side(side):
     answer(side, "and then the next one").get_by_text("Seen.").wait_for()
     whole, foot = side.panel.bounding_box(), page.locator(COMPOSER).bounding_box()
     assert foot["height"] < 0.8 * whole["height"]
+
+
+OUT_OF_REACH = """box => [...box.querySelectorAll('button')].filter(each => {
+  const { left, right, top, bottom } = each.getBoundingClientRect();
+  return document.elementFromPoint((left + right) / 2, (top + bottom) / 2) !== each
+    && !each.matches('.hermes-link');
+}).map(each => each.innerText)"""
+
+
+@pytest.mark.parametrize("height", [900, 480])
+def test_the_buttons_of_a_long_question_are_in_sight(side, height):
+    page = side.notebook.page
+    side.fresh()
+    side.open()
+    page.set_viewport_size({"width": 1280, "height": height})
+    box = side.panel.locator(ASK)
+    for lines in (5, 14, 60):
+        code = "\n".join(f"value_{n} = sum(range({n}))" for n in range(lines))
+        side.plays(stream(tool_chunks(python(code))), "Done.")
+        ask(side, f"run {lines} lines in {height}")
+        box.locator("button", has_text="Deny").wait_for()
+        assert box.evaluate(OUT_OF_REACH) == []
+        if lines > 14:
+            box.locator("button", has_text="Show and run").click()
+            assert box.evaluate(OUT_OF_REACH) == []
+            for theme in ("dark", "light"):
+                in_theme(side.notebook, theme)
+                side.notebook.shot(f"question-in-panel-{height}-{theme}")
+        box.locator("button", has_text="Run once").click()
+        box.wait_for(state="detached")
+        answer(side, f"run {lines} lines in {height}").get_by_text("Done.").wait_for()
+    page.set_viewport_size({"width": 1280, "height": 900})

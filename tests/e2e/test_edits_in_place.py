@@ -176,3 +176,30 @@ def test_the_box_answers_too_and_a_kernel_that_ends_leaves_its_suggestion(open_n
     notebook.until(lambda: source(notebook, 2) == "y = 3")
     capless(notebook)
     notebook.ready()
+
+
+@BOTH
+def test_keep_and_run_runs_the_cell_once_and_the_model_reads_what_came_out(
+    open_notebook, server, model
+):
+    notebook = open_notebook("runs = 0", "runs += 1\nrint(runs)", "%%hermes\nfix it")
+    notebook.run(1)
+    read = "read_cells", {"ids": ["cell2"]}
+    mended, broken = (
+        edit("cell2", "print(runs)", old="rint(runs)"),
+        edit("cell2", "runs / 0", old="print(runs)"),
+    )
+    prepare(notebook, model, read, mended, broken)
+    notebook.start(3)
+    for more in ("print", "/ 0"):
+        notebook.page.wait_for_selector(f"{CAP} >> text=Hermes suggests a change", timeout=60_000)
+        notebook.page.wait_for_selector(f".hermes-plus >> text={more}")
+        notebook.page.click(f"{CAP} button:has-text('Keep and run')")
+        capless(notebook)
+    notebook.finish(3)
+    assert notebook.value("runs") == 2
+    assert notebook.outputs(2)[0]["ename"] == "ZeroDivisionError"
+    first, second = results(model)[1:]
+    assert "edited cell" in first and "The user kept it and ran it:\ncell cell2" in first
+    assert first.endswith("\n1")
+    assert "edited cell" in second and "ZeroDivisionError" in second

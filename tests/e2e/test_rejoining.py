@@ -123,6 +123,28 @@ def test_a_page_that_saw_nothing_of_it_lets_go_of_the_run_before(open_notebook, 
     notebook.until(lambda: _ended(texts(notebook, 1)[0], "The second"))
 
 
+def test_the_answer_before_is_gone_when_the_cell_is_run_again_after_a_reload(open_notebook, model):
+    notebook = open_notebook("%%hermes --approve all\ntell me")
+    gate = threading.Event()
+    begun(notebook, model, gate, stream(text_chunks("there was an end.")))
+    reload_in_a_turn(notebook)
+    gate.set()
+    notebook.until(lambda: _ended(texts(notebook, 1)[0], "there was an end."))
+    notebook.ready()
+    gate.clear()
+    again = [event(chunk({"content": "Another tale"})), held(gate)]
+    model.replies[:] = [Reply([*again, *stream(text_chunks(" ended.")).steps])]
+    notebook.start(1)
+    notebook.page.wait_for_selector(".jp-RenderedMarkdown:has-text('Another tale')")
+    notebook.page.wait_for_timeout(5_000)  # for what may still be shown of the turn before
+    assert ["Another tale" in each for each in texts(notebook, 1)] == [True]
+    assert "an end" not in texts(notebook, 1)[0]
+    assert notebook.evaluate("m.cells[1].executionState") == "running"
+    gate.set()
+    notebook.finish(1)
+    assert ["Another tale ended." in each for each in texts(notebook, 1)] == [True]
+
+
 def _ended(text, begun):
     """Say whether a turn's last state is shown: a busy page draws what was saved in between."""
     return begun in text and "running" not in text

@@ -59,6 +59,8 @@ class Cell:
     output_count: int = 0
     outputs: Sequence[Output] | None = None
     metadata: Mapping[str, Json] = field(default_factory=dict)
+    run: bool = False
+    """Whether the user, who has just kept a change of it, wants it run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

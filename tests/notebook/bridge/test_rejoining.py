@@ -60,6 +60,7 @@ class Page:
         content = {"code": code, "silent": False, "store_history": True, "allow_stdin": True}
         content |= {"user_expressions": {}, "stop_on_error": True}
         message = session.msg("execute_request", content, metadata={"cellId": "cell-1"})
+        message["header"]["session"] = self.client
         self.kernel.shell_channel.send(message)
         self.running = message["header"]["msg_id"]
 
@@ -324,3 +325,20 @@ def test_what_a_page_took_along_is_asked_of_itself_alone(scene, reloaded):
     assert page.asked.count("insert") == 1 + reloaded
     assert "insert" not in other.asked
     assert ("did not answer" in json.dumps(page.told)) != reloaded
+
+
+@pytest.mark.parametrize("code", ["%%hermes\ntell me", "1 + 1"])
+def test_a_cell_that_is_run_again_is_shown_nothing_of_the_turn_before(scene, code):
+    page = scene.page
+    scene.begin()
+    page.reload()
+    page.until(lambda: page.shown)
+    scene.end()
+    assert page.over
+    page.shown.clear()
+    scene.server.replies[:] = [stream(text_chunks("Another tale."))]
+    page.run(code)
+    page.until(lambda: not page.running)
+    page.reload()
+    page.listen(SURE + EVERY)
+    assert "Once upon" not in json.dumps(page.shown)

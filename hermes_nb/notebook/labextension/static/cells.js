@@ -85,7 +85,7 @@ export const code = (...which) => {
   throw new Refusal('invalid', `cell ${found[1].id} is not a code cell`);
 };
 
-// Run an edit as an undo step of its own: typing just before or after it is not part of it.
+// Run an edit as an undo step of its own, without what is typed around it.
 export const step = (managers, edit) => {
   for (const manager of managers) manager?.stopCapturing();
   const result = edit();
@@ -126,12 +126,11 @@ export const start = ({ app, diff, libraries, parts }) => ({
           cell.updateSource(from, to, insert);
       })
     ),
-  // As if it had been typed.
   ask: (panel, after, source) => {
     const { index } = parts.cells.operations.insert(panel, { after, source });
     void parts.cells.run(panel, index);
   },
-  // Say something in passing. What comes of it takes that back.
+  // Say something in passing.
   tell: (message, options, kind = 'info') => {
     const { Notification } = libraries.apputils;
     const id = Notification[kind](message, { autoClose: 6000, ...options });
@@ -166,9 +165,8 @@ export const start = ({ app, diff, libraries, parts }) => ({
       const old = cell.getSource();
       const approved = parts.edits.approved(cell);
       parts.cells.rewrite(cell, approved ? approved.source : args.source);
-      if (approved) approved.then();
-      else if (args.review) parts.edits.applied(panel, cell, old);
-      return describe(panel, index);
+      if (args.review && !approved) parts.edits.applied(panel, cell, old);
+      return { ...describe(panel, index), run: Boolean(approved?.run) };
     },
     delete: (panel, args) => {
       const model = notebookOf(panel);

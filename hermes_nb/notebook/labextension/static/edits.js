@@ -95,7 +95,7 @@ export const start = given => {
   const decideAll = (notebook, keep) => within(notebook).forEach(p => decide(p, keep));
 
   const keepAndRun = p => {
-    p.run = true;
+    p.run = cell(p).cell_type === 'code';
     decide(p, true);
     if (p.applied || !p.answer) run(p);
   };
@@ -136,8 +136,8 @@ export const start = given => {
 
   // ---- what the other parts call ----
 
-  /* Show what a question is about in its cell. The result is called once that is answered, here or
-   * elsewhere, and returns what the kernel is told of the cell; null where nothing can be shown. */
+  /* Show what a question is about in its cell. The result is called once that is answered, and
+   * returns what the kernel is told of the cell; null where nothing can be shown. */
   const ask = (panel, { tool, id, old, source, why }, done) => {
     const notebook = notebookOf(panel);
     const near = notebook.cells.filter(each => each.id.startsWith(id));
@@ -161,13 +161,12 @@ export const start = given => {
     };
   };
 
-  /* The text that the user approved for a cell as it is, and `then` to call when it is in. */
+  /* What the user approved for a cell as it is: its text, and to `run` it. */
   const approved = target => {
-    const [given, at] = [yes, yes?.p];
-    if (at?.id !== target.id || at.notebook !== target.notebook) return null;
+    const given = yes;
+    if (given?.p.id !== target.id || given.p.notebook !== target.notebook) return null;
     yes = null;
-    if (given.text !== target.getSource() || given.until < Date.now()) return null;
-    return { source: given.source, then: () => given.run && run(at) };
+    return given.text !== target.getSource() || given.until < Date.now() ? null : given;
   };
 
   /* Show what was applied without a question, with `old` over it. */

@@ -66,7 +66,7 @@ export const start = ({ app, cells, dom, libraries, parts }) => {
       const made = hidden
         ? [offer(`Show and ${verb}…`, 'y', showAll, 'hermes-first')]
         : [offer(once, 'y', () => done('once'), 'hermes-first')];
-      if (always && !hidden) made.push(offer(always, 'a', () => done('always'), 'hermes-always'));
+      if (always && !hidden) made.push(offer(always, 'a', () => done('always')));
       if (outside && !hidden) made.push(button(outside, () => done('outside')));
       row.replaceChildren(...made, offer('Deny…', 'n', write));
     };
@@ -111,8 +111,9 @@ export const start = ({ app, cells, dom, libraries, parts }) => {
     });
     fill();
     choose();
-    root.append(head, code, element('div', 'hermes-dim', why), row);
-    if (always) root.append(element('div', 'hermes-dim hermes-scope', `Always allows ${tip}.`));
+    root.append(head, code, element('div', 'hermes-dim', why));
+    if (always) root.append(element('div', 'hermes-dim', `${always} allows ${tip}.`));
+    root.append(row);
     return root;
   };
 

@@ -60,7 +60,9 @@ export const start = ({ cells, dom, tracker }) => {
         const [index, cell] = cells.code(panel, { id });
         const shown = cell.getOutputs();
         const at = shown.findIndex(output => plain(output) === running);
-        if (at < 0 && shown.some(output => plain(output) === plain(outputs[0]))) return;
+        const again = over && cell.executionState === 'running';
+        const same = output => plain(output) === plain(outputs[0]);
+        if (at < 0 && (again || shown.some(same))) return;
         const behind = over ? [] : shown.slice(at + 1);
         cell.executionState = over ? 'idle' : 'running';
         cell.setOutputs(at < 0 ? outputs : [...shown.slice(0, at), ...outputs, ...behind]);
