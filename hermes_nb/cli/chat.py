@@ -38,7 +38,7 @@ from hermes_nb.cli.main import OK, STOPPED, UsageProblem, ending
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.files import make_private
 from hermes_nb.core.text import number_of, visible
-from hermes_nb.notebook.approval import CellApprover
+from hermes_nb.notebook.approval import CellApprover, forget_typed
 from hermes_nb.notebook.commands.table import Completions, find
 from hermes_nb.notebook.completion import completed
 from hermes_nb.notebook.interrupt import PATIENCE, StoppedInView
@@ -241,10 +241,7 @@ async def keyed(question: str) -> str:
 
     session.app.timeoutlen = ALONE
     clear_typeahead(session.input)
-    with suppress(ImportError):  # Windows
-        import termios
-
-        termios.tcflush(sys.stdin, termios.TCIFLUSH)
+    forget_typed()
     try:
         return await session.prompt_async(question, key_bindings=keys)
     except EOFError:

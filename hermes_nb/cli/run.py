@@ -39,7 +39,7 @@ from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Approval, ApprovalRequest
 from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.threads import in_thread
-from hermes_nb.notebook.approval import offer_servers, question_line
+from hermes_nb.notebook.approval import forget_typed, offer_servers, question_line
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.interrupt import stoppable, user_code
 from hermes_nb.notebook.shell import Foreign
@@ -210,6 +210,7 @@ class TerminalApprover:
 
 def ask_on_terminal(question: str) -> str:
     """Return the line that the user types, "" where the input has ended."""
+    forget_typed()
     print(question, end="", file=sys.stderr, flush=True)
     with user_code():  # Ctrl-C has to end the wait
         return sys.stdin.readline()

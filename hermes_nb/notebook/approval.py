@@ -15,12 +15,13 @@ user is asked once; where nobody can be, what started the process counts alone.
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
@@ -125,11 +126,21 @@ def ask_user(question: str, read: Callable[[str], str] | None = None) -> str | N
     It blocks the event loop, as a question is meant to; the stop button still raises
     KeyboardInterrupt in it.
     """
+    forget_typed()
     with user_code():
         try:
             return (read or input)(question).strip()
         except EOFError:
             return None
+
+
+def forget_typed() -> None:
+    """Drop what was typed into a terminal before a question: it is no answer to it."""
+    with suppress(ImportError, io.UnsupportedOperation):  # Windows; an input without a terminal
+        import termios
+
+        if os.isatty(sys.stdin.fileno()):
+            termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
 
 def _scope(request: ApprovalRequest) -> str:

@@ -33,11 +33,12 @@ _GIT_FOLDERS = _SEQUENCES | {"hooks", "info", "modules", "worktrees"}
 _TODO = frozenset({"git-rebase-todo", "todo"})
 _MODULE = re.compile(r"\.(?:py|so|pyd)$")
 _AGENT = re.compile(
-    r"%hermes\b|magic\(\s{0,9}['\"]hermes|\bhermes_nb\b|\bjupyter\W{1,9}hermes\b"
-    r"|\A\s{0,99}hermes[ \t][^=\n][^\n]*\s*\Z"
+    r"%hermes\b|magic\(\s{0,9}['\"]hermes|\w\(\s{0,9}['\"]hermes['\"]\s{0,9},"
+    r"|%alias_magic\b[^\n]{0,99}\bhermes\b|\bhermes_nb\b|\bjupyter\W{1,9}hermes\b"
+    r"|(?m:^)[ \t]{0,99}[,;/][ \t]{0,9}hermes\b|\A\s{0,99}hermes[ \t][^=\n][^\n]*\s*\Z"
 )
-"""A magic, the package, the program, or a magic without its `%`, which IPython takes if it is the
-only line."""
+"""A magic or another name for it, the package, the program, IPython's shorthand for calls, or a
+magic without its `%`, which IPython takes if it is the only line."""
 
 
 def starts_agent(source: str) -> bool:

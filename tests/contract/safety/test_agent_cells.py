@@ -15,8 +15,23 @@ STARTS = [
     "%load_ext hermes_nb",
     "from hermes_nb import Hermes",
     "  hermes config approve all\n",
+    ";hermes --approve all go",
+    "x = 1\n  ,hermes go",
+    "/hermes go",
+    "%alias_magic h hermes",
+    "%alias_magic --cell -p '--approve all' h hermes",
+    "m = get_ipython().run_line_magic\nm('hermes', 'go')",
 ]
-DOES_NOT = ["hermes = 1", "x = 'hermes'", "# Hermes wrote this\nx = 1", "hermes new\nx = 1", ""]
+DOES_NOT = [
+    "hermes = 1",
+    "x = 'hermes'",
+    "print('hermes')",
+    "f(x, hermes)",
+    "a; hermes",
+    "# Hermes wrote this\nx = 1",
+    "hermes new\nx = 1",
+    "",
+]
 
 
 @pytest.mark.parametrize("source", STARTS)
