@@ -20,7 +20,8 @@ import tempfile
 import threading
 import time
 import urllib.robotparser
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
@@ -48,6 +49,8 @@ sys.stdout.buffer.write((text or str(trafilatura.html2txt(page))).encode("utf-8"
 """Run in a process of its own: large tables take minutes, and a thread could not be stopped."""
 SECONDS = 20.0
 """Of a page with all of its redirects."""
+LOOK = 0.02
+"""Seconds between two looks for a stop and at the clock."""
 REDIRECTS = 5
 ROBOTS_BYTES = 512_000
 """RFC 9309 asks for 500 KiB at least."""
@@ -145,12 +148,13 @@ class Web:
         query = f"?{quote(parts.query, safe=_QUERY)}" if parts.query else ""
         headers = {"User-Agent": AGENT, "Accept-Encoding": "identity", "Accept": "*/*"}
         try:
-            connection.request("GET", path + query, headers=headers)
-            reply = connection.getresponse()
-            leads = reply.headers.get("Location", "") if reply.status in REDIRECTED else ""
-            if reply.headers.get("Content-Encoding", "identity").lower() != "identity":
-                raise ToolError(f"{_shown(url)} comes packed, though that was not asked for")
-            data = b"" if leads else _read(reply, most, deadline, stop)
+            with _within(connection, deadline, stop):
+                connection.request("GET", path + query, headers=headers)
+                reply = connection.getresponse()
+                leads = reply.headers.get("Location", "") if reply.status in REDIRECTED else ""
+                if reply.headers.get("Content-Encoding", "identity").lower() != "identity":
+                    raise ToolError(f"{_shown(url)} comes packed, though that was not asked for")
+                data = b"" if leads else _read(reply, most)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise ToolError(f"{_shown(url)} cannot be read: {one_line(str(error), 120)}") from error
         finally:
@@ -158,9 +162,7 @@ class Web:
         kind, charset = reply.headers.get_content_type(), reply.headers.get_content_charset()
         return Fetched(url, reply.status, kind, charset or "", data), leads
 
-    def _connection(
-        self, url: str, deadline: float, *, trusted: bool
-    ) -> http.client.HTTPConnection:
+    def _connection(self, url: str, deadline: float, *, trusted: bool) -> _To:
         """Return a connection to an address that was checked; raise `ToolError` for any other."""
         try:
             parts = urlsplit(url)
@@ -177,7 +179,7 @@ class Web:
                 "not read. Tell the user, who may allow it for web_fetch by `web.private`"
             )
         secure = ssl.create_default_context() if parts.scheme == "https" else None
-        return _To(host, port, addresses, timeout=_left(deadline), secure=secure)
+        return _To(host, port, addresses, deadline=deadline, secure=secure)
 
 
 def redirected(url: str, leads: str) -> str:
@@ -200,26 +202,63 @@ class _To(http.client.HTTPConnection):
         port: int,
         addresses: Sequence[str],
         *,
-        timeout: float,
+        deadline: float,
         secure: ssl.SSLContext | None,
     ) -> None:
-        super().__init__(host, port, timeout=timeout)
+        super().__init__(host, port)
         self.default_port = _PORTS["https" if secure else "http"]
         self._addresses = addresses
+        self._deadline = deadline
         self._secure = secure
 
     def connect(self) -> None:
         *others, last = self._addresses
         for address in others:
             try:
-                self.sock = socket.create_connection((address, self.port), self.timeout)
+                self.sock = self._connected(address)
                 break
             except OSError:  # an IPv6 address where there is no IPv6: the next one may do
                 continue
         else:
-            self.sock = socket.create_connection((last, self.port), self.timeout)
+            self.sock = self._connected(last)
         if self._secure is not None:
-            self.sock = self._secure.wrap_socket(self.sock, server_hostname=self.host)
+            self.sock = secured = self._secure.wrap_socket(
+                self.sock, server_hostname=self.host, do_handshake_on_connect=False
+            )
+            secured.do_handshake()  # by now it can be cut off
+
+    def _connected(self, address: str) -> socket.socket:
+        return socket.create_connection((address, self.port), _left(self._deadline))
+
+    def cut_off(self) -> None:
+        """End whatever is waited for; called from another thread."""
+        with suppress(OSError, AttributeError):  # it has ended, or there is none yet
+            self.sock.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def _within(connection: _To, deadline: float, stop: threading.Event) -> Iterator[None]:
+    """Cut a connection off at a deadline or once `stop` is set, however its server trickles.
+
+    Raises `ToolError` or `TurnInterrupted` then.
+    """
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(LOOK):
+            if stop.is_set() or time.monotonic() >= deadline:
+                connection.cut_off()
+
+    watching = threading.Thread(target=watch, name="hermes-web", daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watching.join()
+        if stop.is_set():
+            raise TurnInterrupted("stopped while a page was read")
+        _left(deadline)
 
 
 def is_public(address: str) -> bool:
@@ -264,19 +303,14 @@ def _looked_up(host: str, port: int) -> Sequence[str]:
     return list(dict.fromkeys(str(each[4][0]) for each in found))
 
 
-def _read(
-    reply: http.client.HTTPResponse, most: int, deadline: float, stop: threading.Event
-) -> bytes:
-    """Return a body within its limits; a server that trickles does not get round them."""
+def _read(reply: http.client.HTTPResponse, most: int) -> bytes:
+    """Return a body of at most so many bytes; raise `ToolError` for a larger one."""
     pieces: list[bytes] = []
     size = 0
     while piece := reply.read1(65_536):
-        if stop.is_set():
-            raise TurnInterrupted("stopped while a page was read")
         size += len(piece)
         if size > most:
             raise ToolError(f"it is larger than {most:,} bytes")
-        _left(deadline)
         pieces.append(piece)
     return b"".join(pieces)
 
@@ -325,7 +359,7 @@ def _markdown(found: Fetched, stop: threading.Event) -> str:
         )
         deadline = time.monotonic() + SECONDS
         try:
-            while child.poll() is None and time.monotonic() < deadline and not stop.wait(0.02):
+            while child.poll() is None and time.monotonic() < deadline and not stop.wait(LOOK):
                 pass
         finally:
             child.kill()

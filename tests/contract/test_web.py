@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import json
 import socket
@@ -291,6 +292,41 @@ def test_size_time_and_kind_are_bounded(site, reader, monkeypatch):
     with pytest.raises(ToolError, match=r"took more than 0\.4 s"):
         reader.page(f"{site.url}/slow")
     assert time.monotonic() - began < SOON  # it trickles for ever
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: text/plain\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (b"HTTP/1.1 200 OK\r\n", b"x"),
+        (CHUNKED, b"0"),
+        (CHUNKED + b"0\r\n", b"x: y\r\n"),
+    ],
+    ids=["interim answers", "a header", "the size of a chunk", "trailers"],
+)
+def test_a_server_that_trickles_before_or_behind_the_body_is_left(monkeypatch, first, again):
+    monkeypatch.setattr(web, "SECONDS", 0.4)
+    over = threading.Event()
+
+    def serve(listening):
+        connection, _ = listening.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.recv(65_536)
+            connection.sendall(first)
+            while not over.wait(0.02):  # until the reader is gone
+                connection.sendall(again)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=serve, args=(listening,), daemon=True).start()
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        try:
+            with pytest.raises(ToolError, match=r"took more than 0\.4 s|got more than"):
+                Web(private=["127.0.0.1"]).page(address, robots=False)
+        finally:
+            over.set()
 
 
 def test_a_stop_ends_the_reading(site, reader):
