@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from hermes_nb import moved
+
 if TYPE_CHECKING:
     from hermes_nb.agent.api import Hermes, Turn
     from hermes_nb.notebook.magics import last_turn, use_model, use_tools
@@ -27,6 +29,7 @@ __all__ = [
 
 # What went wrong is told in the turn; the log is for those who ask for it, and no output of cells.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
+moved.install()
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - the attributes' own types are above
