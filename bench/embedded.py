@@ -33,7 +33,7 @@ from hermes_nb.core.loop import Agent
 from hermes_nb.core.messages import Message, Reply
 from hermes_nb.core.protocols import Request, Variable
 from hermes_nb.core.tools import Tool, Toolset
-from hermes_nb.models.local.model import EmbeddedModel
+from hermes_nb.extras.local.model import EmbeddedModel
 
 PENGUINS = Path(__file__).parents[1] / "notebooks" / "data" / "penguins.csv"
 Check = Callable[[str], bool]

@@ -28,8 +28,8 @@ import psycopg
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from hermes_nb.core.messages import Message
-from hermes_nb.memory import postgres_rows as rows
-from hermes_nb.memory.postgres import PostgresStore
+from hermes_nb.extras.postgres import rows
+from hermes_nb.extras.postgres.store import PostgresStore
 from hermes_nb.memory.rows import SessionRow, encode
 from tests.postgres import PASSWORD, Postgres
 

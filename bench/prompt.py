@@ -129,8 +129,8 @@ class _Qwen:
 
 
 async def _tokenizer():
-    from hermes_nb.models.local.model import EmbeddedServer
-    from hermes_nb.models.local.weights import locate
+    from hermes_nb.extras.local.model import EmbeddedServer
+    from hermes_nb.extras.local.weights import locate
 
     path = locate()
     if path is None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-from hermes_nb.agent.schedule import SIDE_BY_SIDE, Job, Schedule
+from hermes_nb.extras.jobs.schedule import SIDE_BY_SIDE, Job, Schedule
 from tests.loopback import Loopback, pause, says
 
 JOBS, KILLS = 1_000, 20

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from hermes_nb import Hermes
-from hermes_nb.agent.trajectories import line, trajectory_of
+from hermes_nb.extras.training.trajectories import line, trajectory_of
 from hermes_nb.models.scripted import ScriptedModel, call
 
 STEPS = 5

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import psycopg
-from hermes_nb.memory.postgres import PostgresStore, initialise
+from hermes_nb.extras.postgres.store import PostgresStore, initialise
 
 PASSWORD = "pass/word of @ll"
 ADMIN, OWNER = "postgres", "hermes_owner"

@@ -43,7 +43,7 @@ from hermes_nb.safety.scan import wrap
 
 if TYPE_CHECKING:
     from hermes_nb.agent.config import Settings
-    from hermes_nb.agent.telemetry import Telemetry
+    from hermes_nb.extras.telemetry.spans import Telemetry
 
 logger = logging.getLogger(__name__)
 

@@ -41,7 +41,7 @@ from hermes_nb.safety.redact import redact
 from hermes_nb.tools.wrappers import in_turn
 
 if TYPE_CHECKING:
-    from hermes_nb.agent.telemetry import Telemetry
+    from hermes_nb.extras.telemetry.spans import Telemetry
 
 ItemStatus = Literal["waiting", "running", "done", "failed", "unknown", "stopped", "budget"]
 ERROR = 300

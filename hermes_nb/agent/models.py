@@ -167,7 +167,7 @@ def build_mixture(
 
     `aggregator` weighs the answers where the settings name no model for that.
     """
-    from hermes_nb.models.mixture import SECONDS, Mixture, Reference
+    from hermes_nb.extras.mixture.model import SECONDS, Mixture, Reference
 
     name = name.removeprefix(MIXTURE)
     if name not in settings.mixtures:
@@ -291,7 +291,7 @@ def offered(model: ChatModel, tools: Toolset) -> Toolset:
     """Return the tools that a model is really told of: the embedded one has room for a few."""
     if not is_embedded(model):
         return tools
-    from hermes_nb.models.local.prompting import small_tools
+    from hermes_nb.extras.local.prompting import small_tools
 
     return tools.only(*(small.name for small in small_tools(tools)))
 
@@ -325,7 +325,7 @@ def _trying(
     made = Retrying(chat, before=ahead, cap=settings.max_wait)
     if not sees or chat.profile.vision or "vision" not in settings.auxiliary:
         return made
-    from hermes_nb.models.mixture import Sighted
+    from hermes_nb.extras.mixture.model import Sighted
 
     eyes = _trying(settings.auxiliary["vision"], replace(settings, window=None, vision=True))
     return Sighted(made, eyes)

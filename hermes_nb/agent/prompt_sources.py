@@ -55,7 +55,7 @@ from hermes_nb.skills.sources import Sources
 from hermes_nb.tools.mcp_tools import PROJECT
 
 if TYPE_CHECKING:
-    from hermes_nb.skills.signed import Signed
+    from hermes_nb.extras.hub.signed import Signed
     from hermes_nb.tools.mcp_wire import ServerSpec
 
 ADMIN_SKILLS = Path("share", "hermes_nb", "skills")
@@ -369,7 +369,7 @@ def _shared_skills() -> Signed | None:
     settled = policy().values
     if not settled.get("shared_skills"):
         return None
-    from hermes_nb.skills.signed import Signed
+    from hermes_nb.extras.hub.signed import Signed
 
     return Signed(Path(settled["shared_skills"]), settled.get("skills_key", ""))
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_nb.agent.approvals import Approvals, proposing
-from hermes_nb.agent.audit import audited
 from hermes_nb.agent.checkpoints import Checkpoints, checkpointed
 from hermes_nb.agent.children import IDENTITY, Delegation, delegation_tools
 from hermes_nb.agent.config import Settings
@@ -41,6 +40,7 @@ from hermes_nb.core.protocols import (
 )
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Place, Risk, Tool, Toolset
+from hermes_nb.extras.hub.audit import audited
 from hermes_nb.memory.history import Origin
 from hermes_nb.prompt.builder import PromptTexts
 from hermes_nb.safety.administrator import policy
@@ -51,7 +51,7 @@ from hermes_nb.tools.installed import DEFAULT, Choice, installed_tools, left, le
 from hermes_nb.tools.mcp_tools import McpTools
 
 if TYPE_CHECKING:
-    from hermes_nb.agent.telemetry import Telemetry
+    from hermes_nb.extras.telemetry.spans import Telemetry
 
 
 def build_engine(
@@ -149,7 +149,7 @@ class Runtime:
         self._mcp = mcp or McpTools()
         self.spans: Telemetry | None = None
         if settings.otel.enabled:
-            from hermes_nb.agent.telemetry import Telemetry
+            from hermes_nb.extras.telemetry.spans import Telemetry
 
             address, content = settings.endpoint.base_url, settings.otel.content
             self.spans = Telemetry(base_url=address, content=content)

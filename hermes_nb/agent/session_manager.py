@@ -35,7 +35,7 @@ from hermes_nb.memory.rows import encode
 from hermes_nb.memory.sessions import SqliteStore
 
 if TYPE_CHECKING:
-    from hermes_nb.memory.postgres import PostgresStore
+    from hermes_nb.extras.postgres.store import PostgresStore
 
 Kind = Literal["prompt", "tools", "conversation"]
 
@@ -407,7 +407,7 @@ def own_store(
     if not settings.session_store:
         return SqliteStore(file, warn=warn)
     try:
-        from hermes_nb.memory.postgres import PostgresStore
+        from hermes_nb.extras.postgres.store import PostgresStore
     except ImportError as error:
         message = f"session_store needs `pip install 'hermes_nb[postgres]'` ({error})"
         raise ConfigError(message) from error

@@ -12,34 +12,28 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 
 import hermes_nb
+from hermes_nb.cli.command import (
+    APPROVALS,
+    CODES,
+    FAILED,
+    OK,
+    STOPPED,
+    USAGE,
+    Subcommand,
+    UsageProblem,
+    add,
+    count,
+    installed,
+    perform,
+    seconds,
+)
 from hermes_nb.core.errors import HermesError
 
-OK = 0
-FAILED = 1
-USAGE = 2
-"""The same as for words that `argparse` refuses."""
-MISSED = 3
-"""A replay found no recording for what was asked."""
-REFUSED = 3
-"""Calls were refused, so less was done than was asked: as a miss, a run that cannot be trusted."""
-STOPPED = 130
-"""Ctrl-C, or a terminate signal: what shells say of a program that a SIGINT ended."""
-CODES = (
-    "exit codes: 0 done, 1 failed, 2 wrong usage, 3 nothing to replay, or calls were refused, "
-    "130 stopped"
-)
 MODES = ("record", "replay", "auto", "off")
-APPROVALS = ("ask", "edits", "all", "never")
 FORMATS = ("markdown", "notebook", "jsonl")
-FORMS = ("chat", "sharegpt")
 _MISS = re.compile(r"no recording in .{1,300}? fits this request|there are no recordings in ")
-
-
-class UsageProblem(HermesError):
-    """The command line makes no sense as it stands; nothing was done."""
 
 
 def is_miss(text: str) -> bool:
@@ -58,13 +52,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     before = {number: signal.signal(number, _stop) for number in ending()}
     try:
-        top = parser()
+        words = sys.argv[1:] if argv is None else argv
+        top = parser(words[0] if words else "")
         arguments = top.parse_args(argv)
         if not arguments.run:  # nothing was named, so nothing was done
             top.print_help()
             raise SystemExit(USAGE)
-        module, _, function = arguments.run.partition(":")
-        code = int(getattr(import_module(f"hermes_nb.cli.{module}"), function)(arguments))
+        code = perform(arguments.run, arguments)
         sys.stdout.flush()  # here, where a reader that is gone is no surprise
     except HermesError as error:
         from hermes_nb.core.text import visible
@@ -99,8 +93,11 @@ def _stop(*_: object) -> None:
     signal.raise_signal(signal.SIGINT)
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
+def parser(wanted: str = "") -> argparse.ArgumentParser:
+    """Return the parser of all subcommands; of those of other packages, only of the one `wanted`.
+
+    Where it is none of them, such as an option, all are there.
+    """
     top = argparse.ArgumentParser(
         prog="jupyter hermes", description="Hermes, the agent in the Jupyter kernel.", epilog=CODES
     )
@@ -110,41 +107,49 @@ def parser() -> argparse.ArgumentParser:
         "--version", action="version", version=version, help="show the version and exit"
     )
     commands = top.add_subparsers(title="commands", metavar="COMMAND")
-    for name, about in (
-        ("enable", "have %%hermes work without %load_ext"),
-        ("disable", "take that back"),
-    ):
-        _enabling(_command(commands, name, about, f"install:{name}"))
-    doctor = _command(commands, "doctor", "check what Hermes needs", "install:doctor")
-    doctor.add_argument("--json", action="store_true", help="print the findings as JSON")
-    doctor.add_argument("--offline", action="store_true", help="ask no server for its models")
-    _sessions(_command(commands, "sessions", "list past sessions", "sessions:list_command"))
-    _export(_command(commands, "export", "write a session, without secrets", "sessions:export"))
-    _run(_command(commands, "run", "run a notebook or a prompt, with nobody there", "run:run"))
-    _chat(_command(commands, "chat", "talk to Hermes in this terminal", "chat:chat"))
-    _jobs(_command(commands, "jobs", "run what is due, or see to what is scheduled", "jobs:jobs"))
-    _gateway(_command(commands, "gateway", "answer in chat apps", "gateway:gateway"))
-    _skills(_command(commands, "skills", "sign the skills that a hub shares", "skills:skills"))
-    about = "write sessions as training data, or lead some for it"
-    _trajectories(_command(commands, "trajectories", about, "trajectories:trajectories"))
-    about = "hold a hub's key of a model, with a budget for each user"
-    served = _command(commands, "proxy", about, "proxy:proxy")
-    served.add_argument("--config", metavar="FILE", required=True, help="upstream, models, budgets")
-    audit = _command(commands, "audit", "look for gaps in files of the audit", "sessions:audit")
-    audit.add_argument("files", metavar="FILE", nargs="+", help="in their order, the oldest first")
-    _store(_command(commands, "store", "sessions on a PostgreSQL server", "store:check"))
+    own = _own()
+    added: dict[str, Subcommand] = {}
+    if wanted not in own:
+        added = installed(frozenset(own), wanted) or installed(frozenset(own))
+    for name, command in {**own, **added}.items():
+        add(commands, name, command)
     return top
 
 
-def _command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, about: str, runs: str
-) -> argparse.ArgumentParser:
-    shown = about.replace("%", "%%")
-    made = commands.add_parser(
-        name, help=shown, description=f"{shown[0].upper()}{shown[1:]}.", epilog=CODES
-    )
-    made.set_defaults(run=runs)
-    return made
+def _own() -> dict[str, Subcommand]:
+    return {
+        "enable": Subcommand(
+            about="have %%hermes work without %load_ext",
+            arguments=_enabling,
+            run="hermes_nb.cli.install:enable",
+        ),
+        "disable": Subcommand(
+            about="take that back", arguments=_enabling, run="hermes_nb.cli.install:disable"
+        ),
+        "doctor": Subcommand(
+            about="check what Hermes needs", arguments=_doctor, run="hermes_nb.cli.install:doctor"
+        ),
+        "sessions": Subcommand(
+            about="list past sessions",
+            arguments=_sessions,
+            run="hermes_nb.cli.sessions:list_command",
+        ),
+        "export": Subcommand(
+            about="write a session, without secrets",
+            arguments=_export,
+            run="hermes_nb.cli.sessions:export",
+        ),
+        "run": Subcommand(
+            about="run a notebook or a prompt, with nobody there",
+            arguments=_run,
+            run="hermes_nb.cli.run:run",
+        ),
+    }
+
+
+def _doctor(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--json", action="store_true", help="print the findings as JSON")
+    made.add_argument("--offline", action="store_true", help="ask no server for its models")
 
 
 def _enabling(made: argparse.ArgumentParser) -> None:
@@ -162,9 +167,7 @@ def _enabling(made: argparse.ArgumentParser) -> None:
 
 def _sessions(made: argparse.ArgumentParser) -> None:
     made.add_argument("--search", metavar="QUERY", help="find what was said instead")
-    made.add_argument(
-        "--limit", type=_count, default=20, metavar="N", help="at most N (default 20)"
-    )
+    made.add_argument("--limit", type=count, default=20, metavar="N", help="at most N (default 20)")
     made.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -183,7 +186,7 @@ def _run(made: argparse.ArgumentParser) -> None:
     made.add_argument("--approve", choices=APPROVALS, help="what may run without asking")
     made.add_argument("--model", metavar="NAME", help="the model to ask")
     made.add_argument(
-        "--max-requests", type=_count, metavar="N", help="model requests allowed in a turn"
+        "--max-requests", type=count, metavar="N", help="model requests allowed in a turn"
     )
     made.add_argument("--cassette", choices=MODES, help="record or replay what models say")
     notebook = made.add_argument_group("a notebook")
@@ -191,7 +194,7 @@ def _run(made: argparse.ArgumentParser) -> None:
         "--output", metavar="FILE", help="write it there as it ran; without, nothing is written"
     )
     notebook.add_argument(
-        "--timeout", type=_seconds, metavar="S", help="seconds a cell may take (default: any)"
+        "--timeout", type=seconds, metavar="S", help="seconds a cell may take (default: any)"
     )
     notebook.add_argument(
         "--accept", action="store_true", help="let answers count that were edited in the cassette"
@@ -206,110 +209,8 @@ def _run(made: argparse.ArgumentParser) -> None:
     prompt.add_argument("--learn", action="store_true", help="look back when it is time to learn")
 
 
-def _chat(made: argparse.ArgumentParser) -> None:
-    made.add_argument("--session", metavar="NAME", help="go on with, or start, this session")
-    made.add_argument("--model", metavar="NAME", help="the model to ask")
-    made.add_argument("--approve", choices=APPROVALS, help="what may run without asking")
-
-
-def _jobs(made: argparse.ArgumentParser) -> None:
-    made.add_argument(
-        "words", metavar="WORD", nargs="*",
-        help="CRON PROMPT|NOTEBOOK, list, show, pause, resume, run, remove or history [ID], "
-        "install, uninstall; `run` alone runs what is due",
-    )  # fmt: skip
-    made.add_argument(
-        "--approve", choices=APPROVALS, default="ask", help="what may run without asking"
-    )
-    made.add_argument("--model", default="", metavar="NAME", help="the model to ask")
-    made.add_argument(
-        "--timeout", type=_seconds, default=3_600.0, metavar="S",
-        help="seconds a run may take (default 3600)",
-    )  # fmt: skip
-    made.add_argument("--zone", default="", metavar="NAME", help="time zone (default: here)")
-    made.add_argument("--cwd", default="", metavar="DIRECTORY", help="working directory")
-    made.add_argument(
-        "--to", default="", metavar="ADAPTER:CHAT", help="send what it says by the gateway"
-    )
-    made.add_argument("--yes", action="store_true", help="agree to what would be asked")
-
-
-def _gateway(made: argparse.ArgumentParser) -> None:
-    made.add_argument(
-        "adapters", metavar="ADAPTER", nargs="*",
-        help="such as telegram; else all that `gateway:` in config.yaml sets up, or the web page",
-    )  # fmt: skip
-    made.add_argument("--cwd", default="", metavar="DIRECTORY", help="working directory")
-
-
-def _skills(made: argparse.ArgumentParser) -> None:
-    made.add_argument("action", choices=("sign", "verify", "revoke", "restore"))
-    made.add_argument(
-        "words", metavar="[NAME] [DIRECTORY]", nargs="*",
-        help="a skill to revoke or restore; the directory, else that of the policy",
-    )  # fmt: skip
-    made.add_argument("--key", metavar="FILE", help="the private key, Ed25519 in PEM")
-    made.add_argument("--public", metavar="KEY", help="the public one, else that of the policy")
-    made.add_argument("--why", default="revoked", metavar="TEXT", help="what users are told")
-    made.add_argument("--yes", action="store_true", help="sign what is new without a question")
-
-
-def _trajectories(made: argparse.ArgumentParser) -> None:
-    made.add_argument(
-        "sessions", metavar="SESSION", nargs="*", help="an id, its beginning, or a title; else all"
-    )
-    made.add_argument("-o", "--output", metavar="FILE", required=True, help="JSON lines, added to")
-    made.add_argument("--form", choices=FORMS, default="chat", help="chat (TRL) or sharegpt")
-    made.add_argument("--tokens", type=_count, metavar="N", help="shorten longer ones to about N")
-    made.add_argument(
-        "--consent", action="store_true", help="all whose words are in the sessions agree"
-    )
-    made.add_argument("--retry", action="store_true", help="do again what was left out")
-    lead = made.add_argument_group("lead conversations")
-    lead.add_argument("--prompts", metavar="FILE", help="a prompt a line, or JSON with `prompt`")
-    lead.add_argument("--model", metavar="NAME", help="the model to ask")
-    lead.add_argument("--tools", metavar="NAMES", help="tools and toolsets, with commas")
-    lead.add_argument("--approve", choices=APPROVALS, default="edits", help="what may run")
-    lead.add_argument("--parallel", type=_count, default=4, metavar="N", help="at a time (4)")
-    lead.add_argument("--max-requests", type=_count, default=30, metavar="N", help="each (30)")
-    lead.add_argument("--cwd", metavar="DIRECTORY", help="for all; else an empty one for each")
-
-
-def _store(made: argparse.ArgumentParser) -> None:
-    commands = made.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    about = "make the tables on a server, as their owner"
-    init = _command(commands, "init", about, "store:init")
-    init.add_argument("--sql", action="store_true", help="print what would be run instead")
-    check = _command(commands, "check", "see whether the server can be used", "store:check")
-    for each in (init, check):
-        each.add_argument(
-            "url", metavar="URL", nargs="?", help="postgresql://USER@HOST/DATABASE, else as set"
-        )
-    about = "copy sessions between stores; nothing is deleted"
-    moving = _command(commands, "move", about, "store:move_command")
-    for name, metavar in (("source", "FROM"), ("target", "TO")):
-        moving.add_argument(name, metavar=metavar, help="home, FILE.db or postgresql://…")
-
-
 def _what(text: str) -> str:
     """Return what is to be run; raise `UsageProblem` for a notebook that is not there."""
     if text.endswith(".ipynb") and "\n" not in text and not os.access(text, os.F_OK):
         raise UsageProblem(f"there is no notebook {text}")
     return text
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
-
-
-def _seconds(text: str) -> float:
-    number = float(text)
-    if not 0 < number < float("inf"):
-        raise ValueError
-    return number
-
-
-_count.__name__, _seconds.__name__ = "number above 0", "number of seconds above 0"

@@ -31,7 +31,9 @@ from hermes_nb.agent.reviews import Reviews, looking_back
 from hermes_nb.agent.runtime import Opening
 from hermes_nb.agent.session import Session
 from hermes_nb.agent.session_manager import the_one
-from hermes_nb.cli.main import FAILED, MISSED, OK, REFUSED, STOPPED, UsageProblem, is_miss
+from hermes_nb.cli.command import FAILED, MISSED, OK, REFUSED, STOPPED, UsageProblem
+from hermes_nb.cli.main import is_miss
+from hermes_nb.cli.terminal import ask_on_terminal
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import Event, MessageAdded, TurnEnded
 from hermes_nb.core.files import write_atomic
@@ -39,9 +41,9 @@ from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Approval, ApprovalRequest
 from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.threads import in_thread
-from hermes_nb.notebook.approval import forget_typed, offer_servers, question_line
+from hermes_nb.notebook.approval import offer_servers, question_line
 from hermes_nb.notebook.display.transcript import Transcript
-from hermes_nb.notebook.interrupt import stoppable, user_code
+from hermes_nb.notebook.interrupt import stoppable
 from hermes_nb.notebook.shell import Foreign
 from hermes_nb.safety.redact import redact
 
@@ -206,14 +208,6 @@ class TerminalApprover:
         if not answer:
             return Approval("deny", unanswered(request, REMEDY))
         return answer_of(answer, request)
-
-
-def ask_on_terminal(question: str) -> str:
-    """Return the line that the user types, "" where the input has ended."""
-    forget_typed()
-    print(question, end="", file=sys.stderr, flush=True)
-    with user_code():  # Ctrl-C has to end the wait
-        return sys.stdin.readline()
 
 
 def _warn(text: object) -> None:

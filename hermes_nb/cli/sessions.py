@@ -1,20 +1,19 @@
-"""`jupyter hermes sessions`, `export` and `audit`: what was said and done, without a kernel."""
+"""`jupyter hermes sessions` and `export`: what was said, without a kernel."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from hermes_nb.agent.config import load_settings
 from hermes_nb.agent.session import CHILD
-from hermes_nb.agent.session_manager import is_stored, open_store, the_one
+from hermes_nb.agent.session_manager import is_stored, the_one
 from hermes_nb.agent.turn import Quote, quotes
 from hermes_nb.agent.turn import export as exported
-from hermes_nb.cli.main import FAILED, OK
+from hermes_nb.cli.command import OK
+from hermes_nb.cli.terminal import opened
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.files import write_atomic
 from hermes_nb.core.protocols import SessionStore, StoredSession
@@ -25,16 +24,6 @@ from hermes_nb.safety.redact import redact
 TITLE = 60
 SNIPPET = 100
 """Characters of a line's last column in a terminal; JSON has all of it."""
-
-
-@contextmanager
-def opened() -> Iterator[SessionStore]:
-    """Open the home's session store; what was wrong with it goes to standard error."""
-    store = open_store(load_settings(), lambda told: print(told, file=sys.stderr))
-    try:
-        yield store
-    finally:
-        store.close()
 
 
 def list_command(arguments: argparse.Namespace) -> int:
@@ -123,20 +112,3 @@ def _cell(name: str, value: object) -> str:
     if name == "notebook":
         return one_line(visible(Path(str(value)).name or "-"), 30)
     return one_line(visible(str(value)), SNIPPET if name == "text" else TITLE)
-
-
-def audit(arguments: argparse.Namespace) -> int:
-    """Say where the lines of an audit do not follow one another."""
-    from hermes_nb.agent.audit import gaps
-
-    def lines() -> Iterator[bytes]:
-        for name in arguments.files:
-            try:
-                with Path(name).open("rb") as file:
-                    yield from file
-            except OSError as error:
-                raise ConfigError(f"{name}: {error.strerror}") from error
-
-    found = list(gaps(lines()))
-    print("\n".join(found) or "each line follows the one before it")
-    return FAILED if found else OK

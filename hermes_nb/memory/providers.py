@@ -73,7 +73,7 @@ def open_provider(
         if points:
             made: MemoryProvider = points[0].load()(home, settings or {})
             return made
-        from hermes_nb.memory.services import open_service
+        from hermes_nb.extras.memory_services.services import open_service
 
         return open_service(name, home, settings or {})
 

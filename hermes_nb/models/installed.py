@@ -18,7 +18,7 @@ GROUP = "hermes_nb.models"
 EMBEDDED = "embedded"
 MIXTURE = "mixture:"
 """What the name of several models that answer as one begins with; the settings say which."""
-_SHIPPED = {EMBEDDED: EntryPoint(EMBEDDED, "hermes_nb.models.local.model:model", GROUP)}
+_SHIPPED = {EMBEDDED: EntryPoint(EMBEDDED, "hermes_nb.extras.local.model:model", GROUP)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,7 +44,7 @@ from hermes_nb.safety.markup import code_block, escape
 from hermes_nb.safety.provenance import Trust
 
 if TYPE_CHECKING:
-    from hermes_nb.models.local.weights import WeightsNeeded
+    from hermes_nb.extras.local.weights import WeightsNeeded
     from hermes_nb.models.servers import Identity
 
 
@@ -331,7 +331,7 @@ async def have_weights(
     notice = embedded_notice(model)
     if notice is None:
         return
-    from hermes_nb.models.local.weights import WeightsNeeded, locate, shipped
+    from hermes_nb.extras.local.weights import WeightsNeeded, locate, shipped
 
     if await in_thread(locate) is None:
         needed = WeightsNeeded(shipped())
@@ -353,7 +353,7 @@ def _agreed(shell: Shell, needed: WeightsNeeded) -> bool:
 
 async def _fetch(*, updates: bool) -> None:
     """Download in a thread; a stop keeps what has arrived for the next try."""
-    from hermes_nb.models.local.weights import fetch
+    from hermes_nb.extras.local.weights import fetch
 
     stop = threading.Event()
     bar = _Bar(updates=updates)

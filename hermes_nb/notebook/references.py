@@ -20,13 +20,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from hermes_nb.agent.audit import audited
 from hermes_nb.core.calls import as_output
 from hermes_nb.core.errors import HermesError, ToolError
 from hermes_nb.core.messages import Json, Message, Origin, Text, ToolCall
 from hermes_nb.core.text import amount, estimate_tokens, head_tail, one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Place, Tool, ToolContext
+from hermes_nb.extras.hub.audit import audited
 from hermes_nb.notebook.access import NotebookAccess
 from hermes_nb.notebook.completion import ENTRIES, bare
 from hermes_nb.notebook.document.outline import rendered, with_outputs

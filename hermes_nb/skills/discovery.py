@@ -40,7 +40,7 @@ from hermes_nb.skills.document import (
 )
 
 if TYPE_CHECKING:
-    from hermes_nb.skills.signed import Signed
+    from hermes_nb.extras.hub.signed import Signed
 
 LIMIT = 5_000
 """Documents and verdicts that are kept, the newest ones of each."""

@@ -16,7 +16,7 @@ from hermes_nb.core.messages import Image, Message, Reply
 from hermes_nb.core.protocols import Approver, ChatModel, Request, Waited
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Question, Tool, ToolContext, ToolOutput, Toolset
-from hermes_nb.models.mixture import heading
+from hermes_nb.extras.mixture.model import heading
 from hermes_nb.tools.asking import put_question
 from hermes_nb.tools.schema import tool
 from hermes_nb.tools.workspace import SAMPLE, Workspace, kind_of, open_regular, size_text

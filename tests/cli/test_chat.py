@@ -11,8 +11,8 @@ from contextlib import suppress
 import pexpect
 import pyte
 import pytest
-from hermes_nb.cli.chat import HISTORY
 from hermes_nb.cli.main import main
+from hermes_nb.extras.chat.terminal import HISTORY
 from hermes_nb.notebook.interrupt import PATIENCE
 
 from tests.cli.conftest import KEY, gone

@@ -21,11 +21,11 @@ import nbformat
 import psutil
 import pytest
 from hermes_nb import Hermes
-from hermes_nb.agent.schedule import _TABLES, SCHEMA, Schedule, times
 from hermes_nb.cli.main import main
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.extras.jobs.commands import cron_line, units, without
+from hermes_nb.extras.jobs.schedule import _TABLES, SCHEMA, Schedule, times
 from hermes_nb.models.scripted import ScriptedModel, call
-from hermes_nb.notebook.commands.schedule import cron_line, units, without
 from hermes_nb.storage.opening import run_script
 from hypothesis import given
 from hypothesis import strategies as st

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 from hermes_nb import Hermes
-from hermes_nb.cli.proxy import Rules
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.extras.hub.proxy import Rules
 
 from tests.loopback import (
     Reply,

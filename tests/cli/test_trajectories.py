@@ -10,10 +10,10 @@ import sys
 
 import pytest
 from hermes_nb import Hermes
-from hermes_nb.agent.trajectories import name_of
 from hermes_nb.cli.main import main
-from hermes_nb.cli.trajectories import _prompts
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.extras.training.export import _prompts
+from hermes_nb.extras.training.trajectories import name_of
 from hermes_nb.models.scripted import ScriptedModel, call
 
 from tests.loopback import (

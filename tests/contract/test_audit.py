@@ -20,13 +20,14 @@ from pathlib import Path
 import hermes_nb
 import pytest
 from hermes_nb import Hermes
-from hermes_nb.agent import audit as audit_module
-from hermes_nb.agent.audit import Audit, AuditSettings, Who, gaps
 from hermes_nb.agent.turn import flush
 from hermes_nb.cli.main import main
 from hermes_nb.core.errors import ToolError, TurnInterrupted
 from hermes_nb.core.messages import Message
 from hermes_nb.core.tools import Place
+from hermes_nb.extras.hub import audit as audit_module
+from hermes_nb.extras.hub.audit import Audit, AuditSettings, Who
+from hermes_nb.extras.hub.gaps import gaps
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.safety import administrator
 from hypothesis import given
@@ -236,7 +237,7 @@ Hermes(ScriptedModel([call("die")]), tools=[die]).ask("go")
 
 FILLING = """
 import resource, sys
-from hermes_nb.agent.audit import Audit, AuditSettings, Who
+from hermes_nb.extras.hub.audit import Audit, AuditSettings, Who
 audit = Audit(AuditSettings(file=sys.argv[1]), Who(user="ada"))
 audit.record({"event": "call"})
 soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -262,7 +263,7 @@ def test_a_disk_that_was_full_costs_the_line_alone_that_found_no_room(tmp_path):
 FORKING = """
 import os, sys
 from pathlib import Path
-from hermes_nb.agent.audit import audit_now
+from hermes_nb.extras.hub.audit import audit_now
 from hermes_nb.safety import administrator
 administrator.PLACES = (Path(sys.argv[1]),)
 administrator.not_roots = lambda path: ""
@@ -519,7 +520,7 @@ def test_a_queue_that_is_full_is_counted(monkeypatch, collector):
 
 WRITER = """
 import sys
-from hermes_nb.agent.audit import Audit, AuditSettings, Who
+from hermes_nb.extras.hub.audit import Audit, AuditSettings, Who
 audit = Audit(AuditSettings(file=sys.argv[1]), Who(user="ada"))
 for number in range(int(sys.argv[2])):
     audit.record({"event": "call", "number": number})

@@ -41,5 +41,5 @@ def test_a_room_that_was_removed_is_named(monkeypatch):
 
 
 def test_other_names_are_missing_as_ever():
-    with pytest.raises(ModuleNotFoundError, match="No module named 'hermes_nb.agent.nothing'"):
+    with pytest.raises(ModuleNotFoundError, match="nothing"):
         import_module("hermes_nb.agent.nothing")

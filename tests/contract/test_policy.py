@@ -19,12 +19,12 @@ from typing import get_args
 import pytest
 from hermes_nb import Hermes, use_model, use_tools
 from hermes_nb.agent.config import load_settings
-from hermes_nb.agent.schedule import Job, Schedule, run_due
 from hermes_nb.cli.main import main
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.protocols import Approval
 from hermes_nb.core.tools import Risk
-from hermes_nb.gateway.core import open_adapter
+from hermes_nb.extras.gateway.core import open_adapter
+from hermes_nb.extras.jobs.schedule import Job, Schedule, run_due
 from hermes_nb.memory.providers import open_provider
 from hermes_nb.models.cassette import Cassette
 from hermes_nb.models.scripted import ScriptedModel, call

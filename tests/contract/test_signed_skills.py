@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from hermes_nb import Hermes
 from hermes_nb.cli.main import main
+from hermes_nb.extras.hub.signed import INDEX, read_index
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.skills.document import SkillError
-from hermes_nb.skills.signed import INDEX, read_index
 from hypothesis import strategies as st
 
 from tests.skills.support import HARM, put, text

@@ -8,8 +8,13 @@ import threading
 
 import pytest
 from hermes_nb import Hermes
-from hermes_nb.agent.environment import Environment
-from hermes_nb.agent.trajectories import (
+from hermes_nb.core.errors import FailureKind, HermesError, ModelError
+from hermes_nb.core.events import ContextCompressed
+from hermes_nb.core.messages import Message, ToolCall
+from hermes_nb.core.text import estimate_tokens
+from hermes_nb.core.tools import Toolset
+from hermes_nb.extras.training.environment import Environment
+from hermes_nb.extras.training.trajectories import (
     FORMS,
     Trajectory,
     flaw,
@@ -19,11 +24,6 @@ from hermes_nb.agent.trajectories import (
     tokens_of,
     trajectory_of,
 )
-from hermes_nb.core.errors import FailureKind, HermesError, ModelError
-from hermes_nb.core.events import ContextCompressed
-from hermes_nb.core.messages import Message, ToolCall
-from hermes_nb.core.text import estimate_tokens
-from hermes_nb.core.tools import Toolset
 from hermes_nb.models.scripted import ScriptedModel, call
 from hypothesis import given
 from hypothesis import strategies as st

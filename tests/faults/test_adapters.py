@@ -8,9 +8,9 @@ from contextlib import suppress
 
 import pytest
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.gateway import service
-from hermes_nb.gateway.core import Incoming
-from hermes_nb.gateway.service import Gateway
+from hermes_nb.extras.gateway import service
+from hermes_nb.extras.gateway.core import Incoming
+from hermes_nb.extras.gateway.service import Gateway
 from hermes_nb.models.scripted import ScriptedModel
 
 from tests.contract.gateway.services import Memory

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 from hermes_nb.agent.config import load_settings
-from hermes_nb.gateway.core import Answer, key_of, open_adapter
-from hermes_nb.gateway.service import Gateway
+from hermes_nb.extras.gateway.core import Answer, key_of, open_adapter
+from hermes_nb.extras.gateway.service import Gateway
 from hermes_nb.models.scripted import ScriptedModel, call
 
 from tests.contract.gateway.mailbox import ADA, BOB, BOT, Mailbox, raw

@@ -19,9 +19,9 @@ from hermes_nb.agent.recorder import Recorder
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.events import MessageAdded, TurnEnded
 from hermes_nb.core.messages import Message, Usage
-from hermes_nb.memory.postgres import PostgresStore
+from hermes_nb.extras.postgres import server as connection
+from hermes_nb.extras.postgres.store import PostgresStore
 from hermes_nb.models.scripted import ScriptedModel
-from hermes_nb.storage import server as connection
 
 from tests.faults.stores import finished, run_python
 from tests.postgres import PASSWORD, PORT, Postgres
@@ -299,7 +299,7 @@ def test_two_kernels_in_a_session_go_on_in_a_copy(server, tmp_path):
 FORKING = """
 import os, sys
 from hermes_nb.core.messages import Message
-from hermes_nb.memory.postgres import PostgresStore
+from hermes_nb.extras.postgres.store import PostgresStore
 store = PostgresStore(sys.argv[1], claims=sys.argv[2], password=sys.argv[3])
 session = store.start()
 store.append(session, Message.user("parent"))

@@ -15,11 +15,12 @@ from hermes_nb.agent.session_manager import open_store
 from hermes_nb.cli.main import main
 from hermes_nb.core.errors import ConfigError, SessionTakenError, StoreError
 from hermes_nb.core.messages import Message, ToolCall, Usage
-from hermes_nb.memory import postgres as module
-from hermes_nb.memory.moving import InFile, move
-from hermes_nb.memory.postgres import initialise
+from hermes_nb.extras.postgres import store as module
+from hermes_nb.extras.postgres import tsvector
+from hermes_nb.extras.postgres.moving import InFile, move
+from hermes_nb.extras.postgres.store import initialise
 from hermes_nb.memory.rows import encode
-from hermes_nb.memory.search import documents, tsvector
+from hermes_nb.memory.search import documents
 from hermes_nb.memory.search.documents import document
 from hermes_nb.memory.sessions import SqliteStore
 from hypothesis import given, settings

@@ -9,7 +9,7 @@ from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Request, Variable
 from hermes_nb.core.tools import Toolset
-from hermes_nb.models.local.prompting import CONTEXT, Constrained, described
+from hermes_nb.extras.local.prompting import CONTEXT, Constrained, described
 from hermes_nb.notebook.run_tools import kernel_tools
 from hermes_nb.notebook.user_message import FailedCell, last_error, turn_context, variable_line
 from hypothesis import given

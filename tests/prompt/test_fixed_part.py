@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hermes_nb.models.local.weights import locate
+from hermes_nb.extras.local.weights import locate
 
 REPOSITORY = Path(__file__).parents[2]
 

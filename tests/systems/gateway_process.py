@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hermes_nb.gateway.turns import GO_ON
+from hermes_nb.extras.gateway.turns import GO_ON
 
 from tests.e2e.harness import REPOSITORY
 from tests.loopback import Exchange, Loopback, Reply, calls, says

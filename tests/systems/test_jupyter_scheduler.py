@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import nbformat
 import pytest
-from hermes_nb.agent.schedule import Schedule
 from hermes_nb.cli.main import main
+from hermes_nb.extras.jobs.schedule import Schedule
 
 from tests.e2e.harness import Server
 from tests.environments import environment

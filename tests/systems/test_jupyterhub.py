@@ -194,7 +194,7 @@ from hermes_nb.safety.guard import Decision, Guard
 Guard.decide = lambda self, tool, arguments, **_: Decision(verdict="allow")
 """
 PATCH_AUDIT = """
-from hermes_nb.agent.audit import Audit
+from hermes_nb.extras.hub.audit import Audit
 Audit.record = lambda *_, **__: None
 """
 ASK_DIRECTLY = """

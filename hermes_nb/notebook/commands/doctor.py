@@ -190,7 +190,7 @@ def weights() -> Finding:
     """Return whether the embedded model could answer without a network."""
     from importlib.util import find_spec
 
-    from hermes_nb.models.local.weights import locate
+    from hermes_nb.extras.local.weights import locate
 
     if find_spec("xllamacpp") is None:
         return Finding("note", 'no built-in model: `pip install "hermes_nb[local]"` adds it')

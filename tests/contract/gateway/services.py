@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hermes_nb.core.files import append_line
-from hermes_nb.gateway.core import Adapter, Answer, Incoming
-from hermes_nb.gateway.service import Gateway
+from hermes_nb.extras.gateway.core import Adapter, Answer, Incoming
+from hermes_nb.extras.gateway.service import Gateway
 
 
 @dataclass

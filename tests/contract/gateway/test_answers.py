@@ -7,7 +7,7 @@ import random
 import re
 
 import pytest
-from hermes_nb.gateway.journal import Entry, Journal
+from hermes_nb.extras.gateway.journal import Entry, Journal
 from hermes_nb.models.scripted import ScriptedModel, call
 
 from tests.contract.gateway.services import Memory, serving

@@ -11,12 +11,12 @@ import time
 from contextlib import closing
 
 import pytest
-from hermes_nb.agent.schedule import Job, Schedule
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Message, Text
-from hermes_nb.gateway.core import File, NotSent, Undeliverable
-from hermes_nb.gateway.journal import Journal
-from hermes_nb.gateway.service import pieces
+from hermes_nb.extras.gateway.core import File, NotSent, Undeliverable
+from hermes_nb.extras.gateway.journal import Journal
+from hermes_nb.extras.gateway.service import pieces
+from hermes_nb.extras.jobs.schedule import Job, Schedule
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.models.scripted import ScriptedModel, call
 from hypothesis import given
@@ -485,7 +485,7 @@ def test_stop_reaches_what_waits_for_its_place(root, home):
 
 
 def test_a_session_that_cannot_be_ended_is_told_once(root, home, monkeypatch):
-    monkeypatch.setattr("hermes_nb.gateway.service.LOOK", 0.02)
+    monkeypatch.setattr("hermes_nb.extras.gateway.service.LOOK", 0.02)
 
     async def story(chat):
         chat.post("hello")
@@ -581,7 +581,7 @@ def test_code_that_goes_on_in_the_next_message_is_code_there_too(root, home):
 
 
 def test_what_was_not_sent_is_sent_again_and_a_doubt_is_marked(root, home, monkeypatch):
-    monkeypatch.setattr("hermes_nb.gateway.service.PAUSES", (0.01,))
+    monkeypatch.setattr("hermes_nb.extras.gateway.service.PAUSES", (0.01,))
 
     async def story(chat):
         chat.faults = [NotSent("it is down"), NotSent("it is down")]
@@ -621,7 +621,7 @@ def test_a_chat_keeps_to_its_budget_over_sessions(root, home):
 
 
 def test_an_idle_session_ends_and_what_is_worth_keeping_is_noted(root, home, monkeypatch):
-    monkeypatch.setattr("hermes_nb.gateway.service.LOOK", 0.05)
+    monkeypatch.setattr("hermes_nb.extras.gateway.service.LOOK", 0.05)
 
     async def story(chat):
         chat.post("I am allergic to nuts.")
@@ -666,7 +666,7 @@ def test_hygiene_compresses_before_the_turn(root, home):
 
 
 def test_what_a_job_says_is_sent_once(root, home, monkeypatch):
-    monkeypatch.setattr("hermes_nb.gateway.service.LOOK", 0.05)
+    monkeypatch.setattr("hermes_nb.extras.gateway.service.LOOK", 0.05)
     home.mkdir()
     schedule = Schedule(home)
     job = schedule.add(
@@ -703,7 +703,7 @@ def begun(home, root, *rows, state="begun"):
         service = Memory()
         service.post("")
         service.post("the task")
-        from hermes_nb.gateway.journal import Entry
+        from hermes_nb.extras.gateway.journal import Entry
 
         entry = Entry(adapter="memory", message=service.posted[1])
         journal.take(entry)

@@ -6,7 +6,7 @@ from email import policy
 from email.message import EmailMessage
 
 import pytest
-from hermes_nb.gateway.mail_message import (
+from hermes_nb.extras.gateway.mail_message import (
     authenticated,
     parsed,
     read_mail,

@@ -19,8 +19,8 @@ import pytest
 from hermes_nb.agent.config import load_settings
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.threads import in_thread
-from hermes_nb.gateway.core import Answer, Incoming, open_adapter
-from hermes_nb.gateway.service import Gateway
+from hermes_nb.extras.gateway.core import Answer, Incoming, open_adapter
+from hermes_nb.extras.gateway.service import Gateway
 from hermes_nb.models.scripted import ScriptedModel, call
 
 from tests.loopback import Loopback, says

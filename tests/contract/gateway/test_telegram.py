@@ -15,15 +15,15 @@ from urllib.parse import parse_qs
 
 import pytest
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.gateway.core import Answer, NotSent, Undeliverable
-from hermes_nb.gateway.rendering import telegram_html_of
+from hermes_nb.extras.gateway.core import Answer, NotSent, Undeliverable
+from hermes_nb.extras.gateway.rendering import telegram_html_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("telegram")
 from hermes_nb.agent.config import load_settings
-from hermes_nb.gateway.core import open_adapter
-from hermes_nb.gateway.service import Gateway
+from hermes_nb.extras.gateway.core import open_adapter
+from hermes_nb.extras.gateway.service import Gateway
 from hermes_nb.models.scripted import ScriptedModel, call
 
 ADA = {"id": 7, "is_bot": False, "first_name": "Ada"}
@@ -351,7 +351,7 @@ def test_what_the_service_says_decides_whether_it_is_sent_again(api, home, monke
 def test_a_service_that_is_down_is_asked_again_and_a_wrong_token_ends_it(
     api, home, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("hermes_nb.gateway.telegram.PAUSES", (0.05,))
+    monkeypatch.setattr("hermes_nb.extras.gateway.telegram.PAUSES", (0.05,))
     api.faults["getUpdates"] = [(502, {"ok": False, "error_code": 502, "description": "down"})]
 
     async def story():

@@ -12,7 +12,7 @@ from hermes_nb import Hermes
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import ReasoningDelta, TextDelta, UsageReported
 from hermes_nb.core.messages import Image, Message
-from hermes_nb.models.mixture import Mixture, Reference, Sighted
+from hermes_nb.extras.mixture.model import Mixture, Reference, Sighted
 from hermes_nb.models.scripted import ScriptedModel
 
 from tests.conftest import take_turn

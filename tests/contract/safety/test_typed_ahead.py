@@ -11,7 +11,7 @@ pty = pytest.importorskip("pty")
 
 WAYS = {
     "a shell": "from hermes_nb.notebook.approval import ask_user as ask",
-    "the command line": "from hermes_nb.cli.run import ask_on_terminal as ask",
+    "the command line": "from hermes_nb.cli.terminal import ask_on_terminal as ask",
 }
 ASKS = """
 import select, sys

@@ -11,8 +11,8 @@ from hermes_nb.core.messages import Message, ToolCall
 from hermes_nb.core.protocols import Request, Variable
 from hermes_nb.core.text import clean_text
 from hermes_nb.core.tools import Tool, Toolset
-from hermes_nb.models.local.object_reader import ObjectReader
-from hermes_nb.models.local.prompting import (
+from hermes_nb.extras.local.object_reader import ObjectReader
+from hermes_nb.extras.local.prompting import (
     CALLS,
     MOST_TOKENS,
     MOST_TOOLS,

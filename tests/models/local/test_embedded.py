@@ -20,14 +20,14 @@ from hermes_nb.core.loop import Agent
 from hermes_nb.core.messages import Message, Reply
 from hermes_nb.core.protocols import ChatModel, Request
 from hermes_nb.core.tools import Tool, Toolset
-from hermes_nb.models.local.model import (
+from hermes_nb.extras.local.model import (
     MOST_THREADS,
     NOTICE,
     EmbeddedModel,
     EmbeddedServer,
     usable_cores,
 )
-from hermes_nb.models.local.weights import WeightsNeeded, WeightsStore, locate
+from hermes_nb.extras.local.weights import WeightsNeeded, WeightsStore, locate
 
 from tests.conftest import take_turn
 from tests.patience import until
@@ -249,7 +249,7 @@ def test_a_killed_parent_takes_the_child_along(weights):
         f"""
         import asyncio, ctypes, sys, time
         from pathlib import Path
-        from hermes_nb.models.local.model import EmbeddedServer
+        from hermes_nb.extras.local.model import EmbeddedServer
         server = EmbeddedServer(Path({str(weights)!r}), window=512, threads=1)
         asyncio.run(server.start())
         fork = ctypes.CDLL(None).fork()
@@ -277,7 +277,7 @@ def test_a_fork_leaves_the_parents_server_alone_and_the_end_takes_it_along(weigh
         f"""
         import asyncio, os, sys, warnings
         from pathlib import Path
-        from hermes_nb.models.local.model import EmbeddedServer
+        from hermes_nb.extras.local.model import EmbeddedServer
         warnings.simplefilter("ignore", DeprecationWarning)
         server = EmbeddedServer(Path({str(weights)!r}), window=512, threads=1)
         asyncio.run(server.start())

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 from hermes_nb.core.errors import ConfigError, TurnInterrupted
-from hermes_nb.models.local.download import Part, Url, Wheels, weight
-from hermes_nb.models.local.weights import (
+from hermes_nb.extras.local.download import Part, Url, Wheels, weight
+from hermes_nb.extras.local.weights import (
     Weights,
     WeightsError,
     WeightsNeeded,
@@ -312,9 +312,9 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(site, store, tmp_path):
     script = f"""
         import resource, signal
         from pathlib import Path
-        from hermes_nb.models.local.weights import WeightsStore
-        from hermes_nb.models.local.download import Url
-        from hermes_nb.models.local.weights import Weights
+        from hermes_nb.extras.local.weights import WeightsStore
+        from hermes_nb.extras.local.download import Url
+        from hermes_nb.extras.local.weights import Weights
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
         source = Url(name="a site", url={here.weights.sources[0].url!r})

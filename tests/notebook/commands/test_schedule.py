@@ -8,8 +8,8 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
-from hermes_nb.agent.schedule import Job, Schedule
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.extras.jobs.schedule import Job, Schedule
 
 from tests.loopback import Loopback, says
 
@@ -69,7 +69,7 @@ def test_a_time_in_words_is_the_models_and_the_line_the_users(
 ):
     asked = []
     monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or answer)
-    monkeypatch.setattr("hermes_nb.notebook.commands.schedule.can_ask", lambda _: True)
+    monkeypatch.setattr("hermes_nb.extras.jobs.commands.can_ask", lambda _: True)
     desk.plays("The line:\n0 7 * * 1-5")
     if kept:
         desk('schedule "every weekday at 7" hello')

@@ -1,0 +1,31 @@
+"""What several subcommands do in a terminal: ask, and open the home's sessions."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hermes_nb.agent.config import load_settings
+from hermes_nb.agent.session_manager import open_store
+from hermes_nb.core.protocols import SessionStore
+from hermes_nb.notebook.approval import forget_typed
+from hermes_nb.notebook.interrupt import user_code
+
+
+def ask_on_terminal(question: str) -> str:
+    """Return the line that the user types, "" where the input has ended."""
+    forget_typed()
+    print(question, end="", file=sys.stderr, flush=True)
+    with user_code():  # Ctrl-C has to end the wait
+        return sys.stdin.readline()
+
+
+@contextmanager
+def opened() -> Iterator[SessionStore]:
+    """Open the home's session store; what was wrong with it goes to standard error."""
+    store = open_store(load_settings(), lambda told: print(told, file=sys.stderr))
+    try:
+        yield store
+    finally:
+        store.close()

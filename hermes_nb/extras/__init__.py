@@ -1,0 +1,1 @@
+"""What a turn in a notebook does without: each a room that comes in by entry points."""

@@ -1,0 +1,235 @@
+"""What came in, what became of it, and which chat has which session: kept through kills.
+
+```
+(none) --take--> waiting --begin--> begun --answer--> answered --(each part: tried, sent)--> done
+waiting, begun --settle--> done
+```
+A message is durable here before it is worked on, its answer before it is sent, and each part of
+the answer is noted when the service has taken it. What is not `done` is gone on with at the next
+start, whether or not the service delivers it again; what is, is never worked on twice.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from hermes_nb.core.text import number_of
+from hermes_nb.extras.gateway.core import Incoming
+from hermes_nb.storage.database import Database, Warn
+from hermes_nb.storage.opening import Schema, run_script
+from hermes_nb.storage.repair import records
+
+State = Literal["waiting", "begun", "answered", "done"]
+KEPT = 30 * 86_400.0
+"""Seconds that a message is known after it was answered; no service delivers one again so late."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A message and how far it has come; `message` is without the data of its files.
+
+    `files` are where those lie. Its turn began in `session`, at `began` in seconds since the epoch.
+    `parts` is the answer, in the pieces that are sent, each a text or the path of a file; the first
+    `sent` of them are sent, and `tried` says that the next one may be.
+    """
+
+    adapter: str
+    message: Incoming
+    files: tuple[Path, ...] = ()
+    state: State = "waiting"
+    session: str = ""
+    began: float = 0.0
+    parts: tuple[str | Path, ...] = ()
+    sent: int = 0
+    tried: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatRow:
+    """What is known of a chat: its session and model, "" for none, and when it last said something.
+
+    `spent` are sessions that it had before.
+    """
+
+    adapter: str
+    chat: str
+    session: str = ""
+    model: str = ""
+    written: float = 0.0
+    spent: tuple[str, ...] = ()
+
+
+_TABLES = """
+CREATE TABLE messages (
+    adapter TEXT NOT NULL, id TEXT NOT NULL, chat TEXT NOT NULL, message TEXT NOT NULL,
+    files TEXT NOT NULL, state TEXT NOT NULL, session TEXT NOT NULL, began REAL NOT NULL,
+    parts TEXT NOT NULL, sent INTEGER NOT NULL, tried INTEGER NOT NULL, at REAL NOT NULL,
+    PRIMARY KEY (adapter, id)
+);
+CREATE INDEX unfinished ON messages (state) WHERE state <> 'done';
+CREATE TABLE chats (
+    adapter TEXT NOT NULL, chat TEXT NOT NULL, session TEXT NOT NULL, model TEXT NOT NULL,
+    written REAL NOT NULL, spent TEXT NOT NULL,
+    PRIMARY KEY (adapter, chat)
+);
+"""
+_SIZES = (("messages", 12), ("chats", 6))
+
+
+def _salvage(source: Path, target: Path) -> str:
+    """Write what is left to a new file: what has been answered stays known."""
+    with closing(sqlite3.connect(target, isolation_level=None)) as connection:
+        SCHEMA.migrate(connection)
+        for table, columns in _SIZES:
+            statement = f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * columns)})"  # noqa: S608 - ours
+            for record in records(source, columns=columns):
+                with suppress(sqlite3.Error):  # no row of this table
+                    connection.execute(statement, record.values)
+        saved = connection.execute("SELECT count(*) FROM messages").fetchone()[0]
+    return f"{number_of(saved, 'message')} could be saved into a new one"
+
+
+SCHEMA = Schema(
+    name="gateway",
+    application=0x68676174,  # "hgat"
+    steps=(lambda connection: run_script(connection, _TABLES),),
+    tables=("messages", "chats"),
+    first=("messages", "chats"),
+    salvage=_salvage,
+    rebuild=lambda _: None,  # nothing is made of the tables
+)
+
+
+class Journal:
+    """The messages and chats of a home. A call is durable when it returns; else `StoreError`."""
+
+    def __init__(self, path: Path, *, warn: Warn | None = None) -> None:
+        self._database = Database(path, SCHEMA, warn=warn)
+        self.close = self._database.close
+
+    def take(self, entry: Entry) -> Entry | None:
+        """Write a message down; return it as it is known if it has come before, else None."""
+        made = replace(entry.message, files=())
+
+        def take(connection: sqlite3.Connection) -> Entry | None:
+            found = connection.execute(
+                "SELECT * FROM messages WHERE adapter = ? AND id = ?", (entry.adapter, made.id)
+            ).fetchone()
+            if found is not None:
+                return _entry(found)
+            values = (entry.adapter, made.id, made.chat, _dumped(made), _paths(entry.files))
+            states = (
+                entry.state,
+                entry.session,
+                entry.began,
+                _paths(entry.parts),
+                0,
+                0,
+                time.time(),
+            )
+            connection.execute(
+                f"INSERT INTO messages VALUES ({', '.join('?' * 12)})",  # noqa: S608 - ours
+                (*values, *states),
+            )
+            connection.execute(
+                "INSERT INTO chats VALUES (?, ?, '', '', ?, '[]') ON CONFLICT DO UPDATE"
+                " SET written = excluded.written",
+                (entry.adapter, made.chat, time.time()),
+            )
+            return None
+
+        return self._database.write(take)
+
+    def note(self, entry: Entry) -> Entry:
+        """Write down how far a message has come, and return it."""
+        values = (
+            _dumped(entry.message), entry.state, entry.session, entry.began, _paths(entry.parts),
+            entry.sent, int(entry.tried), entry.adapter, entry.message.id,
+        )  # fmt: skip
+        self._database.write(
+            lambda c: c.execute(
+                "UPDATE messages SET message = ?, state = ?, session = ?, began = ?, parts = ?,"
+                " sent = ?, tried = ? WHERE adapter = ? AND id = ?",
+                values,
+            )
+        )
+        return entry
+
+    def unfinished(self) -> list[Entry]:
+        """Return what is not done, in the order in which it came."""
+        return self._database.read(
+            lambda c: [
+                _entry(row)
+                for row in c.execute("SELECT * FROM messages WHERE state <> 'done' ORDER BY rowid")
+            ]
+        )
+
+    def forget(self) -> None:
+        """Forget what was done long ago."""
+        before = time.time() - KEPT
+        self._database.write(
+            lambda c: c.execute("DELETE FROM messages WHERE state = 'done' AND at < ?", (before,))
+        )
+
+    def chat(self, adapter: str, chat: str) -> ChatRow:
+        """Return what is known of a chat."""
+        row = self._database.read(
+            lambda c: c.execute(
+                "SELECT * FROM chats WHERE adapter = ? AND chat = ?", (adapter, chat)
+            ).fetchone()
+        )
+        return ChatRow(adapter=adapter, chat=chat) if row is None else _chat(row)
+
+    def chats(self) -> list[ChatRow]:
+        """Return all chats that have a session."""
+        return self._database.read(
+            lambda c: [_chat(row) for row in c.execute("SELECT * FROM chats WHERE session <> ''")]
+        )
+
+    def keep(self, row: ChatRow) -> None:
+        """Write down what is known of a chat, but for when it last said something."""
+        self._database.write(
+            lambda c: c.execute(
+                "INSERT INTO chats VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE"
+                " SET session = excluded.session, model = excluded.model, spent = excluded.spent",
+                (row.adapter, row.chat, row.session, row.model, row.written, json.dumps(row.spent)),
+            )
+        )
+
+
+def _entry(row: sqlite3.Row) -> Entry:
+    known = json.loads(row["message"])
+    return Entry(
+        adapter=row["adapter"],
+        message=Incoming(**{**known, "left_out": tuple(known["left_out"])}),
+        files=tuple(Path(each["path"]) for each in json.loads(row["files"])),
+        state=row["state"],
+        session=row["session"],
+        began=row["began"],
+        parts=tuple(
+            Path(each["path"]) if isinstance(each, dict) else each
+            for each in json.loads(row["parts"])
+        ),
+        sent=row["sent"],
+        tried=bool(row["tried"]),
+    )
+
+
+def _chat(row: sqlite3.Row) -> ChatRow:
+    return ChatRow(**{**row, "spent": tuple(json.loads(row["spent"]))})
+
+
+def _dumped(message: Incoming) -> str:
+    names = ("id", "chat", "user", "text", "quoted", "left_out", "receipt")
+    return json.dumps({name: getattr(message, name) for name in names})
+
+
+def _paths(parts: Sequence[str | Path]) -> str:
+    return json.dumps([{"path": str(p)} if isinstance(p, Path) else p for p in parts])

@@ -1,0 +1,194 @@
+"""Questions of a turn in a chat: sent as messages, answered by a message that is bound to one.
+
+A reply to the question is bound to it. So is a message that stands below it, where the service
+has an order and no earlier question is without an answer; else the answer gives its number.
+
+A turn has one of the places of those that run side by side. While its question waits for a person,
+that is another chat's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from secrets import randbelow
+
+from hermes_nb.agent.approvals import answer_of
+from hermes_nb.core.protocols import Approval, ApprovalRequest
+from hermes_nb.core.text import visible
+from hermes_nb.extras.gateway.core import Binding, Incoming
+from hermes_nb.safety.markup import code_block
+from hermes_nb.safety.redact import redact
+
+YES_OR_NO = frozenset("y yes n no a always o outside".split())
+BARE = re.compile(r"\W*(?:(?:please|thanks|thank you|go ahead)\W*)?", re.IGNORECASE)
+"""What may stand behind a yes."""
+LATE = "nobody answered in time, so it was not run"
+THIS, ITSELF = "this message", "the question itself"
+
+
+class Place:
+    """One of the places of turns that run side by side, while it is taken."""
+
+    def __init__(self, places: asyncio.Semaphore) -> None:
+        self._places, self._taken = places, False
+
+    async def take(self) -> None:
+        """Wait for a place."""
+        await self._places.acquire()
+        self._taken = True
+
+    def leave(self) -> None:
+        """Give it up, where it is taken."""
+        if self._taken:
+            self._taken = False
+            self._places.release()
+
+
+@dataclass(slots=True)
+class _Open:
+    """A question that waits: `keys` are those of its messages.
+
+    `number` has to be in its answer, "" where the answer is known otherwise. `binding` is that of
+    the service.
+    """
+
+    request: ApprovalRequest
+    number: str
+    binding: Binding
+    keys: set[str]
+    answer: asyncio.Future[str]
+
+    def words(self, message: Incoming) -> str | None:
+        """Return what a message answers, without the number; None if it is not for this question.
+
+        A reply to any other message is for that message, whatever it says.
+        """
+        named = None
+        if self.number:
+            named = re.match(rf"(\W*(?:\w+\W+)?)#?{self.number}\b[.,:!]*", message.text)
+        text = named[1] + message.text[named.end() :] if named else message.text
+        if message.replies_to:
+            is_for_this = message.replies_to in self.keys
+        elif self.number:
+            is_for_this = named is not None
+        else:
+            is_for_this = self.binding == "order" and message.after in self.keys
+        if not is_for_this or text.lstrip().startswith("/"):
+            return None
+        text = text.strip()
+        if self.request.choices is not None:
+            return text
+        word = (text.lower().split(maxsplit=1) or [""])[0].rstrip(".,!:")
+        numbered = re.fullmatch(r"\w+\W+#?\d{4}\W*", text)  # it names an earlier question
+        return None if word not in YES_OR_NO or numbered else _answer(text, word)
+
+    def wanted(self, to: str) -> str:
+        """Return the line that says how to answer; `to` is what a reply has to be to."""
+        reply = f"Reply to {to} with" if self.binding == "reply" else "Reply"
+        number = f" {self.number}" if self.number else ""
+        why = " The number says which question you mean." if number else ""
+        if self.request.choices is not None:
+            reply = f"Reply with{number} and" if number else f"{reply.removesuffix(' with')} with"
+            return f"{reply} one of them, or in your own words.{why}"
+        answers = [f"yes{number}", *([f"always{number}"] if self.request.shape else [])]
+        answers += [f"outside{number} (of the sandbox)"] if self.request.outside else []
+        return f"{reply} {', '.join(answers)}, or no{number} and why not.{why}"
+
+
+class Asking:
+    """Puts questions into a chat, one at a time, and knows which messages answer them.
+
+    `say` sends a text and returns the keys of its messages. Where `unasked` gives a reason, every
+    question is refused with it. `lapsed` says that an earlier question ended without an answer,
+    which may still come: then an answer has to name its question, or reply to it.
+    """
+
+    def __init__(
+        self,
+        say: Callable[[str], Awaitable[list[str]]],
+        place: Place,
+        *,
+        binding: Binding,
+        unasked: str = "",
+    ) -> None:
+        self._say, self._place, self._binding, self.unasked = say, place, binding, unasked
+        self.seconds = 600.0
+        self.lapsed = False
+        self.refused = ""
+        """The reason for the refusals since this was last emptied."""
+        self._one = asyncio.Lock()
+        self._open: _Open | None = None
+
+    async def ask(self, request: ApprovalRequest) -> Approval:
+        """Return the answer; none in time is a no."""
+        if self.unasked:
+            self.refused = self.unasked
+            return Approval("deny", self.unasked)
+        async with self._one:
+            self._place.leave()
+            answer = await self._answer(request)
+            await self._place.take()
+            return answer
+
+    async def _answer(self, request: ApprovalRequest) -> Approval:
+        named = self._binding == "number" or (self._binding == "order" and self.lapsed)
+        number = str(1_000 + randbelow(9_000)) if named else ""
+        heard: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        question = _Open(request, number, self._binding, set(), heard)
+        self.lapsed = True  # until it is answered
+        is_plain = request.choices is not None and self._binding == "order" and not number
+        wanted = "" if is_plain else f"\n\n{question.wanted(THIS)}"
+        question.keys |= {*await self._say(f"{_question(request)}{wanted}")}
+        self._open = question
+        try:
+            async with asyncio.timeout(self.seconds):
+                answer = await heard
+        except TimeoutError:
+            await self._say(f"{LATE[0].upper()}{LATE[1:]}.")
+            return Approval("deny", LATE)
+        finally:
+            self._open = None
+        self.lapsed = False
+        return answer_of(answer, request)
+
+    async def remind(self) -> None:
+        """Say what an open question wants to hear, to whoever wrote something else."""
+        question = self._open
+        if question is not None and not question.answer.done():
+            told = f"This waits for the question above. {question.wanted(ITSELF)}"
+            keys = await self._say(told)
+            if self._binding != "reply":
+                question.keys |= {*keys}
+
+    def heard(self, message: Incoming) -> bool:
+        """Take a message as the answer to the question that is open, if it is one."""
+        question = self._open
+        words = question.words(message) if question and not question.answer.done() else None
+        if question is None or words is None:
+            return False
+        question.answer.set_result(words)
+        return True
+
+
+def _answer(text: str, word: str) -> str:
+    """Return a bare yes, or a no with what was said behind it.
+
+    A yes with a condition is none; below it, as in a mail, may stand a name.
+    """
+    rest = text.strip()[len(word) :]
+    if word in ("n", "no"):
+        return rest.strip(" .,!:") or word
+    return word if BARE.fullmatch(rest.partition("\n\n")[0]) else text
+
+
+def _question(request: ApprovalRequest) -> str:
+    if request.choices is not None:
+        listed = [f"{number}. {each}" for number, each in enumerate(request.choices, start=1)]
+        return redact("\n".join([request.shown, *listed]))
+    what = request.lasting.removesuffix(", until this kernel ends")
+    lasts = f"\n`always` allows {what}, until /new or a restart." if request.shape and what else ""
+    title = f"Hermes wants to use {request.tool.name}: {request.why}"
+    return visible(f"{title}\n\n{code_block(request.shown)}\n{lasts}", lines=True)

@@ -1,0 +1,392 @@
+"""The gateway: listens to all adapters, and answers chats side by side, each in order.
+
+A message is written down, worked on, answered, and acknowledged, in this order; `journal` has what
+a kill leaves behind. A stop and the answer to a question overtake what waits in their chat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import shutil
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from secrets import token_hex
+from typing import TypeVar
+
+from hermes_nb.agent.config import load_settings
+from hermes_nb.agent.recorder import close_store
+from hermes_nb.agent.session_manager import open_store
+from hermes_nb.core.errors import ConfigError, HermesError
+from hermes_nb.core.protocols import ChatModel
+from hermes_nb.core.text import one_line, visible
+from hermes_nb.core.threads import in_thread
+from hermes_nb.extras.gateway.core import (
+    Adapter,
+    Allowed,
+    Answer,
+    Incoming,
+    NotSent,
+    Undeliverable,
+    files_of,
+    keep_file,
+    key_of,
+    plain_name,
+)
+from hermes_nb.extras.gateway.journal import KEPT, Entry, Journal
+from hermes_nb.extras.gateway.rendering import closed
+from hermes_nb.extras.gateway.turns import IDLE, ChatAgent, Terms, command_of
+from hermes_nb.extras.jobs.schedule import Schedule
+from hermes_nb.safety.administrator import policy
+from hermes_nb.safety.redact import redact
+
+Result = TypeVar("Result")
+PAUSES = (1.0, 2.0, 5.0, 15.0, 60.0)
+"""Seconds before what did not go is tried again; the last one for ever."""
+LOOK = 5.0
+"""Seconds between two looks for idle chats and for what scheduled jobs have said."""
+SHOWN = 4.0
+"""Seconds that services show that an answer is being made."""
+DAY = 86_400.0
+LATE = 7 * DAY
+"""Seconds after which what a job has said is sent nowhere any more."""
+FAILED = "✗ Something went wrong in the gateway; whoever runs it finds more in its output."
+
+
+@dataclass(slots=True)
+class Chat:
+    """A chat that has something to be answered, or had."""
+
+    adapter: Adapter
+    agent: ChatAgent
+    waiting: deque[tuple[Entry, bool]] = field(default_factory=deque)
+    task: asyncio.Task[None] | None = None
+    looked: float = -math.inf  # when its session was to end
+
+
+class Gateway:
+    """Messages of `adapters` in, answers out, for one home and working directory.
+
+    `allowed` says by adapter whom it listens to. `model` takes the place of the one that settings
+    name. `tell` shows a line to whoever runs it.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        adapters: Sequence[Adapter],
+        allowed: Mapping[str, Allowed],
+        *,
+        root: Path,
+        tell: Callable[[str], None],
+        model: ChatModel | None = None,
+    ) -> None:
+        self._home, self._root, self._tell, self._model = home, root, tell, model
+        self._adapters = {adapter.name: adapter for adapter in adapters}
+        self._allowed = allowed
+        settings = load_settings(home=home)
+        self._terms = Terms.of(settings.gateway)
+        load_settings(home=home, overrides={"approve": self._terms.approve or None})  # is a mode
+        self._store = open_store(settings, tell)  # once: it is looked through when it is opened
+        self._journal = Journal(home / "gateway" / "journal.db", warn=tell)
+        self._schedule = Schedule(home, warn=tell)
+        self._chats: dict[tuple[str, str], Chat] = {}
+        self._slots = asyncio.Semaphore(self._terms.parallel)
+        self._strangers: set[tuple[str, str]] = set()
+        self._group = asyncio.TaskGroup()
+
+    async def run(self) -> None:
+        """Serve until it is cancelled; what is under way then is gone on with at the next start."""
+        try:
+            async with self._group:
+                for entry in await self._kept(self._journal.unfinished):
+                    self._queue(entry, again=entry.tried)
+                for adapter in self._adapters.values():
+                    self._group.create_task(self._listen(adapter))
+                self._group.create_task(self._look())
+        finally:
+            for adapter in self._adapters.values():
+                await self._told(adapter, adapter.aclose())
+            close_store(self._store)
+            self._journal.close()
+            self._schedule.close()
+
+    async def _listen(self, adapter: Adapter) -> None:
+        """Take in the messages of an adapter; one that breaks is started again after a pause.
+
+        Raises `ConfigError`, which ends the gateway: waiting would not change a wrong setting.
+        """
+        pauses = _pauses()
+        while True:
+            try:
+                async with aclosing(adapter.receive()) as messages:
+                    async for message in messages:
+                        await self._arrived(adapter, message)
+                        pauses = _pauses()
+                        await asyncio.sleep(0)  # one that never waits must not hold up the others
+            except ConfigError:
+                raise
+            except Exception as error:  # noqa: BLE001 - one adapter must not end the others
+                told, pause = redact(f"{type(error).__name__}: {error}"), next(pauses)
+                self._tell(f"{adapter.name}: broke, started again in {pause:g} s: {told}")
+                await asyncio.sleep(pause)
+            else:
+                return
+
+    async def _arrived(self, adapter: Adapter, message: Incoming) -> None:
+        """Write a message down, and see to it that it is answered; raise ConfigError.
+
+        What a policy forbids by now ends the gateway: the message stays with its service.
+        """
+        policy().check("gateway", adapter.name)
+        if not self._allowed[adapter.name](message.user, message.chat):
+            if (adapter.name, message.user) not in self._strangers:
+                self._strangers.add((adapter.name, message.user))
+                who = visible(f"{one_line(message.user, 60)} in {one_line(message.chat, 60)}")
+                self._tell(f"{adapter.name}: {who} is not in `allow`, and gets no answer")
+            return
+        entry = await self._kept(partial(self._saved, adapter.name, message))
+        known = await self._kept(partial(self._journal.take, entry))
+        if known is not None:
+            if known.state == "done":
+                await self._told(adapter, adapter.acknowledge(message))
+            return
+        chat = self._chat(adapter, message.chat)
+        if chat.agent.heard(message):
+            await self._finish(adapter, entry)
+        elif command_of(message.text)[0] == "/stop":  # what it stops says so
+            told = () if chat.agent.stop() else (IDLE,)
+            self._group.create_task(
+                self._send(adapter, replace(entry, state="answered", parts=told))
+            )
+        else:
+            self._queue(entry)
+            self._group.create_task(chat.agent.remind(message))
+
+    def _chat(self, adapter: Adapter, name: str) -> Chat:
+        key = adapter.name, name
+        if key not in self._chats:
+
+            async def say(text: str) -> list[str]:
+                parts = closed(pieces(text, adapter.most))
+                answers = [Answer(chat=name, text=part, key=token_hex(16)) for part in parts]
+                for answer in answers:
+                    await self._sent(adapter, answer)
+                return [answer.key for answer in answers]
+
+            agent = ChatAgent(
+                self._journal, self._store, *key, home=self._home, root=self._root, say=say,
+                tell=self._tell, slots=self._slots, model=self._model, binding=adapter.binding,
+                unasked=adapter.unasked,
+            )  # fmt: skip
+            self._chats[key] = Chat(adapter, agent)
+        return self._chats[key]
+
+    def _queue(self, entry: Entry, *, again: bool = False) -> None:
+        """Have a message answered behind those of its chat; one whose adapter is off waits."""
+        adapter = self._adapters.get(entry.adapter)
+        if adapter is None:
+            return
+        chat = self._chat(adapter, entry.message.chat)
+        chat.waiting.append((entry, again))
+        if chat.task is None or chat.task.done():
+            chat.task = self._group.create_task(self._serve(chat))
+
+    async def _serve(self, chat: Chat) -> None:
+        """Answer what waits in a chat, in order."""
+        while chat.waiting:
+            entry, again = chat.waiting.popleft()
+            try:
+                if entry.state in ("waiting", "begun"):
+                    entry = await self._answered(chat, entry)
+                await self._send(chat.adapter, entry, again=again)
+            except BaseException:
+                await self._told(chat.adapter, chat.agent.settle(look_back=False))
+                raise
+            await self._told(chat.adapter, chat.agent.settle())
+
+    async def _answered(self, chat: Chat, entry: Entry) -> Entry:
+        """Return a message with an answer that is written down."""
+        showing = asyncio.create_task(self._show(chat.adapter, entry.message.chat))
+        try:
+            made = await chat.agent.answer(entry)
+        except Exception as error:  # noqa: BLE001 - one message must not end the gateway
+            self._tell(f"{chat.adapter.name}: {redact(f'{type(error).__name__}: {error}')}")
+            made = replace(entry, parts=(FAILED,))
+        finally:
+            showing.cancel()
+        made = replace(made, parts=tuple(_cut(made.parts, chat.adapter.most)))
+        return await self._kept(
+            partial(self._journal.note, replace(made, state="answered", tried=True))
+        )
+
+    async def _show(self, adapter: Adapter, chat: str) -> None:
+        with suppress(Exception):  # a courtesy; who cannot be told hears it in the answer
+            while True:
+                await adapter.working(chat)
+                await asyncio.sleep(SHOWN)
+
+    async def _told(self, adapter: Adapter, work: Awaitable[None]) -> None:
+        """Do what no answer depends on; that it failed is told, and changes nothing."""
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - one fault must not end the gateway
+            self._tell(f"{adapter.name}: {redact(f'{type(error).__name__}: {error}')}")
+
+    async def _send(self, adapter: Adapter, entry: Entry, *, again: bool = False) -> None:
+        """Send what is not sent of an answer, part by part, and acknowledge its message."""
+        while entry.sent < len(entry.parts):
+            if not entry.tried:
+                entry = await self._kept(partial(self._journal.note, replace(entry, tried=True)))
+            part = entry.parts[entry.sent]
+            if isinstance(part, Path) and not part.is_file():
+                part = f"✗ {part.name} could not be sent: it is gone"
+            answer = Answer(
+                chat=entry.message.chat,
+                text=part if isinstance(part, str) else "",
+                file=part if isinstance(part, Path) else None,
+                key=key_of(entry.adapter, entry.message.id, str(entry.sent)),
+                to=entry.message.id if entry.message.user else "",
+                again=again,
+            )
+            await self._sent(adapter, answer)
+            again = False
+            entry = replace(entry, sent=entry.sent + 1)
+            if entry.sent < len(entry.parts):
+                await self._kept(partial(self._journal.note, entry))
+        await self._finish(adapter, entry)
+
+    async def _sent(self, adapter: Adapter, answer: Answer) -> None:
+        """Send a message, however long that takes."""
+        again = answer.again
+        for pause in _pauses():
+            try:
+                await adapter.send(replace(answer, again=again and not adapter.deduplicates))
+            except NotSent as error:
+                told = str(error)
+            except Undeliverable as error:
+                self._tell(f"{adapter.name}: given up: {redact(str(error))}")
+                if answer.file is None:
+                    return
+                told = f"✗ {answer.file.name} could not be sent: {redact(str(error))}"
+                answer = replace(answer, file=None, text=told, key=key_of(answer.key, "file"))
+                continue
+            except Exception as error:  # noqa: BLE001 - whatever a client library raises
+                again, told = True, f"{type(error).__name__}: {error}"
+            else:
+                return
+            self._tell(f"{adapter.name}: not sent, tried again in {pause:g} s: {redact(told)}")
+            await asyncio.sleep(pause)
+
+    async def _finish(self, adapter: Adapter, entry: Entry) -> None:
+        """Note that a message is answered, without what was said, and tell its service."""
+        message = replace(entry.message, files=(), text="", quoted="")
+        done = replace(entry, message=message, state="done", parts=())
+        await self._kept(partial(self._journal.note, done))
+        if message.user:
+            await self._told(adapter, adapter.acknowledge(message))
+
+    async def _kept(self, call: Callable[[], Result]) -> Result:
+        """Return what a call of the journal or the disk returns, however long that takes."""
+        for pause in _pauses():
+            try:
+                return await in_thread(call)
+            except (HermesError, OSError) as error:
+                self._tell(f"the journal cannot be written, tried again in {pause:g} s: {error}")
+            await asyncio.sleep(pause)
+        raise AssertionError
+
+    def _saved(self, adapter: str, message: Incoming) -> Entry:
+        """Return an entry for a message whose files are on the disk."""
+        folder = files_of(self._home, adapter, message.id)
+        files = tuple(
+            keep_file(
+                folder / f"{f'{number}-' if number else ''}{plain_name(file.name)}", file.data
+            )
+            for number, file in enumerate(message.files)
+        )
+        return Entry(adapter=adapter, message=message, files=files)
+
+    def _forget(self) -> None:
+        """Forget what was answered long ago, and the files that came and went with it."""
+        self._journal.forget()
+        for folder in files_of(self._home, "", "").parent.glob("*"):
+            if folder.stat().st_mtime < time.time() - KEPT:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    async def _look(self) -> None:
+        """End the sessions of idle chats, send what jobs have said, and forget what is old."""
+        forgot = -math.inf
+        while True:
+            if time.monotonic() - forgot > DAY:
+                forgot = time.monotonic()
+                await self._kept(self._forget)
+            for row in await self._kept(self._journal.chats):
+                adapter = self._adapters.get(row.adapter)
+                if adapter is None or time.time() - row.written < self._terms.idle:
+                    continue
+                chat = self._chat(adapter, row.chat)
+                rested = time.monotonic() - chat.looked > PAUSES[-1]
+                if rested and (chat.task is None or chat.task.done()):
+                    chat.looked = time.monotonic()
+                    chat.task = self._group.create_task(self._expired(chat))
+            if self._schedule.folder.is_dir():
+                for entry in await self._kept(self._said_by_jobs):
+                    self._queue(entry)
+            await asyncio.sleep(LOOK)
+
+    async def _expired(self, chat: Chat) -> None:
+        await self._told(chat.adapter, chat.agent.expire("nobody has written there for long"))
+        await self._serve(chat)
+
+    def _said_by_jobs(self) -> list[Entry]:
+        """Return what jobs have said and is not known yet, by now written down."""
+        found: list[Entry] = []
+        targets = {job.id: job.to.partition(":") for job in self._schedule.jobs() if job.to}
+        for run in reversed(self._schedule.runs(limit=1_000) if targets else []):
+            name, _, chat = targets.get(run.job, ("", "", ""))
+            if name not in self._adapters or time.time() - run.ended >= LATE:
+                continue
+            message = Incoming(id=f"job {run.job} {run.due:f}", chat=chat, user="", text="")
+            text = run.text if run.state == "done" else f"✗ {run.came_to}: {run.text}"
+            cut = pieces(f"Job {run.job}: {text}", self._adapters[name].most)
+            parts = tuple(closed(cut))
+            entry = Entry(adapter=name, message=message, state="answered", parts=parts)
+            if self._journal.take(entry) is None:
+                found.append(entry)
+        return found
+
+
+def _pauses() -> Iterator[float]:
+    yield from PAUSES
+    while True:
+        yield PAUSES[-1]
+
+
+def _cut(parts: Sequence[str | Path], most: int) -> Iterator[str | Path]:
+    for part in parts:
+        yield from [part] if isinstance(part, Path) else closed(pieces(part, most))
+
+
+def pieces(text: str, most: int) -> list[str]:
+    """Return a text in pieces of at most so many UTF-16 units, cut behind lines where it can be."""
+    found, at = [], 0
+    while most and _units(text[at:]) > most:
+        end = at + most
+        while (over := _units(text[at:end]) - most) > 0:
+            end -= (over + 1) // 2
+        line = text.rfind("\n", at + most // 2, end)
+        end = line + 1 if line > 0 else end
+        found.append(text[at:end])
+        at = end
+    found.append(text[at:])
+    return [piece for piece in found if piece.strip()] or [text]
+
+
+def _units(text: str) -> int:
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2

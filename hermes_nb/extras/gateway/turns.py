@@ -1,0 +1,425 @@
+"""The agent of a chat: an answer for each message, by a session that is resumed for it.
+
+Nothing of a turn is kept in memory but what "always" allowed. A turn that was cut short by a kill
+is gone on with from its rows in the store: a stored answer is taken as it is, and what was begun is
+left to the model to look at, since a call without a result may have run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import math
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from hermes_nb.agent.checkpoints import Checkpoints, NothingToUndo
+from hermes_nb.agent.config import load_settings
+from hermes_nb.agent.models import build_model, embedded_notice
+from hermes_nb.agent.recorder import session_usage
+from hermes_nb.agent.reviews import looking_back
+from hermes_nb.agent.runtime import Opening
+from hermes_nb.agent.session import Session
+from hermes_nb.agent.turn import turn_of
+from hermes_nb.context.boundaries import is_ours
+from hermes_nb.core.budget import Budget, Limits
+from hermes_nb.core.errors import ConfigError, HermesError, ToolError
+from hermes_nb.core.events import Event
+from hermes_nb.core.files import Refused, read_regular
+from hermes_nb.core.loop import is_prompt
+from hermes_nb.core.messages import Image, Message, Text, Usage
+from hermes_nb.core.protocols import ChatModel, SessionStore
+from hermes_nb.core.text import one_line, visible
+from hermes_nb.core.threads import in_thread
+from hermes_nb.core.tools import Tool
+from hermes_nb.extras.gateway.core import (
+    MAX_BYTES,
+    Binding,
+    Incoming,
+    files_of,
+    keep_file,
+    key_of,
+    number_in,
+    plain_name,
+)
+from hermes_nb.extras.gateway.journal import ChatRow, Entry, Journal
+from hermes_nb.extras.gateway.questions import Asking, Place
+from hermes_nb.safety.guard import Guard
+from hermes_nb.safety.redact import redact
+from hermes_nb.tools.consult import KINDS, MOST_BYTES
+from hermes_nb.tools.schema import tool
+from hermes_nb.tools.workspace import SAMPLE, Workspace, kind_of, size_text
+
+COMMANDS = {
+    "/new": "begin a new session; what is worth keeping is noted first",
+    "/stop": "stop the answer that is being made",
+    "/undo": "take back the last message, its answer and the files that it changed",
+    "/model": "say which model answers here, or choose another: /model NAME, or /model default",
+    "/help": "list these commands",
+}
+BEGIN = "/start"
+"""What Telegram sends for whoever opens a chat with a bot."""
+GO_ON = (
+    "[The gateway was stopped while you worked on the message above that has no answer. All that "
+    "was recorded stands there; a call without a result may have run. Look how things are before "
+    "you repeat anything, then finish.]"
+)
+WORDLESS = "[It came without a word.]"
+STOPPED, IDLE = "Stopped.", "Nothing runs here."
+WORTH = 4
+"""Messages of a session from which on it is looked back on when it ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What the gateway grants its chats, from the group `gateway` in config.yaml.
+
+    `limits` hold for a chat with all its sessions. `seconds` is how long a question waits for its
+    answer, `idle` how long a session does for the next message; a file that is sent has at most
+    so many `bytes`.
+    """
+
+    approve: str = ""
+    limits: Limits = field(default_factory=Limits)
+    seconds: float = 600.0
+    idle: float = 86_400.0
+    parallel: int = 8
+    bytes: int = MAX_BYTES
+
+    @classmethod
+    def of(cls, group: Mapping[str, object]) -> Terms:
+        """Return what the group says; raise `ConfigError` for what is no number."""
+        cost, tokens = number_in(group, "cost", 0), int(number_in(group, "tokens", 0))
+        return cls(
+            approve=str(group.get("approve") or ""),
+            limits=Limits(cost=cost or None, tokens=tokens or None),
+            seconds=60 * number_in(group, "question_minutes", 10),
+            idle=60 * number_in(group, "idle_minutes", 1_440) or math.inf,
+            parallel=int(number_in(group, "parallel", 8)) or 1,
+            bytes=int(number_in(group, "max_bytes", MAX_BYTES)) or MAX_BYTES,
+        )
+
+
+class ChatAgent:
+    """Answers the messages of one chat, one after the other.
+
+    `say` sends a text there at once, and returns the keys of its messages. `binding` and `unasked`
+    are those of the adapter. `slots` bound the turns of all chats that run side by side.
+    `model` takes the place of the one that settings name.
+    """
+
+    def __init__(  # noqa: PLR0913 - all that a chat touches
+        self,
+        journal: Journal,
+        store: SessionStore,
+        adapter: str,
+        chat: str,
+        *,
+        home: Path,
+        root: Path,
+        say: Callable[[str], Awaitable[list[str]]],
+        tell: Callable[[str], None],
+        slots: asyncio.Semaphore,
+        binding: Binding,
+        unasked: str = "",
+        model: ChatModel | None = None,
+    ) -> None:
+        self._journal, self._store, self._adapter, self._chat = journal, store, adapter, chat
+        self._home, self._root, self._tell, self._model = home, root, tell, model
+        self._guard: Guard | None = None
+        self._running: asyncio.Task[Entry] | None = None
+        self._user = ""  # whose message is answered
+        self._place = Place(slots)
+        self._asking = Asking(say, self._place, binding=binding, unasked=unasked)
+        self._terms = Terms()
+        self._opening: Opening | None = None
+        self._checkpoints = Checkpoints(home / "checkpoints")
+
+    def heard(self, message: Incoming) -> bool:
+        """Take a message as the answer to an open question, if it is that of who is asked."""
+        return message.user == self._user and self._asking.heard(message)
+
+    async def remind(self, message: Incoming) -> None:
+        """Say that a message which is no answer waits for the open question, if there is one."""
+        if message.user == self._user:
+            await self._asking.remind()
+
+    def stop(self) -> bool:
+        """Stop the turn that is taken, or waits for its place; say whether there was one."""
+        return self._running is not None and self._running.cancel()
+
+    async def answer(self, entry: Entry) -> Entry:
+        """Return a message with its answer, not yet written down; `settle` has to follow."""
+        word, rest = command_of(entry.message.text)
+        self._user = entry.message.user
+        try:
+            if word:
+                return replace(entry, parts=(await self._command(word, rest, entry),))
+            self._running = turn = asyncio.create_task(self._turn(entry))
+            await asyncio.wait([turn])
+            return replace(entry, parts=(STOPPED,)) if turn.cancelled() else turn.result()
+        except HermesError as error:
+            return replace(entry, parts=(f"✗ {redact(visible(str(error), lines=True))}",))
+        finally:
+            if self._running is not None and not self._running.done():
+                self._running.cancel()
+                await asyncio.wait([self._running])
+            self._running = None
+            self._place.leave()
+
+    async def settle(self, *, look_back: bool = True) -> None:
+        """Look back if it is time, and close what the last answer took."""
+        opening, self._opening = self._opening, None
+        if opening is None:
+            return
+        try:
+            session = opening.current if look_back else None
+            if session is not None and (reviews := looking_back(opening, session)) is not None:
+                reviews.after_turn(session, live=False)
+                await in_thread(reviews.finish)
+        finally:
+            await opening.aclose()
+
+    async def expire(self, why: str) -> None:
+        """End the session of the chat, and note before what is worth keeping."""
+        row = self._row()
+        if not row.session:
+            return
+        opening = self._opened(row)
+        try:
+            await self._place.take()
+            session = await in_thread(opening.session)
+            reviews = looking_back(opening, session)
+            if reviews is not None and len(session.messages) >= WORTH:
+                reviews.begin(session, "memory")
+                await in_thread(reviews.finish)
+            session.end()
+        finally:
+            self._place.leave()
+            await opening.aclose()
+        self._guard = None
+        self._journal.keep(replace(row, session="", spent=(*row.spent, row.session)))
+        self._tell(f"{self._adapter}: the session of {self._chat} has ended, {why}")
+
+    def _row(self) -> ChatRow:
+        return self._journal.chat(self._adapter, self._chat)
+
+    def _opened(
+        self, row: ChatRow, send: Callable[[Path, bytes], None] = lambda *_: None
+    ) -> Opening:
+        """Return what a turn is opened with, by the settings as they are now."""
+        self._terms = terms = Terms.of(load_settings(home=self._home).gateway)
+        overrides = {"model": row.model or None, "approve": terms.approve or None}
+        settings = load_settings(home=self._home, overrides=overrides)
+        if self._asking.unasked and settings.approve != "never":
+            settings = replace(settings, approve="ask")  # whatever a mode would run, it refuses
+        kept = self._guard if self._guard and self._guard.mode == settings.approve else None
+        self._asking.seconds, self._asking.refused = terms.seconds, ""
+        opening = Opening(
+            settings,
+            approver=self._asking,
+            tell=self._tell,
+            source="chat",
+            root=self._root,
+            model=self._model,
+            own=[send_tool(self._root, send, terms.bytes)],
+            joined=lambda store: store.get(row.session) if row.session else None,
+            guard=kept,
+            checkpoints=self._checkpoints,
+            store=self._store,
+        )
+        self._guard = opening.guard
+        return opening
+
+    async def _turn(self, entry: Entry) -> Entry:
+        await self._place.take()
+        row = self._row()
+
+        def send(source: Path, data: bytes) -> None:
+            nonlocal entry
+            folder = files_of(self._home, entry.adapter, entry.message.id)
+            name = source.name if source.name.isprintable() else plain_name(source.name)
+            path = keep_file(folder / key_of(str(source))[:8] / name, data)
+            if path not in entry.parts:
+                entry = self._journal.note(replace(entry, parts=(*entry.parts, path)))
+
+        self._opening = opening = self._opened(row, send)
+        begun = entry.session if entry.state == "begun" else ""
+        if begun:
+            self._asking.lapsed = True  # it may have asked before the kill
+            row = replace(row, session=begun)
+        title = one_line(f"{self._adapter}: {entry.message.text}", 60)
+        session = await in_thread(opening.session, title)
+        prompt = _prompt(entry, known=not self._asking.unasked)
+        if begun:
+            left = list(_left(session.store, begun, entry.began))
+            if left and _is_answer(left[-1]):
+                return _answered(entry, left[-1].text)
+            prompt = Message.user(GO_ON, origin="ours") if left else prompt
+        entry = replace(entry, state="begun", session=session.id, began=entry.began or time.time())
+        self._journal.note(entry)
+        if row.session != session.id:
+            self._journal.keep(replace(row, session=session.id))
+        events: list[Event] = []
+        async with aclosing(session.turn(prompt, budgets=self._budgets(row, session))) as turn:
+            async for event in turn:
+                events.append(event)
+        if session.id != entry.session:  # somebody else has gone on with it: this is a copy
+            self._journal.keep(replace(row, session=session.id))
+        made = turn_of(events)
+        notice = "" if row.session else embedded_notice(session.agent.model)
+        told = f"✗ {made.error}" if made.reason == "failed" else made.note
+        refused = self._asking.refused and f"✗ Not everything could be run: {self._asking.refused}."
+        return _answered(entry, "\n\n".join(filter(None, (notice, made.text, told, refused))))
+
+    def _budgets(self, row: ChatRow, session: Session) -> list[Budget]:
+        limits = self._terms.limits
+        if not limits:
+            return []
+        used = [session_usage(session.store, each) for each in {*row.spent, session.id}]
+        return [Budget(limits, scope="this chat", used=sum(used, Usage()))]
+
+    async def _command(self, word: str, rest: str, entry: Entry) -> str:
+        row = self._row()
+        if self._asking.unasked and (word == "/undo" or (word == "/model" and rest)):
+            return f"✗ {word} was not run: {self._asking.unasked}."
+        match word:
+            case "/new":
+                await self.expire("by /new")
+                return "A new session begins with your next message."
+            case "/model" if rest not in ("", "default"):
+                self._journal.keep(replace(row, model=rest))
+                return f"{rest} answers here from now on; `/model default` takes that back."
+            case "/model":
+                row = replace(row, model="" if rest else row.model)
+                self._journal.keep(row)
+                return f"{row.model or await self._usual()} answers here."
+            case "/undo":
+                if entry.state == "begun":  # twice would take back two
+                    return "The gateway was stopped while it took that back; look how things are."
+                self._journal.note(replace(entry, state="begun"))
+                return await self._undone(row)
+            case "/stop":  # it overtakes what waits; one that comes here is late
+                return IDLE
+            case _:
+                pass
+        listed = [f"{name}: {about}" for name, about in COMMANDS.items()]
+        unknown = word not in (*COMMANDS, BEGIN)
+        return "\n".join([f"There is no {word}. There are", *listed] if unknown else listed)
+
+    async def _usual(self) -> str:
+        """Return the name of the model that the settings choose."""
+        if self._model is not None:
+            return self._model.name
+        return (await in_thread(build_model, load_settings(home=self._home))).name
+
+    async def _undone(self, row: ChatRow) -> str:
+        if not row.session:
+            raise ConfigError("this chat has no session, so there is nothing to take back")
+        opening = self._opened(row)
+        try:
+            session = await in_thread(opening.session)
+            asked = session.asked()
+            reports = [
+                await self._checkpoints.undo(session.id, turn)
+                for turn in await in_thread(self._checkpoints.since, session.id, asked.at)
+            ]
+            if stay := [f"{c.name} {c.text}" for report in reports for c in report.conflicts]:
+                return "\n".join([*stay, "The conversation stays as it is."])
+            session.rewind()
+        except NothingToUndo as nothing:
+            return str(nothing)
+        finally:
+            await opening.aclose()
+        done = [f"{line.name} {line.text}" for report in reports for line in report.done]
+        gist = one_line(asked.message.text, 60)
+        return "\n".join([f"Taken back: {gist!r}, and its answer.", *done])
+
+
+def command_of(text: str) -> tuple[str, str]:
+    """Return the command in a message's first line, in small letters, and what follows it there.
+
+    "" is for none. A path that there is, is none; of a command that there is not, the user is told.
+    """
+    word, _, rest = text.strip().partition("\n")[0].partition(" ")
+    name = word.partition("@")[0].lower()  # as groups address one of several bots
+    is_command = re.fullmatch(r"/[a-z_]+", name) and not Path(word).exists()
+    return (name, rest.strip()) if is_command else ("", "")
+
+
+def _answered(entry: Entry, text: str) -> Entry:
+    """Return a message with its answer in front of the files that go with it."""
+    return replace(entry, parts=(redact(text) or "(no answer)", *entry.parts))
+
+
+def _left(store: SessionStore, session: str, began: float) -> Iterator[Message]:
+    """Yield what is stored of a turn, from its prompt on; nothing where that was not stored.
+
+    It ends with the next prompt, which is a notebook's that has gone on with the session.
+    """
+    found = False
+    for row in store.rows(session):
+        if row.at >= began and is_prompt(row.message) and not is_ours(row.message):
+            if found:
+                return
+            found = True
+        if found and row.state != "undone":
+            yield row.message
+
+
+def _is_answer(message: Message) -> bool:
+    whole = message.role == "assistant" and not message.calls and not message.interrupted
+    return whole and bool(message.text)
+
+
+def _prompt(entry: Entry, *, known: bool) -> Message:
+    """Return the user's message; what came along with it counts as text from outside.
+
+    So does the message itself unless it is `known` who has sent it.
+    """
+    message = entry.message
+    outside = [f"[Quoted, written by somebody else:]\n{message.quoted}"] if message.quoted else []
+    images = []
+    for path in entry.files:
+        data = path.read_bytes()
+        outside.append(f"[Attached: {path} ({size_text(len(data))})]")
+        mime = KINDS.get(kind_of(path, data[:SAMPLE]))
+        if mime and len(data) <= MOST_BYTES:
+            images.append(Image(base64.b64encode(data).decode("ascii"), mime))
+    outside += [f"[Not taken: {each}]" for each in message.left_out]
+    own = Text(WORDLESS, "ours")
+    if message.text.strip():
+        own = Text(message.text, "user" if known else "outside")
+    came = (Text("\n".join(outside), "outside"),) if outside else ()
+    return Message(role="user", parts=(own, *came, *images))
+
+
+def send_tool(root: Path, send: Callable[[Path, bytes], None], most: int) -> Tool:
+    """Return the tool by which a file of at most so many bytes goes along with the answer.
+
+    It goes as it is now: what lies there once the answer is sent nobody has looked at.
+    """
+    space = Workspace(root=root)
+
+    @tool(toolset="chat", paths=("path",), root=root, exclusive=True)
+    def send_file(path: str) -> str:
+        """Send a file of the working directory to the user, with your answer."""
+        target = space.resolve(path)
+        try:
+            with space.explained(target):
+                data, size = read_regular(target, most)
+        except Refused as error:
+            raise ToolError(f"{path!r}: {error}") from error
+        if size > most:
+            raise ToolError(f"{path!r} has {size_text(size)}; {size_text(most)} can be sent")
+        text = data.decode("utf-8", "replace")
+        if redact(text) != text:
+            raise ToolError(f"{path!r} has something in it that looks like a key; it is not sent")
+        send(target, data)
+        return f"{path} goes along with your answer"
+
+    return send_file

@@ -1,0 +1,480 @@
+"""The audit: what the agent executed for whom, as lines that are only ever added.
+
+A call is one line before it begins and one when it has ended, which says it all; where a process
+was killed in between, the first is there. The lines of a file are numbered, by whichever processes
+they were written, and each has the digest of the one before it: `gaps` finds what is missing
+or was changed. They go to a collector as they happen, which is the copy that its user cannot reach.
+
+It wraps tools, below the loop and above the guard, because what `required` cannot record must not
+begin; an event would come too late.
+"""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import hashlib
+import json
+import os
+import secrets
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
+from functools import cache, partial
+from urllib.parse import SplitResult, urlsplit
+
+from hermes_nb.core.errors import ConfigError, HermesError, ToolDenied, ToolError, TurnInterrupted
+from hermes_nb.core.events import ApprovalGiven, ToolEvent
+from hermes_nb.core.messages import Json
+from hermes_nb.core.text import canonical_json, dumps, head_tail, one_line
+from hermes_nb.core.threads import in_thread
+from hermes_nb.core.tools import Arguments, Tool, ToolContext, Toolset
+from hermes_nb.safety.administrator import policy
+from hermes_nb.safety.guard import Guard
+from hermes_nb.safety.redact import redact
+
+ARGUMENTS = 2_000
+"""Characters of a call's redacted arguments that a line has; its digest is of all of them."""
+SAID = 200
+TAIL = 65_536
+"""Bytes at the end of a file that are read for its last line."""
+WAITING = 2_000
+"""Lines that wait for a collector; the ones after them are lost, and counted."""
+DELIVERY = 5.0
+"""Seconds that a call which has to be recorded waits for the collector."""
+LEAVING = 1.0
+"""Seconds that a process which ends gives its last lines."""
+SYSLOG = "<110>1"
+"""Facility 13 (log audit), severity 6 (informational), version 1: RFC 5424."""
+
+
+class AuditError(HermesError):
+    """A line could not be recorded where it has to be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditSettings:
+    """Where calls are recorded: a `file`, in which `{user}` is its user, and a `collector`.
+
+    That is `unix:///PATH`, `http(s)://HOST/PATH`, `syslog://HOST:PORT` or `syslog:///dev/log`. With
+    `required`, no call is executed that could not be recorded in all that are named.
+    """
+
+    file: str = ""
+    collector: str = ""
+    required: bool = False
+
+    @classmethod
+    def of(cls, given: Mapping[str, Json]) -> AuditSettings:
+        """Return what a policy says below `audit`; raise `ConfigError` for what cannot be meant."""
+        kinds = {field.name: type(field.default) for field in fields(cls)}
+        for key, value in given.items():
+            if type(value) is not kinds.get(key):
+                known = "file and collector as texts, required as true or false"
+                raise ConfigError(f"audit.{key} in the policy cannot be {value!r}; it has {known}")
+        found = cls(**given)
+        if not found.file and not found.collector:
+            raise ConfigError("audit in the policy names no file and no collector")
+        if found.file and not os.path.isabs(found.file):  # noqa: PTH117 - `{user}` is no path yet
+            raise ConfigError(f"audit.file in the policy is {found.file!r}; use a whole path")
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Who:
+    """Whose process it is: the account that the system knows, and what a hub calls its user."""
+
+    user: str
+    login: str = ""
+
+
+class Audit:
+    """What one process records. `lost` counts the lines that reached no file."""
+
+    def __init__(self, settings: AuditSettings, who: Who) -> None:
+        self.required = settings.required
+        self.lost = 0
+        self._who = who
+        self._path = settings.file.replace("{user}", who.user)  # no variable's word
+        self._collector = Collector(settings.collector) if settings.collector else None
+        self._lock = threading.Lock()
+        self._chain, self._number, self._last = secrets.token_hex(8), 0, ""
+        self._handle, self._size = -1, -1
+        self._told = 0
+
+    def record(self, entry: Mapping[str, Json], *, must: bool = False) -> None:
+        """Write a line and hand it to the collector; with `must`, raise `AuditError` if it failed.
+
+        Without it what fails is counted. It may wait for the collector: call it in a thread.
+        """
+        error: OSError | None = None
+        with self._lock:
+            with ExitStack() as held:
+                try:
+                    torn = bool(self._path) and self._taken(held)
+                except OSError as caught:
+                    error, torn = caught, False
+                line = self._linked(entry)
+                if self._path and error is None:
+                    error = self._added(b"\n" * torn + line + b"\n")
+            if error is not None:
+                self.lost += 1
+            sent = self._collector.put(line) if self._collector is not None else None
+        if must and error is not None:
+            raise AuditError(f"the audit {self._path!r} cannot be written: {error}")
+        if must and sent is not None and not sent.wait(DELIVERY):
+            raise AuditError(f"the collector of the audit did not take it in {DELIVERY:g} s")
+
+    def news(self) -> str:
+        """Say how many lines were lost since it was last asked, "" for none."""
+        lost = self.lost + (self._collector.lost if self._collector is not None else 0)
+        new, self._told = lost - self._told, lost
+        return f"The audit of this machine lost {new} of its lines; tell who runs it." * bool(new)
+
+    def _linked(self, entry: Mapping[str, Json]) -> bytes:
+        """Return an entry as the line that follows the last one."""
+        self._number += 1
+        head: dict[str, Json] = {"chain": self._chain, "seq": self._number, "prev": self._last}
+        if self.lost:
+            head["lost"] = self.lost
+        when = datetime.now(UTC).isoformat(timespec="milliseconds")
+        who = {"user": self._who.user, "login": self._who.login, "host": socket.gethostname()}
+        line = dumps({**head, "time": when, **who, "pid": os.getpid(), **entry})
+        self._last = digest_of(line)
+        return line
+
+    def _taken(self, held: ExitStack) -> bool:
+        """Hold the file, ready for a line; say whether the one before it was cut short."""
+        if self._handle < 0:
+            self._handle, self._size = self._opened(), -1
+        while True:
+            held.enter_context(_alone(self._handle))
+            torn, after = self._catch_up(), self._after()
+            if after < 0:
+                return torn
+            held.close()
+            os.close(self._handle)
+            self._handle, self._size = after, -1
+
+    def _opened(self) -> int:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        return os.open(self._path, flags, 0o600)
+
+    def _after(self) -> int:
+        """Return the file that has taken the place of ours, open; -1 where there is none yet."""
+        ours = os.fstat(self._handle)
+        with suppress(OSError):
+            if os.path.samestat(os.stat(self._path), ours):  # noqa: PTH116
+                return -1
+        try:
+            return self._opened()
+        except OSError:
+            if not ours.st_nlink:  # it was removed
+                raise
+            return -1
+
+    def _added(self, data: bytes) -> OSError | None:
+        try:
+            written = os.write(self._handle, data)
+        except OSError as error:
+            self._size = -1
+            return error
+        whole = written == len(data)
+        self._size = self._size + written if whole else -1
+        return None if whole else OSError("the disk is full")
+
+    def _catch_up(self) -> bool:
+        """Go on behind what others have written; say whether the last line was cut short."""
+        size = os.fstat(self._handle).st_size
+        if size == self._size:
+            return False
+        self._size = size
+        if not size:
+            return False
+        os.lseek(self._handle, max(0, size - TAIL), os.SEEK_SET)
+        tail = os.read(self._handle, TAIL)
+        lines = [line for line in tail.split(b"\n") if line]
+        known = next(filter(None, map(parsed, reversed(lines))), {})
+        there = known.get("chain", self._chain), int(known.get("seq") or 0)
+        if there < (self._chain, self._number) and there[0] == self._chain:
+            return not tail.endswith(b"\n")  # what was lost in between stays a gap
+        self._chain, self._number = str(there[0]), there[1]
+        self._last = digest_of(lines[-1]) if lines else ""
+        return not tail.endswith(b"\n")
+
+
+class Collector:
+    """Sends lines to an address, from a thread of its own; `lost` counts what found no room.
+
+    What cannot be delivered waits, and is tried again by and by.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.lost = 0
+        self._send = sender(address)
+        self._lines: deque[tuple[bytes, threading.Event]] = deque()
+        self._there = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def put(self, line: bytes) -> threading.Event:
+        """Have a line sent; the event is set when it has arrived."""
+        arrived = threading.Event()
+        with self._there:
+            if len(self._lines) >= WAITING:
+                self.lost += 1
+                return arrived
+            self._lines.append((line, arrived))
+            if self._thread is None or not self._thread.is_alive():
+                if self._thread is None:
+                    atexit.register(self._leave)
+                self._thread = threading.Thread(target=self._run, name="hermes audit", daemon=True)
+                self._thread.start()
+            self._there.notify()
+        return arrived
+
+    def _run(self) -> None:
+        pause = 0.1
+        while True:
+            with self._there:
+                while not self._lines:
+                    self._there.wait()
+                batch = list(self._lines)[:100]
+            try:
+                self._send([line for line, _ in batch])
+            except OSError:
+                time.sleep(pause)
+                pause = min(2 * pause, 10.0)
+                continue
+            pause = 0.1
+            with self._there:
+                for _, arrived in batch:
+                    self._lines.popleft()
+                    arrived.set()
+
+    def _leave(self) -> None:
+        if self._lines:
+            self._lines[-1][1].wait(LEAVING)
+
+
+Send = Callable[[list[bytes]], None]
+"""Sends lines; raises OSError where they have not arrived."""
+
+
+def sender(address: str) -> Send:
+    """Return what sends lines to an address; raise `ConfigError` for one of another kind."""
+    parts = urlsplit(address)
+    if parts.scheme in ("http", "https") and parts.hostname:
+        return partial(_post, parts)
+    if parts.scheme == "unix" and parts.path:
+        return _Connected(parts.path).send
+    if parts.scheme == "syslog" and (parts.hostname or parts.path):
+        return partial(_syslog, parts)
+    raise ConfigError(f"the collector {address!r} is no unix://, http(s):// or syslog:// address")
+
+
+def _post(parts: SplitResult, lines: list[bytes]) -> None:
+    from http import client
+
+    kind = client.HTTPSConnection if parts.scheme == "https" else client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=DELIVERY)
+    path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+    body = b"\n".join([*lines, b""])
+    try:
+        connection.request("POST", path, body, {"Content-Type": "application/x-ndjson"})
+        status = connection.getresponse().status
+    except client.HTTPException as error:
+        raise OSError(f"the collector answers no HTTP: {error!r}") from error
+    finally:
+        connection.close()
+    if not client.OK <= status < client.MULTIPLE_CHOICES:
+        raise OSError(f"the collector answers {status}")
+
+
+def _syslog(parts: SplitResult, lines: list[bytes]) -> None:
+    local = not parts.hostname
+    with socket.socket(socket.AF_UNIX if local else socket.AF_INET, socket.SOCK_DGRAM) as going:
+        going.connect(parts.path if local else (parts.hostname, parts.port or 514))
+        for line in lines:
+            host, now = socket.gethostname(), datetime.now(UTC).isoformat(timespec="milliseconds")
+            going.send(f"{SYSLOG} {now} {host} hermes_nb {os.getpid()} audit - ".encode() + line)
+
+
+class _Connected:
+    """A Unix socket of a collector, which takes lines or datagrams."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._open: socket.socket | None = None
+
+    def send(self, lines: list[bytes]) -> None:
+        try:
+            if self._open is None:
+                self._open = _connected(self._path)
+            if self._open.type == socket.SOCK_STREAM:
+                self._open.sendall(b"\n".join([*lines, b""]))
+            else:
+                for line in lines:
+                    self._open.send(line)
+        except OSError:
+            if self._open is not None:
+                self._open.close()
+                self._open = None
+            raise
+
+
+def _connected(path: str) -> socket.socket:
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+        found = socket.socket(socket.AF_UNIX, kind)
+        found.settimeout(DELIVERY)
+        try:
+            found.connect(path)
+        except OSError as error:
+            found.close()
+            if kind is socket.SOCK_DGRAM or error.errno != errno.EPROTOTYPE:
+                raise
+        else:
+            return found
+    raise AssertionError  # one of the two returned or raised
+
+
+def audited(
+    tools: Toolset,
+    *,
+    source: str,
+    guard: Guard,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Toolset:
+    """Record every call of these tools, before it begins and when it has ended, if there is a wish.
+
+    `source` says who asks for them, the `guard` in which mode it judges just now, and `tell` shows
+    the user a line when something was lost. Raises `ToolDenied` where what must be cannot be.
+    """
+
+    def watched(tool: Tool) -> Tool:
+        async def run(context: ToolContext, arguments: Arguments) -> object:
+            if (audit := audit_now()) is None:
+                return await tool.run(context, arguments)
+            entry = await in_thread(_entry, tool, context, arguments, source, guard.held)
+
+            async def begun(context: ToolContext, arguments: Arguments) -> object:
+                try:
+                    await in_thread(audit.record, {"event": "call", **entry}, must=audit.required)
+                except AuditError as error:
+                    raise ToolDenied(f"{tool.name} was not run: {error}") from error
+                finally:
+                    if news := audit.news():
+                        tell(news)
+                return await tool.run(context, arguments)
+
+            return await _witnessed(replace(tool, run=begun), context, arguments, audit, entry)
+
+        return replace(tool, run=run)
+
+    return tools.map(watched)
+
+
+async def _witnessed(
+    tool: Tool, context: ToolContext, arguments: Arguments, audit: Audit, entry: Mapping[str, Json]
+) -> object:
+    """Run a call, which records that it begins, and record how it ended, whatever that is."""
+    answers: list[Json] = []
+
+    def emit(event: ToolEvent) -> None:
+        if isinstance(event, ApprovalGiven):
+            answers.append(_shown(f"{event.answer} {event.reason}"))
+        context.emit(event)
+
+    ended: dict[str, Json] = {"outcome": "interrupted", "error": ""}
+    began = time.monotonic()
+    try:
+        result = await tool.run(replace(context, emit=emit), arguments)
+    except TurnInterrupted:
+        raise
+    except (Exception, SystemExit) as error:
+        ended["outcome"] = "denied" if isinstance(error, ToolDenied) else "error"
+        said = str(error) if isinstance(error, ToolError) else f"{type(error).__name__}: {error}"
+        ended["error"] = _shown(said)
+        raise
+    else:
+        ended["outcome"] = "ok"
+        return result
+    finally:
+        seconds = round(time.monotonic() - began, 3)
+        # Here and now: whoever was stopped gets no thread any more.
+        audit.record({"event": "end", **entry, "answers": answers, **ended, "seconds": seconds})
+
+
+def _shown(text: str) -> str:
+    return one_line(redact(text[: 40 * SAID]), SAID)  # in this order: half a secret is not found
+
+
+def _entry(
+    tool: Tool, context: ToolContext, arguments: Arguments, source: str, mode: str
+) -> dict[str, Json]:
+    """Return what is known of a call before it begins."""
+    told, place = canonical_json(arguments), context.place
+    return {
+        "source": source,
+        "session": place.session,
+        "turn": place.turn or context.turn,
+        "notebook": place.notebook,
+        "cell": place.cell,
+        "call": context.call.id,
+        "tool": tool.name,
+        "risk": (tool.risk if tool.risk_of is None else tool.risk_of(arguments)).value,
+        "mode": mode,
+        "arguments": head_tail(redact(told), ARGUMENTS),
+        "digest": digest_of(told.encode("utf-8", "replace")),
+    }
+
+
+def parsed(line: bytes) -> dict[str, Json]:
+    """Return a line as it was recorded, empty where it cannot be read."""
+    with suppress(ValueError):
+        found = json.loads(line)
+        if isinstance(found, dict) and isinstance(found.get("seq"), int):
+            return found
+    return {}
+
+
+def digest_of(data: bytes) -> str:
+    """Return the digest that the next line has of this one: SHA-256, in hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+@contextmanager
+def _alone(handle: int) -> Iterator[None]:
+    """Hold the file while its last line is looked at and one is added."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(handle, fcntl.LOCK_UN)
+
+
+def audit_now() -> Audit | None:
+    """Return this process's audit, None without one; raise `ConfigError` for a policy in error."""
+    given = policy().values.get("audit")
+    return _audit_of(AuditSettings.of(given), os.getpid()) if given else None
+
+
+@cache
+def _audit_of(settings: AuditSettings, _process: int) -> Audit:
+    """Return the one of a process: with a fork's parent it would share file, lock and queue."""
+    import pwd  # where there is none, no policy is read
+
+    user = str(os.getuid())
+    with suppress(KeyError):  # a container's account may have no name
+        user = pwd.getpwuid(os.getuid()).pw_name
+    return Audit(settings, Who(user=user, login=os.environ.get("JUPYTERHUB_USER", "")))

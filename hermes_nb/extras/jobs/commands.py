@@ -1,0 +1,413 @@
+"""`%hermes schedule` and `jupyter hermes jobs`: what runs by the clock, and the clock itself."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import math
+import os
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+from IPython.core.error import UsageError
+from IPython.core.magic_arguments import MagicArgumentParser
+
+from hermes_nb.agent.config import APPROVE_MODES
+from hermes_nb.agent.executors import MapTask, perform
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.files import write_atomic
+from hermes_nb.core.protocols import ChatModel
+from hermes_nb.core.text import one_line, visible
+from hermes_nb.extras.jobs.jupyter_scheduler import JUPYTER, JupyterScheduler
+from hermes_nb.extras.jobs.schedule import (
+    PROGRAM,
+    Job,
+    Run,
+    Schedule,
+    at,
+    explained,
+    is_notebook,
+    local_zone,
+    run_job,
+    times,
+    zone_named,
+)
+from hermes_nb.notebook.approval import ask_user
+from hermes_nb.notebook.display.tables import grid
+from hermes_nb.notebook.display.views import can_ask
+from hermes_nb.notebook.kernel_agent import KernelAgent
+from hermes_nb.safety.markup import code_block, code_span, escape
+from hermes_nb.safety.redact import redact
+
+SILENT = 300.0
+"""Seconds without a look for what is due after which it is said that nobody looks."""
+SHOWN = 160
+"""Characters of a run's text in the table of runs."""
+WORDS = "list, show, pause, resume, run, history, remove, install, uninstall"
+NAMES = frozenset(
+    "SUN MON TUE WED THU FRI SAT JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC LW".split()
+)
+"""Words that a cron line may have; any other asks for a translation."""
+CLOCKS = {"cron", "systemd", JUPYTER}
+HOW = 'an example is `{name} "0 7 * * 1-5" "What is new in data/?"`'
+WHICH = (
+    "Which cron line means this time? It has five fields: minute, hour, day of the month, month, "
+    "day of the week. Answer with the line alone."
+)
+
+
+class Commands:
+    """What a line can do with a home's schedule, in a notebook and in a shell.
+
+    `name` is what stands before its words. `ask` puts a question; its answer is None where nobody
+    is there. `translate` makes a cron line of words.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        name: str,
+        ask: Callable[[str], str | None],
+        translate: Callable[[str], Awaitable[str]],
+    ) -> None:
+        self.schedule = schedule
+        self._name, self._ask, self._translate = name, ask, translate
+
+    async def perform(self, options: argparse.Namespace) -> str:
+        """Return what to show, as Markdown; raise `ConfigError` for what cannot be."""
+        schedule = self.schedule
+        schedule.find_lost()
+        match options.words:
+            case [] | ["list"]:
+                return self._listed()
+            case ["show", number]:
+                return _shown(schedule.job(_id(number)))
+            case ["history", *some] if len(some) <= 1:
+                runs = schedule.runs(_id(*some) if some else None)
+                zones = {job.id: job.zone for job in schedule.jobs()}
+                return _history(runs, zones, whole=bool(some))
+            case ["remove", number]:
+                job = schedule.remove(_id(number))
+                return f"Job {job.id} and its history are gone.{self._follow(job)}"
+            case ["pause" | "resume" as word, number]:
+                job = schedule.pause(_id(number), paused=word == "pause")
+                return f"Job {job.id}: {_next(job)}.{self._follow(job)}"
+            case ["run", number]:
+                job = schedule.job(_id(number))
+                run = await run_job(schedule, job, at_once=True)
+                return _told(run, job.zone) if run else f"Job {number} is gone."
+            case ["install" | "uninstall" as word, *kind] if set(kind) <= CLOCKS and not kind[1:]:
+                done = self._install if word == "install" else self._uninstall
+                return done(*kind, yes=options.yes)
+            case [when, *what] if what and when not in WORDS.split(", "):
+                return await self._add(when, " ".join(what), options)
+        raise ConfigError(f"`{self._name}` cannot do that; {HOW.format(name=self._name)}")
+
+    async def _add(self, when: str, what: str, options: argparse.Namespace) -> str:
+        what, directory = _placed(what, options.cwd)
+        if not 0 < options.timeout < math.inf or not what.strip():
+            raise ConfigError("a job needs a prompt or a notebook, and a --timeout above 0 seconds")
+        zone = zone_named(options.zone or local_zone()).key
+        spoken = any(len(w) > 1 and w.isalpha() and w.upper() not in NAMES for w in when.split())
+        cron = await self._translate(when) if spoken else when
+        coming = ", ".join(at(each, zone) for each in islice(times(cron, zone, time.time()), 3))
+        if not coming:
+            raise ConfigError(f"{cron!r} names a time that never comes")
+        if spoken:
+            said = f"{cron} ({explained(cron, zone)}; next {coming})"
+            self._agreed(f"{one_line(visible(when), 80)!r} is {said}: right?", yes=options.yes)
+        if options.to and not all(options.to.partition(":")):
+            raise ConfigError("--to is ADAPTER:CHAT, a chat of the gateway, as telegram:1234")
+        job = Job(
+            cron=cron,
+            zone=zone,
+            what=what,
+            directory=directory,
+            approve=options.approve,
+            model=options.model,
+            seconds=options.timeout,
+            to=options.to,
+        )
+        job = self.schedule.add(job)
+        return f"{_about(job)}{self._follow(job)}{self._silence()}"
+
+    def _agreed(self, question: str, *, yes: bool) -> None:
+        """Raise `ConfigError` unless the user says yes."""
+        answer = "y" if yes else self._ask(f"{question} [y/N] ")
+        if answer is None:
+            raise ConfigError(f"nobody can be asked here, and `--yes` was not said: {question}")
+        if answer.strip().lower() not in ("y", "yes"):
+            raise ConfigError("nothing was changed")
+
+    def _listed(self) -> str:
+        last = {run.job: run for run in reversed(self.schedule.runs(limit=10_000))}
+        rows = [
+            (
+                job.id,
+                f"{code_span(job.cron)} {escape(explained(job.cron, job.zone))}",
+                escape(visible(one_line(redact(job.what), 60))),
+                job.approve,
+                _next(job).removeprefix("next "),
+                _ended(last[job.id], job) if job.id in last else "",
+            )
+            for job in self.schedule.jobs()
+        ]
+        if not rows:
+            return f"Nothing is scheduled; {HOW.format(name=self._name)}."
+        return grid(("id", "when", "what", "approve", "next", "last"), rows) + self._silence()
+
+    def _silence(self) -> str:
+        """Return that nobody looks for what is due, "" if somebody does."""
+        looked = self.schedule.looked()
+        late = self.schedule.next_due()
+        if time.time() - looked < SILENT or (self._marker.exists() and not late):
+            return ""
+        since = f"since {at(looked, local_zone(), named=True)}" if looked else "yet"
+        return f"\n\nNobody has looked for what is due {since}; `{self._name} install` has it done."
+
+    @property
+    def _marker(self) -> Path:
+        """What is there while jupyter-scheduler is to run the jobs."""
+        return self.schedule.lock(JUPYTER)
+
+    def _scheduler(self) -> JupyterScheduler:
+        home = self.schedule.home
+        return JupyterScheduler(home, _mark(home).split()[-1])
+
+    def _follow(self, job: Job) -> str:
+        """Tell jupyter-scheduler of a job, if it runs them; return what there is to say."""
+        if not self._marker.exists():
+            return ""
+        try:
+            self._scheduler().keep(self.schedule.jobs(), only=job.id)
+        except ConfigError as error:
+            told = f"{JUPYTER} does not know of that yet: {escape(visible(str(error)))}"
+            return f"\n\n{told}. `{self._name} install {JUPYTER}` tells it."
+        return ""
+
+    def _define(self, *, yes: bool) -> str:
+        scheduler = self._scheduler()
+        shown = f"this at the times of each job?\n{scheduler.code('ID')}"
+        self._agreed(f"Have {JUPYTER} at {scheduler.url} run {shown}", yes=yes)
+        self._marker.touch(mode=0o600)
+        scheduler.keep(self.schedule.jobs())
+        return f"{JUPYTER} at {code_span(scheduler.url)} runs the jobs, while that server runs."
+
+    def _install(self, kind: str = "", *, yes: bool) -> str:
+        home = self.schedule.home
+        if kind == JUPYTER:
+            return self._define(yes=yes or self._marker.exists())
+        line, files = cron_line(home), units(home)
+        if kind == "cron" or (not kind and shutil.which("crontab")):
+            if line in _crontab().splitlines():
+                return f"It is in your crontab already: {code_span(line)}"
+            self._agreed(f"Add to your crontab?\n{line}\n", yes=yes)
+            kept = without(_crontab(), home)
+            ended = kept if kept.endswith("\n") or not kept else f"{kept}\n"
+            _call("crontab", "-", given=f"{ended}{line}\n")
+            return f"Added to your crontab: {code_span(line)}"
+        if not shutil.which("systemctl"):
+            raise ConfigError(
+                f"there is no cron and no systemd; this has to run by the minute: {line}\n"
+                f"Or a Jupyter server does it: `{self._name} install {JUPYTER}`"
+            )
+        if all(file.is_file() and file.read_text("utf-8") == text for file, text in files.items()):
+            return f"The timer is there already: {code_span(', '.join(map(str, files)))}"
+        shown = "\n".join(f"{file}\n{text}" for file, text in files.items())
+        self._agreed(f"Write and start this timer?\n{shown}\n", yes=yes)
+        for file, text in files.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(file, text.encode("utf-8"))
+        _call("systemctl", "--user", "daemon-reload")
+        _call("systemctl", "--user", "enable", "--now", file.name)
+        lasts = "`loginctl enable-linger` has it run while you are not logged in, too"
+        return f"The timer {code_span(file.name)} is started; {lasts}."
+
+    def _uninstall(self, kind: str = "", *, yes: bool) -> str:
+        home, gone = self.schedule.home, []
+        before = _crontab() if kind in ("", "cron") and shutil.which("crontab") else ""
+        if ours := [line for line in before.splitlines() if line.rstrip().endswith(_mark(home))]:
+            self._agreed("\n".join(["Take out of your crontab?", *ours, ""]), yes=yes)
+            _call("crontab", "-", given=without(_crontab(), home))
+            gone.append("the line in your crontab")
+        if kind in ("", "systemd") and (files := [file for file in units(home) if file.is_file()]):
+            self._agreed(f"Stop the timer and remove {', '.join(map(str, files))}?", yes=yes)
+            _call("systemctl", "--user", "disable", "--now", files[-1].name)
+            for file in files:
+                file.unlink()
+            _call("systemctl", "--user", "daemon-reload")
+            gone.append("the timer")
+        if kind in ("", JUPYTER) and self._marker.exists():
+            scheduler = self._scheduler()
+            self._agreed(f"Take the jobs out of {JUPYTER} at {scheduler.url}?", yes=yes)
+            scheduler.keep([])
+            self._marker.unlink()
+            gone.append(f"what {JUPYTER} had")
+        return f"Gone: {' and '.join(gone)}." if gone else "There was nothing to take back."
+
+
+async def cron_for(words: str, model: ChatModel) -> str:
+    """Have a model say a time as a cron line; raise `ConfigError` where it does not."""
+    result = await perform(MapTask(prompt=WHICH, name="time", text=words), model)
+    for line in result.text.splitlines():
+        with suppress(ConfigError):
+            cron = line.strip(" `")
+            next(times(cron, "UTC", time.time()), None)
+            return cron
+    said = one_line(result.text or result.error, 80)
+    raise ConfigError(f"no cron line came of {words!r} but {said!r}; write one yourself")
+
+
+def _placed(what: str, cwd: str) -> tuple[str, str]:
+    """Return a prompt, or a notebook's path, and the directory that it runs in."""
+    directory = Path(cwd).expanduser().absolute()
+    if is_notebook(str(file := directory / Path(what).expanduser())):
+        if file.is_file():
+            what, directory = str(file), directory if cwd else file.parent
+        elif len(what.split()) == 1:
+            raise ConfigError(f"there is no notebook {file}")
+    if not directory.is_dir():
+        raise ConfigError(f"there is no directory {directory}")
+    return what, str(directory)
+
+
+def _id(word: str) -> int:
+    if not (word.isascii() and word.isdigit()):
+        raise ConfigError(f"{one_line(word, 40)!r} is no job's number")
+    return int(word)
+
+
+def _about(job: Job) -> str:
+    return f"Job {job.id}: {explained(job.cron, job.zone)} ({code_span(job.cron)}); {_next(job)}."
+
+
+def _shown(job: Job) -> str:
+    """Return all that a job is: when, what in full, and with which options."""
+    options = {"approve": job.approve, "model": job.model, "timeout": f"{job.seconds:g}"}
+    options |= {"cwd": job.directory, "to": job.to}
+    given = " ".join(f"--{name} {shlex.quote(value)}" for name, value in options.items() if value)
+    return f"{_about(job)}\n\n{code_span(visible(given))}\n\n{code_block(redact(job.what))}"
+
+
+def _next(job: Job) -> str:
+    coming = "never" if math.isinf(job.due) else f"next {at(job.due, job.zone)}"
+    return "paused" if job.paused else coming
+
+
+def _ended(run: Run, job: Job) -> str:
+    return f"{run.state}, {at(run.began, job.zone)}"
+
+
+def _told(run: Run, zone: str) -> str:
+    """Return how a run went, with all that it said."""
+    made = f"\n\n{code_span(run.output)}" if run.output else ""
+    when = at(run.due, zone, named=True)
+    return f"Job {run.job}, {when}: **{run.came_to}**{made}\n\n{code_block(run.text)}"
+
+
+def _history(runs: list[Run], zones: Mapping[int, str], *, whole: bool) -> str:
+    rows = [
+        (
+            run.job,
+            at(run.due, zones.get(run.job, ""), named=True),
+            run.came_to,
+            f"{run.ended - run.began:.0f} s" if run.ended else "",
+            escape(visible(one_line(run.text, SHOWN))),
+        )
+        for run in runs
+    ]
+    table = grid(("job", "for", "state", "took", "said"), rows) if rows else "No runs yet."
+    return "\n\n".join([table, *(_told(run, zones.get(run.job, "")) for run in runs[: int(whole)])])
+
+
+def cron_line(home: Path) -> str:
+    """Return the line of a crontab that has what is due run; raise `ConfigError`."""
+    if set('\n"\\') & set(str(home)):
+        raise ConfigError(f"a home with such a name cannot stand in a crontab: {str(home)!r}")
+    words = shlex.join([*PROGRAM, "jobs", "run"])
+    line = f"* * * * * HERMES_HOME={shlex.quote(str(home))} {words} {_mark(home)}"
+    return line.replace("%", "\\%")
+
+
+def _mark(home: Path) -> str:
+    return f"# hermes_nb schedule {hashlib.sha256(os.fsencode(home)).hexdigest()[:8]}"
+
+
+def without(crontab: str, home: Path) -> str:
+    """Return a crontab without the line of a home; all others are as they were."""
+    lines = crontab.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.rstrip().endswith(_mark(home)))
+
+
+def units(home: Path) -> dict[Path, str]:
+    """Return systemd's files for the user, the service and its timer, with what is in them."""
+    folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "systemd/user"
+    name = f"hermes-nb-{_mark(home).split()[-1]}"
+    quoted = [f'"{each}"'.replace("%", "%%") for each in (f"HERMES_HOME={home}", *PROGRAM)]
+    service = f"Environment={quoted[0]}\nExecStart={' '.join(quoted[1:])} jobs run\nType=oneshot\n"
+    timer = "OnCalendar=minutely\nAccuracySec=1s\n\n[Install]\nWantedBy=timers.target\n"
+    about = "[Unit]\nDescription=Scheduled runs of hermes_nb\n\n"
+    return {
+        folder / f"{name}.service": f"{about}[Service]\n{service}",
+        folder / f"{name}.timer": f"{about}[Timer]\n{timer}",
+    }
+
+
+def _crontab() -> str:
+    try:
+        return _call("crontab", "-l")
+    except ConfigError as error:
+        if "no crontab for" in str(error):
+            return ""
+        raise
+
+
+def _call(*command: str, given: str = "") -> str:
+    """Return what a program prints, byte for byte; raise `ConfigError` where it fails."""
+    english = {**os.environ, "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            command, input=os.fsencode(given), capture_output=True, check=False, env=english
+        )
+    except OSError as error:
+        raise ConfigError(f"{command[0]} cannot be run: {error.strerror or error}") from error
+    if done.returncode:
+        said = one_line(visible(os.fsdecode(done.stderr)), 300)
+        raise ConfigError(f"`{shlex.join(command)}` failed: {said}")
+    return os.fsdecode(done.stdout)
+
+
+async def schedule(agent: KernelAgent, words: str) -> str:
+    """Schedule a prompt or a notebook, or see to what is scheduled."""
+    agent.permission.check("see to what is scheduled")
+
+    def ask(question: str) -> str | None:
+        return ask_user(question) if can_ask(agent.shell) else None
+
+    async def translate(when: str) -> str:
+        await agent.models.make_ready(agent.shell, agent.note)
+        return await cron_for(when, agent.models.main)
+
+    parser = MagicArgumentParser("%hermes schedule", add_help=False)
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("--approve", choices=APPROVE_MODES, default="ask")
+    parser.add_argument("--timeout", type=float, default=3_600.0)
+    for name in ("--model", "--zone", "--cwd", "--to"):
+        parser.add_argument(name, default="")
+    parser.add_argument("--yes", action="store_true")
+    try:
+        options = parser.parse_intermixed_args(shlex.split(words))
+    except (UsageError, ValueError) as error:
+        raise ConfigError(f"{error}; the prompt is best put in quotes") from None
+    options.approve = agent.permission.granted(options.approve)
+    found = Schedule(agent.settings().home, warn=agent.note)
+    try:
+        return await Commands(found, "%hermes schedule", ask, translate).perform(options)
+    finally:
+        found.close()

@@ -1,0 +1,187 @@
+"""jupyter-scheduler as the clock: a job definition for each job, whose notebook runs what is due.
+
+It is asked at the server of this user that runs, by the address and token which that keeps in
+Jupyter's runtime directory. A definition has a job's times and no more: whether the job is due is
+in the home's schedule, so that each time runs once, whoever else looks.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+from urllib.parse import urljoin, urlsplit
+
+import nbformat
+import psutil
+from jupyter_core.paths import jupyter_runtime_dir
+
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.messages import Json
+from hermes_nb.core.text import one_line, visible
+from hermes_nb.extras.jobs.schedule import PROGRAM, Job
+from hermes_nb.models.profiles import is_loopback
+from hermes_nb.safety.redact import redact
+
+JUPYTER = "jupyter-scheduler"
+SECONDS = 20.0
+"""How long the server is waited for."""
+MOST = 1_000
+"""Job definitions that are looked through."""
+CODE = """\
+import os, subprocess
+
+def jobs(*words):
+    environment = {{**os.environ, "HERMES_HOME": {home!r}}}
+    done = subprocess.run([*{program!r}, "jobs", *words], env=environment,
+                          capture_output=True, text=True)
+    print(done.stdout + done.stderr, end="")
+    return done.returncode
+
+odd = jobs("run")
+jobs("history", "{job}")
+assert not odd, "a run did not go as planned"
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A Jupyter server that runs, and where its files begin."""
+
+    url: str
+    token: str = field(repr=False)
+    root: Path
+
+    def ask(self, path: str, body: Json = None, method: str = "") -> Json:
+        """Return what the server answers below its address; raise `ConfigError`."""
+        request = urllib.request.Request(  # noqa: S310 - an address that the server gave itself
+            urljoin(self.url, path),
+            None if body is None else json.dumps(body).encode(),
+            {"Authorization": f"token {self.token}", "Content-Type": "application/json"},
+            method=method or None,
+        )
+        here = is_loopback(urlsplit(self.url).hostname or "")
+        opener = urllib.request.build_opener(*[urllib.request.ProxyHandler({})] * here)
+        try:
+            with opener.open(request, timeout=SECONDS) as response:
+                return cast("Json", json.loads(response.read() or b"null"))
+        except urllib.error.HTTPError as error:
+            with error:
+                said = one_line(visible(error.read(2_000).decode("utf-8", "replace")), 200)
+            raise ConfigError(f"{self.url} answers {error.code} to {path}: {said}") from error
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{self.url} does not answer {path}: {error}") from error
+
+
+def servers() -> Iterator[Server]:
+    """Yield the servers of this user that say they run, the youngest first."""
+    files = Path(jupyter_runtime_dir()).glob("jpserver-*.json")
+    for _, file in sorted(((file.stat().st_mtime, file) for file in files), reverse=True):
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            said = json.loads(file.read_bytes())
+            if psutil.pid_exists(said["pid"]):
+                yield Server(url=said["url"], token=said["token"], root=Path(said["root_dir"]))
+
+
+class JupyterScheduler:
+    """The definitions that a home has in a jupyter-scheduler that runs.
+
+    `mark` tells homes apart. Raises `ConfigError`, also where there is no such server.
+    """
+
+    def __init__(self, home: Path, mark: str) -> None:
+        self._home, self._prefix = home, f"hermes-{mark}-"
+        problems = []
+        for server in servers():
+            try:
+                self._environments = server.ask("scheduler/runtime_environments")
+            except ConfigError as error:
+                problems.append(str(error))
+            else:
+                self._server, self.url = server, server.url
+                return
+        told = "; ".join(problems) or "none of yours is running"
+        raise ConfigError(f"there is no Jupyter server with jupyter-scheduler: {told}")
+
+    def code(self, job: int | str) -> str:
+        """Return the code that the notebook of a job has."""
+        return CODE.format(home=str(self._home), program=list(PROGRAM), job=job)
+
+    def keep(self, jobs: Sequence[Job], *, only: int | None = None) -> None:
+        """Have a definition for each of these jobs, and no other.
+
+        It is at work where its job is; with `only` this job's, as others may be paused by hand.
+        """
+        there, refused = self._definitions(), []
+        wanted = {f"{self._prefix}{job.id}.ipynb": job for job in jobs}
+        for name in there.keys() - wanted.keys():
+            self._drop(there[name]["job_definition_id"])
+        for name, job in wanted.items():
+            active = not job.paused and not math.isinf(job.due)
+            try:
+                if name not in there and active:
+                    self._define(name, job)
+                elif name in there and only in (None, job.id) and active != there[name]["active"]:
+                    self._activate(there[name]["job_definition_id"], active=active)
+            except ConfigError as error:
+                refused.append(f"job {job.id}: {error}")
+        if refused:
+            raise ConfigError("; ".join(refused))
+
+    def _definitions(self) -> Mapping[str, Mapping[str, Json]]:
+        """Return this home's definitions, by the name of their notebook."""
+        found = self._server.ask(f"scheduler/job_definitions?max_items={MOST}")
+        rows = cast("Mapping[str, list[Mapping[str, Json]]]", found)["job_definitions"]
+        named = {str(row["input_filename"]): row for row in rows}
+        return {name: row for name, row in named.items() if name.startswith(self._prefix)}
+
+    def _activate(self, number: Json, *, active: bool) -> None:
+        self._server.ask(f"scheduler/job_definitions/{number}", {"active": active}, "PATCH")
+
+    def _drop(self, number: Json) -> None:
+        """Remove a definition; one whose notebook runs is paused, as removing it kills that."""
+        self._activate(number, active=False)
+        running = f"scheduler/jobs?job_definition_id={number}&status=IN_PROGRESS"
+        if not cast("Mapping[str, Json]", self._server.ask(running))["jobs"]:
+            self._server.ask(f"scheduler/job_definitions/{number}", method="DELETE")
+
+    def _define(self, name: str, job: Job) -> None:
+        """Make a definition. Its notebook is copied then, so that it lies in the root no longer."""
+        cell = nbformat.v4.new_code_cell(self.code(job.id))
+        kernel = {"name": self._kernel(), "display_name": "Python", "language": "python"}
+        notebook = nbformat.v4.new_notebook(cells=[cell], metadata={"kernelspec": kernel})
+        environments = cast("list[Mapping[str, str]]", self._environments)
+        file = self._server.root / name
+        try:
+            nbformat.write(notebook, file)
+            self._server.ask(
+                "scheduler/job_definitions",
+                {
+                    "name": f"Hermes {job.id}: {one_line(visible(redact(job.what)), 60)}",
+                    "input_uri": name,
+                    "runtime_environment_name": environments[0]["name"],
+                    "output_formats": ["ipynb"],
+                    "schedule": job.cron,
+                    "timezone": job.zone,
+                },
+            )
+        except OSError as error:
+            raise ConfigError(f"{file} cannot be written: {error.strerror or error}") from error
+        finally:
+            file.unlink(missing_ok=True)
+
+    def _kernel(self) -> str:
+        """Return a kernel of the server that runs Python, its default one if that does."""
+        found = cast("Mapping[str, Json]", self._server.ask("api/kernelspecs"))
+        specs = cast("Mapping[str, Mapping[str, Mapping[str, str]]]", found["kernelspecs"])
+        names = [str(found["default"]), *specs]
+        for name in names:
+            if name in specs and specs[name]["spec"]["language"] == "python":
+                return name
+        raise ConfigError(f"{self.url} has no kernel for Python")

@@ -1,0 +1,63 @@
+"""`jupyter hermes jobs`: what is scheduled, and what cron and timers call each minute."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+
+from hermes_nb.agent.sources import home_directory
+from hermes_nb.cli.command import FAILED, OK
+from hermes_nb.core.text import one_line, visible
+from hermes_nb.extras.jobs.schedule import Run, Schedule, at, run_due
+
+
+def jobs(arguments: argparse.Namespace) -> int:
+    """Run what is due, or do what the words say."""
+    schedule = Schedule(home_directory(), warn=lambda told: print(told, file=sys.stderr))
+    try:
+        if arguments.words == ["run"]:  # by the minute, so little is imported
+            return asyncio.run(_due(schedule))
+        print(asyncio.run(_done(schedule, arguments)))
+    finally:
+        schedule.close()
+    return OK
+
+
+async def _done(schedule: Schedule, arguments: argparse.Namespace) -> str:
+    """Do what `%hermes schedule` does with the words, and return what it says."""
+    from hermes_nb.agent.config import load_settings
+    from hermes_nb.agent.models import build_model
+    from hermes_nb.cli.terminal import ask_on_terminal
+    from hermes_nb.extras.jobs.commands import Commands, cron_for
+    from hermes_nb.notebook.display.tables import printed
+
+    def ask(question: str) -> str | None:
+        return ask_on_terminal(question) if sys.stdin.isatty() else None
+
+    async def translate(when: str) -> str:
+        model = build_model(load_settings())
+        try:
+            return await cron_for(when, model)
+        finally:
+            await model.aclose()
+
+    commands = Commands(schedule, "jupyter hermes jobs", ask, translate)
+    return printed(await commands.perform(arguments))
+
+
+async def _due(schedule: Schedule) -> int:
+    """Run what is due; what did not go as planned is printed, so that cron sends it by mail."""
+    odd: list[Run] = []
+
+    def tell(run: Run) -> None:
+        if run.state == "done" and not run.missed:
+            return
+        odd.append(run)
+        zones = {job.id: job.zone for job in schedule.jobs()}
+        when = at(run.due, zones.get(run.job, ""), named=True)
+        text = one_line(visible(run.text), 200)
+        print(f"job {run.job}, {when}: {run.came_to}: {text}", flush=True)
+
+    await run_due(schedule, tell)
+    return FAILED if any(run.state != "done" for run in odd) else OK

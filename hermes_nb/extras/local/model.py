@@ -1,0 +1,399 @@
+"""The built-in model: Qwen2.5-Coder-0.5B on this machine's CPU, in a child process.
+
+Nothing happens before the first request: it then finds the weights by their digest, starts the
+server and speaks with it as with any other. It never downloads: `weights.fetch` does, once the
+user said yes. The server has a session of its own, so the Ctrl-C of a terminal does not reach it,
+and ends when its stdin does: neither other children (descriptors are not inherited over exec) nor
+forks (they close theirs) keep that open. A fork never uses or ends the server of its parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import importlib.util
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent.futures import Future
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import IO, cast
+
+from hermes_nb.core.errors import ConfigError, FailureKind, ModelError
+from hermes_nb.core.events import Delta
+from hermes_nb.core.messages import Reply
+from hermes_nb.core.protocols import Request, Variable
+from hermes_nb.core.text import one_line
+from hermes_nb.extras.local.prompting import Constrained
+from hermes_nb.extras.local.weights import WeightsNeeded, WeightsStore
+from hermes_nb.models.chat.client import OpenAIChat
+from hermes_nb.models.installed import ModelSetup
+from hermes_nb.models.profiles import EMBEDDED, Profile
+
+CHILD = Path(__file__).with_name("child.py")
+READY_SECONDS = 120.0
+"""Loading takes 1 to 4 s from a warm disk cache; a cold network disk may take far longer."""
+ENDING_SECONDS = 2.0
+_PASSED = (
+    *("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "VIRTUAL_ENV"),
+    *("PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "OMP_NUM_THREADS"),
+)
+"""What the child inherits: keys and tokens of the kernel's environment are none of its business."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the server listens, and the token it wants."""
+
+    url: str
+    token: str
+
+
+class _Running:
+    """One child process, from its start to its end."""
+
+    def __init__(self, settings: dict[str, object], python: str) -> None:
+        self.token = secrets.token_urlsafe(32)
+        self.ready: Future[Address] = Future()
+        self.ready.set_running_or_notify_cancel()  # a waiter that is cancelled cancels only itself
+        self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
+        self.process = subprocess.Popen(
+            [python, "-P", str(CHILD)],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            env=_environment(),
+            start_new_session=True,
+            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
+        )
+        self._stdin = cast("IO[bytes]", self.process.stdin)  # Popen was asked for both
+        self._stdout = cast("IO[bytes]", self.process.stdout)
+        line = json.dumps({**settings, "token": self.token, "parent": os.getpid()})
+        with suppress(BrokenPipeError):  # it is gone already; its end is read below
+            self._stdin.write(line.encode() + b"\n")
+        self._listener = threading.Thread(
+            target=self._listen, name="hermes_nb-embedded", daemon=True
+        )
+        self._listener.start()
+
+    def _listen(self) -> None:
+        """Wait for the one line that says the server answers, or for the end of the process."""
+        line = b""
+        with suppress(OSError, ValueError):  # stop() closes the pipe
+            line = self._stdout.readline()
+        try:
+            url = str(json.loads(line)["url"])
+        except (ValueError, KeyError, TypeError):
+            self._wait()
+            self.ready.set_exception(ConfigError(f"the embedded model did not start: {self.end()}"))
+        else:
+            self.ready.set_result(Address(url, self.token))
+
+    def end(self) -> str:
+        """Return how the process ended in a few words, "" while it runs."""
+        status = self.process.poll()
+        if status is None:
+            return ""
+        if status == -signal.SIGKILL:
+            return "it was killed, perhaps because the machine ran out of memory"
+        if status == -signal.SIGILL:
+            return "this CPU lacks instructions that xllamacpp was built for"
+        said = self._last_line()
+        if "No module named 'xllamacpp'" in said:
+            return 'xllamacpp is missing; pip install "hermes_nb[local]"'
+        return f"it ended with status {status}" + (f" ({said})" if said else "")
+
+    def _last_line(self) -> str:
+        with suppress(OSError, ValueError):
+            self.log.seek(0)
+            lines = self.log.read().decode("utf-8", "replace").split("\n")
+            return next((one_line(line, 160) for line in reversed(lines) if line.strip()), "")
+        return ""
+
+    def stop(self) -> None:
+        """End the process: ask by closing its stdin, then insist."""
+        with suppress(OSError):
+            self._stdin.close()
+        self._wait()
+        self._listener.join(ENDING_SECONDS)  # before its pipe is closed under it
+        with suppress(OSError):
+            self._stdout.close()
+        self.log.close()
+
+    def _wait(self) -> None:
+        try:
+            self.process.wait(ENDING_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def abandon(self) -> None:
+        """Let go of a process that belongs to the parent of this fork."""
+        self.process.returncode = 0  # keeps Popen from waiting for what is not our child
+        for pipe in (self._stdin, self._stdout, self.log):
+            with suppress(OSError):
+                pipe.close()
+
+
+class EmbeddedServer:
+    """Serves the GGUF `model` with a context of `window` tokens on `threads` threads.
+
+    `start` and `stop` may be called from any thread and any event loop.
+    """
+
+    def __init__(
+        self,
+        model: Path,
+        *,
+        window: int,
+        threads: int,
+        ready_seconds: float = READY_SECONDS,
+        python: str = sys.executable,
+    ) -> None:
+        self._settings = {"model": str(model), "window": window, "threads": threads}
+        self._ready_seconds = ready_seconds
+        self._python = python
+        self._lock = threading.Lock()
+        self._running: _Running | None = None
+        _servers.add(self)
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id, None when none runs."""
+        running = self._running
+        return running.process.pid if running and not running.end() else None
+
+    @property
+    def loading(self) -> bool:
+        """Whether the child has been started and is not ready."""
+        return self._running is not None and not self._running.ready.done()
+
+    async def start(self) -> Address:
+        """Return where the server answers, starting it if it does not run.
+
+        Raises `ConfigError` when it cannot be started or is not ready in time. Can be cancelled;
+        what was begun then goes on, and serves the next call.
+        """
+        running = await asyncio.to_thread(self._ensure)
+        try:
+            async with asyncio.timeout(self._ready_seconds):
+                return await asyncio.wrap_future(running.ready)
+        except TimeoutError:
+            await asyncio.to_thread(self.stop)
+            message = f"the embedded model was not ready within {self._ready_seconds:g} s"
+            raise ConfigError(message) from None
+
+    def _ensure(self) -> _Running:
+        with self._lock:
+            if self._running is not None and self._running.end():
+                self._running.stop()
+                self._running = None
+            if self._running is None:
+                try:
+                    self._running = _Running(self._settings, self._python)
+                except OSError as error:
+                    raise ConfigError(f"the embedded model did not start: {error}") from error
+            return self._running
+
+    async def ending(self) -> str:
+        """Return how the process ended after it broke a connection, "" if it did not end.
+
+        Its connections close a little before the system can tell its exit status.
+        """
+        for _ in range(10):
+            if (running := self._running) and (end := running.end()):
+                return end
+            await asyncio.sleep(0.05)
+        return ""
+
+    def stop(self) -> None:
+        """End the child; the next `start` starts another one."""
+        with self._lock:
+            running, self._running = self._running, None
+        if running is not None:
+            running.stop()
+
+    def abandon(self) -> None:
+        """Forget the child in a fork: it is the parent's."""
+        self._lock = threading.Lock()  # whoever held it is not in this process
+        running, self._running = self._running, None
+        if running is not None:
+            running.abandon()
+
+
+_servers: weakref.WeakSet[EmbeddedServer] = weakref.WeakSet()
+
+
+def _environment() -> dict[str, str]:
+    """Return the child's environment; libgomp reads its part when it is loaded.
+
+    Threads that spin while they wait steal the cores from those that work: 1 instead of 30 tokens
+    a second on a busy machine.
+    """
+    passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
+    return {**passed, "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
+
+
+def _each(action: Callable[[EmbeddedServer], None]) -> None:
+    for server in list(_servers):
+        action(server)
+
+
+atexit.register(_each, EmbeddedServer.stop)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=partial(_each, EmbeddedServer.abandon))
+
+
+WINDOW = 4096
+"""Tokens. The model knows 32,768, but reads only 50 a second on a small machine."""
+MOST_THREADS = 8
+"""More threads no longer make so small a model faster."""
+SILENCE_SECONDS = 600.0
+"""Reading a full window takes minutes on a busy machine, and nothing is sent meanwhile."""
+NOTICE = (
+    "This is the built-in model, Qwen2.5-Coder-0.5B. It runs on this machine "
+    "and nothing leaves it. It is very small, good for simple questions about your data, and often "
+    "wrong: check what it says. For a real model: `%hermes key` asks for a provider's key, "
+    "`%hermes model NAME` chooses one; or set `OPENAI_API_KEY` before the kernel starts."
+)
+"""What the user reads before the first answer."""
+
+
+class EmbeddedModel:
+    """A `ChatModel` over the embedded server.
+
+    `variables` tells what the user's namespace holds; the examples in the prompt are made from it.
+    `stream` raises `WeightsNeeded` while the weights are not on this machine, `ConfigError` where
+    the model cannot run, `ModelError` when a request fails.
+    """
+
+    def __init__(
+        self,
+        variables: Callable[[], Sequence[Variable]] = tuple,
+        *,
+        store: WeightsStore | None = None,
+        window: int = WINDOW,
+        threads: int | None = None,
+    ) -> None:
+        self._store = store or WeightsStore()
+        self._window = window
+        self._threads = threads or usable_cores()
+        self._strategy = Constrained(variables, window=window)
+        self._lock = threading.Lock()
+        self._server: EmbeddedServer | None = None
+        self._chat: tuple[Address, OpenAIChat] | None = None
+
+    notice = NOTICE
+    """What a user has to know about it, said once before its first answer."""
+
+    @property
+    def name(self) -> str:
+        return EMBEDDED
+
+    @property
+    def window(self) -> int | None:
+        return self._window
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process id, None when none runs."""
+        return self._server.pid if self._server else None
+
+    @property
+    def loading(self) -> bool:
+        """Whether its server has been started and does not answer yet."""
+        return self._server is not None and self._server.loading
+
+    async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+        server = await self._serve()
+        address = await server.start()
+        chat = await self._client(address)
+        try:
+            async with aclosing(chat.stream(request)) as items:
+                async for item in items:
+                    yield replace(item, model=EMBEDDED) if isinstance(item, Reply) else item
+        except ModelError as error:
+            if error.kind is FailureKind.NETWORK and (end := await server.ending()):
+                message = f"the embedded model stopped ({end}); the next request starts it again"
+                raise ModelError(message, kind=FailureKind.NETWORK) from error
+            raise
+
+    async def aclose(self) -> None:
+        """End the server; the next request starts it again."""
+        with self._lock:
+            server, self._server = self._server, None
+            chat, self._chat = self._chat, None
+        if chat is not None:
+            await chat[1].aclose()
+        if server is not None:
+            await asyncio.to_thread(server.stop)
+
+    def body(self, request: Request) -> bytes:
+        """Return the JSON that the server would be sent; it need not run for that."""
+        return self._connect(Address("http://127.0.0.1", "")).body(request)
+
+    async def _serve(self) -> EmbeddedServer:
+        if self._server is not None:
+            return self._server
+        if importlib.util.find_spec("xllamacpp") is None:
+            raise ConfigError('the embedded model needs xllamacpp; pip install "hermes_nb[local]"')
+        path = await asyncio.to_thread(self._store.locate)
+        if path is None:
+            raise WeightsNeeded(self._store.weights)
+        with self._lock:
+            if self._server is None:
+                self._server = EmbeddedServer(path, window=self._window, threads=self._threads)
+            return self._server
+
+    async def _client(self, address: Address) -> OpenAIChat:
+        with self._lock:
+            if self._chat is not None and self._chat[0] == address:
+                return self._chat[1]
+            old, made = self._chat, self._connect(address)
+            self._chat = address, made
+        if old is not None:
+            await old[1].aclose()
+        return made
+
+    def _connect(self, address: Address) -> OpenAIChat:
+        return OpenAIChat(
+            EMBEDDED,
+            base_url=f"{address.url}/v1",
+            api_key=address.token,
+            strategy=self._strategy,
+            profile=Profile(window=self._window),
+            window=self._window,
+            idle=SILENCE_SECONDS,
+            # The server drops a kept connection after ten requests without saying so.
+            headers={"Connection": "close"},
+        )
+
+
+def usable_cores() -> int:
+    """Return how many threads the model gets: the cores this process may use, hyperthreads aside.
+
+    Two threads of one core share its arithmetic: they slow each other down. Where the system does
+    not say how many there are, half of eight or more logical ones are taken for the real ones.
+    """
+    import psutil
+
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    logical = usable or 1
+    guessed = logical if logical < MOST_THREADS else logical // 2
+    return max(1, min(MOST_THREADS, logical, psutil.cpu_count(logical=False) or guessed))
+
+
+def model(setup: ModelSetup) -> EmbeddedModel:
+    """Return the built-in model, as an entry of the group `hermes_nb.models`."""
+    return EmbeddedModel(setup.variables)

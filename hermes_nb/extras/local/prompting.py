@@ -1,0 +1,429 @@
+"""Tool calling for a very small model: its answer is forced into one JSON object.
+
+It gets a prompt of its own instead of the agent's, examples from the user's own data, at most four
+tools with one argument each, and `reply` as one more. It copies what it sees, names included:
+examples about an invented table made it ask for that table. What may come next follows from what
+came before: an error must be answered with another call, a value that was asked for with a reply.
+Measured with Qwen2.5-Coder-0.5B; bench/embedded.py has the questions.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from hermes_nb.core.messages import Memo, Message
+from hermes_nb.core.protocols import Request, Variable
+from hermes_nb.core.text import head_tail, one_line
+from hermes_nb.core.tools import Tool, Toolset
+from hermes_nb.extras.local.object_reader import REPLY, ObjectReader
+from hermes_nb.models.call_reader import Reader
+
+_EMPTY = re.compile(r"(?:np\.float64\()?nan\)?|Empty DataFrame\n.*|Series\(\[\], .*", re.DOTALL)
+_SCALAR = re.compile(r"\bnp\.\w+\(([^()]*)\)")
+_LONG = re.compile(r"(?<!\d)-?\d++\.\d{5,}")
+_FOOTER = re.compile(r"(?:Name: .*, |Length: \d+, )*dtype: \S+")
+_PAIR = re.compile(r"(\S+(?: \S+)*)\s{2,}(\S+)")
+
+
+def plain(text: str) -> str:
+    """Return a shown value without NumPy's wrappers, needless digits and columns of spaces."""
+    if _EMPTY.fullmatch(text):
+        return "nothing, no row matches"
+    text = _LONG.sub(_rounded, _SCALAR.sub(r"\1", text))
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
+    if not lines[1:] or not _FOOTER.fullmatch(lines[-1]):  # one line is no Series
+        return text
+    pairs = [_PAIR.fullmatch(line) for line in lines[:-1]]
+    if pairs[0] is None:
+        pairs = pairs[1:]  # the index's name
+    found = [f"{pair[1]}: {pair[2]}" for pair in pairs if pair]
+    return ", ".join(found) if found and len(found) == len(pairs) else text
+
+
+def _rounded(number: re.Match[str]) -> str:
+    value = float(number[0])
+    return repr(round(value, 4)) if abs(value) >= 1 else f"{value:.4g}"
+
+
+MOST_TOOLS = 4
+MOST_VARIABLES = 6
+MOST_COLUMNS = 20
+_NUMBERS = ("int", "uint", "float", "Int", "UInt", "Float", "double", "decimal")
+_WORDS = ("object", "str", "string", "category", "bool", "boolean", "large_string")
+
+
+@dataclass(frozen=True, slots=True)
+class SmallTool:
+    """A tool as a small model sees it: its name and the one argument it takes."""
+
+    name: str
+    argument: str
+    type: str = "string"
+    note: str = ""
+
+
+_KNOWN = (
+    SmallTool("run_python", "code", note="runs code and shows the value of its last line"),
+    SmallTool("list_files", "path"),
+    SmallTool("read_file", "path"),
+)
+
+
+def small_tools(tools: Toolset) -> tuple[SmallTool, ...]:
+    """Return the few tools a small model is offered, the most useful ones first."""
+    known = [small for small in _KNOWN if (tool := tools.get(small.name)) and _fits(tool, small)]
+    if len(known) < len(_KNOWN):
+        names = {small.name for small in known}
+        known += [small for tool in tools if tool.name not in names and (small := _only(tool))]
+    return tuple(known[:MOST_TOOLS])
+
+
+def _fits(tool: Tool, small: SmallTool) -> bool:
+    properties = tool.parameters.get("properties", {})
+    return small.argument in properties and {small.argument}.issuperset(_required(tool))
+
+
+def _only(tool: Tool) -> SmallTool | None:
+    properties = tool.parameters.get("properties", {})
+    required = _required(tool) or (list(properties) if len(properties) == 1 else [])
+    if len(required) != 1:
+        return None
+    kind = properties.get(required[0], {}).get("type")
+    if kind not in ("string", "integer"):
+        return None
+    note = one_line(tool.description.split(".")[0], 60)
+    return SmallTool(tool.name, required[0], kind, note)
+
+
+def _required(tool: Tool) -> Sequence[str]:
+    required: Sequence[str] = tool.parameters.get("required", ())
+    return required
+
+
+def say(name: str, value: object) -> str:
+    """Return what the model answers with: one object, one key."""
+    return json.dumps({name: value}, ensure_ascii=False, default=str)
+
+
+def prefix(tools: Sequence[SmallTool], variables: Iterable[Variable]) -> tuple[Message, ...]:
+    """Return the system message and the examples."""
+    shown = shown_variables(variables)
+    names = {tool.name for tool in tools}
+    pairs: list[tuple[str, str]] = []
+    if "run_python" in names:
+        table = next((variable for variable in shown if variable.columns), None)
+        pairs += _about(table) if table else _ARITHMETIC
+    if "list_files" in names:
+        pairs.append(("List the files here.", say("list_files", ".")))
+    known = {tool.name for tool in _KNOWN}
+    for tool in tools:
+        if tool.name not in known:
+            value: object = 4 if tool.type == "integer" else "abc"
+            asked = tool.name.replace("_", " ").capitalize()  # a good name is a request: read_cell
+            pairs.append((f"{asked} {value}.", say(tool.name, value)))
+    pairs.append(("Hi there!", say(REPLY, "Hello! How can I help?")))
+    examples = (m for q, a in pairs for m in (Message.user(q), Message.assistant(a)))
+    return (Message.system(_instructions(tools, shown)), *examples)
+
+
+def _instructions(tools: Sequence[SmallTool], variables: Sequence[Variable]) -> str:
+    offered = [f'{{"{t.name}": {t.argument}}}' + (f" {t.note}" if t.note else "") for t in tools]
+    lines = [
+        "You are an agent in a Jupyter notebook. Answer with one JSON object: "
+        + "; ".join([*offered, f'{{"{REPLY}": text}} answers'])
+        + "."
+    ]
+    if any(tool.name == "run_python" for tool in tools):
+        lines[0] += " Use run_python for every question about data."
+    lines[0] += " After a Result, reply with it."
+    if variables:
+        lines.append("Variables:")
+        lines += [described(variable) for variable in variables]
+    return "\n".join(lines)
+
+
+def shown_variables(variables: Iterable[Variable]) -> list[Variable]:
+    """Return the variables worth a line: tables first, then in their own order."""
+    return sorted(variables, key=lambda variable: not variable.columns)[:MOST_VARIABLES]
+
+
+def described(variable: Variable) -> str:
+    """Return a variable in one line, in the form that the notebook's context uses as well."""
+    columns = list((variable.columns or {}).items())
+    listed = ", ".join(f"{name} {dtype}" for name, dtype in columns[:MOST_COLUMNS])
+    more = ", …" if len(columns) > MOST_COLUMNS else ""
+    shape = f" {variable.shape}" if variable.shape else ""
+    return one_line(
+        f"- {variable.name}: {variable.type}{shape}" + (f" ({listed}{more})" if listed else ""), 700
+    )
+
+
+def _about(table: Variable) -> list[tuple[str, str]]:
+    """Return examples with the table's own columns; what they cannot know has names like `x`."""
+    name = table.name
+    rows = table.shape.split(" ")[0].replace(",", "")
+    columns = (table.columns or {}).items()
+    numbers = [name for name, dtype in columns if dtype.startswith(_NUMBERS)]
+    words = [name for name, dtype in columns if dtype.startswith(_WORDS)]
+    pairs = []
+    if rows.isdecimal():
+        pairs += [
+            (f"How many rows are in {name}?", _python(f"len({name})")),
+            (f"Result: {rows}", say(REPLY, f"There are {rows} rows.")),
+        ]
+    if numbers and words:
+        pairs += _grouped(name, words[0], numbers[0], numbers[1 % len(numbers)])
+    if numbers:
+        above = f"({name}[{numbers[0]!r}] > 5).sum()"
+        pairs.append((f"How many rows have {numbers[0]} above 5?", _python(above)))
+    for column in (numbers or words or list(table.columns or {}))[:1]:
+        missing = _python(f"{name}[{column!r}].isna().sum()")
+        pairs.append((f"How many values are missing in {column}?", missing))
+    incomplete = _python(f"{name}.isna().any(axis=1).sum()")
+    return [*pairs, ("How many rows have a missing value?", incomplete)]
+
+
+def _grouped(name: str, group: str, first: str, second: str) -> list[tuple[str, str]]:
+    """Return examples of a value for each group, told in full, and of the group with the most.
+
+    They look at two columns: with one alone the model asks for that one, whatever the question.
+    """
+    means = f"{name}.groupby({group!r})[{first!r}].mean()"
+    largest = f"{name}.groupby({group!r})[{second!r}].mean().idxmax()"
+    return [
+        (f"What is the average {first} for each {group}?", _python(means)),
+        ("Result: x: 1.5, y: 2.5", say(REPLY, "The averages are: x: 1.5, y: 2.5.")),
+        (f"Which {group} has the largest average {second}?", _python(largest)),
+    ]
+
+
+def _python(code: str) -> str:
+    return say("run_python", code)
+
+
+_ARITHMETIC = (
+    ("What is 3 + 4?", _python("3 + 4")),
+    ("Result: 7", say(REPLY, "3 + 4 is 7.")),
+    ('Use Python to make "abc" upper case.', _python("'abc'.upper()")),
+)
+
+
+CONTEXT = "[Notebook context]"
+"""The line that begins what the notebook adds to the user's message."""
+MOST_TOKENS = 320
+"""Of one answer."""
+RESULT_CHARACTERS = 700
+QUESTION_CHARACTERS = 3000
+CONTEXT_LINES = 6
+ERRORS_FORCED = 2
+"""After so many errors in a row the model may give up and say so."""
+CALLS = 4
+"""After so many calls for one question it has to answer."""
+CONVERSATIONS = 4
+"""How many conversations keep their examples; the oldest is forgotten."""
+_EXCEPTION = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)\b(?::|$)")
+_REFUSED = re.compile(r"was not run|cancelled|interrupted|skipped", re.IGNORECASE)
+"""An error that no other call will mend."""
+_PIECES = re.compile(r"\d|[^\x00-\x7f]|[A-Za-z]{1,5}|[^\sA-Za-z\d]|\n")
+
+
+@dataclass(slots=True)
+class _Conversation:
+    """What one conversation was told first, and its messages as they were sent."""
+
+    tools: tuple[SmallTool, ...]
+    known: frozenset[str]
+    columns: str
+    prefix: tuple[Message, ...]
+    sent: Memo[Message] = field(default_factory=Memo)
+
+
+class Constrained:
+    """The strategy for a model with a context of `window` tokens.
+
+    `variables` is asked at the first request of a conversation; once it named a table, what it says
+    is kept, so that the prompt only grows and the server's cache of it holds. Requests without
+    tools are sent as they are, but for their length.
+    """
+
+    def __init__(
+        self, variables: Callable[[], Sequence[Variable]] = tuple, *, window: int = 4096
+    ) -> None:
+        self._variables = variables
+        self._room = window - MOST_TOKENS
+        self._sessions: dict[tuple[int, bool], tuple[object, _Conversation]] = {}
+        self._arguments: dict[str, str] = {}
+        self._replies = 0
+
+    def messages(self, request: Request) -> Sequence[Message]:
+        """Return the small prompt and the conversation in the form of its examples.
+
+        A conversation that outgrows the window loses its oldest questions, half of what fits at a
+        time, so that what is left stays the same for a while.
+        """
+        conversation = self._conversation(request)
+        said = [message for message in request.messages if message.role != "system"]
+        form = partial(_sent, conversation) if conversation.tools else _shortened
+        sent = [conversation.sent.get(message, partial(form, message)) for message in said]
+        first = conversation.prefix
+        return (*first, *_trimmed(said, sent, self._room - sum(map(_tokens, first))))
+
+    def fields(self, request: Request) -> Mapping[str, object]:
+        """Return the schema of the next answer, and how it is to be sampled."""
+        sampled = {"temperature": 0, "max_tokens": MOST_TOKENS, "cache_prompt": True}
+        if not len(request.tools):
+            return sampled
+        tools = self._conversation(request).tools
+        return {**sampled, "response_format": _format(_allowed(request, tools))}
+
+    def reader(self) -> Reader:
+        """Return a reader of one object."""
+        self._replies += 1
+        return ObjectReader(self._arguments, f"call_{self._replies}")
+
+    def _conversation(self, request: Request) -> _Conversation:
+        """Return what the request's conversation was told first, making it for a new one.
+
+        One that began without a table is told anew, once, when a question comes and there is one:
+        reading the prompt again costs seconds, examples without the user's columns the answer
+        ("the heaviest species is the blue whale").
+        """
+        begin = request.messages[0] if request.messages else request
+        key = id(begin), len(request.tools) > 0
+        found = self._sessions.get(key)
+        asks = bool(request.messages) and request.messages[-1].role == "user"
+        if found is not None and (found[1].columns or not asks):
+            return found[1]
+        tools = small_tools(request.tools)
+        variables = shown_variables(self._variables()) if tools else []
+        columns = "\n".join(described(variable) for variable in variables if variable.columns)
+        if found is not None and not columns:
+            return found[1]
+        self._arguments.update((tool.name, tool.argument) for tool in tools)
+        known = frozenset(_head(described(variable)) for variable in variables)
+        own = tuple(_shortened(m) for m in request.messages if m.role == "system")
+        first = prefix(tools, variables) if len(request.tools) else own
+        made = _Conversation(tools, known, columns, first)
+        self._sessions.pop(key, None)
+        while len(self._sessions) >= CONVERSATIONS:
+            del self._sessions[next(iter(self._sessions))]
+        self._sessions[key] = begin, made  # holding it keeps its id from another object
+        return made
+
+
+def _sent(conversation: _Conversation, message: Message) -> Message:
+    if message.role == "user":
+        return Message.user(_question(message.text, conversation.known))
+    if message.role == "tool":
+        return Message.user(_result(message, conversation.columns))
+    said = [say(REPLY, message.text or "(stopped)")] if message.text or not message.calls else []
+    for call in message.calls:
+        several = len(call.arguments) > 1
+        value = dict(call.arguments) if several else next(iter(call.arguments.values()), "")
+        said.append(say(call.name, value))
+    return Message.assistant("\n".join(said))
+
+
+def _question(text: str, known: frozenset[str]) -> str:
+    """Return the user's words, and of the notebook's context the variables not known yet."""
+    question, _, context = f"\n{text}".partition(f"\n{CONTEXT}\n")
+    lines = [line for line in context.splitlines() if line.startswith("- ")]
+    fresh = [line for line in lines if _head(line) not in known][:CONTEXT_LINES]
+    return "\n".join([head_tail(question[1:].strip(), QUESTION_CHARACTERS), *fresh])
+
+
+def _head(line: str) -> str:
+    return line.partition(" (")[0]
+
+
+def _result(message: Message, columns: str) -> str:
+    text = message.text.strip() or "(no output)"
+    if _wrong(message):
+        error = head_tail(text.rpartition("\n")[2] or text, RESULT_CHARACTERS)
+        return f"Error: {error}" + (f"\n{columns}" if "KeyError" in error else "")
+    return "Result: " + head_tail(plain(text), RESULT_CHARACTERS)
+
+
+def _wrong(message: Message) -> bool:
+    """Say whether a result is an error, also where the code's own exception is the output."""
+    return message.failed or _EXCEPTION.match(message.text.rstrip().rpartition("\n")[2]) is not None
+
+
+def _allowed(request: Request, tools: Sequence[SmallTool]) -> list[SmallTool]:
+    reply = SmallTool(REPLY, "text")
+    offered = [tool for tool in tools if tool.name in request.tools]
+    results: list[Message] = []
+    for message in request.messages:
+        results = [] if message.role == "user" else [*results, message]
+    results = [message for message in results if message.role == "tool"]
+    if request.tool_choice == "none" or not offered or len(results) >= CALLS:
+        return [reply]
+    if not results:
+        return [*offered, reply]
+    if not _wrong(results[-1]):
+        return [reply] if results[-1].name == "run_python" else [*offered, reply]
+    if _REFUSED.search(results[-1].text):
+        return [reply]
+    errors = sum(map(_wrong, results))
+    return offered if errors <= ERRORS_FORCED else [*offered, reply]
+
+
+def _format(tools: Sequence[SmallTool]) -> Mapping[str, object]:
+    """Return the response format that leaves these answers: one key, one value."""
+    objects = [
+        {
+            "type": "object",
+            "properties": {tool.name: {"type": tool.type}},
+            "required": [tool.name],
+            "additionalProperties": False,
+        }
+        for tool in tools
+    ]
+    schema = {"oneOf": objects} if len(objects) > 1 else objects[0]
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": "answer", "strict": True, "schema": schema},
+    }
+
+
+def _shortened(message: Message) -> Message:
+    text = message.text
+    if len(text) <= QUESTION_CHARACTERS and not message.images:
+        return message
+    return replace(message, parts=Message.user(head_tail(text, QUESTION_CHARACTERS)).parts)
+
+
+def _tokens(message: Message) -> int:
+    """Return about how many tokens a message takes: every digit is one, a word one or two."""
+    return 5 + len(_PIECES.findall(message.text))
+
+
+def _trimmed(said: Sequence[Message], sent: Sequence[Message], room: int) -> list[Message]:
+    """Return what fits into `room` tokens; deterministic, and stable while the messages grow."""
+    sizes = [_tokens(message) for message in sent]
+    kept: list[int] = []
+    for index in range(len(sent)):
+        kept.append(index)
+        if sum(sizes[i] for i in kept) > room:
+            kept = _newest(said, sizes, kept, room // 2)
+    return [sent[index] for index in kept]
+
+
+def _newest(
+    said: Sequence[Message], sizes: Sequence[int], kept: Sequence[int], goal: int
+) -> list[int]:
+    """Drop the oldest messages until the goal is met, but not the last question or exchange."""
+    question = max((i for i in kept if said[i].role == "user"), default=-1)
+    spared = max((i for i in kept if said[i].role != "tool"), default=-1)
+    left = list(kept)
+    for index in kept:
+        whole = said[index].role == "user" or (index > question and said[index].role != "tool")
+        if (sum(sizes[i] for i in left) <= goal and whole) or index >= spared:
+            break
+        if index != question:
+            left.remove(index)
+    return left

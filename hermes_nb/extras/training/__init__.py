@@ -1,0 +1,1 @@
+"""Sessions as training data, and an environment that scores."""

@@ -1,0 +1,230 @@
+"""An environment for reinforcement learning: a model's messages in, what tools return out.
+
+A `Environment` leads one conversation at a time through the same loop, tools and guard as every
+other, in a home and a directory of its own; the policy that is trained stands where the model does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import math
+import queue
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self, SupportsFloat
+
+from hermes_nb.agent.api import Hermes
+from hermes_nb.agent.turn import Turn, turn_of
+from hermes_nb.core.errors import HermesError
+from hermes_nb.core.messages import Json, Message, Reply, ToolCall, Usage
+from hermes_nb.core.protocols import Request
+from hermes_nb.core.threads import LoopThread
+from hermes_nb.core.tools import Tool
+from hermes_nb.extras.training.trajectories import Trajectory, as_chat
+from hermes_nb.models.text_calls import function_schema
+
+Checker = Callable[[Turn, Path], float | Coroutine[object, None, float]]
+"""Gives the reward of a turn that is over, from what it says and what lies in its directory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What a policy sees: `messages` that are new, as TRL reads them, and its `tools`.
+
+    They begin anew where the conversation is another one: it was compressed, or is a child's.
+    """
+
+    messages: list[dict[str, Json]] = field(default_factory=list)
+    tools: list[dict[str, object]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What came of an action. `done` says that the conversation is over and `reward` is its own."""
+
+    observation: Observation
+    reward: float = 0.0
+    done: bool = False
+    turn: Turn | None = None
+
+
+class _Policy:
+    """The model of a conversation, its children's as well: it says what `step` is given."""
+
+    name = "policy"
+    window = None
+
+    def __init__(self) -> None:
+        self.asked: queue.Queue[tuple[Request, Future[Message]] | Turn | BaseException]
+        self.asked = queue.Queue()
+
+    async def stream(self, request: Request) -> AsyncGenerator[Reply, None]:
+        answer: Future[Message] = Future()
+        self.asked.put((request, answer))
+        yield Reply(message=await asyncio.wrap_future(answer), usage=Usage())
+
+    async def aclose(self) -> None:
+        """Do nothing: it holds nothing."""
+
+
+class Environment:
+    """Conversations for a policy, one at a time; close it, or use it as a context manager.
+
+    `tools` are as those of `Hermes`, `files` is a directory that each conversation gets a copy of,
+    `approve` what may run unasked: nobody is there to ask. `checker` gives the reward in the end.
+    """
+
+    def __init__(
+        self,
+        checker: Checker,
+        *,
+        tools: Iterable[str | Tool | Callable[..., object]] | None = None,
+        files: Path | None = None,
+        approve: str = "all",
+        most_steps: int = 30,
+    ) -> None:
+        self._checker = checker
+        self._tools = None if tools is None else list(tools)
+        self._files = files
+        self._approve = approve
+        self._most_steps = most_steps
+        self._policy = _Policy()
+        self._answer: Future[Message] | None = None
+        self._loop = LoopThread("hermes environment")
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._seen: Sequence[Message] = ()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def directory(self) -> Path:
+        """Where the running conversation works."""
+        if self._folder is None:
+            raise HermesError("reset the environment first")
+        return Path(self._folder.name, "work")
+
+    def reset(self, prompt: str) -> Observation:
+        """Begin a conversation and return its beginning: system prompt, prompt and tools."""
+        self.close()
+        # What a conversation left, such as a process that still writes, is no fault of the next.
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="hermes-environment-", ignore_cleanup_errors=True
+        )
+        if self._files is not None:
+            shutil.copytree(self._files, self.directory)
+        else:
+            self.directory.mkdir()
+        self._policy, self._seen = _Policy(), ()
+        hermes = Hermes(
+            self._policy,
+            home=Path(self._folder.name, "home"),
+            cwd=self.directory,
+            tools=self._tools,
+            approve=self._approve,
+        )
+        self._loop.submit(self._lead(hermes, prompt, self._policy))
+        return self._next().observation
+
+    async def _lead(self, hermes: Hermes, prompt: str, policy: _Policy) -> None:
+        try:
+            async with hermes:
+                turn = hermes.stream(prompt, max_requests=self._most_steps)
+                events = [event async for event in turn]
+            policy.asked.put(turn_of(events))
+        except asyncio.CancelledError:
+            policy.asked.put(HermesError("the conversation was given up"))
+            raise
+        except BaseException as error:  # noqa: BLE001 - raised where the step is taken
+            policy.asked.put(error)
+
+    def step(self, action: str | Mapping[str, Json] | Message) -> Step:
+        """Say something as the model: a text, a message as TRL has it, or a `Message`.
+
+        Raises `HermesError` where no conversation runs, where the action is no message of a model,
+        and where the checker gives no number.
+        """
+        message = message_of(action)
+        answer, self._answer = self._answer, None
+        if answer is None:
+            raise HermesError("no conversation is running; reset the environment")
+        answer.set_result(message)
+        return self._next()
+
+    def close(self) -> None:
+        """Give the running conversation up, with what its tools do, and remove its directory."""
+        self._answer = None
+        self._loop.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+        self._folder = None
+
+    def _next(self) -> Step:
+        item = self._policy.asked.get()
+        if isinstance(item, BaseException):
+            raise item
+        if isinstance(item, Turn):
+            reward = self._judged(item)
+            return Step(observation=Observation(), reward=reward, done=True, turn=item)
+        request, self._answer = item
+        said, seen = tuple(request.messages), len(self._seen)
+        first = seen + 1 if seen and said[:seen] == self._seen else 0  # behind what it said itself
+        self._seen = said
+        tools = [function_schema(tool) for tool in request.tools]
+        messages = as_chat(Trajectory(id="", messages=said[first:]))
+        return Step(observation=Observation(messages=messages, tools=tools))
+
+    def _judged(self, turn: Turn) -> float:
+        given = self._checker(turn, self.directory)
+        if inspect.iscoroutine(given):
+            given = self._loop.run(given)
+        reward = float(given) if isinstance(given, SupportsFloat) else math.nan
+        if not math.isfinite(reward):
+            raise HermesError(f"the checker gave {given!r}; a reward is a finite number")
+        return reward
+
+
+def message_of(action: object) -> Message:
+    """Return what a policy says as a message; a call that cannot be read is answered as such."""
+    if isinstance(action, str):
+        return Message.assistant(action)
+    if isinstance(action, Mapping):
+        text, calls = action.get("content") or "", action.get("tool_calls") or ()
+        if isinstance(text, str) and isinstance(calls, list | tuple):
+            return Message.assistant(
+                text,
+                calls=[_call(number, each) for number, each in enumerate(calls)],
+                reasoning=str(action.get("reasoning_content") or ""),
+            )
+    elif isinstance(action, Message) and action.role == "assistant":
+        return action
+    raise HermesError(f"{action!r:.200} is no message of a model")
+
+
+def _call(number: int, given: Json) -> ToolCall:
+    given = given if isinstance(given, Mapping) else {}
+    called = given.get("function", given)
+    called = called if isinstance(called, Mapping) else {}
+    arguments, problem = called.get("arguments", {}), ""
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError) as error:
+            arguments, problem = {}, f"the arguments are no JSON: {error}"
+    if not isinstance(arguments, Mapping):
+        arguments, problem = {}, "the arguments are no object"
+    return ToolCall(
+        id=str(given.get("id") or f"call-{number}"),
+        name=str(called.get("name", "")),
+        arguments=arguments,
+        problem=problem,
+    )
