@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import quantiles
 
-from tests.contract.gateway.services import Disk, Memory, serving
+from tests.extras.gateway.services import Disk, Memory, serving
 from tests.loopback import Loopback, pause, says
 
 MESSAGES, CHATS, KILLS = 1_000, 50, 20
 PARALLEL = 8
-SERVE = (sys.executable, "-m", "tests.contract.gateway.services")
+SERVE = (sys.executable, "-m", "tests.extras.gateway.services")
 TIMED, BETWEEN, MODEL = 200, 0.2, 0.05
 """Messages that are timed, seconds between two of them, and what the model takes for one."""
 WARM = 20

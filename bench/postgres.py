@@ -31,7 +31,7 @@ from hermes_nb.core.messages import Message
 from hermes_nb.extras.postgres import rows
 from hermes_nb.extras.postgres.store import PostgresStore
 from hermes_nb.memory.rows import SessionRow, encode
-from tests.postgres import PASSWORD, Postgres
+from tests.extras.postgres.server import PASSWORD, Postgres
 
 import recall
 from figures import figure

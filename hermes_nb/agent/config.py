@@ -37,7 +37,8 @@ from hermes_nb.core.budget import Limits
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.loop import MAX_REQUESTS
 from hermes_nb.core.messages import Json
-from hermes_nb.core.protocols import MOST_WAITED
+from hermes_nb.core.plugins import plugins
+from hermes_nb.core.protocols import MOST_WAITED, STORES
 from hermes_nb.models.cassette import Mode as CassetteMode
 from hermes_nb.models.cassette import mode_named
 from hermes_nb.models.installed import MIXTURE
@@ -352,11 +353,12 @@ def _cassette(picked: Picker) -> CassetteMode:
 
 
 def _session_store(picked: Picker) -> str:
-    """Return the address of a server, "" for the home's own file; it has no password in it."""
+    """Return the address of a store, "" for the home's own file; it has no password in it."""
     url = str(picked("session_store", default=""))
     parts = urlsplit(url)
-    if url and parts.scheme not in ("postgresql", "postgres"):
-        raise ConfigError("session_store is postgresql://USER@HOST/DATABASE, or not there")
+    if url and not plugins(STORES, parts.scheme):
+        known = " or ".join(f"{point.name}://" for point in plugins(STORES)) or "nothing"
+        raise ConfigError(f"session_store begins with {parts.scheme}:; expected {known}")
     if parts.password or "password=" in parts.query:
         picked.values["session_store"] = ""
         message = "session_store has a password in it: set PGPASSWORD in .env, or use ~/.pgpass"

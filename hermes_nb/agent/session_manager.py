@@ -12,7 +12,8 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, cast
+from urllib.parse import urlsplit
 
 from hermes_nb.agent.checkpoints import Checkpoints
 from hermes_nb.agent.config import Settings
@@ -20,7 +21,8 @@ from hermes_nb.agent.models import offered
 from hermes_nb.agent.session import CHILD, REVIEW, Identity, Session, SessionSpec
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.messages import Message
-from hermes_nb.core.protocols import SessionStore, StoredSession
+from hermes_nb.core.plugins import loaded, plugins
+from hermes_nb.core.protocols import STORES, SessionStore, StoredSession, StoreSetup
 from hermes_nb.core.text import (
     CHARACTERS_PER_TOKEN,
     JSON_CHARACTERS_PER_TOKEN,
@@ -32,10 +34,7 @@ from hermes_nb.core.text import (
 )
 from hermes_nb.core.tools import Toolset
 from hermes_nb.memory.rows import encode
-from hermes_nb.memory.sessions import SqliteStore
-
-if TYPE_CHECKING:
-    from hermes_nb.extras.postgres.store import PostgresStore
+from hermes_nb.memory.sessions import Ledger, SqliteStore
 
 Kind = Literal["prompt", "tools", "conversation"]
 
@@ -386,33 +385,31 @@ def forget(store: SessionStore, home: Path, what: Gathered, *, days: float = 0.0
     store.purge(before=time.time() - days * DAY if days else 0.0)
 
 
-def keep_days(store: SqliteStore | PostgresStore, settings: Settings) -> None:
+def keep_days(store: SessionStore, settings: Settings) -> None:
     """Forget what is older, by a connection apart; the next to use `store` hears of it."""
     days = settings.keep_days
     with suppress(HermesError, OSError), closing(own_store(settings)) as apart:
         if old := older(apart, days):
             what = gather(apart, settings.home, old)
             forget(apart, settings.home, what, days=days)
-            store.warnings.append(f"deleted {what} older than {days} days (store.keep_days)")
+            if isinstance(store, Ledger):
+                told = f"deleted {what} older than {days} days (store.keep_days)"
+                store.database.warnings.append(told)
 
 
-def own_store(
-    settings: Settings, warn: Callable[[str], None] | None = None
-) -> SqliteStore | PostgresStore:
+def own_store(settings: Settings, warn: Callable[[str], None] | None = None) -> SessionStore:
     """Return the store that the settings name; raise `ConfigError` for one that is not installed.
 
     Claims, and whatever else is of one machine alone, stay in the home's file in any case.
     """
-    file = settings.home / "notebook.db"
-    if not settings.session_store:
+    file, url = settings.home / "notebook.db", settings.session_store
+    if not url:
         return SqliteStore(file, warn=warn)
-    try:
-        from hermes_nb.extras.postgres.store import PostgresStore
-    except ImportError as error:
-        message = f"session_store needs `pip install 'hermes_nb[postgres]'` ({error})"
-        raise ConfigError(message) from error
-    password = settings.store_password
-    return PostgresStore(settings.session_store, claims=file, password=password, warn=warn)
+    point = next(iter(plugins(STORES, urlsplit(url).scheme)), None)
+    if point is None:
+        raise ConfigError(f"nothing that is installed keeps sessions at {urlsplit(url).scheme}:")
+    make = cast("Callable[[StoreSetup], SessionStore]", loaded(point))
+    return make(StoreSetup(url=url, claims=file, password=settings.store_password, warn=warn))
 
 
 def is_stored(settings: Settings) -> bool:

@@ -11,6 +11,8 @@ import sys
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from hermes_nb.core.errors import ConfigError
+
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
 
@@ -19,6 +21,19 @@ def plugins(group: str, name: str | None = None) -> list[EntryPoint]:
     """Return the entry points of a group, or those of a name in it, in the order of their names."""
     found = _group(tuple((folder, _changed(folder)) for folder in sys.path), group)
     return [point for point in found if name in (None, point.name)]
+
+
+def loaded(point: EntryPoint) -> object:
+    """Return what an entry point names; raise `ConfigError` that says what to install for it.
+
+    An entry says so itself, by the `pip` extra behind it: `name = "module:object [extra]"`.
+    """
+    try:
+        return point.load()
+    except ImportError as error:
+        extra = ",".join(point.extras)
+        what = f"`pip install 'hermes_nb[{extra}]'`" if extra else point.module
+        raise ConfigError(f"{point.name} needs {what} ({error})") from error
 
 
 _Folders = tuple[tuple[str, int], ...]

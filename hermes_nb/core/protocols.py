@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from secrets import token_hex
 from typing import Literal, Protocol, overload, runtime_checkable
 
@@ -11,6 +12,8 @@ from hermes_nb.core.events import Answer, Delta, Event, UsageReported
 from hermes_nb.core.messages import Message, Reply, Role, ToolCall, Usage
 from hermes_nb.core.tools import Tool, Toolset
 
+STORES = "hermes_nb.stores"
+"""Entry points of stores, by the scheme of their addresses; see `StoreSetup`."""
 MessageState = Literal["active", "compressed", "undone"]
 
 
@@ -66,6 +69,24 @@ class Hit:
     snippet: str
     score: float
     when: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSetup:
+    """What a store of a package is made for: entry points of the group `hermes_nb.stores`.
+
+    The name of an entry is the scheme of the addresses that it takes, such as `postgresql`; it is a
+    function from this to a `SessionStore`.
+    """
+
+    url: str
+    """The address in the setting `session_store`; a password never stands in it."""
+    claims: Path
+    """The home's own file, for what is of one machine alone."""
+    password: str = field(default="", repr=False)
+    """What the variable holds that the setting `store.key_env` names."""
+    warn: Callable[[str], None] | None = None
+    """Hears of damage that was repaired, and of what could not be."""
 
 
 class SessionStore(Protocol):

@@ -35,8 +35,8 @@ from hypothesis import strategies as st
 
 from tests.agent.worlds import World
 from tests.cli.conftest import serve  # noqa: F401
-from tests.contract.gateway.test_gateway import play
 from tests.contract.safety.people import Person
+from tests.extras.gateway.test_gateway import play
 from tests.loopback import calls, says
 from tests.notebook.conftest import shell  # noqa: F401
 from tests.notebook.desks import Desk

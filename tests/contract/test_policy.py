@@ -7,7 +7,6 @@ for another Unix user is shown in `test_policy_of_root.py`.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import sys
@@ -23,8 +22,6 @@ from hermes_nb.cli.main import main
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.protocols import Approval
 from hermes_nb.core.tools import Risk
-from hermes_nb.extras.gateway.core import open_adapter
-from hermes_nb.extras.jobs.schedule import Job, Schedule, run_due
 from hermes_nb.memory.providers import open_provider
 from hermes_nb.models.cassette import Cassette
 from hermes_nb.models.scripted import ScriptedModel, call
@@ -610,7 +607,6 @@ def plugin(tmp_path, monkeypatch):
         "[hermes_nb.tools]\nquiet = quiet_plugin:quietly\n"
         "[hermes_nb.models]\nquiet = quiet_plugin:model\n"
         "[hermes_nb.context_engines]\nquiet = quiet_plugin:Engine\n"
-        "[hermes_nb.gateway_adapters]\nweb = quiet_plugin:adapter\n"
         "[hermes_nb.memory_providers]\nmem0 = quiet_plugin:adapter\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
@@ -664,8 +660,6 @@ def test_nor_does_an_engine_of_theirs_bring_one(
 
 def test_no_package_takes_the_place_of_what_ships(work, home, plugin, administered):
     administered(memory_services={"*": "force-off", "mem0": "user-choice"})
-    config(home, "gateway: {web: {allow: [me]}}\n")
-    open_adapter("web", load_settings(), print)
     warnings = []
     assert open_provider("mem0", home, warn=warnings.append).static_block() == ""
     assert "took the place" not in warnings.pop()
@@ -698,12 +692,6 @@ def test_a_kernel_that_replays_stops_when_that_is_forbidden(work, administered, 
     administered(cassettes="force-off")
     notebook.run_cell("%hermes go")
     assert "cassettes: auto" in capsys.readouterr().out
-
-
-def test_no_gateway_is_opened(work, administered):
-    administered(gateway={"*": "force-off", "mail": "user-choice"})
-    with pytest.raises(ConfigError, match="gateway: web"):
-        open_adapter("web", load_settings(), print)
 
 
 def test_a_cassette_that_is_forced_on_cannot_be_left(work, home, administered, notebook, capsys):
@@ -746,26 +734,6 @@ def test_a_tool_that_is_off_writes_nothing_beside_a_turn_either(home, administer
     finally:
         world.close()
     assert "memory" not in tools and "skill_manage" in tools
-
-
-def test_nothing_runs_by_the_clock(work, home, administered, notebook, capsys):
-    schedule = Schedule(home)
-    job = Job(cron="* * * * *", zone="UTC", what="say hello", directory=str(work))
-    made = schedule.add(job)
-    administered(modes={"all": "force-off"})
-    with pytest.raises(ConfigError, match="modes: all"):
-        schedule.add(replace(job, approve="all"))
-    administered(schedules="force-off")
-    with pytest.raises(ConfigError, match="schedules"):
-        schedule.add(job)
-    with pytest.raises(ConfigError, match="schedules"):
-        asyncio.run(run_due(schedule, print))
-    notebook.run_cell("%hermes schedule '* * * * *' hello")
-    assert main(["jobs", "run", str(made.id)]) == 1
-    assert "schedules" in capsys.readouterr().err
-    assert len(schedule.jobs()) == 1
-    assert not schedule.runs()
-    schedule.close()
 
 
 def test_memory_services_and_skills_by_where_they_come_from(work, home, administered):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sqlite3
 import time
 from contextlib import closing, contextmanager
@@ -16,7 +15,6 @@ from hermes_nb.storage import database
 from tests.faults.cells import environment
 from tests.kernels import kernel
 from tests.loopback import Loopback, says
-from tests.postgres import PASSWORD, Postgres
 
 # 94: The store away during turns, back before close, or not: written at return or at close, or
 # said at close, which takes no longer than it should.
@@ -149,68 +147,3 @@ def _printed(running):
     while running.client.iopub_channel.msg_ready():
         content = running.client.get_iopub_msg(timeout=1)["content"]
         yield content.get("text", "") + str(content.get("data", ""))
-
-
-@pytest.fixture(scope="module")
-def running():
-    running = Postgres("ada", initdb=["--wal-segsize=1"])
-    yield running
-    running.close()
-
-
-@pytest.fixture
-def server(running):
-    running.empty()
-    yield running
-    running.revive()
-
-
-@pytest.fixture
-def hermes(server, home, tmp_path):
-    home.mkdir()
-    (home / "config.yaml").write_text(f"hermes_nb: {{session_store: '{server.url('ada')}'}}")
-    (home / ".env").write_text(f'PGPASSWORD="{PASSWORD}"\n')
-    hermes = Hermes(ScriptedModel(ANSWERS), cwd=tmp_path)
-    yield hermes
-    hermes.close()
-
-
-@pytest.mark.slow
-def test_94_postgres_is_back_before_close(server, hermes, tmp_path):
-    hermes.ask("one")
-    server.signal(signal.SIGSTOP)
-    hermes.ask("two")
-    hermes.ask("three")
-    server.signal(signal.SIGCONT)
-    with closing(server.store("ada", tmp_path)) as other:
-        comes_to_hold(hermes.session_id, prompts=["one", "two", "three"], store=other)
-        assert [row.position for row in other.rows(hermes.session_id)] == list(range(6))
-    assert len(hermes.warnings) == 1
-
-
-@pytest.mark.slow
-def test_94_postgres_is_back_at_close(server, hermes, tmp_path):
-    hermes.ask("one")
-    server.kill()
-    hermes.ask("two")
-    server.start()
-    time.sleep(0.3)
-    assert closed(hermes) < CLOSES
-    with closing(server.store("ada", tmp_path)) as other:
-        assert all_of(hermes.session_id, prompts=["one", "two"], store=other)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL])
-def test_94_postgres_is_not_back(server, hermes, tmp_path, how):
-    hermes.ask("one")
-    server.signal(how) if how == signal.SIGSTOP else server.kill()
-    hermes.ask("two")
-    try:
-        assert closed(hermes) < CLOSES
-    finally:
-        server.signal(signal.SIGCONT) if how == signal.SIGSTOP else server.start()
-    last = hermes.warnings[-1]
-    assert hermes.session_id in last and "not saved" in last and PASSWORD not in last
-    with closing(server.store("ada", tmp_path)) as other:
-        assert texts(other, hermes.session_id)[:2] == ["one", "answer 0"]

@@ -8,17 +8,14 @@ from dataclasses import dataclass, field
 import pytest
 from hermes_nb.core.messages import Image, Message, ToolCall, Usage
 from hermes_nb.memory.sessions import SqliteStore
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 
-@pytest.fixture(params=["home/notebook.db", ":memory:", "postgresql"])
+@pytest.fixture(params=["home/notebook.db", ":memory:"])
 def store(request, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    if request.param == "postgresql":
-        store = request.getfixturevalue("postgres").store("ada", tmp_path)
-    else:
-        store = SqliteStore(request.param)
+    store = SqliteStore(request.param)
     yield store
     store.close()
     store.close()
@@ -293,13 +290,5 @@ def play(store, session, model, steps):
 @settings(max_examples=60)
 def test_any_history_is_what_the_model_says(steps):
     store = SqliteStore(":memory:")
-    play(store, store.start(), Model(), steps)
-    store.close()
-
-
-@given(steps=operations)
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
-def test_any_history_is_what_the_model_says_on_a_server(postgres, tmp_path, steps):
-    store = postgres.store("ada", tmp_path)
     play(store, store.start(), Model(), steps)
     store.close()

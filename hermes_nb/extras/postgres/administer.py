@@ -6,7 +6,7 @@ import argparse
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
 from hermes_nb.agent.config import Settings, load_settings
@@ -15,7 +15,6 @@ from hermes_nb.cli.command import FAILED, OK, UsageProblem
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.text import number_of
 from hermes_nb.extras.postgres.moving import InFile, Movable, move
-from hermes_nb.memory.sessions import SqliteStore
 
 if TYPE_CHECKING:
     from hermes_nb.extras.postgres.store import PostgresStore
@@ -68,9 +67,9 @@ def _settings(url: str | None) -> Settings:
 
 
 def _on_server(settings: Settings) -> PostgresStore:
-    store = own_store(settings)
-    assert not isinstance(store, SqliteStore)  # noqa: S101 - there is an address
-    return store
+    if "postgres" not in urlsplit(settings.session_store).scheme:
+        raise ConfigError(f"{settings.session_store} is no address of a PostgreSQL server")
+    return cast("PostgresStore", own_store(settings))  # which says what is not installed
 
 
 def _movable(name: str, *, there: bool = False) -> Movable:

@@ -23,7 +23,7 @@ from psycopg.rows import DictRow, dict_row
 
 from hermes_nb.core.errors import SessionTakenError, StoreError
 from hermes_nb.core.messages import Message, Role, Usage
-from hermes_nb.core.protocols import Hit, StoredMessage, StoredSession
+from hermes_nb.core.protocols import Hit, StoredMessage, StoredSession, StoreSetup
 from hermes_nb.extras.postgres import rows as pg
 from hermes_nb.extras.postgres import tsvector
 from hermes_nb.extras.postgres.moving import Packed
@@ -37,7 +37,7 @@ from hermes_nb.memory.search.ranking import Filter
 from hermes_nb.memory.sessions import Ledger, Together, new_session_id
 from hermes_nb.storage.database import Database
 
-STEPS = ("postgres.sql", "postgres_2.sql")
+STEPS = ("tables_1.sql", "tables_2.sql")
 """The scripts that lead to the tables, each from the version before to its own.
 
 A kernel looks at the version when it connects: a step after which what it wrote before would be
@@ -385,6 +385,11 @@ def version_of(connection: Connection[DictRow]) -> int | None:
         return None
     found = connection.execute("SELECT version FROM hermes.version").fetchone()
     return int(found["version"]) if found else 0
+
+
+def open_store(setup: StoreSetup) -> PostgresStore:
+    """Return the store of an address, for the entry points."""
+    return PostgresStore(setup.url, claims=setup.claims, password=setup.password, warn=setup.warn)
 
 
 def sql(version: int = 0) -> str:

@@ -14,7 +14,7 @@ from hermes_nb.extras.gateway.core import Answer, key_of, open_adapter
 from hermes_nb.extras.gateway.service import Gateway
 from hermes_nb.models.scripted import ScriptedModel, call
 
-from tests.contract.gateway.mailbox import ADA, BOB, BOT, Mailbox, raw
+from tests.extras.gateway.mailbox import ADA, BOB, BOT, Mailbox, raw
 
 SERVER = "mx.loop.test"
 GENUINE = f"{SERVER}; dmarc=pass (p=none) header.from=loop.test"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.postgres import Postgres, programs
+from tests.extras.postgres.server import Postgres, programs
 
 
 @pytest.fixture(scope="session")

@@ -23,8 +23,8 @@ from hermes_nb.extras.postgres import server as connection
 from hermes_nb.extras.postgres.store import PostgresStore
 from hermes_nb.models.scripted import ScriptedModel
 
+from tests.extras.postgres.server import PASSWORD, PORT, Postgres
 from tests.faults.stores import finished, run_python
-from tests.postgres import PASSWORD, PORT, Postgres
 
 pytestmark = pytest.mark.slow
 

@@ -22,7 +22,7 @@ from hermes_nb.models.scripted import ScriptedModel, call
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.contract.gateway.services import Memory, serving
+from tests.extras.gateway.services import Memory, serving
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

@@ -1,7 +1,7 @@
 """Two honest chat services: one in memory, one on the disk that outlives the gateway's process.
 
 Both deliver what was not acknowledged again, note every copy of what is sent, and show what has the
-same key once, if they de-duplicate. `python -m tests.contract.gateway.services FOLDER` serves the
+same key once, if they de-duplicate. `python -m tests.extras.gateway.services FOLDER` serves the
 one on the disk until it is killed.
 """
 

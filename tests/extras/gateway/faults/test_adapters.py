@@ -13,7 +13,7 @@ from hermes_nb.extras.gateway.core import Incoming
 from hermes_nb.extras.gateway.service import Gateway
 from hermes_nb.models.scripted import ScriptedModel
 
-from tests.contract.gateway.services import Memory
+from tests.extras.gateway.services import Memory
 
 
 class Raising(Memory):

@@ -10,7 +10,7 @@ import pytest
 from hermes_nb.extras.gateway.journal import Entry, Journal
 from hermes_nb.models.scripted import ScriptedModel, call
 
-from tests.contract.gateway.services import Memory, serving
+from tests.extras.gateway.services import Memory, serving
 
 SOON = "gateway: {question_minutes: 0.005}"
 
