@@ -17,54 +17,18 @@ from typing import TYPE_CHECKING, cast
 if TYPE_CHECKING:
     from importlib.abc import InspectLoader, Loader
 
-PACKAGES = ("hermes_nb.models.local", "hermes_nb.gateway", "hermes_nb.app", "hermes_nb.app.maps")
+PACKAGES = ("hermes_nb.app", "hermes_nb.app.maps", "hermes_nb.gateway")
 """Packages of which only the names are left."""
 MOVED = {
+    "hermes_nb.agent.environment": "hermes_nb.extras.training.environment",
     "hermes_nb.app.approvals": "hermes_nb.agent.approvals",
     "hermes_nb.app.maps.executors": "hermes_nb.agent.executors",
     "hermes_nb.app.maps.task": "hermes_nb.agent.executors",  # what engines of a cluster unpickle
-    "hermes_nb.cli.chat": "hermes_nb.extras.chat.terminal",
     "hermes_nb.gateway.core": "hermes_nb.extras.gateway.core",
-    "hermes_nb.gateway.journal": "hermes_nb.extras.gateway.journal",
-    "hermes_nb.gateway.mail": "hermes_nb.extras.gateway.mail",
-    "hermes_nb.gateway.mail_message": "hermes_nb.extras.gateway.mail_message",
-    "hermes_nb.gateway.matrix": "hermes_nb.extras.gateway.matrix",
-    "hermes_nb.gateway.questions": "hermes_nb.extras.gateway.questions",
-    "hermes_nb.gateway.rendering": "hermes_nb.extras.gateway.rendering",
     "hermes_nb.gateway.service": "hermes_nb.extras.gateway.service",
-    "hermes_nb.gateway.telegram": "hermes_nb.extras.gateway.telegram",
-    "hermes_nb.gateway.turns": "hermes_nb.extras.gateway.turns",
-    "hermes_nb.gateway.web": "hermes_nb.extras.gateway.web",
-    "hermes_nb.cli.gateway": "hermes_nb.extras.gateway.serve",
-    "hermes_nb.agent.trajectories": "hermes_nb.extras.training.trajectories",
-    "hermes_nb.agent.environment": "hermes_nb.extras.training.environment",
-    "hermes_nb.cli.trajectories": "hermes_nb.extras.training.export",
-    "hermes_nb.agent.schedule": "hermes_nb.extras.jobs.schedule",
-    "hermes_nb.notebook.commands.schedule": "hermes_nb.extras.jobs.commands",
-    "hermes_nb.notebook.commands.jupyter_scheduler": "hermes_nb.extras.jobs.jupyter_scheduler",
-    "hermes_nb.cli.jobs": "hermes_nb.extras.jobs.run",
-    "hermes_nb.cli.proxy": "hermes_nb.extras.hub.proxy",
-    "hermes_nb.cli.usage": "hermes_nb.extras.hub.usage",
-    "hermes_nb.cli.skills": "hermes_nb.extras.hub.releases",
-    "hermes_nb.skills.signed": "hermes_nb.extras.hub.signed",
-    "hermes_nb.agent.audit": "hermes_nb.extras.hub.audit",
-    "hermes_nb.agent.telemetry": "hermes_nb.extras.telemetry.spans",
-    "hermes_nb.memory.services": "hermes_nb.extras.memory_services.services",
-    "hermes_nb.memory.postgres": "hermes_nb.extras.postgres.store",
-    "hermes_nb.memory.postgres_rows": "hermes_nb.extras.postgres.rows",
-    "hermes_nb.storage.server": "hermes_nb.extras.postgres.server",
-    "hermes_nb.memory.search.tsvector": "hermes_nb.extras.postgres.tsvector",
-    "hermes_nb.memory.moving": "hermes_nb.extras.postgres.moving",
-    "hermes_nb.cli.store": "hermes_nb.extras.postgres.administer",
-    "hermes_nb.models.mixture": "hermes_nb.extras.mixture.model",
-    "hermes_nb.models.local.child": "hermes_nb.extras.local.child",
-    "hermes_nb.models.local.download": "hermes_nb.extras.local.download",
-    "hermes_nb.models.local.model": "hermes_nb.extras.local.model",
-    "hermes_nb.models.local.object_reader": "hermes_nb.extras.local.object_reader",
-    "hermes_nb.models.local.prompting": "hermes_nb.extras.local.prompting",
-    "hermes_nb.models.local.weights": "hermes_nb.extras.local.weights",
     "hermes_nb.models.weights": "hermes_nb.extras.local.fetch",
 }
+"""What documentation, start-up files or other processes have named."""
 
 
 class OldPaths:

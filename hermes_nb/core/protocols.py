@@ -71,6 +71,35 @@ class Hit:
     when: float
 
 
+OUTBOXES = "hermes_nb.outboxes"
+"""Entry points of outboxes: functions from a home and what hears of trouble to an `Outbox`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """What is to be said in a chat though nobody asked there, such as what a scheduled job said."""
+
+    id: str
+    """The same each time, so that it is said once."""
+    adapter: str
+    """The name of the chat service's adapter."""
+    chat: str
+    """The chat's name there."""
+    text: str
+    at: float
+    """When it came to be, in seconds since the epoch; what is old is not said any more."""
+
+
+class Outbox(Protocol):
+    """Where the gateway finds what is to be said; it looks every few seconds, in a thread."""
+
+    def notices(self) -> Sequence[Notice]:
+        """Return what is to be said, the oldest first, and also what was returned before."""
+        ...
+
+    def close(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSetup:
     """What a store of a package is made for: entry points of the group `hermes_nb.stores`.

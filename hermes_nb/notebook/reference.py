@@ -9,36 +9,21 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.files import write_atomic
-from hermes_nb.notebook.commands.table import COMMANDS, Command, command_named, every_command
+from hermes_nb.notebook.commands.table import commands_table
 from hermes_nb.notebook.display.tables import grid
 from hermes_nb.safety.markup import code_span
 
-if TYPE_CHECKING:
-    from hermes_nb.notebook.kernel_agent import KernelAgent
-
 BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
-HEAD = "`%%hermes` sends the cell as a prompt, `%hermes PROMPT` a line."
 
 
 def options_table() -> str:
     """Return the options of `%%hermes` as a Markdown table."""
     rows = ((code_span(usage), about) for usage, about in options())
     return grid(("option", "what it does"), rows)
-
-
-def commands_table(commands: Mapping[str, Command] = COMMANDS) -> str:
-    """Return the commands of `%hermes` as a Markdown table."""
-    rows = (
-        (code_span(f"%hermes {name} {command.usage}".strip()), command.about)
-        for name, command in commands.items()
-    )
-    return grid(("command", "what it does"), rows)
 
 
 def reference() -> str:
@@ -59,19 +44,6 @@ def options() -> Iterator[tuple[str, str]]:
         elif action.nargs != 0:
             value = action.metavar or action.dest.upper()
         yield f"{action.option_strings[-1]} {value}".strip(), action.help or ""
-
-
-def help_(_agent: KernelAgent, words: str) -> str:
-    """List the commands, or say what one of them takes."""
-    name = words.strip().removeprefix("%hermes").strip()
-    if not name:
-        table = commands_table(every_command())
-        return f"{HEAD}\n\n{table}\n\n`%%hermes?` shows the options of a turn."
-    command = command_named(name)
-    if command is None:
-        raise ConfigError(f"there is no command {name!r}; `%hermes help` lists them")
-    usage = code_span(f"%hermes {name} {command.usage}".strip())
-    return f"{usage}: {command.about}."
 
 
 def updated(page: str) -> str:

@@ -26,7 +26,7 @@ def test_help_imports_nothing_and_writes_nothing(tmp_path, home):
     loaded = modules_after(code, tmp_path)
     ours = {name for name in loaded if name.startswith("hermes_nb.")}
     assert not loaded.intersection({"openai", "IPython", "jupyter_core", "yaml", "asyncio"})
-    assert {name.split(".")[1] for name in ours} == {"cli", "core"}
+    assert {name.split(".")[1] for name in ours} == {"cli", "core", "moved"}
     assert not home.exists()
 
 
@@ -49,7 +49,7 @@ def test_every_command_has_help_and_a_function(capsys):
             main([name, "--help"])
         assert ended.value.code == 0
         assert "exit codes: " in capsys.readouterr().out
-        assert callable(resolve_name(f"hermes_nb.cli.{made.get_default('run')}"))
+        assert callable(resolve_name(made.get_default("run")))
 
 
 def test_a_terminal_that_knows_ascii_alone(tmp_path, home):

@@ -8,7 +8,7 @@ import pytest
 from hermes_nb.agent.turn import Turn
 from hermes_nb.core.errors import FailureKind
 from hermes_nb.models.chat.errors import classify, from_body
-from hermes_nb.notebook.commands.table import COMMANDS
+from hermes_nb.notebook.commands.table import commands
 from hermes_nb.notebook.turn import BY_BEGINNING, remedy, with_remedy
 
 KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
@@ -52,7 +52,7 @@ def test_a_remedy_needs_no_cell():
 
 def test_only_commands_that_exist_are_named():
     words = " ".join(told for _, told in BY_BEGINNING).split("`%hermes ")[1:]
-    assert {word.split("`")[0].split()[0] for word in words} <= set(COMMANDS)
+    assert {word.split("`")[0].split()[0] for word in words} <= set(commands())
 
 
 def test_other_turns_are_left_as_they_are():

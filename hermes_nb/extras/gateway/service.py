@@ -17,13 +17,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from hermes_nb.agent.config import load_settings
 from hermes_nb.agent.recorder import close_store
 from hermes_nb.agent.session_manager import open_store
 from hermes_nb.core.errors import ConfigError, HermesError
-from hermes_nb.core.protocols import ChatModel
+from hermes_nb.core.plugins import loaded, plugins
+from hermes_nb.core.protocols import OUTBOXES, ChatModel, Outbox
 from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.extras.gateway.core import (
@@ -41,20 +42,20 @@ from hermes_nb.extras.gateway.core import (
 from hermes_nb.extras.gateway.journal import KEPT, Entry, Journal
 from hermes_nb.extras.gateway.rendering import closed
 from hermes_nb.extras.gateway.turns import IDLE, ChatAgent, Terms, command_of
-from hermes_nb.extras.jobs.schedule import Schedule
 from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.redact import redact
 
 Result = TypeVar("Result")
+OpenOutbox = Callable[[Path, Callable[[str], None]], Outbox]
 PAUSES = (1.0, 2.0, 5.0, 15.0, 60.0)
 """Seconds before what did not go is tried again; the last one for ever."""
 LOOK = 5.0
-"""Seconds between two looks for idle chats and for what scheduled jobs have said."""
+"""Seconds between two looks for idle chats and for what is to be said unasked."""
 SHOWN = 4.0
 """Seconds that services show that an answer is being made."""
 DAY = 86_400.0
 LATE = 7 * DAY
-"""Seconds after which what a job has said is sent nowhere any more."""
+"""Seconds after which what nobody asked for is sent nowhere any more."""
 FAILED = "✗ Something went wrong in the gateway; whoever runs it finds more in its output."
 
 
@@ -94,7 +95,9 @@ class Gateway:
         load_settings(home=home, overrides={"approve": self._terms.approve or None})  # is a mode
         self._store = open_store(settings, tell)  # once: it is looked through when it is opened
         self._journal = Journal(home / "gateway" / "journal.db", warn=tell)
-        self._schedule = Schedule(home, warn=tell)
+        self._outboxes = [
+            cast("OpenOutbox", loaded(point))(home, tell) for point in plugins(OUTBOXES)
+        ]
         self._chats: dict[tuple[str, str], Chat] = {}
         self._slots = asyncio.Semaphore(self._terms.parallel)
         self._strangers: set[tuple[str, str]] = set()
@@ -114,7 +117,8 @@ class Gateway:
                 await self._told(adapter, adapter.aclose())
             close_store(self._store)
             self._journal.close()
-            self._schedule.close()
+            for outbox in self._outboxes:
+                outbox.close()
 
     async def _listen(self, adapter: Adapter) -> None:
         """Take in the messages of an adapter; one that breaks is started again after a pause.
@@ -335,8 +339,8 @@ class Gateway:
                 if rested and (chat.task is None or chat.task.done()):
                     chat.looked = time.monotonic()
                     chat.task = self._group.create_task(self._expired(chat))
-            if self._schedule.folder.is_dir():
-                for entry in await self._kept(self._said_by_jobs):
+            for outbox in self._outboxes:
+                for entry in await self._kept(partial(self._news, outbox)):
                     self._queue(entry)
             await asyncio.sleep(LOOK)
 
@@ -344,19 +348,16 @@ class Gateway:
         await self._told(chat.adapter, chat.agent.expire("nobody has written there for long"))
         await self._serve(chat)
 
-    def _said_by_jobs(self) -> list[Entry]:
-        """Return what jobs have said and is not known yet, by now written down."""
+    def _news(self, outbox: Outbox) -> list[Entry]:
+        """Return what is to be said and is not known yet, by now written down."""
         found: list[Entry] = []
-        targets = {job.id: job.to.partition(":") for job in self._schedule.jobs() if job.to}
-        for run in reversed(self._schedule.runs(limit=1_000) if targets else []):
-            name, _, chat = targets.get(run.job, ("", "", ""))
-            if name not in self._adapters or time.time() - run.ended >= LATE:
+        for notice in outbox.notices():
+            adapter = self._adapters.get(notice.adapter)
+            if adapter is None or time.time() - notice.at >= LATE:
                 continue
-            message = Incoming(id=f"job {run.job} {run.due:f}", chat=chat, user="", text="")
-            text = run.text if run.state == "done" else f"✗ {run.came_to}: {run.text}"
-            cut = pieces(f"Job {run.job}: {text}", self._adapters[name].most)
-            parts = tuple(closed(cut))
-            entry = Entry(adapter=name, message=message, state="answered", parts=parts)
+            message = Incoming(id=notice.id, chat=notice.chat, user="", text="")
+            parts = tuple(closed(pieces(notice.text, adapter.most)))
+            entry = Entry(adapter=adapter.name, message=message, state="answered", parts=parts)
             if self._journal.take(entry) is None:
                 found.append(entry)
         return found

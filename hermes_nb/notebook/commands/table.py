@@ -99,9 +99,19 @@ COMMANDS = _own()
 """Hermes' own."""
 
 
+def commands() -> dict[str, Command]:
+    """Return Hermes' own commands, with those of its extras, whose modules import little."""
+    extras = {name: point for name, point in installed().items() if _is_ours(point)}
+    return COMMANDS | {name: cast("Command", point.load()) for name, point in extras.items()}
+
+
 def installed() -> Mapping[str, EntryPoint]:
-    """Return where commands of other packages are; a name of Hermes' own cannot be taken over."""
+    """Return where commands of packages are; a name of the core's cannot be taken over."""
     return {point.name: point for point in plugins(GROUP) if point.name not in COMMANDS}
+
+
+def _is_ours(point: EntryPoint) -> bool:
+    return point.module.startswith("hermes_nb.")
 
 
 def command_named(name: str) -> Command | None:
@@ -177,7 +187,7 @@ def _meant(word: str, rest: str) -> str:
     """Return the command that `word` is nearly, of those that take `rest`; "" if there is none."""
     if rest and not word.isalpha():  # `memory, edit` is a part of a sentence
         return ""
-    takes = [name for name, command in COMMANDS.items() if not rest or rest in command.words]
+    takes = [name for name, command in commands().items() if not rest or rest in command.words]
     takes += [] if rest else installed()
     near = [name for name in takes if _is_slip(word.lower(), name)]
     return _nearest(word.lower(), near, 0)
@@ -217,14 +227,14 @@ def help_(agent: KernelAgent, words: str) -> str:
     return f"{code_span(f'%hermes {name} {command.usage}'.strip())}: {command.about}."
 
 
-def commands_table(commands: Mapping[str, Command] = COMMANDS) -> str:
-    """Return commands as a Markdown table."""
+def commands_table(shown: Mapping[str, Command] | None = None) -> str:
+    """Return commands as a Markdown table, Hermes' own where none are given."""
     from hermes_nb.notebook.display.tables import grid
     from hermes_nb.safety.markup import code_span
 
     rows = (
         (code_span(f"%hermes {name} {each.usage}".strip()), each.about)
-        for name, each in commands.items()
+        for name, each in (shown or commands()).items()
     )
     return grid(("command", "what it does"), rows)
 
@@ -312,7 +322,7 @@ class Completions:
         name, _, value = fragment.partition("=")
         if "=" in fragment:
             return self._value(options.get(name), value)
-        if fragment.startswith("-") and (not words or words[0] not in COMMANDS):
+        if fragment.startswith("-") and (not words or words[0] not in commands()):
             return fragment, _beginning(options, fragment)
         if cell is not None:
             return None
@@ -350,8 +360,8 @@ class Completions:
         if name == "map":
             return self._of_a_map(typed)
         point = installed().get(name)  # which is not imported for that
-        loaded = name in COMMANDS or (point is not None and point.module in sys.modules)
-        command = command_named(name) if loaded else None
+        light = point is None or _is_ours(point) or point.module in sys.modules
+        command = command_named(name) if light else None
         if command is None or not (command.words or command.names):
             return None
         first, blank, rest = typed.partition(" ")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hermes_nb.agent.recorder import usage_since
 from hermes_nb.core.messages import Message, Reply, Usage
-from hermes_nb.notebook.commands.table import COMMANDS, find
+from hermes_nb.notebook.commands.table import commands, find
 
 from tests.contract.notebook.test_modes import magics, plays
 from tests.notebook.conftest import shell
@@ -64,7 +64,7 @@ def test_prose_is_always_a_prompt():
              for words in map(str.split, prose())
              for at in range(len(words))
              for count in (2, 3, 12)}  # fmt: skip
-    sent = [line for line in lines if " " in line and line.split()[0] not in COMMANDS]
+    sent = [line for line in lines if " " in line and line.split()[0] not in commands()]
     assert len(sent) > 10_000
     assert [line for line in (*sent, *LONE) if find(line) is not None] == []
 

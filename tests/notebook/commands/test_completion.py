@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from hermes_nb.models.scripted import ScriptedModel
-from hermes_nb.notebook.commands.table import COMMANDS, Completions
+from hermes_nb.notebook.commands.table import Completions, commands
 from hermes_nb.notebook.magics import load, unload
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,7 +58,7 @@ def test_before_anything_was_used(complete, typed, expected):
 
 
 def test_all_of_them_behind_a_blank(complete):
-    assert {f"%hermes {name}" for name in COMMANDS} <= set(complete("%hermes "))
+    assert {f"%hermes {name}" for name in commands()} <= set(complete("%hermes "))
     assert {"%%hermes --image", "%%hermes --into"} <= set(complete("%%hermes --"))
 
 
