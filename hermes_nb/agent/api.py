@@ -383,7 +383,7 @@ class Hermes:
             jobs=session.jobs,
             spent=session.spend,
             tools=self._opening.for_tasks(plan.tools),
-            spans=self._opening.spans,
+            observers=self._opening.observers,
             place=Place(session=session.id, turn=session.agent.turns),
         )
 

@@ -31,7 +31,7 @@ from hermes_nb.agent.turn import turn_of
 from hermes_nb.core.budget import Budget
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.events import Event, ToolStarted
-from hermes_nb.core.loop import Agent
+from hermes_nb.core.loop import Agent, Observer, sinks_of
 from hermes_nb.core.messages import Message, Text, Usage
 from hermes_nb.core.plugins import plugins
 from hermes_nb.core.protocols import ChatModel
@@ -43,7 +43,6 @@ from hermes_nb.safety.scan import wrap
 
 if TYPE_CHECKING:
     from hermes_nb.agent.config import Settings
-    from hermes_nb.extras.telemetry.spans import Telemetry
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +124,7 @@ async def perform(
     *,
     tools: Toolset = NO_TOOLS,
     place: Place | None = None,
-    spans: Telemetry | None = None,
+    observers: Sequence[Observer] = (),
 ) -> MapResult:
     """Do a task and return what came of it; only a stop is raised.
 
@@ -134,7 +133,7 @@ async def perform(
     system, most = (SYSTEM + WITH_TOOLS, REQUESTS_WITH_TOOLS) if len(tools) else (SYSTEM, REQUESTS)
     agent = Agent(model, tools, system=system, max_requests=most)
     agent.place = place or agent.place
-    agent.sinks += [] if spans is None else [spans.sink(agent)]
+    agent.sinks += sinks_of(observers, agent)
     events: list[Event] = []
     async with aclosing(agent.run(task.message, budgets=budgets)) as running:
         async for event in running:

@@ -19,9 +19,9 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from hermes_nb.agent.executors import NO_TOOLS, Crew, MapResult, MapTask, open_crew, perform
 from hermes_nb.agent.inputs import Input
@@ -31,6 +31,7 @@ from hermes_nb.core.budget import Budget, pools, refusal
 from hermes_nb.core.calls import STOP_GRACE
 from hermes_nb.core.claims import Claim, ClaimLedger, ClaimState
 from hermes_nb.core.errors import ConfigError, StoreError, ToolError
+from hermes_nb.core.loop import Observer
 from hermes_nb.core.messages import Usage
 from hermes_nb.core.protocols import ChatModel, SessionStore
 from hermes_nb.core.text import both_ends, canonical_json, estimate_tokens, one_line, visible
@@ -39,9 +40,6 @@ from hermes_nb.core.tools import Place, Risk, Toolset
 from hermes_nb.safety.markup import escape
 from hermes_nb.safety.redact import redact
 from hermes_nb.tools.wrappers import in_turn
-
-if TYPE_CHECKING:
-    from hermes_nb.extras.telemetry.spans import Telemetry
 
 ItemStatus = Literal["waiting", "running", "done", "failed", "unknown", "stopped", "budget"]
 ERROR = 300
@@ -146,7 +144,7 @@ class Fanout:
         budgets: Sequence[Budget] = (),
         jobs: Jobs | None = None,
         spent: Callable[[Usage], None] = lambda _: None,
-        spans: Telemetry | None = None,
+        observers: Sequence[Observer] = (),
     ) -> None:
         self.plan = plan
         self.items = [Item(name=each.name) for each in inputs]
@@ -161,7 +159,7 @@ class Fanout:
         self._ledger = ledger
         self._shared = pools(budgets)
         self._jobs = Jobs() if jobs is None else jobs  # none may run in it now
-        self._spent, self._spans = spent, spans
+        self._spent, self._observers = spent, observers
         self._run = plan.run
         self._settling: list[asyncio.Task[None]] = []
 
@@ -174,7 +172,9 @@ class Fanout:
         work = side_by_side(at_once, len(self.items), self._one)
         session = self._place.session if self._place is not None else ""
         try:
-            with self._spans.mapping(session) if self._spans is not None else nullcontext():
+            with ExitStack() as around:
+                for each in self._observers:
+                    around.enter_context(each.mapping(session))
                 await self._jobs.run("map", redact(self.plan.prompt), work, doing=self.progress)
         finally:
             await asyncio.gather(*self._settling)
@@ -252,7 +252,7 @@ class Fanout:
                 budgets,
                 tools=self._tools,
                 place=self._place,
-                spans=self._spans,
+                observers=self._observers,
             )
         refused = refusal(budgets, estimate_tokens([task.message]))
         if refused is not None:
@@ -441,7 +441,7 @@ async def run_map(  # noqa: PLR0913 - what a map needs, from two kinds of caller
     spent: Callable[[Usage], None],
     tools: Toolset = NO_TOOLS,
     place: Place | None = None,
-    spans: Telemetry | None = None,
+    observers: Sequence[Observer] = (),
     begun: Callable[[Fanout], Callable[[], None]] | None = None,
 ) -> Mapped:
     """Run a map and return its results; raise `ConfigError` for what cannot begin.
@@ -463,7 +463,7 @@ async def run_map(  # noqa: PLR0913 - what a map needs, from two kinds of caller
             budgets=budgets,
             jobs=jobs,
             spent=spent,
-            spans=spans,
+            observers=observers,
         )
         if begun is not None:
             fanout.moved = begun(fanout)

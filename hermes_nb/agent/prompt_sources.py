@@ -49,13 +49,12 @@ from hermes_nb.prompt.hints import HintTracker
 from hermes_nb.safety.administrator import not_roots, policy
 from hermes_nb.safety.marks import marks_of
 from hermes_nb.safety.provenance import RECALLED, Trust
-from hermes_nb.skills.discovery import standard_roots
+from hermes_nb.skills.discovery import installed_roots, standard_roots
 from hermes_nb.skills.library import Library
 from hermes_nb.skills.sources import Sources
 from hermes_nb.tools.mcp_tools import PROJECT
 
 if TYPE_CHECKING:
-    from hermes_nb.extras.hub.signed import Signed
     from hermes_nb.tools.mcp_wire import ServerSpec
 
 ADMIN_SKILLS = Path("share", "hermes_nb", "skills")
@@ -89,7 +88,7 @@ class PromptSources:
             settings.home,
             workdir=workdir,
             external=[*settings.skills.external_dirs, self.sources.directory],
-            shared=_shared_skills(),
+            installed=installed_roots(policy(), tell),
             admin=_admin_skills(),
             shipped=shipped_skills(),
         )
@@ -362,16 +361,6 @@ def shipped_skills() -> Path | None:
         if (candidate / "data-analysis").is_dir():
             return candidate
     return None
-
-
-def _shared_skills() -> Signed | None:
-    """Return the skills that an administrator's policy shares and vouches for."""
-    settled = policy().values
-    if not settled.get("shared_skills"):
-        return None
-    from hermes_nb.extras.hub.signed import Signed
-
-    return Signed(Path(settled["shared_skills"]), settled.get("skills_key", ""))
 
 
 def _admin_skills() -> list[Path]:

@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import cast
 
 from hermes_nb.agent.approvals import Approvals, proposing
 from hermes_nb.agent.checkpoints import Checkpoints, checkpointed
@@ -28,8 +28,9 @@ from hermes_nb.agent.session import REVIEW, Identity, Session, SessionSpec
 from hermes_nb.agent.session_manager import open_store
 from hermes_nb.agent.turn import Memory, flush
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.core.loop import Agent
+from hermes_nb.core.loop import Agent, Observer, sinks_of
 from hermes_nb.core.messages import Message
+from hermes_nb.core.plugins import loaded, plugins
 from hermes_nb.core.protocols import (
     Approver,
     ChatModel,
@@ -38,20 +39,29 @@ from hermes_nb.core.protocols import (
     SessionStore,
     StoredSession,
 )
+from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Place, Risk, Tool, Toolset
-from hermes_nb.extras.hub.audit import audited
 from hermes_nb.memory.history import Origin
 from hermes_nb.prompt.builder import PromptTexts
 from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.guard import ChildGuard, Guard
 from hermes_nb.safety.marks import marks_of
 from hermes_nb.safety.provenance import outside, source_of, taken
-from hermes_nb.tools.installed import DEFAULT, Choice, installed_tools, left, left_of_added
+from hermes_nb.safety.redact import redact
+from hermes_nb.tools.installed import (
+    DEFAULT,
+    Choice,
+    installed_tools,
+    left,
+    left_of_added,
+    wrapped,
+)
 from hermes_nb.tools.mcp_tools import McpTools
 
-if TYPE_CHECKING:
-    from hermes_nb.extras.telemetry.spans import Telemetry
+SINKS = "hermes_nb.event_sinks"
+OTEL = "otel"
+"""The entry of `hermes_nb.event_sinks` that is used where the setting `otel.enabled` is on."""
 
 
 def build_engine(
@@ -147,12 +157,7 @@ class Runtime:
         self._foreign = left_of_added(foreign.values())
         self._checkpoints = checkpoints
         self._mcp = mcp or McpTools()
-        self.spans: Telemetry | None = None
-        if settings.otel.enabled:
-            from hermes_nb.extras.telemetry.spans import Telemetry
-
-            address, content = settings.endpoint.base_url, settings.otel.content
-            self.spans = Telemetry(base_url=address, content=content)
+        self.observers = observers(settings, tell)
         if mcp is not None:
             servers = self.knowledge.mcp_servers(settings.mcp)
             mcp.use(servers, home=settings.home, allowed=settings.mcp.allow)
@@ -264,13 +269,11 @@ class Runtime:
     def sinks(
         self, agent: Agent, session: str, parent: str, *, behind: bool = False
     ) -> Sequence[EventSink]:
-        """Return what makes spans of an agent's turns; see `Telemetry.sink`."""
-        if self.spans is None:
-            return ()
-        return [self.spans.sink(agent, session, parent, behind=behind)]
+        """Return what installed packages listen to an agent with; see `Observer.sink`."""
+        return sinks_of(self.observers, agent, session, parent, behind=behind)
 
     def _watched(self, tools: Toolset, source: str) -> Toolset:
-        return audited(tools, source=source, guard=self._guard, tell=self.tell)
+        return wrapped(tools, source=source, guard=self._guard, tell=self.tell)
 
     def for_tasks(self, model: ChatModel, wanted: Sequence[str]) -> Toolset:
         """Return what tasks of a map get of the tools that children may have.
@@ -374,6 +377,32 @@ class Runtime:
         return self._watched(quiet, REVIEW)
 
 
+def observers(settings: Settings, tell: Callable[[str], None]) -> list[Observer]:
+    """Return what installed packages watch turns with, each made from the settings.
+
+    One that cannot be made is left out, which `tell` says. Raises `ConfigError` where the settings
+    ask for OpenTelemetry and it is not installed.
+    """
+    if settings.otel.enabled and not plugins(SINKS, OTEL):
+        raise ConfigError(
+            f"otel.enabled is on, and no installed package makes spans "
+            f"(entry point {OTEL!r} of {SINKS})"
+        )
+    found = []
+    for point in plugins(SINKS):
+        if point.name == OTEL and not settings.otel.enabled:
+            continue
+        try:
+            make = cast("Callable[[Settings], Observer]", loaded(point))
+            found.append(make(settings))
+        except ConfigError:
+            raise
+        except Exception as error:  # noqa: BLE001 - somebody else's code; it only looks on
+            why = one_line(redact(f"{type(error).__name__}: {error}"), 200)
+            tell(f"the event sinks {point.name!r} are off: {why}")
+    return found
+
+
 def _chosen(choice: Choice, names: Sequence[str] | None) -> Toolset:
     """Return the tools of some names, none for no names, the usual ones where nothing is said."""
     if names is None and DEFAULT not in choice.groups and not policy().forced("tools"):
@@ -434,7 +463,7 @@ class Opening:
         )
         self._mcp = McpTools()
         self.for_tasks: Callable[[Sequence[str]], Toolset] = lambda _: Toolset()
-        self.spans: Telemetry | None = None
+        self.observers: Sequence[Observer] = ()
 
     @property
     def begun(self) -> bool:
@@ -471,7 +500,8 @@ class Opening:
             checkpoints=self._checkpoints,
             mcp=self._mcp,
         )
-        self.for_tasks, self.spans = partial(runtime.for_tasks, self._model), runtime.spans
+        self.for_tasks = partial(runtime.for_tasks, self._model)
+        self.observers = runtime.observers
         spec = replace(
             runtime.spec(self._model, auxiliary=self._auxiliary, chosen=self._chosen),
             budget=settings.budget,

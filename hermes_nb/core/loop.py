@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -451,3 +451,41 @@ class Agent:
         for event in events:
             self._publish(event, progress)
         return events
+
+
+class Observer:
+    """Watches turns: what an entry of the group `hermes_nb.event_sinks` makes from the settings.
+
+    It sees what happens and changes nothing.
+    """
+
+    def sink(
+        self, agent: Agent, session: str = "", parent: str = "", *, behind: bool = False
+    ) -> EventSink:
+        """Return what listens to an agent, whose `session` is "" for the task of a map.
+
+        The `parent` is the session that it works for, or that it looks back on, `behind` its turn.
+        """
+        raise NotImplementedError
+
+    def mapping(self, session: str) -> AbstractContextManager[None]:  # noqa: ARG002 - a hook
+        """Return what is entered while a map of a session runs."""
+        return nullcontext()
+
+
+def sinks_of(
+    observers: Iterable[Observer],
+    agent: Agent,
+    session: str = "",
+    parent: str = "",
+    *,
+    behind: bool = False,
+) -> list[EventSink]:
+    """Return the sinks of observers for an agent; one that has none to give is logged."""
+    found = []
+    for each in observers:
+        try:
+            found.append(each.sink(agent, session, parent, behind=behind))
+        except Exception:
+            logger.exception("observer %r failed", each)
+    return found

@@ -36,10 +36,15 @@ def loaded(point: EntryPoint) -> object:
         raise ConfigError(f"{point.name} needs {what} ({error})") from error
 
 
+def ships(point: EntryPoint) -> bool:
+    """Say whether an entry point names code of this package."""
+    return point.module.startswith("hermes_nb.")
+
+
 _Folders = tuple[tuple[str, int], ...]
 
 
-@lru_cache(maxsize=16)  # there are nine groups
+@lru_cache(maxsize=32)  # more than there are groups
 def _group(folders: _Folders, group: str) -> list[EntryPoint]:
     found = (point for point in _read(folders) if point.group == group)
     return sorted(found, key=lambda point: point.name)

@@ -1,9 +1,8 @@
 """External memory providers: found by name, at most one active, and never in the way of a turn.
 
 A provider is a factory under the entry point group `hermes_nb.memory_providers`, called as
-`factory(home, settings)`; those of `services.py` are there without one. `Guarded` stands between it
-and the agent: it is made and called in a thread of its own, a turn waits for it once and shortly,
-and nothing is raised.
+`factory(home, settings)`. `Guarded` stands between it and the agent: it is made and called in a
+thread of its own, a turn waits for it once and shortly, and nothing is raised.
 """
 
 from __future__ import annotations
@@ -15,10 +14,11 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from pathlib import Path
+from typing import cast
 
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Json, Message
-from hermes_nb.core.plugins import plugins
+from hermes_nb.core.plugins import loaded, plugins, ships
 from hermes_nb.core.protocols import MemoryProvider
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.safety.administrator import policy
@@ -27,7 +27,6 @@ from hermes_nb.safety.redact import redact
 from hermes_nb.safety.scan import scan
 
 GROUP = "hermes_nb.memory_providers"
-SERVICES = ("hindsight", "honcho", "mem0")
 ANSWER_SECONDS = 0.3
 """What a turn waits for a provider at most, and only for one that was in time before."""
 RECORDED_SECONDS = 30.0
@@ -40,11 +39,12 @@ RECALL_CHARACTERS = 4_000
 
 Warn = Callable[[str], None]
 Make = Callable[[], MemoryProvider]
+Factory = Callable[[Path, Mapping[str, Json]], MemoryProvider]
 
 
 def provider_names() -> list[str]:
     """Return the names of the providers that there are."""
-    return sorted({*SERVICES, *(point.name for point in plugins(GROUP))})
+    return sorted({point.name for point in plugins(GROUP)})
 
 
 def open_provider(
@@ -62,20 +62,15 @@ def open_provider(
     """
     if not name:
         return None
-    settled = name in SERVICES and "memory_services" in policy().families  # what it allows is ours
-    points = [] if settled else plugins(GROUP, name)
-    if not points and name not in SERVICES:
+    settled = "memory_services" in policy().families  # what it allows is ours, where we have one
+    points = sorted(plugins(GROUP, name), key=ships, reverse=settled)
+    if not points:
         known = ", ".join(provider_names())
         warn(f"there is no external memory: there is no memory provider {name!r}; known: {known}")
         return None
 
     def make() -> MemoryProvider:
-        if points:
-            made: MemoryProvider = points[0].load()(home, settings or {})
-            return made
-        from hermes_nb.extras.memory_services.services import open_service
-
-        return open_service(name, home, settings or {})
+        return cast("Factory", loaded(points[0]))(home, settings or {})
 
     return Guarded(make, warn, name=name, seconds=seconds)
 

@@ -26,7 +26,6 @@ from hermes_nb.core.messages import Json, Message, Origin, Text, ToolCall
 from hermes_nb.core.text import amount, estimate_tokens, head_tail, one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Place, Tool, ToolContext
-from hermes_nb.extras.hub.audit import audited
 from hermes_nb.notebook.access import NotebookAccess
 from hermes_nb.notebook.completion import ENTRIES, bare
 from hermes_nb.notebook.document.outline import rendered, with_outputs
@@ -39,6 +38,7 @@ from hermes_nb.safety.guard import Guard
 from hermes_nb.safety.markup import code_span
 from hermes_nb.safety.scan import scan, wrap
 from hermes_nb.tools.files import files
+from hermes_nb.tools.installed import wrapped
 from hermes_nb.tools.mcp_tools import McpTools
 from hermes_nb.tools.origins import keeping_origins
 from hermes_nb.tools.terminal import terminal
@@ -104,7 +104,7 @@ class References:
         self._access = access
         self._guard = guard
         reading = keeping_origins(files(root) + terminal(root), access.marks, root)
-        reading = audited(reading, source="notebook", guard=guard)
+        reading = wrapped(reading, source="notebook", guard=guard)
         self._tools: Mapping[str, Tool] = {tool.name: tool for tool in reading}
 
     async def of(self, prompt: str, window: int) -> tuple[list[Attached], str]:

@@ -18,18 +18,22 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from hermes_nb import safety, skills
 from hermes_nb.core import files
+from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.files import write_atomic
 from hermes_nb.core.messages import Json
-from hermes_nb.core.plugins import plugins
+from hermes_nb.core.plugins import loaded, plugins, ships
+from hermes_nb.core.text import one_line
+from hermes_nb.safety.administrator import Policy
+from hermes_nb.safety.redact import redact
 from hermes_nb.safety.scan import DETECTORS
 from hermes_nb.skills.document import (
     Document,
@@ -40,7 +44,7 @@ from hermes_nb.skills.document import (
 )
 
 if TYPE_CHECKING:
-    from hermes_nb.extras.hub.signed import Signed
+    from importlib.metadata import EntryPoint
 
 LIMIT = 5_000
 """Documents and verdicts that are kept, the newest ones of each."""
@@ -156,6 +160,23 @@ _YOUNG: Stamp = (-1, 0, 0, 0)
 """The stamp of a file that may change without showing, or is not there; no file has it."""
 
 
+class Signatures(Protocol):
+    """What an administrator has signed of the skills below a root."""
+
+    @property
+    def revoked(self) -> Mapping[str, str]:
+        """Why names are revoked, as it is now."""
+        ...
+
+    def why(self, folder: Path) -> str:
+        """Return why the skill in a folder is not as it was signed, "" where it is."""
+        ...
+
+    def check(self, path: Path, data: bytes) -> None:
+        """Raise `SkillError` where these bytes are not what was signed for a file."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Root:
     """A directory of skills and where it belongs.
@@ -168,7 +189,7 @@ class Root:
 
     path: Path
     source: Source = "external"
-    signed: Signed | None = None
+    signed: Signatures | None = None
 
     @property
     def examined(self) -> bool:
@@ -190,13 +211,11 @@ def standard_roots(
     *,
     workdir: Path | None = None,
     external: Iterable[str | Path] = (),
-    shared: Signed | None = None,
+    installed: Iterable[Root] = (),
     admin: Iterable[Path] = (),
     shipped: Path | None = None,
 ) -> list[Root]:
-    """Return the search path: working directory, home, external, administrator's, shipped.
-
-    Of the administrator's those that are signed come first.
+    """Return the search path: workdir, home, external, installed, administrator's, shipped.
 
     `home` and `workdir` are the directories that hold a `skills/`; `external` entries may begin
     with `~`. Nothing has to exist.
@@ -204,9 +223,46 @@ def standard_roots(
     roots = [Root(workdir / "skills", "workdir")] if workdir else []
     roots.append(Root(home / "skills", "home"))
     roots += [Root(Path(entry).expanduser(), "external") for entry in external]
-    roots += [Root(shared.directory, "shared", shared)] if shared else []
+    roots += installed
     roots += [Root(path, "admin") for path in admin]
     return [*roots, Root(shipped, "shipped")] if shipped else roots
+
+
+ROOTS = "hermes_nb.skill_roots"
+SHARED = "shared_skills"
+"""The key of the policy, and the name of the entry that is used while the policy has it."""
+
+
+def installed_roots(settled: Policy, warn: Callable[[str], None]) -> list[Root]:
+    """Return the roots that packages bring, those that a policy shares last.
+
+    An entry of `hermes_nb.skill_roots` is a function from the policy to `Root`s. They are
+    `external`, but for those of the entry `shared_skills`, for which the policy vouches. One that
+    fails is left out, which `warn` hears. Raises `ConfigError` where the policy shares skills and
+    nothing that is installed can check them.
+    """
+    found: list[Root] = []
+    for point in plugins(ROOTS):
+        if point.name == SHARED:
+            continue
+        try:
+            for root in _roots_of(point, settled):
+                found.append(replace(root, source="external", signed=None))
+        except Exception as error:  # noqa: BLE001 - somebody else's code, run at its import
+            why = one_line(redact(f"{type(error).__name__}: {error}"), 200)
+            warn(f"the skills of {point.name!r} are left out: {why}")
+    if not {SHARED, "skills_key"} & settled.values.keys():
+        return found
+    if points := plugins(ROOTS, SHARED):
+        return [*found, *_roots_of(max(points, key=ships), settled)]
+    raise ConfigError(
+        f"{settled.file} shares signed skills, and no installed package can check them "
+        f"(entry point {SHARED!r} of {ROOTS})"
+    )
+
+
+def _roots_of(point: EntryPoint, settled: Policy) -> Iterable[Root]:
+    return cast("Callable[[Policy], Iterable[Root]]", loaded(point))(settled)
 
 
 def as_roots(roots: Iterable[Root | Path | str]) -> list[Root]:

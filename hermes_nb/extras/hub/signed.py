@@ -26,6 +26,8 @@ from hermes_nb.core import files
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.files import locked, write_atomic
 from hermes_nb.core.text import canonical_json, one_line
+from hermes_nb.safety.administrator import Policy
+from hermes_nb.skills.discovery import Root
 from hermes_nb.skills.document import SkillError
 
 if TYPE_CHECKING:
@@ -122,6 +124,14 @@ def files_in(directory: Path, *, whole: bool = False) -> dict[str, Path]:
                 raise SkillError(f"{path} is a link, or no file")
             found[path.relative_to(directory).as_posix()] = path
     return dict(sorted(found.items()))
+
+
+def shared_roots(policy: Policy) -> list[Root]:
+    """Return what a policy shares: the entry `shared_skills` of `hermes_nb.skill_roots`."""
+    if not (shared := policy.values.get("shared_skills")):
+        return []
+    signed = Signed(Path(shared), policy.values.get("skills_key", ""))
+    return [Root(signed.directory, "shared", signed)]
 
 
 class Signed:

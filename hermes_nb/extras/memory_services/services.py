@@ -4,6 +4,9 @@ What user and agent say to each other goes to the service when a turn ends, so t
 is killed takes no more than its last turn along; what is written into the curated memory goes at
 once; what the service recalls comes with the user's messages. Only that leaves: no tool result, no
 text of a file or a page, no secret.
+Each service has an entry point of the group `hermes_nb.memory_providers`, a function of the home
+and of the settings below `memory.NAME`: `user` (whose memory it is; the name of the account),
+`url`, `api_key`, for Honcho `workspace` and for Mem0 `config`, as `Memory.from_config` takes it.
 Clients are imported when they are needed (`pip install 'hermes_nb[mem0]'` and so on). `Guarded`
 keeps them out of a turn's way, so they are called as if they were always there and fast.
 """
@@ -13,7 +16,8 @@ from __future__ import annotations
 import getpass
 import os
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -28,18 +32,14 @@ Said = list[dict[str, str]]
 """Messages as services take them: `role` ("user" or "assistant") and `content`."""
 
 
-def open_service(name: str, home: Path, settings: Mapping[str, Json]) -> MemoryProvider:
-    """Return the provider for a service; raise `ConfigError` where its client is not installed.
-
-    `settings` is the group `memory.NAME` of the configuration: `user` (whose memory it is; the name
-    of the account), `url`, `api_key`, for Honcho `workspace` and for Mem0 `config`, as
-    `Memory.from_config` takes it.
-    """
-    makers = {"mem0": _mem0, "hindsight": _hindsight, "honcho": _honcho}
+@contextmanager
+def _client_of(service: str) -> Iterator[None]:
+    """Say what to install where a client is missing; raise `ConfigError`."""
     try:
-        return makers[name](home, settings)
+        yield
     except ImportError as error:
-        raise ConfigError(f"pip install 'hermes_nb[{name}]' brings its client ({error})") from error
+        message = f"pip install 'hermes_nb[{service}]' brings its client ({error})"
+        raise ConfigError(message) from error
 
 
 class Service(MemoryProvider):
@@ -110,10 +110,12 @@ class Mem0(Service):
         return listed(each.get("memory", "") for each in results)
 
 
-def _mem0(home: Path, settings: Mapping[str, Json]) -> Service:
+def open_mem0(home: Path, settings: Mapping[str, Json]) -> Service:
+    """Return the provider `mem0`; raise `ConfigError` where its client is not installed."""
     os.environ.setdefault("MEM0_TELEMETRY", "False")
     os.environ.setdefault("MEM0_DIR", str(home / "mem0"))
-    import mem0  # type: ignore[import-not-found,unused-ignore]
+    with _client_of("mem0"):
+        import mem0  # type: ignore[import-not-found,unused-ignore]
 
     if settings.get("api_key"):
         hosted = mem0.MemoryClient(api_key=settings["api_key"], host=settings.get("url"))
@@ -178,8 +180,10 @@ class Hindsight(Service):
         return listed(each.text for each in found.results)
 
 
-def _hindsight(home: Path, settings: Mapping[str, Json]) -> Service:  # noqa: ARG001 - as the others
-    import hindsight_client  # type: ignore[import-not-found,unused-ignore]
+def open_hindsight(home: Path, settings: Mapping[str, Json]) -> Service:  # noqa: ARG001 - as all are
+    """Return the provider `hindsight`; raise `ConfigError` where its client is not installed."""
+    with _client_of("hindsight"):
+        import hindsight_client  # type: ignore[import-not-found,unused-ignore]
 
     url = str(settings.get("url") or "http://127.0.0.1:8888")
     client = hindsight_client.Hindsight(base_url=url, api_key=settings.get("api_key"))
@@ -219,8 +223,10 @@ class Honcho(Service):
         return user.representation(search_query=query, search_top_k=MOST_RECALLED)
 
 
-def _honcho(home: Path, settings: Mapping[str, Json]) -> Service:  # noqa: ARG001 - as the others
-    import honcho  # type: ignore[import-not-found,unused-ignore]
+def open_honcho(home: Path, settings: Mapping[str, Json]) -> Service:  # noqa: ARG001 - as all are
+    """Return the provider `honcho`; raise `ConfigError` where its client is not installed."""
+    with _client_of("honcho"):
+        import honcho  # type: ignore[import-not-found,unused-ignore]
 
     workspace = str(settings.get("workspace") or "hermes")
     client = honcho.Honcho(

@@ -28,7 +28,7 @@ from hermes_nb.core.events import (
     TurnStarted,
     UsageReported,
 )
-from hermes_nb.core.loop import Agent
+from hermes_nb.core.loop import Agent, Observer
 from hermes_nb.core.messages import Message, ToolCall, Usage
 from hermes_nb.core.text import canonical_json
 from hermes_nb.safety.redact import redact
@@ -36,11 +36,18 @@ from hermes_nb.safety.redact import redact
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, SpanContext
 
+    from hermes_nb.agent.config import Settings
+
 PROVIDERS = {"": "openai", "openrouter.ai": "openrouter", "api.anthropic.com": "anthropic"}
 """The names of well-known hosts; of others it is the host itself."""
 
 
-class Telemetry:
+def observer(settings: Settings) -> Telemetry:
+    """Return what makes spans by the settings: the entry `otel` of `hermes_nb.event_sinks`."""
+    return Telemetry(base_url=settings.endpoint.base_url, content=settings.otel.content)
+
+
+class Telemetry(Observer):
     """Makes the folds of sessions. `content` puts words and arguments in, without secrets.
 
     `base_url` is where the model is served. Raises `ConfigError` without the API.
@@ -65,10 +72,6 @@ class Telemetry:
     def sink(
         self, agent: Agent, session: str = "", parent: str = "", *, behind: bool = False
     ) -> Spans:
-        """Return what listens to an agent, whose `session` is "" for the task of a map.
-
-        The `parent` is the session that it works for, or that it looks back on, `behind` its turn.
-        """
         return Spans(self, agent, session, parent, behind=behind)
 
     @contextmanager

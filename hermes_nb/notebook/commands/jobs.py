@@ -293,7 +293,7 @@ async def map_(agent: KernelAgent, words: str) -> str:
             jobs=agent.jobs,
             spent=spent,
             tools=agent.runtime.for_tasks(model, tools),
-            spans=agent.runtime.spans,
+            observers=agent.runtime.observers,
             place=Place(
                 session=agent.session.id if agent.session else "",
                 turn=agent.session.agent.turns if agent.session else 0,
