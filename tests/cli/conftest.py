@@ -12,9 +12,6 @@ import pytest
 
 from tests.loopback import Loopback
 from tests.patience import SOON
-from tests.proxies import hub, serving
-
-__all__ = ["hub", "serving"]
 
 KEY = "sk-proj-" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ" * 2
 

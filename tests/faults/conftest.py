@@ -12,9 +12,8 @@ from tests.faults.cells import Cells, served_kernel
 from tests.faults.provider import instant, told_by
 from tests.loopback import Loopback, stream, text_chunks
 from tests.notebook.conftest import shell
-from tests.proxies import hub, serving
 
-__all__ = ["hub", "serving", "shell"]
+__all__ = ["shell"]
 
 
 @pytest.fixture

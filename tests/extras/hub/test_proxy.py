@@ -16,6 +16,7 @@ from hermes_nb import Hermes
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.extras.hub.proxy import Rules
 
+from tests.extras.hub.proxies import SECRET
 from tests.loopback import (
     Reply,
     disconnect,
@@ -29,7 +30,6 @@ from tests.loopback import (
     usage_chunk,
 )
 from tests.patience import until
-from tests.proxies import SECRET
 
 pytestmark = pytest.mark.slow
 
