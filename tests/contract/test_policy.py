@@ -22,7 +22,6 @@ from hermes_nb.cli.main import main
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.protocols import Approval
 from hermes_nb.core.tools import Risk
-from hermes_nb.memory.providers import open_provider
 from hermes_nb.models.cassette import Cassette
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.safety import administrator
@@ -590,9 +589,6 @@ class Engine(ContextEngine):
     async def compress(self, messages, focus=""): return messages
     def tools(self): return Toolset([quietly])
     def session_started(self, session, live): pass
-
-def adapter(setup):
-    raise AssertionError("a package took the place of what ships")
 """
 
 
@@ -607,7 +603,6 @@ def plugin(tmp_path, monkeypatch):
         "[hermes_nb.tools]\nquiet = quiet_plugin:quietly\n"
         "[hermes_nb.models]\nquiet = quiet_plugin:model\n"
         "[hermes_nb.context_engines]\nquiet = quiet_plugin:Engine\n"
-        "[hermes_nb.memory_providers]\nmem0 = quiet_plugin:adapter\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     yield
@@ -656,13 +651,6 @@ def test_nor_does_an_engine_of_theirs_bring_one(
     with Hermes(model) as hermes:
         hermes.ask("go")
     assert (work / "made.txt").exists() is made
-
-
-def test_no_package_takes_the_place_of_what_ships(work, home, plugin, administered):
-    administered(memory_services={"*": "force-off", "mem0": "user-choice"})
-    warnings = []
-    assert open_provider("mem0", home, warn=warnings.append).static_block() == ""
-    assert "took the place" not in warnings.pop()
 
 
 # Cassettes, learning, the clock, memory, skills

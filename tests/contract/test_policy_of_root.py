@@ -239,31 +239,6 @@ def test_a_file_that_a_user_could_change_stops_everything(open_path, monkeypatch
         administrator.policy()
 
 
-CALLED = """
-from hermes_nb import Hermes
-from hermes_nb.models.scripted import ScriptedModel, call
-with Hermes(ScriptedModel([call("list_files"), "done"])) as hermes:
-    hermes.ask("go")
-"""
-
-
-@as_root
-def test_an_account_without_a_name_has_an_audit_by_its_number(prefix):
-    logs = prefix.folder / "logs"
-    logs.mkdir()
-    prefix.settle(audit={"file": f"{logs}/{{user}}.jsonl", "required": True})
-    file = logs / f"{ALICE}.jsonl"
-    file.touch(mode=0o600)
-    os.chown(file, ALICE, ALICE)
-    found = prefix.run(ALICE, "-c", CALLED, USER="root", LOGNAME="root", JUPYTERHUB_USER="ada")
-    assert found.returncode == 0, found.stderr
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [(e["event"], e["user"], e["login"]) for e in lines] == [
-        ("call", str(ALICE), "ada"), ("end", str(ALICE), "ada")
-    ]  # fmt: skip
-    assert lines[-1]["outcome"] == "ok"
-
-
 PREFIXED = """
 import sys
 from hermes_nb import Hermes

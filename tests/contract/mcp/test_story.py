@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import subprocess
 import sys
 from contextlib import aclosing
@@ -200,14 +199,3 @@ with Hermes(model) as hermes:
 
 def test_without_servers_nothing_of_it_is_there(tmp_path):
     subprocess.run([sys.executable, "-c", WITHOUT], check=True, cwd=tmp_path)
-
-
-def test_their_calls_are_in_the_audit(with_server, tmp_path, administered):
-    file = tmp_path / "audit.jsonl"
-    administered(audit={"file": str(file)})
-    model = ScriptedModel([call("mcp__t__add", a=1, b=2), "Done."])
-    with Hermes(model, home=with_server, approve=Person("once")) as hermes:
-        hermes.ask("go")
-    begun, ended = map(json.loads, file.read_bytes().splitlines())
-    assert (begun["event"], begun["tool"]) == ("call", "mcp__t__add")
-    assert ended["outcome"] == "ok" and ended["answers"] == ["once"]

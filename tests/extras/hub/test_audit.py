@@ -36,7 +36,8 @@ from hypothesis import strategies as st
 from tests.agent.worlds import World
 from tests.cli.conftest import serve  # noqa: F401
 from tests.contract.safety.people import Person
-from tests.extras.gateway.test_gateway import play
+from tests.contract.test_policy_of_root import as_root
+from tests.contract.users import ALICE
 from tests.loopback import calls, says
 from tests.notebook.conftest import shell  # noqa: F401
 from tests.notebook.desks import Desk
@@ -187,6 +188,8 @@ def test_the_command_line(recorded, serve, tmp_path, capsys):  # noqa: F811
 
 
 def test_a_chat(recorded, home, tmp_path):
+    play = pytest.importorskip("tests.extras.gateway.test_gateway").play
+
     async def story(chat):
         chat.post("What is there?")
         await chat.said(1)
@@ -195,6 +198,42 @@ def test_a_chat(recorded, home, tmp_path):
     assert [answer.text for answer in chat.sent] == ["A file."]
     assert [line["outcome"] for line in recorded.ended("list_files")] == ["ok"]
     assert recorded.complete("chat")
+
+
+def test_their_calls_are_in_the_audit(with_server, tmp_path, administered):
+    file = tmp_path / "audit.jsonl"
+    administered(audit={"file": str(file)})
+    model = ScriptedModel([call("mcp__t__add", a=1, b=2), "Done."])
+    with Hermes(model, home=with_server, approve=Person("once")) as hermes:
+        hermes.ask("go")
+    begun, ended = map(json.loads, file.read_bytes().splitlines())
+    assert (begun["event"], begun["tool"]) == ("call", "mcp__t__add")
+    assert ended["outcome"] == "ok" and ended["answers"] == ["once"]
+
+
+CALLED = """
+from hermes_nb import Hermes
+from hermes_nb.models.scripted import ScriptedModel, call
+with Hermes(ScriptedModel([call("list_files"), "done"])) as hermes:
+    hermes.ask("go")
+"""
+
+
+@as_root
+def test_an_account_without_a_name_has_an_audit_by_its_number(prefix):
+    logs = prefix.folder / "logs"
+    logs.mkdir()
+    prefix.settle(audit={"file": f"{logs}/{{user}}.jsonl", "required": True})
+    file = logs / f"{ALICE}.jsonl"
+    file.touch(mode=0o600)
+    os.chown(file, ALICE, ALICE)
+    found = prefix.run(ALICE, "-c", CALLED, USER="root", LOGNAME="root", JUPYTERHUB_USER="ada")
+    assert found.returncode == 0, found.stderr
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [(e["event"], e["user"], e["login"]) for e in lines] == [
+        ("call", str(ALICE), "ada"), ("end", str(ALICE), "ada")
+    ]  # fmt: skip
+    assert lines[-1]["outcome"] == "ok"
 
 
 def test_who_else_makes_agents_or_runs_calls():
@@ -409,7 +448,7 @@ def test_a_policy_that_cannot_be_meant_stops_calls(recorded, wrong):
 
 
 def test_the_example_of_the_guide_is_one():
-    page = (Path(__file__).parents[2] / "docs/howto/jupyterhub.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs/howto/jupyterhub.md").read_text("utf-8")
     (shown,) = re.findall(r'^\{"HermesPolicy": .*$', page, re.MULTILINE)
     settings = AuditSettings.of(json.loads(shown)["HermesPolicy"]["audit"])
     assert settings.required and settings.collector.startswith("http://")

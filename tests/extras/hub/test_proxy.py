@@ -278,7 +278,7 @@ def test_a_configuration_that_cannot_be_meant(tmp_path, wrong):
 
 
 def test_the_configuration_of_the_guide_is_one(tmp_path):
-    page = (Path(__file__).parents[2] / "docs/howto/jupyterhub.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs/howto/jupyterhub.md").read_text("utf-8")
     text = page.partition("<!-- file: proxy.yaml -->\n```text\n")[2].partition("```")[0]
     (tmp_path / "key").write_text("k\n")
     (tmp_path / "p.yaml").write_text(text.replace("/etc/jupyterhub/model.key", f"{tmp_path}/key"))
