@@ -343,7 +343,7 @@ def test_the_external_memory_hears_of_it(tmp_path, monkeypatch):
 
             return called
 
-    point = SimpleNamespace(name="notes", load=lambda: lambda *_: Provider())
+    point = SimpleNamespace(name="notes", module="theirs", load=lambda: lambda *_: Provider())
     monkeypatch.setattr(providers, "plugins", lambda *_: [point])
     monkeypatch.setenv("HERMES_NB_MEMORY_PROVIDER", "notes")
     one(tmp_path)

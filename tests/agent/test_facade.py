@@ -302,7 +302,9 @@ def test_the_external_memory_hears_of_the_end(tmp_path, home, monkeypatch):
         def session_ended(self, messages):
             heard.append(len(messages))
 
-    point = SimpleNamespace(name="notes", load=lambda: lambda home, settings: Provider())
+    point = SimpleNamespace(
+        name="notes", module="theirs", load=lambda: lambda home, settings: Provider()
+    )
     monkeypatch.setattr(providers, "plugins", lambda *_: [point])
     monkeypatch.setenv("HERMES_NB_MEMORY_PROVIDER", "ears")
     with Hermes(ScriptedModel(["one", "two"]), cwd=tmp_path) as hermes:
