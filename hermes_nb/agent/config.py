@@ -15,13 +15,11 @@ from typing import Literal, get_args
 from urllib.parse import urlsplit
 
 from hermes_nb.agent.endpoints import (
-    Endpoint,
     Job,
-    MixtureSettings,
     auxiliary_models,
+    composed_models,
     endpoint,
     fallbacks,
-    mixtures,
     model_options,
 )
 from hermes_nb.agent.sources import (
@@ -41,7 +39,7 @@ from hermes_nb.core.plugins import plugins
 from hermes_nb.core.protocols import MOST_WAITED, STORES
 from hermes_nb.models.cassette import Mode as CassetteMode
 from hermes_nb.models.cassette import mode_named
-from hermes_nb.models.installed import MIXTURE
+from hermes_nb.models.installed import Composed, Endpoint
 from hermes_nb.models.profiles import is_address
 from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.guard import Guard, Mode
@@ -178,10 +176,10 @@ class Settings:
     is the path that the user named, where finding it out would fail. `cassette` is what is done
     with model replies (record, replay, auto, off), `cassette_file` where, "" for its usual place.
     `auxiliary` has the models for work beside the conversation; a job that is not there is done by
-    the conversation's own, or, as titles and vision are, not at all. `mixtures` are several models
-    that answer as one. `system_message` joins every prompt; the ephemeral one and the messages of
-    `prefill_messages_file` go with every request and are stored nowhere. `enforce` tells models to
-    call tools instead of announcing it, None decides by their family. `cache_ttl` is how long a
+    the conversation's own, or, as titles and vision are, not at all. `composed` are models that are
+    made of others, by name. `system_message` joins every prompt; the ephemeral one and the messages
+    of `prefill_messages_file` go with every request and are stored nowhere. `enforce` tells models
+    to call tools instead of announcing it, None decides by their family. `cache_ttl` is how long a
     provider that asks for it keeps a prompt cached. `vision` says whether the model takes pictures,
     None is what is known of its family. `max_wait` is how many seconds of a turn may be spent on
     waiting for providers, `keep_days` how long sessions are kept after their last message, 0 for
@@ -206,7 +204,7 @@ class Settings:
     cassette: CassetteMode = "off"
     cassette_file: str = ""
     auxiliary: Mapping[Job, Endpoint] = field(default_factory=dict)
-    mixtures: Mapping[str, MixtureSettings] = field(default_factory=dict)
+    composed: Mapping[str, Composed] = field(default_factory=dict)
     system_message: str = ""
     ephemeral_system_prompt: str = ""
     prefill_messages_file: str = ""
@@ -248,10 +246,9 @@ class Settings:
         uses: dict[Endpoint, list[str]] = {}
         for job, end in self.auxiliary.items():
             uses.setdefault(end, []).append(job)
-        for name, mixture in self.mixtures.items():
-            ends = [*(member.end for member in mixture.references), mixture.aggregator]
-            for each in dict.fromkeys(filter(None, ends)):
-                uses.setdefault(each, []).append(f"{MIXTURE}{name}")
+        for name, composed in self.composed.items():
+            for each in dict.fromkeys(composed.asked):
+                uses.setdefault(each, []).append(name)
         return found + [(f"for {', '.join(names)}", end) for end, names in uses.items()]
 
 
@@ -288,7 +285,7 @@ def load_settings(
         cassette=_cassette(picked),
         cassette_file=str(picked("cassette_file")),
         auxiliary=auxiliary_models(picked, own, env),
-        mixtures=mixtures(picked, own, env),
+        composed=composed_models(picked, own, env),
         system_message=str(picked.at("agent", "system_prompt", default="")),
         ephemeral_system_prompt=str(picked.at("agent", "ephemeral_system_prompt", default="")),
         prefill_messages_file=str(picked.at("agent", "prefill_messages_file", default="")),

@@ -1,58 +1,32 @@
 """The models that the settings name, each with where it is served and its key.
 
 A key never goes to a host it was not given for. Groups of a model's name, address and key are read
-here and nowhere else: the conversation's own, fallbacks, those of jobs, the members of mixtures.
+here and nowhere else: the conversation's own, fallbacks, those of jobs, the parts of composed ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, get_args
+from collections.abc import Callable, Mapping
+from typing import Literal, cast, get_args
 from urllib.parse import urlsplit
 
 from hermes_nb.agent.sources import Picker
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Json
+from hermes_nb.core.plugins import loaded, plugins
 from hermes_nb.core.protocols import Effort
-from hermes_nb.models.installed import EMBEDDED, MIXTURE
+from hermes_nb.models.installed import (
+    EMBEDDED,
+    SETTINGS_GROUP,
+    Composed,
+    Endpoint,
+    is_composed,
+)
 from hermes_nb.models.profiles import is_loopback
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
-    """A model and where it is served. An empty `base_url` is the provider's own."""
-
-    model: str = ""
-    base_url: str = ""
-    api_key: str = field(default="", repr=False)
-
-    @property
-    def named(self) -> bool:
-        """Whether anything says which model to ask."""
-        return bool(self.model or self.base_url or self.api_key)
-
 
 Job = Literal["compression", "recall", "titles", "vision", "mixture", "reviews"]
 """Work beside the conversation that may have a model of its own."""
 JOBS: tuple[Job, ...] = get_args(Job)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
-    """A model of a mixture that advises; `seconds` is its time limit, None for the usual one."""
-
-    end: Endpoint
-    temperature: float | None = None
-    seconds: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MixtureSettings:
-    """Models that answer as one; without an `aggregator` it is the one of the job, or the first."""
-
-    references: tuple[Member, ...]
-    aggregator: Endpoint | None = None
 
 
 OURS = frozenset({"model", "messages", "tools", "tool_choice", "stream", "stream_options", "n"})
@@ -99,51 +73,30 @@ def auxiliary_models(
     return found
 
 
-MOST_REFERENCES = 16
+Place = Callable[[Json], Endpoint | None]
+"""Returns the endpoint of a model's name or of its group, None for one that cannot be placed."""
+Reader = Callable[[Json, Place], Mapping[str, Composed]]
+"""Returns the composed models of a group of config.yaml, by name; raises `ConfigError`."""
 
 
-def mixtures(
+def composed_models(
     picked: Picker, own: Endpoint, env: Mapping[str, str]
-) -> Mapping[str, MixtureSettings]:
-    """Return the mixtures by name; raise `ConfigError` for one that cannot be made."""
-    given = picked("mixture", default={})
-    if not isinstance(given, Mapping):
-        raise ConfigError("mixture has a group for each name: {careful: {references: [gpt-5]}}")
-    return {str(name): _mixture(str(name), group, own, env) for name, group in given.items()}
+) -> Mapping[str, Composed]:
+    """Return the models that are made of others, by name.
 
+    Each group of them is read by the entry of its name in `hermes_nb.model_settings`, which is
+    imported where the group has something. Raises `ConfigError` for what cannot be made.
+    """
 
-def _mixture(name: str, group: Json, own: Endpoint, env: Mapping[str, str]) -> MixtureSettings:
-    listed = group.get("references") if isinstance(group, Mapping) else None
-    if not isinstance(listed, list) or not 0 < len(listed) <= MOST_REFERENCES:
-        message = f"mixture.{name} needs references: a list of 1 to {MOST_REFERENCES} models"
-        raise ConfigError(message)
+    def place(entry: Json) -> Endpoint | None:
+        return _served(entry if isinstance(entry, Mapping) else {"model": entry}, own, env)
 
-    def end(entry: Json) -> Endpoint:
-        found = _served(entry if isinstance(entry, Mapping) else {"model": entry}, own, env)
-        if found is None or found.model.startswith(MIXTURE) or found.model == EMBEDDED:
-            message = f"mixture.{name} names {str(entry)[:80]!r}, which is no model with an address"
-            raise ConfigError(message)
-        return found
-
-    def number(entry: Json, key: str, most: float) -> float | None:
-        value = entry.get(key) if isinstance(entry, Mapping) else None
-        if value is None:
-            return None
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= most:
-            raise ConfigError(f"mixture.{name}: {key} is {value!r}; use a number up to {most:g}")
-        return float(value)
-
-    common = number(group, "seconds", 3_600)
-    members = (
-        Member(
-            end=end(entry),
-            temperature=number(entry, "temperature", 2),
-            seconds=number(entry, "seconds", 3_600) or common,
-        )
-        for entry in listed
-    )
-    weighs = group.get("aggregator")
-    return MixtureSettings(references=tuple(members), aggregator=end(weighs) if weighs else None)
+    found: dict[str, Composed] = {}
+    for point in plugins(SETTINGS_GROUP):
+        given = picked(point.name, default={})
+        if given != {}:
+            found.update(cast("Reader", loaded(point))(given, place))
+    return found
 
 
 def _served(entry: Mapping[str, Json], own: Endpoint, env: Mapping[str, str]) -> Endpoint | None:
@@ -170,7 +123,7 @@ def endpoint(picked: Picker, env: Mapping[str, str]) -> Endpoint:
     api_key = picked("api_key")
     for family, name, value in (("models", "model", model), ("endpoints", "base_url", base_url)):
         why = picked.settled.why(family, str(value), f"added:{value}")
-        if value and why and not str(value).startswith(MIXTURE):
+        if value and why and not is_composed(str(value)):
             picked.hold(name, why)
     if model == EMBEDDED:
         return Endpoint(model=EMBEDDED)

@@ -5,7 +5,6 @@ An endpoint, a local server that was accepted, or the built-in one.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -18,14 +17,21 @@ from urllib.parse import urlsplit
 from weakref import WeakSet
 
 from hermes_nb.agent.config import Settings
-from hermes_nb.agent.endpoints import Endpoint, Job
+from hermes_nb.agent.endpoints import Job
 from hermes_nb.core.errors import ConfigError, FailureKind, ModelError
 from hermes_nb.core.protocols import ChatModel, Variable
 from hermes_nb.core.text import one_line, visible
-from hermes_nb.core.tools import Toolset
 from hermes_nb.models.cassette import Deck, Shelf, shelf_for
-from hermes_nb.models.installed import EMBEDDED, MIXTURE, installed_model
-from hermes_nb.models.profiles import OPENAI, is_address, is_loopback
+from hermes_nb.models.installed import (
+    EMBEDDED,
+    Endpoint,
+    ModelSetup,
+    Role,
+    installed_model,
+    is_added,
+    left_out,
+)
+from hermes_nb.models.profiles import OPENAI, is_address, is_loopback, traits_of
 from hermes_nb.safety.administrator import policy
 
 if TYPE_CHECKING:
@@ -145,51 +151,26 @@ def _model(settings: Settings, variables: Variables) -> ChatModel:
     from hermes_nb.models.chat.retries import Fallback
 
     chosen = settings.endpoint
-    if chosen.model.startswith(MIXTURE):
-        first: ChatModel | None = build_mixture(settings, chosen.model)
-    else:
-        first = _installed(chosen.model, settings, variables) if chosen.model else None
+    first = _installed(chosen.model, settings, variables) if chosen.model else None
     if first is None and chosen.named:
         first = _trying(chosen, settings, sees=True)
-    first = first or _accepted(settings) or _installed(EMBEDDED, settings, variables)
-    if first is None:
-        raise ConfigError(WAYS_OUT)
-    if not settings.fallbacks or embedded_notice(first):
+    first = first or _accepted(settings) or _built_in(settings, variables)
+    if not settings.fallbacks or traits_of(first).small:
         return first
     others = replace(settings, window=None)  # what is set is the window of the model named there
     return Fallback([first, *(_trying(end, others, sees=True) for end in settings.fallbacks)])
 
 
-def build_mixture(
-    settings: Settings, name: str, *, aggregator: ChatModel | None = None
+def _connected(
+    settings: Settings, end: Endpoint, role: Role, fields: Mapping[str, object]
 ) -> ChatModel:
-    """Return several models as one; raise `ConfigError` where the settings have none of this name.
-
-    `aggregator` weighs the answers where the settings name no model for that.
-    """
-    from hermes_nb.extras.mixture.model import SECONDS, Mixture, Reference
-
-    name = name.removeprefix(MIXTURE)
-    if name not in settings.mixtures:
-        there = ", ".join(f"{MIXTURE}{each}" for each in settings.mixtures)
-        ways = f"there are {there}" if there else "`mixture` in config.yaml makes one"
-        raise ConfigError(f"there is no mixture {one_line(name, 40)!r}; {ways}")
-    chosen = settings.mixtures[name]
-    others = replace(settings, window=None)
-    weighs = chosen.aggregator or settings.auxiliary.get("mixture")
-    if weighs is not None or aggregator is None:
-        end = weighs or chosen.references[0].end
-        aggregator = _trying(end, settings, sees=True)
-    references = []
-    for member in chosen.references:
-        own = others
-        if member.temperature is not None:
-            options = {**options_for(member.end.model, settings.model_options)}
-            options["temperature"] = member.temperature
-            own = replace(others, model_options={member.end.model: options})
-        model = _trying(member.end, own)
-        references.append(Reference(model=model, seconds=member.seconds or SECONDS))
-    return Mixture(name, references, aggregator)
+    """Return the model of an endpoint for one that is made of several; see `Connect`."""
+    answers = role == "answers"
+    own = settings if answers else replace(settings, window=None)
+    if fields:
+        options = {**options_for(end.model, settings.model_options), **fields}
+        own = replace(own, model_options={end.model: options})
+    return _trying(end, own, sees=answers)
 
 
 def build_auxiliary(
@@ -197,8 +178,8 @@ def build_auxiliary(
 ) -> ChatModel | None:
     """Return the model for a job beside the conversation, None when none is named for it.
 
-    Where it fails for good, `main` is asked, which stays open when this is closed. The embedded
-    model has no room for such work.
+    Where it fails for good, `main` is asked, which stays open when this is closed. A small model
+    has no room for such work.
     """
     from hermes_nb.models.chat.retries import Fallback
 
@@ -207,7 +188,7 @@ def build_auxiliary(
     end = settings.auxiliary[job]
     make = partial(_trying, end, replace(settings, window=None))
     made = make() if deck is None else deck.wrap(make, name=end.model)
-    return made if main is None or is_embedded(main) else Fallback([made, main], own=1)
+    return made if main is None or traits_of(main).small else Fallback([made, main], own=1)
 
 
 def for_reviews(
@@ -254,19 +235,18 @@ class Auxiliary:
             self._made[key] = made
         return self._made[key]
 
-    def mixture(self, name: str, main: ChatModel) -> ChatModel:
-        """Return a mixture for `main` to ask, which weighs the answers where no other is to.
+    def named(self, name: str, main: ChatModel) -> ChatModel:
+        """Return an installed model by its name, for `main` to ask.
 
-        Raises `ConfigError` for one that there is not.
+        Raises `ConfigError` where no package brings it.
         """
         key = name, id(main)
         if key not in self._made:
             from hermes_nb.models.chat.retries import Fallback
 
             lent = Fallback([main], own=0)
-            make = partial(build_mixture, self._settings, name, aggregator=lent)
-            deck = self._deck
-            self._made[key] = deck.wrap(make, name=f"{MIXTURE}{name}") if deck else make()
+            make = partial(_asked_by, lent, name, self._settings)
+            self._made[key] = self._deck.wrap(make, name=name) if self._deck else make()
         return self._made[key]
 
     async def aclose(self) -> None:
@@ -275,35 +255,6 @@ class Auxiliary:
         self._made.clear()
         for model in made:
             await model.aclose()
-
-
-def is_embedded(model: ChatModel) -> bool:
-    """Say whether this is the embedded model, which brings its own small prompt and tools.
-
-    A replay of it is asked in the same way, and goes by the same name.
-    """
-    from hermes_nb.models.profiles import EMBEDDED
-
-    return model.name == EMBEDDED
-
-
-def offered(model: ChatModel, tools: Toolset) -> Toolset:
-    """Return the tools that a model is really told of: the embedded one has room for a few."""
-    if not is_embedded(model):
-        return tools
-    from hermes_nb.extras.local.prompting import small_tools
-
-    return tools.only(*(small.name for small in small_tools(tools)))
-
-
-def embedded_notice(model: ChatModel) -> str | None:
-    """Return what a user has to know about the embedded model, None if this is not it."""
-    return getattr(model, "notice", None)
-
-
-def is_loading(model: ChatModel) -> bool:
-    """Say whether a model that runs on this machine is being loaded, as far as it tells."""
-    return bool(getattr(model, "loading", False))
 
 
 def _trying(
@@ -325,7 +276,7 @@ def _trying(
     made = Retrying(chat, before=ahead, cap=settings.max_wait)
     if not sees or chat.profile.vision or "vision" not in settings.auxiliary:
         return made
-    from hermes_nb.extras.mixture.model import Sighted
+    from hermes_nb.models.consulting import Sighted
 
     eyes = _trying(settings.auxiliary["vision"], replace(settings, window=None, vision=True))
     return Sighted(made, eyes)
@@ -440,14 +391,59 @@ def _accepted(settings: Settings) -> ChatModel | None:
     return None
 
 
-def _installed(name: str, settings: Settings, variables: Variables) -> ChatModel | None:
-    """Return the model of that name that is built in, or that a package brings."""
-    if name == EMBEDDED and importlib.util.find_spec("xllamacpp") is None:
-        raise ConfigError("\n".join([WAYS_OUT, *not_accepted(settings)]))
+def _built_in(settings: Settings, variables: Variables) -> ChatModel:
+    """Return the built-in model; raise `ConfigError` without it, with the other ways out."""
+    why: ConfigError | None = None
+    made = None
+    try:
+        made = installed_model(EMBEDDED, _setup(EMBEDDED, settings, variables))
+    except ConfigError as error:
+        why = error
+    if made is None:
+        raise ConfigError("\n".join([WAYS_OUT, *not_accepted(settings)])) from why
+    _check_installed(EMBEDDED)
+    return made
+
+
+def _installed(
+    name: str, settings: Settings, variables: Variables = tuple, *, main: ChatModel | None = None
+) -> ChatModel | None:
+    """Return the model of that name that a package brings, None where there is none.
+
+    Raises `ConfigError` for one of hermes_nb that was left out of this installation.
+    """
+    made = installed_model(name, _setup(name, settings, variables, main))
+    if made is not None:
+        _check_installed(name)
+    elif why := left_out(name):
+        raise ConfigError(why)
+    return made
+
+
+def _setup(
+    name: str, settings: Settings, variables: Variables, main: ChatModel | None = None
+) -> ModelSetup:
+    return ModelSetup(
+        variant=name.partition(":")[2],
+        window=settings.window,
+        options=options_for(name, settings.model_options),
+        variables=variables,
+        composed=settings.composed,
+        auxiliary={str(job): end for job, end in settings.auxiliary.items()},
+        main=main,
+        connect=partial(_connected, settings),
+    )
+
+
+def _check_installed(name: str) -> None:
     if name == EMBEDDED:
         policy().check("models", EMBEDDED)
-    options = options_for(name, settings.model_options)
-    made = installed_model(name, window=settings.window, options=options, variables=variables)
-    if made is not None and name != EMBEDDED:
+    if is_added(name):
         _check_added(name)
+
+
+def _asked_by(main: ChatModel, name: str, settings: Settings) -> ChatModel:
+    """Return an installed model that `main` asks; raise `ConfigError` where there is none."""
+    if (made := _installed(name, settings, main=main)) is None:
+        raise ConfigError(f"no package brings the model {one_line(name, 40)!r}")
     return made

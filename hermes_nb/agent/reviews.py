@@ -21,7 +21,7 @@ from functools import partial
 from typing import Literal, get_args
 
 from hermes_nb.agent.config import Settings
-from hermes_nb.agent.models import build_auxiliary, is_embedded
+from hermes_nb.agent.models import build_auxiliary
 from hermes_nb.agent.proposals import Proposal
 from hermes_nb.agent.recorder import Recorder, together
 from hermes_nb.agent.runtime import Opening, Runtime
@@ -47,6 +47,7 @@ from hermes_nb.core.threads import LoopThread
 from hermes_nb.core.tools import Arguments, Place, Risk, Tool, ToolContext, Toolset
 from hermes_nb.memory.recall import spoken
 from hermes_nb.memory.sessions import new_session_id
+from hermes_nb.models.profiles import traits_of
 from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.markup import escape
 from hermes_nb.safety.redact import redact
@@ -278,7 +279,7 @@ def _in_review(tool: Tool, own: Toolset) -> Tool:
 
 def looking_back(opening: Opening, session: Session) -> Reviews | None:
     """Return what looks back on a session outside of a kernel; None with a model too small."""
-    if opening.runtime is None or is_embedded(session.agent.model):
+    if opening.runtime is None or not traits_of(session.agent.model).learns:
         return None
     reviews = Reviews(opening.runtime, model=opening.another)
     reviews.watch(session)

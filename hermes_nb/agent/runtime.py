@@ -21,7 +21,7 @@ from hermes_nb.agent.checkpoints import Checkpoints, checkpointed
 from hermes_nb.agent.children import IDENTITY, Delegation, delegation_tools
 from hermes_nb.agent.config import Settings
 from hermes_nb.agent.jobs import Jobs
-from hermes_nb.agent.models import Auxiliary, build_deck, build_model, for_reviews, is_embedded
+from hermes_nb.agent.models import Auxiliary, build_deck, build_model, for_reviews
 from hermes_nb.agent.prompt_sources import PromptSources, known_tools, preface_of
 from hermes_nb.agent.recorder import close_store
 from hermes_nb.agent.session import REVIEW, Identity, Session, SessionSpec
@@ -43,6 +43,7 @@ from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Place, Risk, Tool, Toolset
 from hermes_nb.memory.history import Origin
+from hermes_nb.models.profiles import traits_of
 from hermes_nb.prompt.builder import PromptTexts
 from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.guard import ChildGuard, Guard
@@ -52,7 +53,9 @@ from hermes_nb.safety.redact import redact
 from hermes_nb.tools.installed import (
     DEFAULT,
     Choice,
+    ToolsetSetup,
     installed_tools,
+    installed_toolsets,
     left,
     left_of_added,
     wrapped,
@@ -178,7 +181,7 @@ class Runtime:
         condenses = auxiliary.of("compression", model) if auxiliary else None
         known = known_tools(sources, model=recall or model)
         held = partial(self._tools, self._guard, self._own, known, tell=self.tell)
-        if is_embedded(model):  # it has a prompt of its own, and room for little else
+        if traits_of(model).small:  # it has a prompt of its own, and room for little else
             tools = held(self._foreign, mark=False)
             choice = Choice(usual=tools, groups={})
             return SessionSpec(
@@ -297,14 +300,14 @@ class Runtime:
 
     def _named_alone(self, model: ChatModel, auxiliary: Auxiliary | None) -> Toolset:
         """Return the tools that a session has where the user names them."""
-        from hermes_nb.tools.consult import clarify_tools, mixture_tools, vision_tools
+        from hermes_nb.tools.consult import clarify_tools, vision_tools
         from hermes_nb.tools.web import Web, web_tools
 
         settings = self.settings
-        names = tuple(settings.mixtures) if auxiliary is not None else ()
-        several = partial(auxiliary.mixture, main=model) if auxiliary is not None else None
         found = clarify_tools(self._approver) + vision_tools(self._root)
-        found += mixture_tools(names, several) if several is not None else Toolset()
+        if auxiliary is not None:
+            named = partial(auxiliary.named, main=model)
+            found += installed_toolsets(ToolsetSetup(composed=list(settings.composed), model=named))
         web = Web(private=settings.web.private, most=settings.web.max_bytes)
         return self._held(found + web_tools(web, search_url=settings.web.search_url), self._guard)
 

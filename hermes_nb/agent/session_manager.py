@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 
 from hermes_nb.agent.checkpoints import Checkpoints
 from hermes_nb.agent.config import Settings
-from hermes_nb.agent.models import offered
 from hermes_nb.agent.session import CHILD, REVIEW, Identity, Session, SessionSpec
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.messages import Message
@@ -35,6 +34,7 @@ from hermes_nb.core.text import (
 from hermes_nb.core.tools import Toolset
 from hermes_nb.memory.rows import encode
 from hermes_nb.memory.sessions import Ledger, SqliteStore
+from hermes_nb.models.profiles import traits_of
 
 Kind = Literal["prompt", "tools", "conversation"]
 
@@ -55,7 +55,7 @@ def shares(session: Session) -> list[Share]:
         Share(name=layer.name, kind="prompt", tokens=text_tokens(layer.text), text=layer.text)
         for layer in session.prompt.layers
     ]
-    tools = offered(session.agent.model, session.agent.tools)
+    tools = traits_of(session.agent.model).offered(session.agent.tools)
     if len(tools):
         name = f"{len(tools)} tool schemas"
         found.append(Share(name=name, kind="tools", tokens=schema_tokens(tools)))

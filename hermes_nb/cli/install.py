@@ -286,7 +286,7 @@ def _findings(*, offline: bool) -> list[Finding]:
     return found + look(
         {
             "policy": checks.settled,
-            "weights": checks.weights,
+            **checks.installed(),
             "labextension": checks.labextension,
             "kernel": _kernel,
             "without %load_ext": _enabled,

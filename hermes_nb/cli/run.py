@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING
 
 from hermes_nb.agent.approvals import answer_of, unanswered
 from hermes_nb.agent.config import load_settings
-from hermes_nb.agent.models import embedded_notice
 from hermes_nb.agent.reviews import Reviews, looking_back
 from hermes_nb.agent.runtime import Opening
 from hermes_nb.agent.session import Session
@@ -41,6 +40,7 @@ from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Approval, ApprovalRequest
 from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.threads import in_thread
+from hermes_nb.models.profiles import traits_of
 from hermes_nb.notebook.approval import offer_servers, question_line
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.interrupt import stoppable
@@ -117,7 +117,7 @@ async def _turn(
     try:
         with stoppable():
             session = opening.session(one_line(title, 60))
-            if told := embedded_notice(session.agent.model):
+            if told := traits_of(session.agent.model).notice:
                 _warn(told)
             seen.model, seen.describe = session.agent.model.name, session.agent.tools.describe
             reviews = looking_back(opening, session) if wanted.learn else None

@@ -262,11 +262,13 @@ __all__ = [
     "Hit",
     "MemoryProvider",
     "MessageState",
+    "Preparing",
     "Request",
     "Serialising",
     "SessionStore",
     "StoredMessage",
     "StoredSession",
+    "Traits",
     "Variable",
     "body_of",
 ]
@@ -324,6 +326,39 @@ class ChatModel(Protocol):
 
     async def aclose(self) -> None:
         """Release what the model holds (connections, child process)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """What sets a model apart. A model may have them as `traits`; without, these are its own."""
+
+    small: bool = False
+    """It brings a short prompt of its own: no instructions, memory, skills or fallbacks."""
+    learns: bool = True
+    """Reviews of its turns are worth their requests."""
+    local: bool = False
+    """It runs on this machine: it costs no money, and answers one request at a time."""
+    notice: str = ""
+    """What the user reads once, before its first answer."""
+    offered: Callable[[Toolset], Toolset] = lambda tools: tools
+    """Returns those of the tools that it is really told of."""
+    loading: Callable[[], bool] = bool
+    """Says whether it is being loaded into memory."""
+
+
+@runtime_checkable
+class Preparing(Protocol):
+    """A model that needs something first, such as a download."""
+
+    async def prepare(
+        self, agreed: Callable[[str], bool], progress: Callable[[int, int], None]
+    ) -> None:
+        """See to it that the model can answer; raise `ConfigError`, with the ways out.
+
+        `agreed` puts a question to the user, and says no where nobody can answer. `progress` is
+        called from any thread with the bytes that have arrived, and those of the whole.
+        """
         ...
 
 

@@ -23,6 +23,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from hermes_nb.core.messages import Json, Reply, Usage
+from hermes_nb.core.protocols import ChatModel, Traits
 
 OPENAI = "https://api.openai.com/v1"
 
@@ -83,7 +84,23 @@ class Profile:
 
 
 EMBEDDED = "qwen2.5-coder-0.5b (embedded)"
-"""What the embedded model, and a replay of it, goes by."""
+"""What the built-in model, and a replay of it, goes by."""
+_TRAITS = {EMBEDDED: Traits(small=True, learns=False, local=True)}
+
+
+def traits_of(model: ChatModel) -> Traits:
+    """Return what a model says of itself, or what is known of its name.
+
+    A recording of a model is known by its name alone, while it is made as well as in a replay: both
+    have to send the same prompts.
+    """
+    own = getattr(model, "traits", None)
+    return own if isinstance(own, Traits) else traits_named(model.name)
+
+
+def traits_named(name: str) -> Traits:
+    """Return what is known of a model by its name."""
+    return _TRAITS.get(name, Traits())
 
 
 @cache

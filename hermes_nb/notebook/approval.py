@@ -14,7 +14,6 @@ user is asked once; where nobody can be, what started the process counts alone.
 
 from __future__ import annotations
 
-import asyncio
 import io
 import os
 import sys
@@ -31,10 +30,11 @@ from hermes_nb.agent.models import found_servers, told
 from hermes_nb.agent.sources import CEILING, STARTED, home_directory, within
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Json
-from hermes_nb.core.protocols import Approval, ApprovalRequest, ChatModel
+from hermes_nb.core.protocols import Approval, ApprovalRequest, ChatModel, Preparing
 from hermes_nb.core.text import one_line, visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Risk
+from hermes_nb.models.profiles import traits_of
 from hermes_nb.notebook.display.views import can_ask, can_draw, has_kernel, show
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.interrupt import user_code
@@ -44,7 +44,6 @@ from hermes_nb.safety.markup import code_block, escape
 from hermes_nb.safety.provenance import Trust
 
 if TYPE_CHECKING:
-    from hermes_nb.extras.local.weights import WeightsNeeded
     from hermes_nb.models.servers import Identity
 
 
@@ -315,55 +314,31 @@ async def offer_servers(settings: Settings, ask: Ask, declined: set[Identity]) -
     return True
 
 
-async def have_weights(
+async def prepare(
     model: ChatModel,
     shell: Shell,
     settings: Settings,
     note: Callable[[str], None],
 ) -> None:
-    """See to it that an embedded model has its weights, and say once what it is.
+    """See to it that a model has what it needs first, and say once what it is.
 
     Asks before anything is downloaded; where nobody can answer, `HERMES_NB_FETCH_WEIGHTS=1` is the
     yes. Raises `ConfigError`, with the ways out, when the answer is no.
     """
-    from hermes_nb.agent.models import embedded_notice
 
-    notice = embedded_notice(model)
-    if notice is None:
-        return
-    from hermes_nb.extras.local.weights import WeightsNeeded, locate, shipped
+    def agreed(question: str) -> bool:
+        if settings.fetch_weights or not can_ask(shell):
+            return settings.fetch_weights
+        return (ask_user(f"{question} [y/N] ") or "").lower() in ("y", "yes")
 
-    if await in_thread(locate) is None:
-        needed = WeightsNeeded(shipped())
-        if not settings.fetch_weights and not _agreed(shell, needed):
-            raise needed
-        await _fetch(updates=can_ask(shell))
-    note(notice)
-
-
-def _agreed(shell: Shell, needed: WeightsNeeded) -> bool:
-    if not can_ask(shell):
-        return False
-    question = (
-        f"No model is set up. Fetch the small built-in one ({needed.megabytes} MB, once, from "
-        f"{' or '.join(needed.sources)})? [y/N] "
-    )
-    return (ask_user(question) or "").lower() in ("y", "yes")
-
-
-async def _fetch(*, updates: bool) -> None:
-    """Download in a thread; a stop keeps what has arrived for the next try."""
-    from hermes_nb.extras.local.weights import fetch
-
-    stop = threading.Event()
-    bar = _Bar(updates=updates)
-    try:
-        await in_thread(fetch, progress=bar.at, stop=stop)
-    except asyncio.CancelledError:
-        stop.set()
-        raise
-    finally:
-        bar.close()
+    if isinstance(model, Preparing):
+        bar = _Bar(updates=can_ask(shell))
+        try:
+            await model.prepare(agreed, bar.at)
+        finally:
+            bar.close()
+    if notice := traits_of(model).notice:
+        note(notice)
 
 
 class _Bar:

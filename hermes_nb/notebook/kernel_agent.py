@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hermes_nb.agent.config import Settings, load_settings
 from hermes_nb.agent.jobs import Jobs
-from hermes_nb.agent.models import build_deck, build_model, embedded_notice
+from hermes_nb.agent.models import build_deck, build_model
 from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.recorder import close_store
 from hermes_nb.agent.reviews import Reviews
@@ -30,6 +30,7 @@ from hermes_nb.core.text import TITLE, amount, one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Place, Tool, Toolset
 from hermes_nb.models.cassette import Mode as CassetteMode
+from hermes_nb.models.profiles import traits_of
 from hermes_nb.notebook.access import NotebookAccess
 from hermes_nb.notebook.approval import CellApprover, Permission
 from hermes_nb.notebook.cell_tools import own_tools
@@ -270,10 +271,10 @@ class KernelAgent:
     def _take_other_settings(self) -> None:
         """Let a key or an address that is set after a failure count from the next turn on.
 
-        The built-in model has neither, and would be loaded anew.
+        A model of this machine has neither, and would be loaded again.
         """
         failed = self.turn is not None and self.turn.reason == "failed"
-        if failed and embedded_notice(self.models.main) is None:
+        if failed and not traits_of(self.models.main).local:
             self.models.renew()
 
     async def _keep_unsent(self, session: Session) -> None:

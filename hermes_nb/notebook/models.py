@@ -12,16 +12,14 @@ from hermes_nb.agent.models import (
     build_model,
     check_given,
     for_reviews,
-    is_embedded,
 )
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.protocols import ChatModel, Variable
 from hermes_nb.core.threads import in_thread
 from hermes_nb.models.cassette import Deck
-from hermes_nb.models.installed import EMBEDDED, MIXTURE
-from hermes_nb.models.profiles import EMBEDDED as BUILT_IN
-from hermes_nb.models.profiles import is_loopback, profile_for, seeing
-from hermes_nb.notebook.approval import ask_user, have_weights, offer_servers
+from hermes_nb.models.installed import EMBEDDED
+from hermes_nb.models.profiles import is_loopback, profile_for, seeing, traits_named, traits_of
+from hermes_nb.notebook.approval import ask_user, offer_servers, prepare
 from hermes_nb.notebook.display.views import can_ask
 from hermes_nb.notebook.shell import Shell
 from hermes_nb.safety.administrator import policy
@@ -72,7 +70,7 @@ class ModelsInUse:
     @property
     def can_learn(self) -> bool:
         """Whether the model in use is one that reviews make sense with."""
-        return self._model is not None and not is_embedded(self._model)
+        return self._model is not None and traits_of(self._model).learns
 
     @property
     def given(self) -> bool:
@@ -111,7 +109,7 @@ class ModelsInUse:
         if self._model is None:
             self._model = await in_thread(self._built)
         if self._ready is not self._model:
-            await have_weights(self.main, shell, self._settings(), note)
+            await prepare(self.main, shell, self._settings(), note)
             self._ready = self._model
 
     async def offer(self, *, again: bool = False) -> None:
@@ -138,9 +136,8 @@ class ModelsInUse:
         """Raise `ConfigError` for a model that is not known to take pictures."""
         if sees(self._settings(), model.name, given=model if self._given else None):
             return
-        name = "the built-in model" if is_embedded(model) else model.name
         raise ConfigError(
-            f"{name} is not known to take pictures, so nothing was sent. Models that do: "
+            f"{model.name} is not known to take pictures, so nothing was sent. Models that do: "
             f"{', '.join(seeing())} and others (`--model NAME`), or one as `auxiliary.vision` that "
             "describes them; if this one does, say so with `%hermes config vision on`"
         )
@@ -150,11 +147,11 @@ class ModelsInUse:
         if self._given:
             return False
         end = settings.endpoint
-        if self._model is not None and is_embedded(self._model):
+        if self._model is not None and traits_of(self._model).local:
             return True
         # Without an address, a name or a key it is a local server that was accepted, or built in.
         host = urlsplit(end.base_url).hostname or ""
-        several = end.model.startswith(MIXTURE)  # each of them has an address of its own
+        several = end.model in settings.composed  # each of them has an address of its own
         return not end.named or end.model == EMBEDDED or (is_loopback(host) and not several)
 
     def budget(self, settings: Settings) -> BudgetSettings:
@@ -170,7 +167,7 @@ def sees(settings: Settings, name: str, *, given: ChatModel | None = None) -> bo
 
     `given` is one that was handed over; it may say so itself, in an attribute `vision`.
     """
-    if given is None and "vision" in settings.auxiliary and name != BUILT_IN:
+    if given is None and "vision" in settings.auxiliary and not traits_named(name).small:
         return True
     if settings.vision is not None:
         return settings.vision
@@ -178,8 +175,7 @@ def sees(settings: Settings, name: str, *, given: ChatModel | None = None) -> bo
     if isinstance(said, bool):
         return said
     end = settings.endpoint
-    if end.model.startswith(MIXTURE):
-        mixture = settings.mixtures.get(end.model.removeprefix(MIXTURE))
-        end = (mixture and mixture.aggregator) or end
+    if (composed := settings.composed.get(end.model)) is not None:
+        end = composed.answers or end
         name = end.model
     return profile_for(name or end.model, end.base_url or None).vision

@@ -21,8 +21,6 @@ from functools import partial
 from pathlib import Path
 
 from hermes_nb.agent.checkpoints import Checkpoints
-from hermes_nb.agent.endpoints import Endpoint
-from hermes_nb.agent.models import is_loading
 from hermes_nb.agent.prompt_sources import PromptSources, preface_of
 from hermes_nb.agent.session import Identity, Session, SessionSpec, compose
 from hermes_nb.agent.session_manager import schema_tokens, text_tokens
@@ -43,6 +41,8 @@ from hermes_nb.core.protocols import (
 )
 from hermes_nb.core.text import amount, estimate_tokens, head_tail, one_line, visible
 from hermes_nb.core.tools import Place, Toolset
+from hermes_nb.models.installed import Endpoint
+from hermes_nb.models.profiles import traits_of
 from hermes_nb.notebook.display.tables import grid
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.views import (
@@ -246,7 +246,7 @@ class CellTurn:
     ) -> None:
         """Take the turn; a cancellation passes through when its last event has been seen."""
         self.transcript.model = session.agent.model.name
-        self.transcript.loading = partial(is_loading, session.agent.model)
+        self.transcript.loading = traits_of(session.agent.model).loading
         self.transcript.describe = session.agent.tools.describe
         self.transcript.live = partial(showing, self._shell)
         turn = session.turn(

@@ -1,4 +1,4 @@
-"""Toolsets that ask somebody else: `clarify` the user, `mixture` several models, `vision` eyes.
+"""Toolsets that ask somebody else: `clarify` the user, `vision` a model that sees.
 
 None of them is offered unless the configuration or a turn says so.
 """
@@ -6,17 +6,13 @@ None of them is offered unless the configuration or a turn says so.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
-from contextlib import aclosing
 from pathlib import Path
 
-from hermes_nb.core.errors import HermesError, ToolError
-from hermes_nb.core.events import ReasoningDelta, UsageReported
-from hermes_nb.core.messages import Image, Message, Reply
-from hermes_nb.core.protocols import Approver, ChatModel, Request, Waited
+from hermes_nb.core.errors import ToolError
+from hermes_nb.core.messages import Image
+from hermes_nb.core.protocols import Approver
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Question, Tool, ToolContext, ToolOutput, Toolset
-from hermes_nb.extras.mixture.model import heading
 from hermes_nb.tools.asking import put_question
 from hermes_nb.tools.schema import tool
 from hermes_nb.tools.workspace import SAMPLE, Workspace, kind_of, open_regular, size_text
@@ -58,40 +54,6 @@ def clarify_tools(approver: Approver) -> Toolset:
 
 def _question(arguments: object) -> str:
     return str(arguments["question"]) if isinstance(arguments, dict) else ""
-
-
-def mixture_tools(names: Sequence[str], model: Callable[[str], ChatModel]) -> Toolset:
-    """Return the tool that asks several models; `model` makes a mixture of these names."""
-    if not names:
-        return Toolset()
-
-    async def ask_models(context: ToolContext, question: str, mixture: str = "") -> str:
-        """Have several models answer a hard question side by side, and one weigh what they say.
-
-        Args:
-            question: with all they need to know; they see nothing else and have no tools
-            mixture: which group of them, the usual one if not said
-        """
-        asked = Message.user(question)
-        request = Request(messages=(asked,), waited=Waited())
-        told: list[str] = []
-        answer = ""
-        try:
-            async with aclosing(model(mixture or names[0]).stream(request)) as items:
-                async for item in items:
-                    if isinstance(item, UsageReported):
-                        context.emit(item)
-                    elif isinstance(item, ReasoningDelta) and (line := heading(item.text)):
-                        told.append(line)
-                        context.progress("\n".join(told))
-                    elif isinstance(item, Reply):
-                        context.emit(UsageReported(item.usage, item.model, "mixture"))
-                        answer = item.message.text
-        except HermesError as error:
-            raise ToolError(f"the models cannot be asked: {error}") from error
-        return "\n\n".join([answer or "(no answer)", "\n".join(told)]).strip()
-
-    return Toolset([tool(toolset="mixture")(ask_models)])
 
 
 def vision_tools(root: Path) -> Toolset:

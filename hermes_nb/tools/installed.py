@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.plugins import loaded, plugins, ships
+from hermes_nb.core.protocols import ChatModel
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Arguments, Tool, ToolContext, Toolset
 from hermes_nb.safety.administrator import policy
@@ -149,8 +150,40 @@ def _in_wrapper(
 
 DEFAULT = "default"
 """The toolset that a turn has which names none."""
-NAMED = ("clarify", "mixture", "vision", "web")
-"""Toolsets that are there where they are named."""
+_NAMED = ("clarify", "vision", "web")
+TOOLSETS = "hermes_nb.toolsets"
+"""Entry points of toolsets that are there where they are named; see `ToolsetSetup`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsetSetup:
+    """What a toolset is made for that a session has where it is named.
+
+    An entry of the group `hermes_nb.toolsets` is a function from this to a `Toolset`; its name is
+    the toolset's.
+    """
+
+    composed: Sequence[str]
+    """Names of the models that the settings make of others."""
+    model: Callable[[str], ChatModel]
+    """Returns an installed model by its name, for the conversation's own to ask.
+
+    It is on the conversation's cassette and is closed with it. Raises `ConfigError` where there is
+    none of that name."""
+
+
+def named_toolsets() -> list[str]:
+    """Return the names of toolsets that are there where they are named."""
+    return sorted({*_NAMED, *(point.name for point in plugins(TOOLSETS))})
+
+
+def installed_toolsets(setup: ToolsetSetup) -> Toolset:
+    """Return the tools of all that is in `hermes_nb.toolsets`; raise `ConfigError`."""
+    found = Toolset()
+    for point in plugins(TOOLSETS):
+        made = cast("Callable[[ToolsetSetup], Toolset]", loaded(point))(setup)
+        found += made if point.module.startswith("hermes_nb.") else left_of_added(made)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

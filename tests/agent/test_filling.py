@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 from hermes_nb import Hermes
 from hermes_nb.agent.session_manager import shares
-from hermes_nb.models.profiles import EMBEDDED
 from hermes_nb.models.scripted import ScriptedModel
 
 
@@ -19,10 +17,3 @@ def test_all_schemas_count_where_all_are_sent(tmp_path):
     model = ScriptedModel(["hi"])
     found = parts(model, tmp_path)["tools"]
     assert found.name == f"{len(model.requests[0].tools)} tool schemas"
-
-
-@pytest.mark.parametrize("name", [EMBEDDED])
-def test_the_embedded_model_is_told_of_a_few(tmp_path, name):
-    model = ScriptedModel(["hi"], name=name)
-    found = parts(model, tmp_path)["tools"]
-    assert int(found.name.split()[0]) <= 4 < len(model.requests[0].tools)

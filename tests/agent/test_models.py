@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from hermes_nb.agent.config import load_settings
-from hermes_nb.agent.models import build_model, embedded_notice
+from hermes_nb.agent.models import build_model
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.models import servers
 
@@ -44,14 +44,6 @@ def test_a_local_server_answers_once_it_is_accepted(monkeypatch, home):
         assert model_for().name == "local-model"
         with pytest.raises(ConfigError):
             model_for({"HERMES_NB_LOCAL_SERVERS": "off"})
-
-
-def test_without_anything_it_is_the_embedded_model():
-    pytest.importorskip("xllamacpp")
-    model = model_for({"HERMES_NB_LOCAL_SERVERS": "off"})
-    assert "qwen2.5-coder" in model.name
-    assert "often wrong" in embedded_notice(model)
-    assert embedded_notice(model_for(model="gpt-x", api_key="k")) is None
 
 
 @pytest.mark.parametrize("status", [401, 404])

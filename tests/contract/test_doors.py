@@ -141,16 +141,6 @@ def test_run_takes_its_options_and_prints_events(tmp_path):
     assert events[-1]["reason"] == "answered"
 
 
-def test_weights_are_fetched_by_that_module(tmp_path):
-    """And `HERMES_NB_GGUF` names them; a file that is not theirs is said, not loaded."""
-    other = tmp_path / "other.gguf"
-    other.write_bytes(b"GGUF")
-    done = run("-m", "hermes_nb.models.weights", cwd=tmp_path, HERMES_NB_GGUF=str(other))
-    assert done.returncode == 1
-    assert "HERMES_NB_GGUF" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 # What `jupyter hermes enable` has written
 
 

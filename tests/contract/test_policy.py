@@ -234,11 +234,6 @@ def by_a_key_alone(home, monkeypatch, other):
     (home / ".env").write_text("HERMES_NB_API_KEY=k\nHERMES_NB_MODEL=m\n")
 
 
-def by_a_mixture(home, monkeypatch, other):
-    member = f"{{model: m, base_url: '{other.url}'}}"
-    config(home, f"hermes_nb:\n  model: mixture:x\n  mixture: {{x: {{references: [{member}]}}}}\n")
-
-
 def by_a_fallback(home, monkeypatch, other):
     config(
         home,
@@ -253,7 +248,6 @@ ADDRESSES = [
     by_our_variables,
     by_the_providers_variables,
     by_a_key_alone,
-    by_a_mixture,
     by_a_fallback,
 ]
 
@@ -269,7 +263,7 @@ def test_no_other_address_is_asked(work, home, servers, administered, monkeypatc
     assert not other.bodies
 
 
-@pytest.mark.parametrize("way", [named, by_the_providers_variables, by_a_key_alone, by_a_mixture])
+@pytest.mark.parametrize("way", [named, by_the_providers_variables, by_a_key_alone])
 def test_without_a_policy_they_are(work, home, servers, monkeypatch, way):
     way(home, monkeypatch, servers[1])
     with Hermes() as hermes:

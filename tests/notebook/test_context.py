@@ -6,11 +6,7 @@ import sys
 
 import pytest
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.core.messages import Message
-from hermes_nb.core.protocols import Request, Variable
-from hermes_nb.core.tools import Toolset
-from hermes_nb.extras.local.prompting import CONTEXT, Constrained, described
-from hermes_nb.notebook.run_tools import kernel_tools
+from hermes_nb.core.protocols import Variable
 from hermes_nb.notebook.user_message import FailedCell, last_error, turn_context, variable_line
 from hypothesis import given
 from hypothesis import strategies as st
@@ -102,21 +98,6 @@ def test_it_keeps_its_limit_and_only_variables_look_like_variables(**given):
     assert set(items) <= {variable_line(variable) for variable in given["variables"]}
     if items:
         assert lines[lines.index(items[0]) - 1] == "Variables:"
-
-
-@given(variables)
-def test_a_variable_has_the_form_that_the_small_model_knows(variable):
-    assert variable_line(variable) == described(variable)
-
-
-def test_the_small_model_reads_the_block(shell):
-    text = turn_context(
-        notebook="a", variables=[TABLE], error=ERROR, outline="- not a variable", running_cell="c"
-    )
-    assert text.startswith(CONTEXT)
-    tools = kernel_tools(shell)
-    asked = Request(messages=(Message.user(f"How many?\n{text}"),), tools=Toolset(tools))
-    assert list(Constrained().messages(asked))[-1].text == f"How many?\n{LINE}"
 
 
 def fail(shell, code, **options):

@@ -7,8 +7,8 @@ import sqlite3
 
 import pytest
 
-from tests.faults.cells import environment, served_kernel
-from tests.kernels import Kernel, kernel
+from tests.faults.cells import served_kernel
+from tests.kernels import Kernel
 from tests.loopback import Loopback, Reply, calls, chunk, event, failure, pause, says
 
 pytestmark = pytest.mark.kernel
@@ -210,20 +210,6 @@ def test_commands_answer(shared, plays):
     }.items():
         assert told in shared.run(f"%hermes {command}").markdown, command
     assert "read_file" not in shared.run("%hermes tools kernel").markdown
-
-
-def test_without_weights_and_without_a_yes_the_cell_fails_with_the_ways_out(server, tmp_path):
-    env = environment(server, tmp_path, HERMES_NB_MODEL="embedded", XDG_CACHE_HOME=str(tmp_path))
-    env.pop("HERMES_NB_GGUF", None)
-    with kernel(env, cwd=str(tmp_path)) as running:
-        running.run("%load_ext hermes_nb")
-        for how in ({}, {"answers": ("n",)}):
-            result = running.run("%hermes hello", **how)
-            assert result.status == "error"
-            assert "HERMES_NB_FETCH_WEIGHTS=1" in result.error["evalue"]
-            assert len(result.error["traceback"]) == 1
-        assert "491 MB" in result.prompts[0]
-    assert not list(tmp_path.rglob("*.gguf*"))
 
 
 def test_a_turn_says_what_the_checkpoints_have_of_it_and_its_undo_takes_that_back(shared, plays):

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from hermes_nb.agent.checkpoints import Checkpoints, NothingToUndo
 from hermes_nb.agent.config import load_settings
-from hermes_nb.agent.models import build_model, embedded_notice
+from hermes_nb.agent.models import build_model
 from hermes_nb.agent.recorder import session_usage
 from hermes_nb.agent.reviews import looking_back
 from hermes_nb.agent.runtime import Opening
@@ -48,6 +48,7 @@ from hermes_nb.extras.gateway.core import (
 )
 from hermes_nb.extras.gateway.journal import ChatRow, Entry, Journal
 from hermes_nb.extras.gateway.questions import Asking, Place
+from hermes_nb.models.profiles import traits_of
 from hermes_nb.safety.guard import Guard
 from hermes_nb.safety.redact import redact
 from hermes_nb.tools.consult import KINDS, MOST_BYTES
@@ -271,7 +272,7 @@ class ChatAgent:
         if session.id != entry.session:  # somebody else has gone on with it: this is a copy
             self._journal.keep(replace(row, session=session.id))
         made = turn_of(events)
-        notice = "" if row.session else embedded_notice(session.agent.model)
+        notice = "" if row.session else traits_of(session.agent.model).notice
         told = f"✗ {made.error}" if made.reason == "failed" else made.note
         refused = self._asking.refused and f"✗ Not everything could be run: {self._asking.refused}."
         return _answered(entry, "\n\n".join(filter(None, (notice, made.text, told, refused))))

@@ -32,13 +32,14 @@ from typing import IO, cast
 from hermes_nb.core.errors import ConfigError, FailureKind, ModelError
 from hermes_nb.core.events import Delta
 from hermes_nb.core.messages import Reply
-from hermes_nb.core.protocols import Request, Variable
+from hermes_nb.core.protocols import Request, Traits, Variable
 from hermes_nb.core.text import one_line
-from hermes_nb.extras.local.prompting import Constrained
+from hermes_nb.core.threads import in_thread
+from hermes_nb.extras.local.prompting import Constrained, offered
 from hermes_nb.extras.local.weights import WeightsNeeded, WeightsStore
 from hermes_nb.models.chat.client import OpenAIChat
 from hermes_nb.models.installed import ModelSetup
-from hermes_nb.models.profiles import EMBEDDED, Profile
+from hermes_nb.models.profiles import EMBEDDED, Profile, traits_named
 
 CHILD = Path(__file__).with_name("child.py")
 READY_SECONDS = 120.0
@@ -294,12 +295,15 @@ class EmbeddedModel:
         self._server: EmbeddedServer | None = None
         self._chat: tuple[Address, OpenAIChat] | None = None
 
-    notice = NOTICE
-    """What a user has to know about it, said once before its first answer."""
-
     @property
     def name(self) -> str:
         return EMBEDDED
+
+    @property
+    def traits(self) -> Traits:
+        """What is known of it by its name, and what a replay of it has not."""
+        known = traits_named(EMBEDDED)
+        return replace(known, notice=NOTICE, offered=offered, loading=self._loading)
 
     @property
     def window(self) -> int | None:
@@ -310,10 +314,31 @@ class EmbeddedModel:
         """The server's process id, None when none runs."""
         return self._server.pid if self._server else None
 
-    @property
-    def loading(self) -> bool:
-        """Whether its server has been started and does not answer yet."""
+    def _loading(self) -> bool:
+        """Say whether its server has been started and does not answer yet."""
         return self._server is not None and self._server.loading
+
+    async def prepare(
+        self, agreed: Callable[[str], bool], progress: Callable[[int, int], None]
+    ) -> None:
+        """Fetch the weights where they are not here and the user agrees to it.
+
+        Raises `WeightsNeeded` for a no. A stop keeps what has arrived for the next try.
+        """
+        if await in_thread(self._store.locate) is not None:
+            return
+        needed = WeightsNeeded(self._store.weights)
+        if not agreed(
+            f"No model is set up. Fetch the small built-in one ({needed.megabytes} MB, once, from "
+            f"{' or '.join(needed.sources)})?"
+        ):
+            raise needed
+        stop = threading.Event()
+        try:
+            await in_thread(self._store.fetch, progress=progress, stop=stop)
+        except asyncio.CancelledError:
+            stop.set()
+            raise
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
         server = await self._serve()
@@ -346,8 +371,7 @@ class EmbeddedModel:
     async def _serve(self) -> EmbeddedServer:
         if self._server is not None:
             return self._server
-        if importlib.util.find_spec("xllamacpp") is None:
-            raise ConfigError('the embedded model needs xllamacpp; pip install "hermes_nb[local]"')
+        _check_library()
         path = await asyncio.to_thread(self._store.locate)
         if path is None:
             raise WeightsNeeded(self._store.weights)
@@ -394,6 +418,12 @@ def usable_cores() -> int:
     return max(1, min(MOST_THREADS, logical, psutil.cpu_count(logical=False) or guessed))
 
 
+def _check_library() -> None:
+    if importlib.util.find_spec("xllamacpp") is None:
+        raise ConfigError('the embedded model needs xllamacpp; pip install "hermes_nb[local]"')
+
+
 def model(setup: ModelSetup) -> EmbeddedModel:
     """Return the built-in model, as an entry of the group `hermes_nb.models`."""
+    _check_library()
     return EmbeddedModel(setup.variables)

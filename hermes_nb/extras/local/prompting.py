@@ -82,6 +82,11 @@ def small_tools(tools: Toolset) -> tuple[SmallTool, ...]:
     return tuple(known[:MOST_TOOLS])
 
 
+def offered(tools: Toolset) -> Toolset:
+    """Return the tools that a small model is really told of."""
+    return tools.only(*(small.name for small in small_tools(tools)))
+
+
 def _fits(tool: Tool, small: SmallTool) -> bool:
     properties = tool.parameters.get("properties", {})
     return small.argument in properties and {small.argument}.issuperset(_required(tool))

@@ -18,17 +18,17 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import hermes_nb
 from hermes_nb.agent.config import Settings
-from hermes_nb.agent.endpoints import Endpoint
 from hermes_nb.core.errors import ConfigError, HermesError
+from hermes_nb.core.plugins import loaded, plugins
 from hermes_nb.core.protocols import Variable
 from hermes_nb.core.text import visible
 from hermes_nb.core.threads import in_thread
-from hermes_nb.models.installed import EMBEDDED
-from hermes_nb.models.profiles import is_address
+from hermes_nb.models.installed import Endpoint, is_installed
+from hermes_nb.models.profiles import is_address, traits_of
 from hermes_nb.models.servers import LOCAL_SERVERS, SECONDS, Kind, Reached, proxy_for, reach
 from hermes_nb.notebook.display.tables import facts
 from hermes_nb.notebook.display.views import can_ask, has_kernel
@@ -38,6 +38,8 @@ from hermes_nb.safety.redact import redact
 from hermes_nb.safety.sandbox import level
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from hermes_nb.notebook.kernel_agent import KernelAgent
 
 
@@ -69,6 +71,17 @@ class Finding:
 
 
 Check = Callable[[], "Finding | list[Finding]"]
+GROUP = "hermes_nb.doctor"
+"""Entry points of checks, each by the name of its row."""
+
+
+def installed() -> dict[str, Check]:
+    """Return the checks that packages bring; one that cannot be loaded says so as a finding."""
+
+    def check(point: EntryPoint) -> Finding | list[Finding]:
+        return cast("Check", loaded(point))()
+
+    return {point.name: partial(check, point) for point in plugins(GROUP)}
 
 
 def look(checks: Mapping[str, Check]) -> list[Finding]:
@@ -100,7 +113,7 @@ async def doctor(agent: KernelAgent, words: str) -> str:
         "model": partial(model, settings, agent.variables, replayed),
         "key": partial(key, settings),
         **({"answer": partial(endpoints, settings)} if asks else {}),
-        "weights": weights,
+        **installed(),
         "home": partial(home, settings),
         "sessions": partial(sessions, settings),
         "policy": settled,
@@ -168,7 +181,7 @@ def model(
     replayed: Path | None = None,
 ) -> Finding:
     """Return which model would answer; a replay asks none, so none is looked for."""
-    from hermes_nb.agent.models import build_model, embedded_notice, not_accepted
+    from hermes_nb.agent.models import build_model, not_accepted
 
     if replayed is not None:
         return Finding("ok", f"replay of {replayed}: no model is asked or looked for")
@@ -179,25 +192,11 @@ def model(
         where = f"of {file}" if file else "of the cassette beside each notebook"
         return Finding("ok", f"replay {where}: no model is asked or looked for")
     found = build_model(settings, variables=variables)
-    if embedded_notice(found) is None:
+    if not traits_of(found).small:
         where = settings.endpoint.base_url
         return Finding("ok", f"{found.name}" + (f" at {where}" if where else ""))
     text = f"the built-in {found.name}. For real work: %hermes key, or HERMES_NB_MODEL"
     return Finding("ok", "; ".join([text, *not_accepted(settings)]))
-
-
-def weights() -> Finding:
-    """Return whether the embedded model could answer without a network."""
-    from importlib.util import find_spec
-
-    from hermes_nb.extras.local.weights import locate
-
-    if find_spec("xllamacpp") is None:
-        return Finding("note", 'no built-in model: `pip install "hermes_nb[local]"` adds it')
-    if locate() is None:
-        told = "those of the built-in model are not here; a turn that needs them asks first"
-        return Finding("note", told)
-    return Finding("ok", "those of the built-in model are here, and the right bytes")
 
 
 def key(settings: Settings) -> Finding:
@@ -314,7 +313,9 @@ def endpoints(settings: Settings, *, timeout: float = SECONDS) -> list[Finding]:
     if settings.cassette == "replay":
         return []
     named = [("answer", settings.endpoint), *settings.beside]
-    asked = [(name, end) for name, end in named if end.model != EMBEDDED and end.named]
+    if is_installed(settings.endpoint.model):  # it has no address
+        named = named[1:]
+    asked = [(name, end) for name, end in named if end.named]
     return [Finding(*tried(end, timeout)[1:], name) for name, end in asked]
 
 

@@ -21,7 +21,7 @@ from hermes_nb.agent.config import Settings
 from hermes_nb.agent.executors import HERE
 from hermes_nb.agent.inputs import inputs_of
 from hermes_nb.agent.maps import Fanout, Item, Plan, rows_of, run_map, table_markdown
-from hermes_nb.agent.models import build_model, is_embedded
+from hermes_nb.agent.models import build_model
 from hermes_nb.agent.recorder import standing_budgets
 from hermes_nb.agent.session import CHILD
 from hermes_nb.core.budget import Budget, Limits
@@ -32,6 +32,7 @@ from hermes_nb.core.protocols import ChatModel
 from hermes_nb.core.text import both_ends, one_line, used, visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Place
+from hermes_nb.models.profiles import traits_of
 from hermes_nb.notebook.display.tables import grid, plain_text
 from hermes_nb.notebook.display.views import (
     INTERVAL,
@@ -281,7 +282,7 @@ async def map_(agent: KernelAgent, words: str) -> str:
                 base_url=end.base_url,
                 tools=tools,
                 root=str(working_directory()),
-                parallel=1 if is_embedded(model) else options.parallel,
+                parallel=1 if traits_of(model).local else options.parallel,
                 retry=options.retry,
                 afresh=agent.deck.on,
             ),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import yaml
 
 from hermes_nb.agent.config import APPROVE_MODES, Settings
-from hermes_nb.agent.endpoints import PROVIDERS, Endpoint
+from hermes_nb.agent.endpoints import PROVIDERS
 from hermes_nb.agent.models import found_servers, not_accepted, offered_models, told
 from hermes_nb.agent.sources import read_dotenv, write_dotenv
 from hermes_nb.core.budget import dollars
@@ -21,9 +21,9 @@ from hermes_nb.core.text import amount, one_line, visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.models import profiles
 from hermes_nb.models.cassette import MODES, Mode, mode_named
-from hermes_nb.models.installed import EMBEDDED, MIXTURE
+from hermes_nb.models.installed import EMBEDDED, Endpoint, is_installed
 from hermes_nb.models.profiles import EMBEDDED as BUILT_IN
-from hermes_nb.models.profiles import OPENAI, profile_for
+from hermes_nb.models.profiles import OPENAI, profile_for, traits_named
 from hermes_nb.models.servers import accepted_in, remember
 from hermes_nb.notebook.approval import ask_user
 from hermes_nb.notebook.commands.doctor import tried
@@ -71,8 +71,9 @@ async def models(agent: KernelAgent, words: str) -> str:
     found = [(agent.models.name, settings.endpoint.base_url, "in use")]
     found += [(end.model, end.base_url, what) for what, end in ends]
     found = [each for each in found if each[0] not in ("", EMBEDDED)]
-    found.append((BUILT_IN, "", f"`%hermes model {EMBEDDED}`"))
-    found += [(f"{MIXTURE}{name}", "", "several as one") for name in settings.mixtures]
+    if is_installed(EMBEDDED):
+        found.append((BUILT_IN, "", f"`%hermes model {EMBEDDED}`"))
+    found += [(name, "", "several as one") for name in settings.composed]
     found += [(name, url, "offered") for url, names in served for name in names[:LISTED_MODELS]]
     at_hand: dict[str, tuple[str, str]] = {}
     for name, url, what in found:
@@ -115,7 +116,7 @@ def _forget(agent: KernelAgent, address: str) -> str:
 
 
 def _model_row(agent: KernelAgent, name: str, base_url: str, what: str) -> tuple[object, ...]:
-    if name == BUILT_IN:
+    if traits_named(name).local:
         return code_span(name), what, "4.1k", "few", "no", "none: it runs here"
     profile = profile_for(name, base_url or None)
     vision = agent.settings().vision if what in ("set", "in use") else None

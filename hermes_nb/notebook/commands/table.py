@@ -392,11 +392,17 @@ class Completions:
             return [*COMMANDS, *installed()]
         agent = self._magics.awake
         if agent is None:
-            return ("embedded",) if kind == "models" else ()
+            return _built_in() if kind == "models" else ()
         try:
             return _known(agent, kind)
         except (HermesError, OSError):
             return ()
+
+
+def _built_in() -> tuple[str, ...]:
+    from hermes_nb.models.installed import EMBEDDED, is_installed
+
+    return (EMBEDDED,) if is_installed(EMBEDDED) else ()
 
 
 def _known(agent: KernelAgent, kind: str) -> list[str]:
@@ -404,7 +410,7 @@ def _known(agent: KernelAgent, kind: str) -> list[str]:
     from hermes_nb.agent.session_manager import shares
     from hermes_nb.core.text import visible
     from hermes_nb.models.installed import model_names
-    from hermes_nb.tools.installed import DEFAULT, NAMED
+    from hermes_nb.tools.installed import DEFAULT, named_toolsets
 
     match kind:
         case "sessions":
@@ -422,7 +428,8 @@ def _known(agent: KernelAgent, kind: str) -> list[str]:
             return [skill.name for skill in agent.knowledge.library.list(all_of_them=True)]
         case "tools" if agent.equipped:
             known = agent.tools()
-            sets = [*agent.settings().toolsets, DEFAULT, *(tool.toolset for tool in known), *NAMED]
+            own = [*agent.settings().toolsets, DEFAULT]
+            sets = [*own, *(tool.toolset for tool in known), *named_toolsets()]
             return [*dict.fromkeys(sets), *(tool.name for tool in known)]
         case "layers" if agent.session is not None:
             return [part.name for part in shares(agent.session) if part.text]

@@ -194,12 +194,11 @@ def test_what_is_named_is_listed_and_asked_by_the_doctor(desk, home):
         write(
             home,
             f"hermes_nb:\n  model: main\n  base_url: {one.url}\n"
-            f"  auxiliary: {{model: small, reviews: {{model: looker, base_url: '{two.url}'}}}}\n"
-            "  mixture: {careful: {references: [small], aggregator: weigher}}\n",
+            f"  auxiliary: {{model: small, reviews: {{model: looker, base_url: '{two.url}'}}}}\n",
         )
         listed = desk("models")
-        for name in ("small", "looker", "weigher", "mixture:careful"):
+        for name in ("small", "looker"):
             assert f"<code>{name}</code>" in listed or f"`{name}`" in listed
         told = desk("doctor")
-    assert "for compression, recall, titles, mixture:careful" in told
+    assert "for compression, recall, titles" in told
     assert "for reviews" in told and len(two.asked) == 1

@@ -48,8 +48,6 @@ def complete(shell, tmp_path, monkeypatch):
         ("%%hermes --approve n", ["%%hermes --approve never"]),
         ("%%hermes --approve=n", ["%%hermes --approve=never"]),
         ("%%hermes --quiet --dr", ["%%hermes --quiet --dry-run"]),
-        ("%%hermes --model e", ["%%hermes --model embedded"]),
-        ("%hermes model emb", ["%hermes model embedded"]),
         ("for x in y:\n    %hermes --new --no", ["for x in y:\n    %hermes --new --no-context"]),
     ],
 )

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from hermes_nb.agent.config import Settings
-from hermes_nb.agent.endpoints import Endpoint
+from hermes_nb.models.installed import Endpoint
 from hermes_nb.models.servers import proxy_for, reach
 from hermes_nb.notebook.commands.doctor import endpoints
 

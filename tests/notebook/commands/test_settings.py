@@ -83,7 +83,6 @@ def test_the_models_at_hand(desk, monkeypatch):
         monkeypatch.setenv("HERMES_NB_MODEL", "gpt-4o")
         told = desk("models")
     assert "128.0k | yes | yes | not known" in row(told, "gpt-4o")
-    assert "embedded" in told
 
 
 def test_help_says_what_one_command_takes(desk):

@@ -11,8 +11,7 @@ import pytest
 from hermes_nb import Hermes
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import ReasoningDelta, TextDelta, UsageReported
-from hermes_nb.core.messages import Image, Message
-from hermes_nb.extras.mixture.model import Mixture, Reference, Sighted
+from hermes_nb.extras.mixture.model import Mixture, Reference
 from hermes_nb.models.scripted import ScriptedModel
 
 from tests.conftest import take_turn
@@ -214,37 +213,6 @@ def test_a_mixture_that_cannot_be_is_said(home, tmp_path, config, problem):
         Hermes("mixture:wild", cwd=tmp_path) as hermes,
     ):
         hermes.ask("go")
-
-
-PICTURE = Image("aGVsbG8=")
-
-
-def test_eyes_describe_a_picture_once(make_agent):
-    eyes = ScriptedModel(["A bar chart; 7 for May."], name="eyes")
-    blind = ScriptedModel(["Seven.", "Still seven."])
-    agent = make_agent()
-    agent.model = Sighted(blind, eyes)
-    events = take_turn(agent, Message.user("What was May?", images=[PICTURE]))
-    take_turn(agent, "Sure?")
-    (asked,) = eyes.requests
-    assert asked.messages[0].images == (PICTURE,) and "What was May?" in asked.messages[0].text
-    first, second = blind.requests
-    assert "[1 picture, as eyes describes it]\nA bar chart; 7 for May." in first.messages[0].text
-    assert not first.messages[0].images
-    assert second.messages[: len(first.messages)] == first.messages
-    assert agent.messages[0].images == (PICTURE,), "the conversation keeps it"
-    assert [e.purpose for e in events if isinstance(e, UsageReported)] == ["vision", ""]
-
-
-def test_eyes_that_fail_cost_the_picture_and_not_the_turn(make_agent):
-    from hermes_nb.core.errors import FailureKind, ModelError
-
-    eyes = ScriptedModel([ModelError("no quota", kind=FailureKind.QUOTA)])
-    blind = ScriptedModel(["I could not see it."])
-    agent = make_agent()
-    agent.model = Sighted(blind, eyes)
-    assert take_turn(agent, Message.user("?", images=[PICTURE]))[-1].reason == "answered"
-    assert "could not be described: no quota" in blind.requests[0].messages[0].text
 
 
 def test_text_streams_from_the_aggregator(make_agent):

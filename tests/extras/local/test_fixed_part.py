@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hermes_nb.extras.local.weights import locate
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 
 
 @pytest.mark.embedded

@@ -1,0 +1,18 @@
+"""What `%hermes doctor` says of the built-in model: an entry of the group `hermes_nb.doctor`."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from hermes_nb.extras.local.weights import locate
+from hermes_nb.notebook.commands.doctor import Finding
+
+
+def weights() -> Finding:
+    """Return whether the built-in model could answer without a network."""
+    if find_spec("xllamacpp") is None:
+        return Finding("note", 'no built-in model: `pip install "hermes_nb[local]"` adds it')
+    if locate() is None:
+        told = "those of the built-in model are not here; a turn that needs them asks first"
+        return Finding("note", told)
+    return Finding("ok", "those of the built-in model are here, and the right bytes")

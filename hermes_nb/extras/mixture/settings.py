@@ -1,0 +1,78 @@
+"""The group `mixture` of config.yaml: models by name that answer as one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hermes_nb.agent.endpoints import Place
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.messages import Json
+from hermes_nb.models.installed import EMBEDDED, Composed, Endpoint
+
+PREFIX = "mixture:"
+"""What the name of a mixture begins with, where it is chosen as a model."""
+MOST_REFERENCES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A model of a mixture that advises."""
+
+    end: Endpoint
+    temperature: float | None = None
+    """The temperature of its requests, None for what is set for the model."""
+    seconds: float | None = None
+    """Its time limit, None for the usual one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixtureSettings(Composed):
+    """The settings of one mixture. `answers` is its aggregator."""
+
+    references: tuple[Member, ...]
+
+
+def mixtures(given: Json, place: Place) -> Mapping[str, MixtureSettings]:
+    """Return the mixtures by name, as an entry of the group `hermes_nb.model_settings`.
+
+    Raises `ConfigError` for one that cannot be made.
+    """
+    if not isinstance(given, Mapping):
+        raise ConfigError("mixture has a group for each name: {careful: {references: [gpt-5]}}")
+    return {f"{PREFIX}{name}": _mixture(str(name), group, place) for name, group in given.items()}
+
+
+def _mixture(name: str, group: Json, place: Place) -> MixtureSettings:
+    listed = group.get("references") if isinstance(group, Mapping) else None
+    if not isinstance(listed, list) or not 0 < len(listed) <= MOST_REFERENCES:
+        message = f"mixture.{name} needs references: a list of 1 to {MOST_REFERENCES} models"
+        raise ConfigError(message)
+
+    def end(entry: Json) -> Endpoint:
+        found = place(entry)
+        if found is None or found.model.startswith(PREFIX) or found.model == EMBEDDED:
+            message = f"mixture.{name} names {str(entry)[:80]!r}, which is no model with an address"
+            raise ConfigError(message)
+        return found
+
+    def number(entry: Json, key: str, most: float) -> float | None:
+        value = entry.get(key) if isinstance(entry, Mapping) else None
+        if value is None:
+            return None
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= most:
+            raise ConfigError(f"mixture.{name}: {key} is {value!r}; use a number up to {most:g}")
+        return float(value)
+
+    common = number(group, "seconds", 3_600)
+    members = tuple(
+        Member(
+            end=end(entry),
+            temperature=number(entry, "temperature", 2),
+            seconds=number(entry, "seconds", 3_600) or common,
+        )
+        for entry in listed
+    )
+    answers = end(group["aggregator"]) if group.get("aggregator") else None
+    asked = (*(member.end for member in members), *((answers,) if answers else ()))
+    return MixtureSettings(asked=asked, answers=answers, references=members)
