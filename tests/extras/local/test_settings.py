@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hermes_nb.agent.config import load_settings
+from hermes_nb.agent.config import Settings, load_settings
 from hermes_nb.agent.models import build_model
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.extras.local.model import EmbeddedModel
-from hermes_nb.models.installed import model_names
+from hermes_nb.models.installed import Endpoint, model_names
 from hermes_nb.models.profiles import traits_of
 from hermes_nb.models.scripted import ScriptedModel
+from hermes_nb.notebook.commands.doctor import endpoints
 from hermes_nb.notebook.commands.table import Completions
 from hermes_nb.notebook.magics import HermesMagics
 
@@ -41,6 +42,11 @@ def test_without_its_library_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"xllamacpp; pip install \"hermes_nb\[local\]\""):
         build_model(load_settings(environ={}, overrides={"model": "embedded"}))
+
+
+def test_it_needs_no_server(tmp_path):
+    end = Endpoint(model="embedded")
+    assert endpoints(Settings(home=tmp_path, endpoint=end)) == []
 
 
 def test_its_name_is_offered_first_and_listed(desk):

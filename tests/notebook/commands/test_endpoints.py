@@ -134,8 +134,7 @@ def test_a_proxy_is_named_and_not_its_password(found, monkeypatch):
 
 
 def test_what_needs_no_server_asks_none(tmp_path):
-    for end in (Endpoint(), Endpoint(model="embedded")):
-        assert endpoints(Settings(home=tmp_path, endpoint=end)) == []
+    assert endpoints(Settings(home=tmp_path, endpoint=Endpoint())) == []
     named = Endpoint(model="m", base_url="http://127.0.0.1:9/v1")
     assert endpoints(Settings(home=tmp_path, endpoint=named, cassette="replay")) == []
 
