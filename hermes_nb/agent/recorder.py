@@ -60,9 +60,11 @@ class Recorder:
     ) -> None:
         self.moved: Callable[[str], None] = lambda _: None
         self.store = store
-        self._session = session_id
+        self.session = session_id
         self._warn = warn
         self._held = list(held)
+        self.conversation = list(self._held)
+        """The messages of the session, those that wait for the store among them."""
         self._incidents = store.incidents()
         self._backlog: deque[Callable[[], object]] = deque()
         self._used: Usage | None = None  # by the request whose answer is the next event
@@ -88,7 +90,7 @@ class Recorder:
         """Create the session's row, now or as soon as the store takes it."""
         start = partial(
             self.store.start,
-            session_id=self._session,
+            session_id=self.session,
             title=redact(title),
             source=source,
             notebook=notebook,
@@ -103,7 +105,9 @@ class Recorder:
         """Record an event."""
         used, self._used = self._used, None
         if isinstance(event, MessageAdded):
-            self._backlog.append(partial(self._add, without_secrets(event.message), used))
+            message = without_secrets(event.message)
+            self.conversation.append(message)
+            self._backlog.append(partial(self._add, message, used))
         elif used is not None:
             self._count(used)
         if isinstance(event, UsageReported) and not event.purpose:
@@ -111,9 +115,11 @@ class Recorder:
         elif isinstance(event, UsageReported):
             self._count(event.usage)
         elif isinstance(event, ContextCompressed) and event.phase == "rewound":
+            del self.conversation[len(event.messages) :]
             self._backlog.append(partial(self._rewind, len(event.messages)))
         elif isinstance(event, ContextCompressed):
             messages = [without_secrets(message) for message in event.messages]
+            self.conversation = list(messages)
             self._backlog.append(partial(self._replace, messages, redact(event.system) or None))
         ended = isinstance(event, TurnEnded)
         self._unchecked |= ended
@@ -124,18 +130,18 @@ class Recorder:
             self._flush()
 
     def _add(self, message: Message, used: Usage | None) -> None:
-        self.store.append(self._session, message, usage=used)
+        self.store.append(self.session, message, usage=used)
         self._held.append(message)
 
     def _count(self, usage: Usage) -> None:
-        self._backlog.append(partial(self.store.count, self._session, usage))
+        self._backlog.append(partial(self.store.count, self.session, usage))
 
     def _replace(self, messages: list[Message], system_prompt: str | None = None) -> None:
-        self.store.replace(self._session, messages, system_prompt=system_prompt)
+        self.store.replace(self.session, messages, system_prompt=system_prompt)
         self._held = messages
 
     def _rewind(self, length: int) -> None:
-        self.store.rewind(self._session, length)
+        self.store.rewind(self.session, length)
         self._held = self._held[:length]
 
     def save(self, *, closing: bool = False) -> None:
@@ -155,7 +161,7 @@ class Recorder:
     def report_unsaved(self) -> None:
         """Say that what is unsaved stays so."""
         lost = number_of(len(self._backlog), "change")
-        self._warn(f"{lost} to session {self._session} not saved: {self._failure}")
+        self._warn(f"{lost} to session {self.session} not saved: {self._failure}")
 
     def _flush(self, *, copies: bool = True) -> None:
         with self._writing:
@@ -182,16 +188,16 @@ class Recorder:
     def _write_back(self) -> None:
         """Write what the store has lost since the end of the turn before."""
         if (count := self.store.incidents()) != self._incidents:
-            if self.store.messages(self._session) != self._held:
+            if self.store.messages(self.session) != self._held:
                 self._replace(self._held)
             self._incidents = count
         self._unchecked = False
 
     def _fork(self) -> None:
         """Go on in a copy of the session, unless what the other one wrote is what is held."""
-        stored = self.store.get(self._session)
-        if stored is None or self.store.messages(self._session) == self._held:
-            self.store.follow(self._session)
+        stored = self.store.get(self.session)
+        if stored is None or self.store.messages(self.session) == self._held:
+            self.store.follow(self.session)
             return
         fork = self.store.start(
             title=stored.title,
@@ -203,7 +209,7 @@ class Recorder:
         )
         self.store.follow(fork)
         self.store.replace(fork, self._held)
-        self._session = fork
+        self.session = fork
         self._warn(
             f"another kernel went on with session {stored.id}; this one goes on in a copy, {fork}"
         )
@@ -240,6 +246,12 @@ class Unsaved:
             atexit.register(self.close)
             if hasattr(os, "register_at_fork"):  # a parent saves what is its own
                 os.register_at_fork(after_in_child=self._reset)
+
+    def of(self, store: SessionStore, session_id: str) -> Recorder | None:
+        """Return the recorder that has something of a session which a store does not have yet."""
+        with self._changed:
+            known = [r for r in self._recorders if r.store is store and r.session == session_id]
+        return known[-1] if known and known[-1].unsaved else None
 
     def close(self, store: SessionStore | None = None) -> bool:
         """Write what is unsaved in a store, in all of them by default, and report what cannot be.
@@ -284,6 +296,18 @@ class Unsaved:
 
 
 _unsaved = Unsaved()
+
+
+def recorder_of(store: SessionStore, session_id: str, warn: Callable[[str], None]) -> Recorder:
+    """Return what records a stored session that is gone on with.
+
+    Where the store lacks a part of it, which this process still has, it is the one with that part:
+    a second one would go on without it, and neither could save what it has.
+    """
+    if (known := _unsaved.of(store, session_id)) is not None:
+        return known
+    store.follow(session_id)
+    return Recorder(store, session_id, warn, held=store.messages(session_id))
 
 
 def close_store(store: SessionStore) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from hermes_nb.agent.config import BudgetSettings
 from hermes_nb.agent.jobs import Jobs
 from hermes_nb.agent.prompt_sources import PromptSources, background
-from hermes_nb.agent.recorder import Recorder, standing_budgets, together
+from hermes_nb.agent.recorder import Recorder, recorder_of, standing_budgets, together
 from hermes_nb.context.boundaries import is_ours
 from hermes_nb.context.policy import overdue
 from hermes_nb.core.budget import Budget
@@ -208,9 +208,8 @@ class Session:
         What a killed process left open at the end is closed, and the closing rows are stored too,
         so that every later resume sends the same bytes.
         """
-        store.follow(stored.id)
-        rows = store.messages(stored.id)
-        recorder = Recorder(store, stored.id, warn, held=rows)
+        recorder = recorder_of(store, stored.id, warn)
+        rows = list(recorder.conversation)
         agent = Agent(
             spec.model,
             spec.tools,
