@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from secrets import randbelow
 
 from hermes_nb.agent.approvals import answer_of
@@ -60,6 +60,7 @@ class _Open:
     binding: Binding
     keys: set[str]
     answer: asyncio.Future[str]
+    sent: asyncio.Event = field(default_factory=asyncio.Event)
 
     def words(self, message: Incoming) -> str | None:
         """Return what a message answers, without the number; None if it is not for this question.
@@ -141,9 +142,10 @@ class Asking:
         self.lapsed = True  # until it is answered
         is_plain = request.choices is not None and self._binding == "order" and not number
         wanted = "" if is_plain else f"\n\n{question.wanted(THIS)}"
-        question.keys |= {*await self._say(f"{_question(request)}{wanted}")}
-        self._open = question
+        self._open = question  # before it is sent: what comes meanwhile is told that it waits
         try:
+            question.keys |= {*await self._say(f"{_question(request)}{wanted}")}
+            question.sent.set()
             async with asyncio.timeout(self.seconds):
                 answer = await heard
         except TimeoutError:
@@ -151,13 +153,17 @@ class Asking:
             return Approval("deny", LATE)
         finally:
             self._open = None
+            question.sent.set()
         self.lapsed = False
         return answer_of(answer, request)
 
     async def remind(self) -> None:
         """Say what an open question wants to hear, to whoever wrote something else."""
         question = self._open
-        if question is not None and not question.answer.done():
+        if question is None:
+            return
+        await question.sent.wait()
+        if question is self._open and not question.answer.done():
             told = f"This waits for the question above. {question.wanted(ITSELF)}"
             keys = await self._say(told)
             if self._binding != "reply":

@@ -248,3 +248,25 @@ def test_of_many_messages_only_those_for_the_open_question_count(home, tmp_path)
 
     talk(home, tmp_path, story, wrote("a"), "No.", wrote("b"), refused, *["?"] * 300, config=SOON)
     assert not (tmp_path / "b").exists()
+
+
+def test_who_writes_before_the_question_is_there_is_told_that_it_waits(home, tmp_path):
+    class Quick(Memory):
+        async def send(self, answer):
+            await super().send(answer)
+            if len(self.sent) == 1:  # the question: it is on its way, and its key not known yet
+                self.post("what was it again?")
+                await asyncio.sleep(0.2)
+
+    home.mkdir()
+    chat = Quick()
+    model = ScriptedModel([call("write_file", path="a", content="x"), "Done.", "It was that."])
+
+    async def story():
+        async with serving(chat, root=tmp_path, home=home, model=model):
+            chat.post("write")
+            assert "waits for the question" in (await chat.said(2))[1]
+            chat.post("yes")
+            return await chat.said(4)
+
+    assert asyncio.run(story())[2:] == ["Done.", "It was that."]
