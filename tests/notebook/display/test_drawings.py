@@ -6,8 +6,9 @@ from hermes_nb.notebook.display.views import LARGEST, MOST, drawings
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.faults.cells import environment
 from tests.kernels import kernel
-from tests.notebook.test_turns import environment, server
+from tests.notebook.test_turns import server
 from tests.notebook.tools.test_kernel_tools import PIXEL
 
 __all__ = ["server"]

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from tests.faults.cells import environment
 from tests.kernels import kernel
 from tests.loopback import Loopback, stream, text_chunks
-from tests.notebook.test_turns import environment
 
 pytestmark = pytest.mark.kernel
 
