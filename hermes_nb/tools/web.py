@@ -210,6 +210,7 @@ class _To(http.client.HTTPConnection):
         self._addresses = addresses
         self._deadline = deadline
         self._secure = secure
+        self._connection: socket.socket | None = None  # `sock` is gone once a reply begins to close
 
     def connect(self) -> None:
         *others, last = self._addresses
@@ -225,15 +226,19 @@ class _To(http.client.HTTPConnection):
             self.sock = secured = self._secure.wrap_socket(
                 self.sock, server_hostname=self.host, do_handshake_on_connect=False
             )
+            self._connection = secured
             secured.do_handshake()  # by now it can be cut off
 
     def _connected(self, address: str) -> socket.socket:
-        return socket.create_connection((address, self.port), _left(self._deadline))
+        found = socket.create_connection((address, self.port), _left(self._deadline))
+        self._connection = found
+        return found
 
     def cut_off(self) -> None:
         """End whatever is waited for; called from another thread."""
-        with suppress(OSError, AttributeError):  # it has ended, or there is none yet
-            self.sock.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):  # it has ended by itself
+            if self._connection is not None:
+                self._connection.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager
