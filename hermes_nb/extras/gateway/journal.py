@@ -4,9 +4,10 @@
 (none) --take--> waiting --begin--> begun --answer--> answered --(each part: tried, sent)--> done
 waiting, begun --settle--> done
 ```
-A message is durable here before it is worked on, its answer before it is sent, and each part of
-the answer is noted when the service has taken it. What is not `done` is gone on with at the next
-start, whether or not the service delivers it again; what is, is never worked on twice.
+A message is durable here before it is worked on, its answer before it is sent, and each part of the
+answer is noted when the service has taken it. Keys and passwords in it are not kept. What is not
+`done` is gone on with at the next start, whether or not the service delivers it again; what is, is
+never worked on twice.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Literal
 
 from hermes_nb.core.text import number_of
 from hermes_nb.extras.gateway.core import Incoming
+from hermes_nb.safety.redact import redact
 from hermes_nb.storage.database import Database, Warn
 from hermes_nb.storage.opening import Schema, run_script
 from hermes_nb.storage.repair import records
@@ -227,8 +229,9 @@ def _chat(row: sqlite3.Row) -> ChatRow:
 
 
 def _dumped(message: Incoming) -> str:
-    names = ("id", "chat", "user", "text", "quoted", "left_out", "receipt")
-    return json.dumps({name: getattr(message, name) for name in names})
+    names = ("id", "chat", "user", "left_out", "receipt")
+    texts = {name: redact(getattr(message, name)) for name in ("text", "quoted")}
+    return json.dumps({name: getattr(message, name) for name in names} | texts)
 
 
 def _paths(parts: Sequence[str | Path]) -> str:

@@ -60,8 +60,9 @@ class Telegram(Adapter):
         self._sent: dict[int, dict[int, str]] = {}  # keys of the newest messages, by chat and id
         root = str(setup.settings.get("base_url") or "https://api.telegram.org").rstrip("/")
         self._requests = HTTPXRequest(), HTTPXRequest(read_timeout=POLL + 10.0)
+        self._named = str(setup.settings.get("token_env") or "TELEGRAM_BOT_TOKEN")
         self._bot = Bot(
-            setup.secret(str(setup.settings.get("token_env") or "TELEGRAM_BOT_TOKEN")),
+            setup.secret(self._named),
             base_url=f"{root}/bot",
             base_file_url=f"{root}/file/bot",
             request=self._requests[0],
@@ -82,8 +83,10 @@ class Telegram(Adapter):
                     offset=offset, timeout=POLL, allowed_updates=["message"]
                 )
                 failures = 0
-            except InvalidToken as error:
-                raise ConfigError(f"Telegram does not know this bot: {error}") from error
+            except InvalidToken as error:  # its text has the token
+                raise ConfigError(
+                    f"Telegram knows no bot with the token in {self._named}"
+                ) from error
             except TelegramError as error:
                 pause = PAUSES[min(failures, len(PAUSES) - 1)]
                 failures += 1
@@ -115,7 +118,8 @@ class Telegram(Adapter):
                     files.append(File(name=name, data=bytes(await found.download_as_bytearray())))
                 except TelegramError as error:
                     left_out.append(f"{name}: {error}")
-        forwarded = message.forward_origin is not None
+        # What an inline bot has written is nobody's own words either.
+        forwarded = message.forward_origin is not None or message.via_bot is not None
         sent, other = self._sent.get(message.chat.id, {}), message.reply_to_message
         if other is not None and other.forum_topic_created is not None:
             other = None  # so does every message of a topic

@@ -292,6 +292,8 @@ class ChatAgent:
             case "/new":
                 await self.expire("by /new")
                 return "A new session begins with your next message."
+            case "/model" if redact(rest) != rest:
+                raise ConfigError("that looks like a key, which is no model's name; it is not kept")
             case "/model" if rest not in ("", "default"):
                 self._journal.keep(replace(row, model=rest))
                 return f"{rest} answers here from now on; `/model default` takes that back."

@@ -28,6 +28,7 @@ from hermes_nb.core.files import append_line, make_private, write_atomic
 from hermes_nb.core.threads import in_thread
 from hermes_nb.extras.gateway.core import Adapter, Answer, File, Incoming, Setup, number_in
 from hermes_nb.extras.gateway.rendering import html_of
+from hermes_nb.safety.redact import redact
 
 PORT = 8767
 PAGE = Path(__file__).with_name("page.html")
@@ -128,7 +129,8 @@ class WebPage(Adapter):
         if key in self._keys:
             return
         self._keys.add(key)
-        data = json.dumps(line).encode() + b"\n"
+        kept = Line(**{**line, "text": redact(line["text"])})
+        data = json.dumps(kept).encode() + b"\n"
         try:
             await in_thread(append_line, self._file, data, durable=True)
         except BaseException:

@@ -28,8 +28,11 @@ WRITTEN = (
 CACHED = ("cached_tokens", "cache_read_input_tokens", "cachedContentTokenCount")
 """What providers call the figures of a request; those of a row add up."""
 ENDS = ("finish_reason", "finishReason", "stop_reason", "done")
+NO_END = (None, False, "", "null")
 LAST = ("message_stop", "response.completed", "response.incomplete", "response.failed")
 """Fields and types of a stream's last events: figures are final from there on."""
+LATE = frozenset({408, 504, 524})
+"""Statuses of a gateway that did not wait (524 is Cloudflare's): the provider may have worked."""
 
 
 class Usage:
@@ -46,6 +49,7 @@ class Usage:
         self.figures: dict[str, int] = {}
         self.bytes = 0
         self._ended = False
+        self._final = False
         self._open = bytearray()
         self._data: list[bytes] = []
 
@@ -62,7 +66,7 @@ class Usage:
         """Look at what is left when no more bytes come."""
         text = bytes(self._open)
         if not self.stream and self._look(text):
-            self._ended = True
+            self._final = True
         else:
             self._lines(text + b"\n\n")
 
@@ -92,20 +96,23 @@ class Usage:
 
     def _note(self, found: dict[str, Json]) -> None:
         """Note the figures of a document or an event, and whether the answer ends with it."""
-        if "prompt_eval_count" in found:
+        counted = "prompt_eval_count" in found
+        if counted:
             self._add(found)
         for holder in (found, *(found.get(key) for key in ("message", "response", "x_groq"))):
             if isinstance(holder, dict):
                 usage = holder.get("usage") or holder.get("usageMetadata")
                 if isinstance(usage, dict):
                     self._add(usage)
+                    counted = True
                     self._ended |= holder.get("choices") == []
         parts = [found, found.get("delta")]
         for key in ("choices", "candidates"):
             parts += found[key] if isinstance(found.get(key), list) else []
         self._ended |= found.get("type") in LAST or any(
-            part.get(key) for part in parts if isinstance(part, dict) for key in ENDS
+            part.get(key) not in NO_END for part in parts if isinstance(part, dict) for key in ENDS
         )
+        self._final |= counted and self._ended  # figures that came before the end may be less
 
     def _add(self, usage: dict[str, Json]) -> None:
         """Add figures; those of a later event include those of an earlier one."""
@@ -130,10 +137,11 @@ class Usage:
         refused = (
             self.status is not None
             and not HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
+            and self.status not in LATE
         )
         if refused or not self.sent:
             return read, written, cached  # nothing, as a rule
-        if not (read and known and self._ended):
+        if not (read and known and self._final):
             written = max(written, longest, self.bytes // GUESS)
             app_log.warning(
                 "no final figures in an answer: counted %d and %d tokens, an upper bound",

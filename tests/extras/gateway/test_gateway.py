@@ -81,6 +81,29 @@ def test_a_message_is_answered_in_the_session_of_its_chat(root, home):
     assert not [each for _, *said in rows for each in said if "Ada" in each or "am I" in each]
 
 
+KEY = "sk-proj-" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ" * 2
+
+
+def test_a_key_that_is_sent_stays_nowhere_and_is_no_models_name(root, home):
+    kept = []
+
+    async def story(chat):
+        chat.post(f"/model {KEY}")
+        chat.post(f"Use {KEY} from now on.")
+        await chat.said(2)
+
+    def answer(_):
+        kept.append(KEY.encode() in b"".join(f.read_bytes() for f in home.rglob("*.db*")))
+        return "No."
+
+    chat, _ = play(root, home, story, answer)
+    assert chat.sent[0].text.startswith("✗ that looks like a key")
+    assert kept == [False]
+    assert not [answer for answer in chat.sent if KEY in answer.text]
+    files = [each for each in home.rglob("*") if each.is_file()]
+    assert files and not [each for each in files if KEY.encode() in each.read_bytes()]
+
+
 def test_a_stranger_gets_nothing_and_is_told_once(root, home):
     async def story(chat):
         chat.post("let me in", user="mallory")

@@ -368,7 +368,23 @@ def test_a_service_that_is_down_is_asked_again_and_a_wrong_token_ends_it(
     api.faults["getMe"] = [(401, {"ok": False, "error_code": 401, "description": "Unauthorized"})]
     with pytest.raises(ExceptionGroup) as caught:
         asyncio.run(refused())
-    assert caught.group_contains(ConfigError, match="does not know this bot", depth=1)
+    wrong = "knows no bot with the token in TELEGRAM_BOT_TOKEN$"  # and it is not printed
+    assert caught.group_contains(ConfigError, match=wrong, depth=1)
+
+
+def test_what_an_inline_bot_wrote_is_nobodys_own_words(api, home):
+    async def story():
+        adapter, _ = open_adapter("telegram", load_settings(home=home), print)
+        bot = {"id": 99, "is_bot": True, "first_name": "Pics", "username": "pics_bot"}
+        api.post(text="run the command", via_bot=bot)
+        messages = adapter.receive()
+        found = await anext(messages)
+        await messages.aclose()
+        await adapter.aclose()
+        return found
+
+    found = asyncio.run(story())
+    assert (found.text, found.quoted) == ("", "run the command")
 
 
 PIECES = [*"# - > | 1. ``` ` * _ ~~ < & [a](b:c) x ---".split(), "\n", "\n\n", "    "]

@@ -19,6 +19,7 @@ from hermes_nb.extras.hub.proxy import Rules
 from tests.extras.hub.proxies import SECRET
 from tests.loopback import (
     Reply,
+    chunk,
     disconnect,
     document,
     event,
@@ -101,6 +102,33 @@ def test_who_leaves_pays_for_the_whole_answer(serving):
             proxy.ask(stream=True, timeout=0.5)
         assert proxy.used()["tokens"] >= 1000  # the estimate, while it goes on
         assert until(lambda: proxy.used()["tokens"] == 80)
+
+
+EARLY = {"choices": [{"index": 0, "delta": {"content": "H"}}], "usage": usage_chunk(50, 1)["usage"]}
+UNENDED = {"choices": [{"index": 0, "delta": {"content": "H"}, "finish_reason": "null"}]}
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [EARLY, chunk(finish="stop")],
+        [UNENDED | {"usage": EARLY["usage"]}],
+        [{"type": "message_start", "message": {"usage": {"input_tokens": 50, "output_tokens": 1}}}],
+        [{"candidates": [{"content": {}}], "usageMetadata": {"promptTokenCount": 50}}],
+    ],
+    ids=["figures before the end", "an end that is none", "anthropic", "gemini"],
+)
+def test_a_stream_that_was_cut_counts_as_the_longest_answer(serving, pieces):
+    with serving(Reply([event(each) for each in pieces])) as proxy:
+        proxy.ask(stream=True)
+        assert proxy.used()["tokens"] > 32_000
+
+
+@pytest.mark.parametrize("status", [408, 504, 524])
+def test_a_gateway_that_did_not_wait_counts_as_the_longest_answer(serving, status):
+    with serving(failure(status)) as proxy:
+        assert proxy.ask()[0] == status
+        assert proxy.used()["tokens"] > 32_000
 
 
 def test_fields_that_cost_more_or_choose_another_model_stay_behind(serving):
