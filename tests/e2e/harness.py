@@ -18,6 +18,8 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import distribution
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -96,6 +98,18 @@ def _chromium() -> str:
     return found
 
 
+@cache
+def import_path() -> str:
+    """Return a `PYTHONPATH` by which other environments have this checkout and its entry points."""
+    made = distribution("hermes_nb")
+    name = f"hermes_nb-{made.version}.dist-info"
+    folder = REPOSITORY / "build" / "metadata"
+    folder.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):  # whoever came first
+        (folder / name).symlink_to(str(made.locate_file(name)))
+    return os.pathsep.join([str(REPOSITORY), str(folder)])
+
+
 class Server:
     """A Jupyter server of its own, with this checkout's extension, in `python`'s environment."""
 
@@ -163,7 +177,7 @@ class Server:
         own["IPYTHONDIR"] = str(self.folder / "ipython")
         own["HERMES_HOME"] = str(self.folder / "home")
         kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
-        return kept | own | {"PYTHONPATH": str(REPOSITORY), "HERMES_NB_MODEL": "loopback-model"}
+        return kept | own | {"PYTHONPATH": import_path(), "HERMES_NB_MODEL": "loopback-model"}
 
     def _wait(self) -> None:
         until = time.monotonic() + 90

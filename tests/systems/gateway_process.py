@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from hermes_nb.extras.gateway.turns import GO_ON
 
-from tests.e2e.harness import REPOSITORY
+from tests.e2e.harness import import_path
 from tests.loopback import Exchange, Loopback, Reply, calls, says
 
 
@@ -66,7 +66,7 @@ class Process:
     def start(self) -> None:
         own = {
             "HERMES_HOME": str(self.home),
-            "PYTHONPATH": str(REPOSITORY),
+            "PYTHONPATH": import_path(),
             "OPENAI_API_KEY": "x",
             **self._secrets,
         }

@@ -21,7 +21,7 @@ from hermes_nb.models.scripted import ScriptedModel, call
 
 from tests.contract.mcp.conftest import started_once, written
 from tests.contract.safety.people import Person
-from tests.e2e.harness import REPOSITORY
+from tests.e2e.harness import REPOSITORY, import_path
 from tests.environments import SYSTEMS, environment, node, node_modules
 from tests.patience import until
 
@@ -154,7 +154,7 @@ def test_with_other_versions_of_the_sdk(system):
     ran = subprocess.run(
         [*command, story, faults],
         cwd=REPOSITORY,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        env={**os.environ, "PYTHONPATH": import_path()},
         capture_output=True,
         text=True,
         check=False,
@@ -166,7 +166,7 @@ def test_with_other_versions_of_the_sdk(system):
 def runner(modules, protocol, *words):
     """Run the conformance tests' program."""
     program = modules / CONFORMANCE[protocol] / "dist" / "index.js"
-    env = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    env = {**os.environ, "PYTHONPATH": import_path()}
     command = ["node", program, *words]
     return subprocess.run(
         command, env=env, capture_output=True, text=True, check=False, timeout=150

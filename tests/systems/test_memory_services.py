@@ -24,7 +24,7 @@ from threading import Thread
 import pytest
 import yaml
 
-from tests.e2e.harness import REPOSITORY
+from tests.e2e.harness import import_path
 from tests.environments import environment
 from tests.loopback import free_port
 
@@ -158,7 +158,7 @@ def led(tmp_path):
         home.mkdir()
         memory = {"provider": name, name: {"user": "ada", **settings}}
         (home / "config.yaml").write_text(yaml.safe_dump({"memory": memory}), "utf-8")
-        own = {"HERMES_HOME": str(home), "PYTHONPATH": str(REPOSITORY), "OPENAI_API_KEY": "x"}
+        own = {"HERMES_HOME": str(home), "PYTHONPATH": import_path(), "OPENAI_API_KEY": "x"}
         for what in ("tell", "ask"):
             done = subprocess.run(
                 [python, "-c", STORY, what],
