@@ -31,7 +31,8 @@ conftest.py tests/conftest.py sitecustomize.py x.pth .venv/lib/python3.11/site-p
 numpy.cpython-311-x86_64-linux-gnu.so .pre-commit-config.yaml skills/x/SKILL.md .envrc
 x.code-workspace .mcp.json .Rprofile sub/.pdbrc matplotlibrc .clinerules/a.md .gitmodules
 ../hermes-home/memories/MEMORY.md"""
-RUNS = """.git/hooks/pre-commit .git/config .husky/pre-push .jupyter/jupyter_lab_config.py
+RUNS = """.git/hooks/pre-commit .git/config .husky/pre-push .hg/hgrc .jj/repo/config.toml
+.jupyter/jupyter_lab_config.py
 .ipython/profile_default/startup/x.py .local/share/jupyter/kernels/x/kernel.json .mcp.json
 .cursor/mcp.json .vscode/mcp.json .claude/settings.json jupyter_server_config.py
 ipython_kernel_config.json .bashrc .profile .zshenv .gitconfig sitecustomize.py
