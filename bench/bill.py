@@ -30,10 +30,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from hermes_nb.agent.config import load_settings
 from hermes_nb.agent.runtime import Runtime
-from hermes_nb.agent.session import Identity, Session
-from hermes_nb.agent.session_manager import open_store
+from hermes_nb.agent.session.manager import open_store
+from hermes_nb.agent.session.session import Identity, Session
+from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.models.chat.client import OpenAIChat
 from hermes_nb.models.profiles import Profile
 from hermes_nb.safety.guard import Guard

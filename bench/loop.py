@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 
 import psutil
-from hermes_nb.agent.session import Identity, Session, SessionSpec
+from hermes_nb.agent.session.session import Identity, Session, SessionSpec
 from hermes_nb.core.events import UsageReported
 from hermes_nb.core.tools import Toolset
 from hermes_nb.memory.sessions import SqliteStore

@@ -61,8 +61,8 @@ def _bill() -> None:
 
 
 async def bill(shell) -> None:
-    from hermes_nb.agent.session import Identity, Session
-    from hermes_nb.agent.session_manager import schema_tokens, shares
+    from hermes_nb.agent.session.manager import schema_tokens, shares
+    from hermes_nb.agent.session.session import Identity, Session
     from hermes_nb.memory.sessions import SqliteStore
     from hermes_nb.models.scripted import ScriptedModel
     from hermes_nb.notebook.kernel_agent import KernelAgent
@@ -159,8 +159,8 @@ def _generate(place: Path) -> None:
 
 def _build(place: Path) -> None:
     """Print the CPU of a first and of a later prompt, in ms."""
-    from hermes_nb.agent.config import load_settings
     from hermes_nb.agent.prompt_sources import PromptSources
+    from hermes_nb.agent.settings.config import load_settings
     from hermes_nb.core.tools import Tool, Toolset
     from hermes_nb.memory.sessions import SqliteStore
 

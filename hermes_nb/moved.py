@@ -20,10 +20,13 @@ if TYPE_CHECKING:
 PACKAGES = ("hermes_nb.app", "hermes_nb.app.maps", "hermes_nb.gateway")
 """Packages of which only the names are left."""
 MOVED = {
+    "hermes_nb.agent.config": "hermes_nb.agent.settings.config",
     "hermes_nb.agent.environment": "hermes_nb.extras.training.environment",
+    "hermes_nb.agent.executors": "hermes_nb.agent.fanout.executors",
     "hermes_nb.app.approvals": "hermes_nb.agent.approvals",
-    "hermes_nb.app.maps.executors": "hermes_nb.agent.executors",
-    "hermes_nb.app.maps.task": "hermes_nb.agent.executors",  # what engines of a cluster unpickle
+    "hermes_nb.app.maps.executors": "hermes_nb.agent.fanout.executors",
+    # What engines of a cluster unpickle.
+    "hermes_nb.app.maps.task": "hermes_nb.agent.fanout.executors",
     "hermes_nb.gateway.core": "hermes_nb.extras.gateway.core",
     "hermes_nb.gateway.service": "hermes_nb.extras.gateway.service",
     "hermes_nb.models.weights": "hermes_nb.extras.local.fetch",

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import wraps
 
 import pytest
-from hermes_nb.agent.session import Session
+from hermes_nb.agent.session.session import Session
 from hermes_nb.core.conversation import Conversation
 from hermes_nb.core.events import ContextCompressed, Event
 from hermes_nb.core.loop import Agent, Asking

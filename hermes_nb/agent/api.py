@@ -30,16 +30,16 @@ from pathlib import Path
 from typing import Any, Self, TextIO
 
 from hermes_nb.agent.approvals import Refusing
-from hermes_nb.agent.config import APPROVE_MODES, load_settings
-from hermes_nb.agent.executors import HERE
-from hermes_nb.agent.inputs import inputs_of
+from hermes_nb.agent.fanout.executors import HERE
+from hermes_nb.agent.fanout.inputs import inputs_of
+from hermes_nb.agent.fanout.maps import Mapped, Plan, run_map
 from hermes_nb.agent.jobs import Jobs
-from hermes_nb.agent.maps import Mapped, Plan, run_map
+from hermes_nb.agent.learning.reviews import Reviews, looking_back, named_after_turn
 from hermes_nb.agent.models import check_given
-from hermes_nb.agent.reviews import Reviews, looking_back, named_after_turn
 from hermes_nb.agent.runtime import Opening
-from hermes_nb.agent.session import Session
-from hermes_nb.agent.turn import Turn, turn_of
+from hermes_nb.agent.session.session import Session
+from hermes_nb.agent.session.turn import Turn, turn_of
+from hermes_nb.agent.settings.config import APPROVE_MODES, load_settings
 from hermes_nb.core.budget import Budget, Limits
 from hermes_nb.core.conversation import Preface
 from hermes_nb.core.errors import ConfigError

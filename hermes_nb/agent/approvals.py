@@ -23,7 +23,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Unpack
 
-from hermes_nb.agent.config import load_settings
 from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.proposals import (
     Decision,
@@ -34,7 +33,8 @@ from hermes_nb.agent.proposals import (
     Proposal,
     SkillWrite,
 )
-from hermes_nb.agent.session_manager import open_store
+from hermes_nb.agent.session.manager import open_store
+from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.core.errors import ConfigError, ToolError
 from hermes_nb.core.protocols import Approval, ApprovalRequest
 from hermes_nb.core.text import one_line

@@ -19,11 +19,11 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, NotRequired, TypedDict
 
-from hermes_nb.agent.config import DelegationSettings
 from hermes_nb.agent.jobs import Jobs, sharing, side_by_side
 from hermes_nb.agent.prompt_sources import PromptSources
-from hermes_nb.agent.session import CHILD, Identity, Session, SessionSpec
-from hermes_nb.agent.turn import turn_of
+from hermes_nb.agent.session.session import CHILD, Identity, Session, SessionSpec
+from hermes_nb.agent.session.turn import turn_of
+from hermes_nb.agent.settings.config import DelegationSettings
 from hermes_nb.core.budget import Budget, Pool, pools
 from hermes_nb.core.errors import HermesError, ToolError
 from hermes_nb.core.events import (

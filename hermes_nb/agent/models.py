@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from weakref import WeakSet
 
-from hermes_nb.agent.config import Settings
-from hermes_nb.agent.endpoints import Job
+from hermes_nb.agent.settings.config import Settings
+from hermes_nb.agent.settings.endpoints import Job
 from hermes_nb.core.errors import ConfigError, FailureKind, ModelError
 from hermes_nb.core.protocols import ChatModel, Variable
 from hermes_nb.core.text import one_line, visible

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_nb.agent.config import McpSettings, Settings
-from hermes_nb.agent.sources import read_dotenv
+from hermes_nb.agent.settings.config import McpSettings, Settings
+from hermes_nb.agent.settings.sources import read_dotenv
 from hermes_nb.core.conversation import Preface
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import Event, MessageAdded, TurnEnded

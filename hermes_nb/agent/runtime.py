@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import cast
 
 from hermes_nb.agent.approvals import Approvals, proposing
-from hermes_nb.agent.checkpoints import Checkpoints, checkpointed
 from hermes_nb.agent.children import IDENTITY, Delegation, delegation_tools
-from hermes_nb.agent.config import Settings
 from hermes_nb.agent.jobs import Jobs
 from hermes_nb.agent.models import Auxiliary, build_deck, build_model, for_reviews
 from hermes_nb.agent.prompt_sources import PromptSources, known_tools, preface_of
-from hermes_nb.agent.recorder import close_store
-from hermes_nb.agent.session import REVIEW, Identity, Session, SessionSpec
-from hermes_nb.agent.session_manager import open_store
-from hermes_nb.agent.turn import Memory, flush
+from hermes_nb.agent.session.manager import open_store
+from hermes_nb.agent.session.recorder import close_store
+from hermes_nb.agent.session.session import REVIEW, Identity, Session, SessionSpec
+from hermes_nb.agent.session.turn import Memory, flush
+from hermes_nb.agent.settings.config import Settings
+from hermes_nb.agent.undo.checkpoints import Checkpoints, checkpointed
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.loop import Agent, Observer, sinks_of
 from hermes_nb.core.messages import Message

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from hermes_nb.agent.config import load_settings
+from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.cli.command import FAILED, OK
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.files import write_atomic

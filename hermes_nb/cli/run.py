@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_nb.agent.approvals import answer_of, unanswered
-from hermes_nb.agent.config import load_settings
-from hermes_nb.agent.reviews import Reviews, looking_back
+from hermes_nb.agent.learning.reviews import Reviews, looking_back
 from hermes_nb.agent.runtime import Opening
-from hermes_nb.agent.session import Session
-from hermes_nb.agent.session_manager import the_one
+from hermes_nb.agent.session.manager import the_one
+from hermes_nb.agent.session.session import Session
+from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.cli.command import FAILED, MISSED, OK, REFUSED, STOPPED, UsageProblem
 from hermes_nb.cli.main import is_miss
 from hermes_nb.cli.terminal import ask_on_terminal

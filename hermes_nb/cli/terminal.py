@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hermes_nb.agent.config import load_settings
-from hermes_nb.agent.session_manager import open_store
+from hermes_nb.agent.session.manager import open_store
+from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.core.protocols import SessionStore
 from hermes_nb.notebook.approval import forget_typed
 from hermes_nb.notebook.interrupt import user_code

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from hermes_nb.agent.checkpoints import Checkpoints
+from hermes_nb.agent.undo.checkpoints import Checkpoints
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.messages import Json
 from hermes_nb.core.threads import in_thread

@@ -25,9 +25,9 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from hermes_nb.agent.approvals import answer_of, unanswered
-from hermes_nb.agent.config import Settings, load_settings
 from hermes_nb.agent.models import found_servers, told
-from hermes_nb.agent.sources import CEILING, STARTED, home_directory, within
+from hermes_nb.agent.settings.config import Settings, load_settings
+from hermes_nb.agent.settings.sources import CEILING, STARTED, home_directory, within
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Json
 from hermes_nb.core.protocols import Approval, ApprovalRequest, ChatModel, Preparing

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from hermes_nb.agent.changes import Change, rows
+from hermes_nb.agent.undo.changes import Change, rows
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.tools import (
     Arguments,

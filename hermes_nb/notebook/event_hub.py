@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hermes_nb.agent.session import Session
+from hermes_nb.agent.session.session import Session
 from hermes_nb.core.events import (
     ApprovalAsked,
     ApprovalGiven,

@@ -11,16 +11,16 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from hermes_nb.agent.config import Settings, load_settings
 from hermes_nb.agent.jobs import Jobs
+from hermes_nb.agent.learning.reviews import Reviews
 from hermes_nb.agent.models import build_deck, build_model
 from hermes_nb.agent.prompt_sources import PromptSources
-from hermes_nb.agent.recorder import close_store
-from hermes_nb.agent.reviews import Reviews
 from hermes_nb.agent.runtime import Runtime
-from hermes_nb.agent.session import Session, SessionSpec
-from hermes_nb.agent.session_manager import SessionManager, open_store
-from hermes_nb.agent.turn import Turn
+from hermes_nb.agent.session.manager import SessionManager, open_store
+from hermes_nb.agent.session.recorder import close_store
+from hermes_nb.agent.session.session import Session, SessionSpec
+from hermes_nb.agent.session.turn import Turn
+from hermes_nb.agent.settings.config import Settings, load_settings
 from hermes_nb.core.budget import Budget
 from hermes_nb.core.errors import SessionBusy
 from hermes_nb.core.loop import BUSY

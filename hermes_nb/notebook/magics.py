@@ -31,7 +31,7 @@ from hermes_nb.notebook.line import awaited, questions, refuse_key, split_option
 from hermes_nb.notebook.shell import MAGIC, other, ours
 
 if TYPE_CHECKING:
-    from hermes_nb.agent.turn import Turn
+    from hermes_nb.agent.session.turn import Turn
     from hermes_nb.core.protocols import ChatModel
     from hermes_nb.core.tools import Tool
     from hermes_nb.notebook.kernel_agent import KernelAgent

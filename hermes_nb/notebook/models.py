@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from hermes_nb.agent.config import BudgetSettings, Settings
 from hermes_nb.agent.models import (
     Auxiliary,
     build_model,
     check_given,
     for_reviews,
 )
+from hermes_nb.agent.settings.config import BudgetSettings, Settings
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.protocols import ChatModel, Variable
 from hermes_nb.core.threads import in_thread

@@ -20,11 +20,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from hermes_nb.agent.checkpoints import Checkpoints
 from hermes_nb.agent.prompt_sources import PromptSources, preface_of
-from hermes_nb.agent.session import Identity, Session, SessionSpec, compose
-from hermes_nb.agent.session_manager import schema_tokens, text_tokens
-from hermes_nb.agent.turn import Turn, turn_of
+from hermes_nb.agent.session.manager import schema_tokens, text_tokens
+from hermes_nb.agent.session.session import Identity, Session, SessionSpec, compose
+from hermes_nb.agent.session.turn import Turn, turn_of
+from hermes_nb.agent.undo.checkpoints import Checkpoints
 from hermes_nb.core.budget import Budget, Limits
 from hermes_nb.core.conversation import Preface
 from hermes_nb.core.errors import ConfigError, HermesError

@@ -15,8 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hermes_nb.agent.changes import cell_changes, file_change, rows, shown_path, summary
-from hermes_nb.agent.checkpoint_store import (
+from hermes_nb.agent.undo.changes import cell_changes, file_change, rows, shown_path, summary
+from hermes_nb.agent.undo.checkpoints import Checkpoints, NothingToUndo, checkpointed
+from hermes_nb.agent.undo.store import (
     CellsItem,
     FileItem,
     FileState,
@@ -25,8 +26,7 @@ from hermes_nb.agent.checkpoint_store import (
     dumps,
     loads,
 )
-from hermes_nb.agent.checkpoints import Checkpoints, NothingToUndo, checkpointed
-from hermes_nb.agent.undo import CellsRestored
+from hermes_nb.agent.undo.undo import CellsRestored
 from hermes_nb.core.errors import HermesError, ToolError
 from hermes_nb.core.tools import Place, Risk, Toolset
 from hermes_nb.tools.files import files
@@ -409,7 +409,7 @@ def test_two_processes_write_one_session_side_by_side(home, work):
     code = f"""
 import sys
 from pathlib import Path
-from hermes_nb.agent.checkpoints import Checkpoints
+from hermes_nb.agent.undo.checkpoints import Checkpoints
 saved = Checkpoints(Path({str(home / "checkpoints")!r}))
 for turn in range(1, 11):
     path = Path({str(work)!r}) / f"{{sys.argv[1]}}{{turn}}"
@@ -438,7 +438,7 @@ def test_killed_in_the_middle_it_stays_readable(home, work, delay):
     path.write_text("start", encoding="utf-8")
     code = f"""
 from pathlib import Path
-from hermes_nb.agent.checkpoints import Checkpoints
+from hermes_nb.agent.undo.checkpoints import Checkpoints
 saved = Checkpoints(Path({str(home / "checkpoints")!r}), limit_bytes=20_000)
 path = Path({str(path)!r})
 print("ready", flush=True)

@@ -11,9 +11,9 @@ from contextlib import closing, suppress
 
 import pytest
 from hermes_nb import Hermes
-from hermes_nb.agent.executors import open_crew
-from hermes_nb.agent.inputs import inputs_of
-from hermes_nb.agent.maps import Fanout, Plan
+from hermes_nb.agent.fanout.executors import open_crew
+from hermes_nb.agent.fanout.inputs import inputs_of
+from hermes_nb.agent.fanout.maps import Fanout, Plan
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.memory.sessions import SqliteStore
 

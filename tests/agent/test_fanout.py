@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 from hermes_nb import Hermes
-from hermes_nb.agent import executors
-from hermes_nb.agent.executors import MapResult, MapTask, open_crew, perform, remote
-from hermes_nb.agent.inputs import MOST, inputs_of, read_notebook_text
+from hermes_nb.agent.fanout import executors
+from hermes_nb.agent.fanout.executors import MapResult, MapTask, open_crew, perform, remote
+from hermes_nb.agent.fanout.inputs import MOST, inputs_of, read_notebook_text
+from hermes_nb.agent.fanout.maps import Fanout, Item, Plan, digest_of, rows_of, table_markdown
 from hermes_nb.agent.jobs import Jobs
-from hermes_nb.agent.maps import Fanout, Item, Plan, digest_of, rows_of, table_markdown
 from hermes_nb.core.budget import Budget, Limits
 from hermes_nb.core.errors import ConfigError, FailureKind, ModelError, StoreError, ToolError
 from hermes_nb.core.messages import Usage

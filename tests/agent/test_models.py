@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from hermes_nb.agent.config import load_settings
 from hermes_nb.agent.models import build_model
+from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.models import servers
 

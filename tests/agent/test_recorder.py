@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hermes_nb.agent.recorder import Recorder
-from hermes_nb.agent.session import Identity, Session, SessionSpec
+from hermes_nb.agent.session.recorder import Recorder
+from hermes_nb.agent.session.session import Identity, Session, SessionSpec
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.events import ContextCompressed, MessageAdded, TurnEnded, UsageReported
 from hermes_nb.core.messages import Message, Usage

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 from hermes_nb import Hermes
-from hermes_nb.agent.reviews import (
+from hermes_nb.agent.learning.reviews import (
     MAX_REQUESTS,
     Nudges,
     Review,

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from types import SimpleNamespace
 
 import pytest
-from hermes_nb.agent.session import Identity, Session, SessionSpec
+from hermes_nb.agent.session.session import Identity, Session, SessionSpec
 from hermes_nb.core.budget import Budget, Limits
 from hermes_nb.core.errors import SessionBusy
 from hermes_nb.core.events import TurnEnded, UsageReported

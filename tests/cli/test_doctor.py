@@ -98,7 +98,7 @@ def test_a_broken_configuration_is_told_with_its_line(doctor, home, capsys):
 def test_a_home_that_cannot_be_written(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "access", lambda *_: False)  # as for anybody but root
     monkeypatch.setenv("HERMES_HOME", str(tmp_path / "home"))
-    from hermes_nb.agent.config import load_settings
+    from hermes_nb.agent.settings.config import load_settings
 
     finding = home_checked(load_settings())
     assert finding.state == "problem"

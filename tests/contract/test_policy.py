@@ -17,7 +17,7 @@ from typing import get_args
 
 import pytest
 from hermes_nb import Hermes, use_model, use_tools
-from hermes_nb.agent.config import load_settings
+from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.cli.main import main
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.protocols import Approval

@@ -6,8 +6,8 @@ import re
 
 import pytest
 import yaml
-from hermes_nb.agent import config
-from hermes_nb.agent.sources import Picker
+from hermes_nb.agent.settings import config
+from hermes_nb.agent.settings.sources import Picker
 
 from tests.docs.blocks import ROOT, blocks, pages
 

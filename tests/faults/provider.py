@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hermes_nb import Hermes
-from hermes_nb.agent.turn import Turn
+from hermes_nb.agent.session.turn import Turn
 from hermes_nb.core.events import ContextCompressed, MessageAdded, RequestRetried, TurnEnded
 from hermes_nb.core.messages import Message
 from hermes_nb.memory.sessions import SqliteStore

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hermes_nb.agent.recorder import Recorder
+from hermes_nb.agent.session.recorder import Recorder
 from hermes_nb.core.errors import StoreError, ToolError
 from hermes_nb.core.events import MessageAdded, TurnEnded
 from hermes_nb.core.files import TEMPORARY
@@ -208,7 +208,7 @@ def test_14_the_old_file_is_intact_until_there_is_room(shell, small_disk):
 SCRIPT = """
 import json, os, sys
 path, action = sys.argv[1], sys.argv[2]
-from hermes_nb.agent.recorder import Recorder
+from hermes_nb.agent.session.recorder import Recorder
 from hermes_nb.core.events import MessageAdded, TurnEnded
 from hermes_nb.core.messages import Message
 from hermes_nb.core.errors import StoreError

@@ -10,8 +10,8 @@ import sys
 import pytest
 from hermes_nb import Hermes
 from hermes_nb.agent.api import Refusing
-from hermes_nb.agent.config import load_settings
 from hermes_nb.agent.runtime import Opening
+from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.cli.main import main
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.models import servers

@@ -10,7 +10,7 @@ import time
 from itertools import pairwise
 
 import pytest
-from hermes_nb.agent.recorder import Recorder
+from hermes_nb.agent.session.recorder import Recorder
 from hermes_nb.core.events import MessageAdded, TurnEnded
 from hermes_nb.core.messages import Message, ToolCall, mend
 from hermes_nb.memory.curated import CuratedMemory

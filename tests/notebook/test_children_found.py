@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hermes_nb.agent.session import CHILD
+from hermes_nb.agent.session.session import CHILD
 from hermes_nb.cli.main import main
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.models.scripted import call

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hermes_nb.agent.session_manager import SessionManager
+from hermes_nb.agent.session.manager import SessionManager
 from hermes_nb.core.errors import StoreError
 from hermes_nb.memory.sessions import SqliteStore
 

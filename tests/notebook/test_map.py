@@ -9,8 +9,8 @@ import time
 
 import nbformat
 import pytest
-from hermes_nb.agent.inputs import inputs_of
-from hermes_nb.agent.maps import Fanout, Plan
+from hermes_nb.agent.fanout.inputs import inputs_of
+from hermes_nb.agent.fanout.maps import Fanout, Plan
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.notebook.commands.jobs import MapView, finished, running

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hermes_nb.agent.turn import Turn
+from hermes_nb.agent.session.turn import Turn
 from hermes_nb.core.errors import FailureKind
 from hermes_nb.models.chat.errors import classify, from_body
 from hermes_nb.notebook.commands.table import commands

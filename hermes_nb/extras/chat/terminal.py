@@ -33,7 +33,7 @@ from prompt_toolkit.input.typeahead import clear_typeahead
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from traitlets.config import Config
 
-from hermes_nb.agent.session_manager import the_one
+from hermes_nb.agent.session.manager import the_one
 from hermes_nb.cli.command import OK, STOPPED, UsageProblem
 from hermes_nb.cli.main import ending
 from hermes_nb.core.errors import ConfigError, HermesError

@@ -16,8 +16,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Literal, Protocol
 
-from hermes_nb.agent.config import Settings
-from hermes_nb.agent.sources import read_dotenv
+from hermes_nb.agent.settings.config import Settings
+from hermes_nb.agent.settings.sources import read_dotenv
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.files import make_private, write_atomic
 from hermes_nb.core.messages import Json

@@ -8,7 +8,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from hermes_nb.agent.config import load_settings
+from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.cli.command import OK, UsageProblem
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.files import locked, make_private

@@ -19,9 +19,9 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TypeVar, cast
 
-from hermes_nb.agent.config import load_settings
-from hermes_nb.agent.recorder import close_store
-from hermes_nb.agent.session_manager import open_store
+from hermes_nb.agent.session.manager import open_store
+from hermes_nb.agent.session.recorder import close_store
+from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.plugins import loaded, plugins
 from hermes_nb.core.protocols import OUTBOXES, ChatModel, Outbox

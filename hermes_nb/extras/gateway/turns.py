@@ -17,14 +17,14 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hermes_nb.agent.checkpoints import Checkpoints, NothingToUndo
-from hermes_nb.agent.config import load_settings
+from hermes_nb.agent.learning.reviews import looking_back
 from hermes_nb.agent.models import build_model
-from hermes_nb.agent.recorder import session_usage
-from hermes_nb.agent.reviews import looking_back
 from hermes_nb.agent.runtime import Opening
-from hermes_nb.agent.session import Session
-from hermes_nb.agent.turn import turn_of
+from hermes_nb.agent.session.recorder import session_usage
+from hermes_nb.agent.session.session import Session
+from hermes_nb.agent.session.turn import turn_of
+from hermes_nb.agent.settings.config import load_settings
+from hermes_nb.agent.undo.checkpoints import Checkpoints, NothingToUndo
 from hermes_nb.context.boundaries import is_ours
 from hermes_nb.core.budget import Budget, Limits
 from hermes_nb.core.errors import ConfigError, HermesError, ToolError

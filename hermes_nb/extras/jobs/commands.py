@@ -18,8 +18,8 @@ from pathlib import Path
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import MagicArgumentParser
 
-from hermes_nb.agent.config import APPROVE_MODES
-from hermes_nb.agent.executors import MapTask, perform
+from hermes_nb.agent.fanout.executors import MapTask, perform
+from hermes_nb.agent.settings.config import APPROVE_MODES
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.files import write_atomic
 from hermes_nb.core.protocols import ChatModel

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 import sys
 
-from hermes_nb.agent.sources import home_directory
+from hermes_nb.agent.settings.sources import home_directory
 from hermes_nb.cli.command import FAILED, OK
 from hermes_nb.core.text import one_line, visible
 from hermes_nb.extras.jobs.schedule import Run, Schedule, at, run_due
@@ -26,8 +26,8 @@ def jobs(arguments: argparse.Namespace) -> int:
 
 async def _done(schedule: Schedule, arguments: argparse.Namespace) -> str:
     """Do what `%hermes schedule` does with the words, and return what it says."""
-    from hermes_nb.agent.config import load_settings
     from hermes_nb.agent.models import build_model
+    from hermes_nb.agent.settings.config import load_settings
     from hermes_nb.cli.terminal import ask_on_terminal
     from hermes_nb.extras.jobs.commands import Commands, cron_for
     from hermes_nb.notebook.display.tables import printed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hermes_nb.agent.endpoints import Place
+from hermes_nb.agent.settings.endpoints import Place
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Json
 from hermes_nb.models.installed import EMBEDDED, Composed, Endpoint

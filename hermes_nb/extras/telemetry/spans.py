@@ -36,7 +36,7 @@ from hermes_nb.safety.redact import redact
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, SpanContext
 
-    from hermes_nb.agent.config import Settings
+    from hermes_nb.agent.settings.config import Settings
 
 PROVIDERS = {"": "openai", "openrouter.ai": "openrouter", "api.anthropic.com": "anthropic"}
 """The names of well-known hosts; of others it is the host itself."""

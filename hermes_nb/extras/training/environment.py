@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Self, SupportsFloat
 
 from hermes_nb.agent.api import Hermes
-from hermes_nb.agent.turn import Turn, turn_of
+from hermes_nb.agent.session.turn import Turn, turn_of
 from hermes_nb.core.errors import HermesError
 from hermes_nb.core.messages import Json, Message, Reply, ToolCall, Usage
 from hermes_nb.core.protocols import Request

@@ -20,10 +20,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hermes_nb.agent.api import Hermes
-from hermes_nb.agent.config import Settings, load_settings
 from hermes_nb.agent.jobs import side_by_side
 from hermes_nb.agent.models import build_model
-from hermes_nb.agent.session_manager import ALL, the_one
+from hermes_nb.agent.session.manager import ALL, the_one
+from hermes_nb.agent.settings.config import Settings, load_settings
 from hermes_nb.cli.command import FAILED, OK, UsageProblem
 from hermes_nb.cli.terminal import opened
 from hermes_nb.core.errors import ConfigError, HermesError

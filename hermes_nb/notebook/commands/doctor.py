@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 import hermes_nb
-from hermes_nb.agent.config import Settings
+from hermes_nb.agent.settings.config import Settings
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.plugins import loaded, plugins
 from hermes_nb.core.protocols import Variable
@@ -230,7 +230,7 @@ def home(settings: Settings) -> Finding:
 
 def sessions(settings: Settings) -> Finding:
     """Return whether the session store can be read."""
-    from hermes_nb.agent.session_manager import is_stored, open_store
+    from hermes_nb.agent.session.manager import is_stored, open_store
 
     told: list[str] = []
     where = settings.session_store or settings.home / "notebook.db"

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from hermes_nb.agent.undo import Line, NothingToUndo, UndoReport
+from hermes_nb.agent.undo.undo import Line, NothingToUndo, UndoReport
 from hermes_nb.core.errors import ConfigError, HermesError, ToolError
 from hermes_nb.core.messages import Text
 from hermes_nb.core.text import head_tail, number_of, one_line, visible

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from hermes_nb.agent.config import APPROVE_MODES, Settings
-from hermes_nb.agent.endpoints import PROVIDERS
 from hermes_nb.agent.models import found_servers, not_accepted, offered_models, told
-from hermes_nb.agent.sources import read_dotenv, write_dotenv
+from hermes_nb.agent.settings.config import APPROVE_MODES, Settings
+from hermes_nb.agent.settings.endpoints import PROVIDERS
+from hermes_nb.agent.settings.sources import read_dotenv, write_dotenv
 from hermes_nb.core.budget import dollars
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.text import amount, one_line, visible

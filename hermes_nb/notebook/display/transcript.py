@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from hermes_nb.agent.changes import Change
+from hermes_nb.agent.undo.changes import Change
 from hermes_nb.core.budget import dollars
 from hermes_nb.core.events import (
     ApprovalAsked,

@@ -11,7 +11,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hermes_nb.agent.changes import called
+from hermes_nb.agent.undo.changes import called
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.messages import Image
 from hermes_nb.core.text import head_tail, one_line, visible

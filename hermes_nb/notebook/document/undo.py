@@ -16,10 +16,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from hermes_nb.agent.changes import called
-from hermes_nb.agent.checkpoint_store import CellJson, Cells
-from hermes_nb.agent.checkpoints import Checkpoints
-from hermes_nb.agent.undo import CellsRestored
+from hermes_nb.agent.undo.changes import called
+from hermes_nb.agent.undo.checkpoints import Checkpoints
+from hermes_nb.agent.undo.store import CellJson, Cells
+from hermes_nb.agent.undo.undo import CellsRestored
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.messages import Json
 from hermes_nb.core.text import canonical_json, one_line

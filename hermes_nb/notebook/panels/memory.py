@@ -16,7 +16,7 @@ from ipywidgets import Textarea, Widget
 from hermes_nb.agent.approvals import Decided
 from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.proposals import Kind, MemoryWrite, Proposal
-from hermes_nb.agent.session import REVIEW
+from hermes_nb.agent.session.session import REVIEW
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import (
     BackgroundEvent,

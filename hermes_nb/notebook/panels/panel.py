@@ -18,8 +18,8 @@ from pathlib import PurePosixPath
 
 import ipywidgets as widgets
 
-from hermes_nb.agent.config import APPROVE_MODES, load_settings
-from hermes_nb.agent.sources import within
+from hermes_nb.agent.settings.config import APPROVE_MODES, load_settings
+from hermes_nb.agent.settings.sources import within
 from hermes_nb.core.errors import HermesError, ToolError
 from hermes_nb.core.events import ApprovalAsked, ApprovalGiven, BackgroundEvent, Event, TurnEnded
 from hermes_nb.core.plugins import plugins

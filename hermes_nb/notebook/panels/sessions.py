@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 
 from hermes_nb.agent.jobs import Job
-from hermes_nb.agent.recorder import together
-from hermes_nb.agent.session import CHILD, REVIEW, Session
-from hermes_nb.agent.session_manager import reviews_of, shares, size
-from hermes_nb.agent.turn import Quote, quotes
+from hermes_nb.agent.session.manager import reviews_of, shares, size
+from hermes_nb.agent.session.recorder import together
+from hermes_nb.agent.session.session import CHILD, REVIEW, Session
+from hermes_nb.agent.session.turn import Quote, quotes
 from hermes_nb.core.errors import ConfigError, StoreError
 from hermes_nb.core.events import (
     ContextCompressed,

@@ -8,8 +8,8 @@ from contextlib import closing
 
 import pytest
 from hermes_nb import Hermes
-from hermes_nb.agent.config import load_settings
 from hermes_nb.agent.models import Auxiliary, build_model
+from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import UsageReported
 from hermes_nb.core.messages import Message, Reply

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from hermes_nb.agent import config
 from hermes_nb.agent.models import options_for
+from hermes_nb.agent.settings import config
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Request

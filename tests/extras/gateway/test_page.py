@@ -16,7 +16,7 @@ import urllib.request
 from contextlib import asynccontextmanager
 
 import pytest
-from hermes_nb.agent.config import load_settings
+from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.threads import in_thread
 from hermes_nb.extras.gateway.core import Answer, Incoming, open_adapter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from hermes_nb.agent.config import load_settings
+from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.extras.gateway.core import open_adapter
 

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("telegram")
-from hermes_nb.agent.config import load_settings
+from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.extras.gateway.core import open_adapter
 from hermes_nb.extras.gateway.service import Gateway
 from hermes_nb.models.scripted import ScriptedModel, call

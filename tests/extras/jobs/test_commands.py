@@ -107,7 +107,7 @@ def test_a_prompt_that_holds_a_key_is_not_stored(desk, jobs, home, key):
 
 def test_a_mode_above_what_the_kernel_allows_is_lowered(desk, jobs, monkeypatch):
     monkeypatch.setattr("hermes_nb.notebook.approval.CEILING", "edits")
-    monkeypatch.setattr("hermes_nb.agent.sources.CEILING", "edits")
+    monkeypatch.setattr("hermes_nb.agent.settings.sources.CEILING", "edits")
     desk('schedule "* * * * *" hello --approve all')
     assert [job.approve for job in jobs()] == ["edits"]
 

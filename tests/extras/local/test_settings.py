@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hermes_nb.agent.config import Settings, load_settings
 from hermes_nb.agent.models import build_model
+from hermes_nb.agent.settings.config import Settings, load_settings
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.extras.local.model import EmbeddedModel
 from hermes_nb.models.installed import Endpoint, model_names

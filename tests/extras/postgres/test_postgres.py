@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import psycopg
 import pytest
-from hermes_nb.agent.config import load_settings
-from hermes_nb.agent.session_manager import open_store
+from hermes_nb.agent.session.manager import open_store
+from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.cli.main import main
 from hermes_nb.core.errors import ConfigError, SessionTakenError, StoreError
 from hermes_nb.core.messages import Message, ToolCall, Usage

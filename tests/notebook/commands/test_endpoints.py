@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hermes_nb.agent.config import Settings
+from hermes_nb.agent.settings.config import Settings
 from hermes_nb.models.installed import Endpoint
 from hermes_nb.models.servers import proxy_for, reach
 from hermes_nb.notebook.commands.doctor import endpoints

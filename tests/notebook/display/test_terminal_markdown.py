@@ -6,7 +6,7 @@ import io
 import re
 
 import pytest
-from hermes_nb.agent.changes import Change
+from hermes_nb.agent.undo.changes import Change
 from hermes_nb.core.text import readable
 from hermes_nb.notebook.display.calls import folded
 from hermes_nb.notebook.display.changes import diff_bundle

@@ -7,7 +7,7 @@ import re
 import time
 
 import pytest
-from hermes_nb.agent.changes import Change
+from hermes_nb.agent.undo.changes import Change
 from hermes_nb.core.events import (
     ApprovalAsked,
     ApprovalGiven,

@@ -9,7 +9,7 @@ from itertools import count
 from types import SimpleNamespace
 
 import pytest
-from hermes_nb.agent.checkpoints import Checkpoints, NothingToUndo
+from hermes_nb.agent.undo.checkpoints import Checkpoints, NothingToUndo
 from hermes_nb.core.errors import ConfigError, HermesError, ToolError
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.notebook.commands.edits import diff, undo

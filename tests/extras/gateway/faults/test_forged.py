@@ -9,7 +9,7 @@ import re
 from contextlib import asynccontextmanager
 
 import pytest
-from hermes_nb.agent.config import load_settings
+from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.extras.gateway.core import Answer, key_of, open_adapter
 from hermes_nb.extras.gateway.service import Gateway
 from hermes_nb.models.scripted import ScriptedModel, call

@@ -15,7 +15,7 @@ from contextlib import closing, suppress
 import psycopg
 import pytest
 from hermes_nb import Hermes
-from hermes_nb.agent.recorder import Recorder
+from hermes_nb.agent.session.recorder import Recorder
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.events import MessageAdded, TurnEnded
 from hermes_nb.core.messages import Message, Usage

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal, cast, get_args
 from urllib.parse import urlsplit
 
-from hermes_nb.agent.sources import Picker
+from hermes_nb.agent.settings.sources import Picker
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Json
 from hermes_nb.core.plugins import loaded, plugins

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from hermes_nb.agent.changes import Change
-from hermes_nb.agent.checkpoint_store import (
+from hermes_nb.agent.undo.changes import Change
+from hermes_nb.agent.undo.store import (
     Cells,
     CellsItem,
     CheckpointStore,
@@ -26,7 +26,14 @@ from hermes_nb.agent.checkpoint_store import (
     OpenTurn,
     keep_cells,
 )
-from hermes_nb.agent.undo import NothingToUndo, Restorer, Undoer, UndoReport, look, missing_folders
+from hermes_nb.agent.undo.undo import (
+    NothingToUndo,
+    Restorer,
+    Undoer,
+    UndoReport,
+    look,
+    missing_folders,
+)
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from hermes_nb.agent.changes import Change, cell_changes, file_change, shown_path
-from hermes_nb.agent.checkpoint_store import (
+from hermes_nb.agent.undo.changes import Change, cell_changes, file_change, shown_path
+from hermes_nb.agent.undo.store import (
     Cells,
     CellsItem,
     CheckpointStore,

@@ -20,13 +20,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, get_args
 
-from hermes_nb.agent.config import Settings
 from hermes_nb.agent.models import build_auxiliary
 from hermes_nb.agent.proposals import Proposal
-from hermes_nb.agent.recorder import Recorder, together
 from hermes_nb.agent.runtime import Opening, Runtime
-from hermes_nb.agent.session import REVIEW, Session
-from hermes_nb.agent.turn import said
+from hermes_nb.agent.session.recorder import Recorder, together
+from hermes_nb.agent.session.session import REVIEW, Session
+from hermes_nb.agent.session.turn import said
+from hermes_nb.agent.settings.config import Settings
 from hermes_nb.context.boundaries import is_ours
 from hermes_nb.core.errors import ConfigError, HermesError, StoreError, ToolDenied
 from hermes_nb.core.events import (

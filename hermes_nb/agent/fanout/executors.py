@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from urllib.parse import urlsplit
 
-from hermes_nb.agent.turn import turn_of
+from hermes_nb.agent.session.turn import turn_of
 from hermes_nb.core.budget import Budget
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.events import Event, ToolStarted
@@ -42,7 +42,7 @@ from hermes_nb.safety.redact import redact
 from hermes_nb.safety.scan import wrap
 
 if TYPE_CHECKING:
-    from hermes_nb.agent.config import Settings
+    from hermes_nb.agent.settings.config import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -175,8 +175,8 @@ def remote_all(payloads: Sequence[str]) -> list[str]:
 
 
 async def _remote(tasks: Sequence[MapTask]) -> list[MapResult]:
-    from hermes_nb.agent.config import load_settings
     from hermes_nb.agent.models import build_model
+    from hermes_nb.agent.settings.config import load_settings
 
     first = tasks[0]
     overrides = {"model": first.model or None, "base_url": first.base_url or None}
@@ -203,7 +203,7 @@ def _tools_there(
         return NO_TOOLS
     from hermes_nb.agent.approvals import Refusing
     from hermes_nb.agent.runtime import Runtime
-    from hermes_nb.agent.session_manager import open_store
+    from hermes_nb.agent.session.manager import open_store
     from hermes_nb.safety.guard import Guard
 
     root = Path(task.root)

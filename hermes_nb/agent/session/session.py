@@ -8,10 +8,10 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from hermes_nb.agent.config import BudgetSettings
 from hermes_nb.agent.jobs import Jobs
 from hermes_nb.agent.prompt_sources import PromptSources, background
-from hermes_nb.agent.recorder import Recorder, recorder_of, standing_budgets, together
+from hermes_nb.agent.session.recorder import Recorder, recorder_of, standing_budgets, together
+from hermes_nb.agent.settings.config import BudgetSettings
 from hermes_nb.context.boundaries import is_ours
 from hermes_nb.context.policy import overdue
 from hermes_nb.core.budget import Budget

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, get_args
 from urllib.parse import urlsplit
 
-from hermes_nb.agent.endpoints import (
+from hermes_nb.agent.settings.endpoints import (
     Job,
     auxiliary_models,
     composed_models,
@@ -22,7 +22,7 @@ from hermes_nb.agent.endpoints import (
     fallbacks,
     model_options,
 )
-from hermes_nb.agent.sources import (
+from hermes_nb.agent.settings.sources import (
     REDACTED,
     Picker,
     dig,

@@ -15,9 +15,9 @@ from threading import Thread
 from typing import Literal, cast
 from urllib.parse import urlsplit
 
-from hermes_nb.agent.checkpoints import Checkpoints
-from hermes_nb.agent.config import Settings
-from hermes_nb.agent.session import CHILD, REVIEW, Identity, Session, SessionSpec
+from hermes_nb.agent.session.session import CHILD, REVIEW, Identity, Session, SessionSpec
+from hermes_nb.agent.settings.config import Settings
+from hermes_nb.agent.undo.checkpoints import Checkpoints
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.messages import Message
 from hermes_nb.core.plugins import loaded, plugins

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
-from hermes_nb.agent.config import BudgetSettings
+from hermes_nb.agent.settings.config import BudgetSettings
 from hermes_nb.core.budget import Budget
 from hermes_nb.core.errors import SessionTakenError, StoreError
 from hermes_nb.core.events import (

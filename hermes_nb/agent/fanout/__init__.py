@@ -1,0 +1,1 @@
+"""Fan-out: one prompt over many inputs, and where those tasks run."""

@@ -1,0 +1,1 @@
+"""Sessions: one conversation, its rows, which of them a kernel is in."""

@@ -1,0 +1,1 @@
+"""Settings: where they come from, what each means, the models they name."""

@@ -1,0 +1,1 @@
+"""Undo: what a turn changed in files and cells, and how that is taken back."""
