@@ -16,13 +16,7 @@ from functools import partial
 
 from hermes_nb.core.budget import Budget, Refusal, refusal
 from hermes_nb.core.calls import bounded, run_segment
-from hermes_nb.core.conversation import (
-    Conversation,
-    OpenChildren,
-    Preface,
-    Progress,
-    ToolChoice,
-)
+from hermes_nb.core.conversation import Conversation, Preface, ToolChoice
 from hermes_nb.core.errors import ConfigError, FailureKind, ModelError, SessionBusy
 from hermes_nb.core.events import (
     ContextCompressed,
@@ -35,6 +29,7 @@ from hermes_nb.core.events import (
     UsageReported,
 )
 from hermes_nb.core.messages import Message, Reply, Text, mend, with_own_ids
+from hermes_nb.core.progress import OpenChildren, Progress
 from hermes_nb.core.protocols import (
     ChatModel,
     Compression,
