@@ -19,10 +19,10 @@ import pytest
 from hermes_nb.agent.session.session import Session
 from hermes_nb.core.conversation import Conversation
 from hermes_nb.core.events import ContextCompressed, Event
+from hermes_nb.core.json_values import dumps
 from hermes_nb.core.loop import Agent, Asking
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Request
-from hermes_nb.core.text import dumps
 from hermes_nb.core.tools import Toolset
 from hermes_nb.models.chat.client import OpenAIChat
 from hermes_nb.models.text_calls import function_schema

@@ -43,6 +43,7 @@ from hermes_nb.agent.settings.config import APPROVE_MODES, load_settings
 from hermes_nb.core.budget import Budget, Limits
 from hermes_nb.core.conversation import Preface
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.events import (
     Event,
     MessageAdded,
@@ -54,7 +55,7 @@ from hermes_nb.core.events import (
 )
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Approver, ChatModel, EventSink
-from hermes_nb.core.text import one_line, visible
+from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import LoopThread, in_thread
 from hermes_nb.core.tools import Place, Tool, Toolset
 from hermes_nb.safety.administrator import policy

@@ -26,6 +26,7 @@ from hermes_nb.agent.session.turn import turn_of
 from hermes_nb.agent.settings.config import DelegationSettings
 from hermes_nb.core.budget import Budget, Pool, pools
 from hermes_nb.core.errors import HermesError, ToolError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.events import (
     ChildFinished,
     ChildProgress,
@@ -38,7 +39,7 @@ from hermes_nb.core.events import (
 )
 from hermes_nb.core.messages import Message, Origin, Usage
 from hermes_nb.core.protocols import SessionStore
-from hermes_nb.core.text import head_tail, one_line, visible
+from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Risk, ToolContext, ToolOutput, Toolset
 from hermes_nb.safety.provenance import outside

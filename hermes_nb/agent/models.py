@@ -19,8 +19,9 @@ from weakref import WeakSet
 from hermes_nb.agent.settings.config import Settings
 from hermes_nb.agent.settings.endpoints import Job
 from hermes_nb.core.errors import ConfigError, FailureKind, ModelError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.protocols import ChatModel, Variable
-from hermes_nb.core.text import one_line, visible
+from hermes_nb.core.text import one_line
 from hermes_nb.models.cassette import Deck, Shelf, shelf_for
 from hermes_nb.models.installed import (
     EMBEDDED,

@@ -19,11 +19,12 @@ from hermes_nb.agent.settings.config import McpSettings, Settings
 from hermes_nb.agent.settings.sources import read_dotenv
 from hermes_nb.core.conversation import Preface
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.events import Event, MessageAdded, TurnEnded
-from hermes_nb.core.files import Refused, read_regular
 from hermes_nb.core.messages import Json, Message, Origin, Text, least_trusted
 from hermes_nb.core.protocols import ChatModel, SessionStore
-from hermes_nb.core.text import one_line, visible
+from hermes_nb.core.regular_files import Refused, read_regular
+from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Toolset
 from hermes_nb.memory.curated import CuratedMemory, Outcome, Snapshot
 from hermes_nb.memory.hermes_agent import HermesDatabase

@@ -18,10 +18,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.files import beside, locked, make_private, write_atomic
+from hermes_nb.core.json_values import canonical_json
 from hermes_nb.core.messages import Json
 from hermes_nb.core.records import restored
-from hermes_nb.core.text import canonical_json, one_line, visible
+from hermes_nb.core.text import one_line
 from hermes_nb.memory.duplicates import same_fact
 from hermes_nb.memory.entries import Operation
 from hermes_nb.memory.history import Origin, read_regular, sweep_locked

@@ -23,8 +23,8 @@ from typing import Literal
 from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.cli.command import FAILED, OK
 from hermes_nb.core.errors import ConfigError, HermesError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.files import write_atomic
-from hermes_nb.core.text import visible
 from hermes_nb.notebook.commands import doctor as checks
 from hermes_nb.notebook.commands.doctor import Finding, look
 from hermes_nb.notebook.lazy import __name__ as WATCHER  # noqa: N812 - a module's name

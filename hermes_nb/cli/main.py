@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = perform(arguments.run, arguments)
         sys.stdout.flush()  # here, where a reader that is gone is no surprise
     except HermesError as error:
-        from hermes_nb.core.text import visible
+        from hermes_nb.core.escapes import visible
         from hermes_nb.safety.redact import redact
 
         print(f"jupyter hermes: {redact(visible(str(error), lines=True))}", file=sys.stderr)

@@ -34,11 +34,12 @@ from hermes_nb.cli.command import FAILED, MISSED, OK, REFUSED, STOPPED, UsagePro
 from hermes_nb.cli.main import is_miss
 from hermes_nb.cli.terminal import ask_on_terminal
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.events import Event, MessageAdded, TurnEnded
 from hermes_nb.core.files import write_atomic
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Approval, ApprovalRequest
-from hermes_nb.core.text import one_line, visible
+from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.models.profiles import traits_of
 from hermes_nb.notebook.approval import offer_servers, question_line

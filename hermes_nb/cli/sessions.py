@@ -15,9 +15,10 @@ from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.cli.command import OK
 from hermes_nb.cli.terminal import opened
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.files import write_atomic
 from hermes_nb.core.protocols import SessionStore, StoredSession
-from hermes_nb.core.text import number_of, one_line, visible
+from hermes_nb.core.text import number_of, one_line
 from hermes_nb.notebook.display.tables import moment
 from hermes_nb.safety.redact import redact
 

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from hermes_nb.core import files
+from hermes_nb.core import files, regular_files
 from hermes_nb.core.files import TEMPORARY, locked, make_private, write_atomic
 from hermes_nb.core.messages import Json
 from hermes_nb.core.records import restored
@@ -57,10 +57,10 @@ def read_regular(path: Path, most: int) -> Bytes:
     Raises Unusable for anything else that has that name, without waiting on it, and OSError.
     """
     try:
-        return Bytes(*files.read_regular(path, most))
+        return Bytes(*regular_files.read_regular(path, most))
     except FileNotFoundError:
         return Bytes()
-    except (files.Refused, IsADirectoryError) as error:
+    except (regular_files.Refused, IsADirectoryError) as error:
         raise Unusable(f"{path.name} is not a regular file; move it away") from error
 
 

@@ -14,10 +14,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.events import UsageReported
 from hermes_nb.core.messages import Message, Reply
 from hermes_nb.core.protocols import ChatModel, Request, StoredMessage, StoredSession
-from hermes_nb.core.text import CHARACTERS_PER_TOKEN, one_line, visible
+from hermes_nb.core.text import CHARACTERS_PER_TOKEN, one_line
 from hermes_nb.memory.recall import Found, Listed, Passage, Recall
 from hermes_nb.memory.search.finding import excerpt, wanted
 from hermes_nb.safety.redact import redact

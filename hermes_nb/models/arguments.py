@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
+from hermes_nb.core.json_values import clean, clean_text, dumps, too_deep
 from hermes_nb.core.messages import Json, ToolCall
-from hermes_nb.core.text import clean, clean_text, dumps, too_deep
 
 _TOO_DEEP = "nested too deeply"
 _REPAIRED_UP_TO = 50_000

@@ -12,8 +12,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from hermes_nb.core.json_values import dumps
 from hermes_nb.core.messages import Json
-from hermes_nb.core.text import dumps
 
 TTL = Literal["5m", "1h"]
 MOST = 4

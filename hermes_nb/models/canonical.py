@@ -20,9 +20,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from hermes_nb.core.json_values import canonical_json, clean, clean_text
 from hermes_nb.core.messages import Image, Json, Memo, Message, Part, ToolCall, given_id
 from hermes_nb.core.protocols import Request
-from hermes_nb.core.text import canonical_json, clean, clean_text
 from hermes_nb.models.volatile import (
     CELL_ID,
     EVERYWHERE,

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
 from hermes_nb.core.events import ReasoningDelta, TextDelta, UsageReported
+from hermes_nb.core.json_values import canonical_json, clean, clean_text, with_texts
 from hermes_nb.core.messages import Json, Message, Reply, Text, ToolCall, Usage
-from hermes_nb.core.text import canonical_json, clean, clean_text, with_texts
 from hermes_nb.models.canonical import FORM, Canonical, Link, digest_of, redacted
 from hermes_nb.models.volatile import Named
 from hermes_nb.safety.redact import redact

@@ -29,9 +29,10 @@ from hermes_nb.agent.models import found_servers, told
 from hermes_nb.agent.settings.config import Settings, load_settings
 from hermes_nb.agent.settings.sources import CEILING, STARTED, home_directory, within
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.messages import Json
 from hermes_nb.core.protocols import Approval, ApprovalRequest, ChatModel, Preparing
-from hermes_nb.core.text import one_line, visible
+from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Risk
 from hermes_nb.models.profiles import traits_of

@@ -18,8 +18,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
+from hermes_nb.core.escapes import visible
+from hermes_nb.core.json_values import clean
 from hermes_nb.core.messages import Json
-from hermes_nb.core.text import clean, one_line, visible
+from hermes_nb.core.text import one_line
 from hermes_nb.notebook.interrupt import has_time_limit
 from hermes_nb.notebook.shell import Foreign
 

@@ -18,9 +18,10 @@ from functools import partial
 from pathlib import Path
 
 from hermes_nb.core.errors import ToolError, TurnInterrupted
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.messages import Json, Origin, least_trusted
 from hermes_nb.core.protocols import Variable
-from hermes_nb.core.text import head_tail, one_line, visible
+from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import (
     Arguments,

@@ -28,6 +28,7 @@ from hermes_nb.agent.undo.checkpoints import Checkpoints
 from hermes_nb.core.budget import Budget, Limits
 from hermes_nb.core.conversation import Preface
 from hermes_nb.core.errors import ConfigError, HermesError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.events import Event, TurnEnded, TurnStarted
 from hermes_nb.core.loop import LOST_RESULT
 from hermes_nb.core.messages import Json, Message, mend
@@ -39,7 +40,7 @@ from hermes_nb.core.protocols import (
     StoredSession,
     body_of,
 )
-from hermes_nb.core.text import amount, estimate_tokens, head_tail, one_line, visible
+from hermes_nb.core.text import amount, estimate_tokens, head_tail, one_line
 from hermes_nb.core.tools import Place, Toolset
 from hermes_nb.models.installed import Endpoint
 from hermes_nb.models.profiles import traits_of

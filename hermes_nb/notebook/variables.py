@@ -13,8 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.messages import Json
-from hermes_nb.core.text import head_tail, one_line, visible
+from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.notebook.interrupt import TimeLimit, user_code
 from hermes_nb.notebook.previews import (
     HIDDEN,

@@ -24,8 +24,9 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from hermes_nb.core.files import Refused, make_private, open_inside, real_inside, repository
-from hermes_nb.core.text import visible
+from hermes_nb.core.escapes import visible
+from hermes_nb.core.files import make_private
+from hermes_nb.core.regular_files import Refused, open_inside, real_inside, repository
 from hermes_nb.safety.provenance import Trust
 from hermes_nb.safety.scan import Finding, ScanResult, ScanVerdict, scan
 

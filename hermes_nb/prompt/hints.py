@@ -21,8 +21,8 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from hermes_nb.core.files import Refused, repository
-from hermes_nb.core.text import visible
+from hermes_nb.core.escapes import visible
+from hermes_nb.core.regular_files import Refused, repository
 from hermes_nb.prompt.context_files import (
     AGENTS,
     CLAUDE,

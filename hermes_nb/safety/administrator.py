@@ -26,8 +26,8 @@ from typing import Literal, get_args
 from urllib.parse import urlsplit
 
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.core.files import Refused, read_regular
 from hermes_nb.core.messages import Json
+from hermes_nb.core.regular_files import Refused, read_regular
 
 State = Literal["force-off", "force-on", "user-choice"]
 FILE = "hermes_policy.json"

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.messages import Message
-from hermes_nb.core.text import visible
 from hermes_nb.core.tools import Arguments, Content, Risk, Tool
 from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.later import starts_agent

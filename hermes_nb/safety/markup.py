@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from urllib.parse import quote, urlsplit
 
-from hermes_nb.core.text import readable, visible
+from hermes_nb.core.escapes import readable, visible
 
 DOLLAR = "<span>&#36;</span>"
 """A dollar in an element of its own begins no formula: GitHub's own advice, and MathJax agrees."""

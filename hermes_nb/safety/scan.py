@@ -27,8 +27,9 @@ from functools import cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
 
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.plugins import plugins
-from hermes_nb.core.text import one_line, visible
+from hermes_nb.core.text import one_line
 from hermes_nb.safety.normalise import LOOKALIKES, Decoded, decoded, normalise
 from hermes_nb.safety.patterns import (
     BLOCKS,

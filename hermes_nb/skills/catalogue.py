@@ -27,7 +27,8 @@ from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 
-from hermes_nb.core.text import CHARACTERS_PER_TOKEN, one_line, visible
+from hermes_nb.core.escapes import visible
+from hermes_nb.core.text import CHARACTERS_PER_TOKEN, one_line
 from hermes_nb.skills.discovery import (
     DOCUMENT,
     Cache,

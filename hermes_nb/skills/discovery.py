@@ -26,7 +26,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from hermes_nb import safety, skills
-from hermes_nb.core import files
+from hermes_nb.core import regular_files
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.files import write_atomic
 from hermes_nb.core.messages import Json
@@ -420,8 +420,8 @@ class Shelf:
 def read_regular(path: str | Path) -> bytes:
     """Return a regular file's bytes; raise SkillError on what is none, or is too large."""
     try:
-        data, _ = files.read_regular(path, FILE_LIMIT + 1)
-    except files.Refused as error:
+        data, _ = regular_files.read_regular(path, FILE_LIMIT + 1)
+    except regular_files.Refused as error:
         raise SkillError(f"{Path(path).name!r} is not a regular file") from error
     if len(data) > FILE_LIMIT:
         raise SkillError(f"{Path(path).name!r} is larger than {FILE_LIMIT:,} bytes")

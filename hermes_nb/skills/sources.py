@@ -18,7 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
-from hermes_nb.core.files import locked, make_private, real_inside, write_atomic
+from hermes_nb.core.files import locked, make_private, write_atomic
+from hermes_nb.core.regular_files import real_inside
 from hermes_nb.skills.discovery import (
     DOCUMENT,
     Root,

@@ -15,7 +15,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from hermes_nb.core.text import one_line, visible
+from hermes_nb.core.escapes import visible
+from hermes_nb.core.text import one_line
 from hermes_nb.safety.patterns import MARKS, STRONG, Late, Sign, deadline, flows, piped, threats
 from hermes_nb.safety.scan import DENSE, Finding, ScanResult, neutralised, scan
 from hermes_nb.skills.discovery import (

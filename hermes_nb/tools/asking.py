@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import PurePath
 
 from hermes_nb.core.errors import ToolDenied
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.events import Answer, ApprovalAsked, ApprovalGiven
 from hermes_nb.core.protocols import Approval, ApprovalRequest, Approver
-from hermes_nb.core.text import visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Content, Question, Tool, ToolContext, Toolset
 from hermes_nb.safety.administrator import policy

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Annotated, TextIO
 
 from hermes_nb.core.errors import ToolError, TurnInterrupted
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.files import write_atomic
 from hermes_nb.core.messages import Json
 from hermes_nb.core.patching import patched
-from hermes_nb.core.text import visible
 from hermes_nb.core.tools import Risk, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.tools.ignore import Entry, Rules, entries, rules_for, rules_in
 from hermes_nb.tools.schema import tool

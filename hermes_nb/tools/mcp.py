@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from urllib.parse import quote
 
 from hermes_nb.core.errors import ToolDenied, ToolError
+from hermes_nb.core.escapes import visible
+from hermes_nb.core.json_values import canonical_json, fingerprint
 from hermes_nb.core.messages import Json
-from hermes_nb.core.text import canonical_json, fingerprint, number_of, one_line, visible
+from hermes_nb.core.text import number_of, one_line
 from hermes_nb.core.threads import LoopThread
 from hermes_nb.core.tools import Question
 from hermes_nb.tools.mcp_wire import (

@@ -20,16 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_nb.core.errors import ToolError
-from hermes_nb.core.files import Refused, locked, make_private, read_regular, write_atomic
+from hermes_nb.core.files import locked, make_private, write_atomic
+from hermes_nb.core.json_values import canonical_json, clean, fingerprint
 from hermes_nb.core.messages import Image, Json
 from hermes_nb.core.protocols import ChatModel
-from hermes_nb.core.text import (
-    JSON_CHARACTERS_PER_TOKEN,
-    canonical_json,
-    clean,
-    fingerprint,
-    one_line,
-)
+from hermes_nb.core.regular_files import Refused, read_regular
+from hermes_nb.core.text import JSON_CHARACTERS_PER_TOKEN, one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Risk, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.safety.scan import scan

@@ -22,10 +22,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from hermes_nb.core.errors import ToolError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.events import UsageReported
+from hermes_nb.core.json_values import canonical_json, clean
 from hermes_nb.core.messages import Json, Message, Reply
 from hermes_nb.core.protocols import ChatModel, Request
-from hermes_nb.core.text import canonical_json, clean, one_line, visible
+from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Question, ToolContext
 from hermes_nb.safety.places import child_environment
 from hermes_nb.safety.redact import redact

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.messages import Json
-from hermes_nb.core.text import one_line, visible
+from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Toolset
 from hermes_nb.tools.schema import tool
 

@@ -28,8 +28,8 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated
 
 from hermes_nb.core.errors import ToolError, TurnInterrupted
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.messages import Json
-from hermes_nb.core.text import visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Tool, ToolContext
 from hermes_nb.safety.places import child_environment

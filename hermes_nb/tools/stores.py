@@ -11,10 +11,11 @@ from dataclasses import replace
 from typing import Annotated, Literal, NotRequired, Protocol, TypedDict, Unpack
 
 from hermes_nb.core.errors import StoreError, ToolError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.messages import Origin as TextOrigin
 from hermes_nb.core.messages import least_trusted
 from hermes_nb.core.protocols import ChatModel
-from hermes_nb.core.text import one_line, visible
+from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Arguments, Risk, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.memory.curated import Outcome
 from hermes_nb.memory.entries import Action, Refusal

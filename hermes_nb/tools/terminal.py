@@ -28,8 +28,8 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Annotated
 
 from hermes_nb.core.errors import ToolDenied, ToolError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.messages import Origin
-from hermes_nb.core.text import visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Question, Risk, ToolContext, ToolOutput, Toolset
 from hermes_nb.safety.administrator import policy

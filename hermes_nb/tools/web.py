@@ -27,8 +27,9 @@ from functools import partial
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
 from hermes_nb.core.errors import ToolError, TurnInterrupted
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.messages import Json
-from hermes_nb.core.text import one_line, visible
+from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Risk, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.places import child_environment

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hermes_nb.core.errors import ToolError
-from hermes_nb.core.text import visible
+from hermes_nb.core.escapes import visible
 from hermes_nb.safety.protected import why_protected
 
 _NAMES_LOOKED_AT = 2_000

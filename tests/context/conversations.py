@@ -8,8 +8,9 @@ import json
 from dataclasses import replace
 
 from hermes_nb.context.boundaries import is_ours
+from hermes_nb.core.json_values import with_texts
 from hermes_nb.core.messages import Image, Message, ToolCall
-from hermes_nb.core.text import estimate_tokens, with_texts
+from hermes_nb.core.text import estimate_tokens
 from hermes_nb.memory.sessions import SqliteStore
 from hypothesis import strategies as st
 

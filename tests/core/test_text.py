@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import re
 
+from hermes_nb.core.json_values import canonical_json
 from hermes_nb.core.messages import Image, Message, ToolCall
-from hermes_nb.core.text import (
-    both_ends,
-    canonical_json,
-    estimate_tokens,
-    head_tail,
-    latest,
-    one_line,
-)
+from hermes_nb.core.text import both_ends, estimate_tokens, head_tail, latest, one_line
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hermes_nb.core.text import readable, visible
+from hermes_nb.core.escapes import readable, visible
 from hypothesis import given
 from hypothesis import strategies as st
 

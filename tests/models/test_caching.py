@@ -9,10 +9,10 @@ import json
 from pathlib import Path
 
 import pytest
+from hermes_nb.core.json_values import dumps
 from hermes_nb.core.loop import Agent
 from hermes_nb.core.messages import Image, Message, ToolCall
 from hermes_nb.core.protocols import Request
-from hermes_nb.core.text import dumps
 from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.models import caching
 from hermes_nb.models.caching import breakpoints, mark_items, with_breakpoints

@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
+from hermes_nb.core.json_values import clean
 from hermes_nb.core.messages import Image, Message, ToolCall
 from hermes_nb.core.protocols import Request
-from hermes_nb.core.text import clean
 from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.models.call_reader import CallReader, PlainReader
 from hermes_nb.models.chat.stream import Assembly

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 
 import nh3
 import pytest
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.events import (
     MessageAdded,
     ReasoningDelta,
@@ -20,7 +21,6 @@ from hermes_nb.core.events import (
     UsageReported,
 )
 from hermes_nb.core.messages import Message, ToolCall, Usage
-from hermes_nb.core.text import visible
 from hermes_nb.notebook.display.transcript import Transcript
 from hypothesis import given
 from hypothesis import strategies as st

@@ -12,7 +12,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
-from hermes_nb.core.files import repository as repository_of
+from hermes_nb.core.regular_files import repository as repository_of
 from hermes_nb.prompt import context_files
 from hermes_nb.prompt.context_files import (
     INTRODUCTION,

@@ -31,10 +31,12 @@ from hermes_nb.core.budget import Budget, pools, refusal
 from hermes_nb.core.calls import STOP_GRACE
 from hermes_nb.core.claims import Claim, ClaimLedger, ClaimState
 from hermes_nb.core.errors import ConfigError, StoreError, ToolError
+from hermes_nb.core.escapes import visible
+from hermes_nb.core.json_values import canonical_json
 from hermes_nb.core.loop import Observer
 from hermes_nb.core.messages import Usage
 from hermes_nb.core.protocols import ChatModel, SessionStore
-from hermes_nb.core.text import both_ends, canonical_json, estimate_tokens, one_line, visible
+from hermes_nb.core.text import both_ends, estimate_tokens, one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Place, Risk, Toolset
 from hermes_nb.safety.markup import escape

@@ -29,6 +29,7 @@ from hermes_nb.agent.session.turn import said
 from hermes_nb.agent.settings.config import Settings
 from hermes_nb.context.boundaries import is_ours
 from hermes_nb.core.errors import ConfigError, HermesError, StoreError, ToolDenied
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.events import (
     BackgroundEvent,
     Event,
@@ -42,7 +43,7 @@ from hermes_nb.core.events import (
 from hermes_nb.core.loop import Agent, is_prompt
 from hermes_nb.core.messages import Message, Reply, Usage
 from hermes_nb.core.protocols import ChatModel, EventSink, Request, SessionStore
-from hermes_nb.core.text import TITLE, head_tail, one_line, used, visible
+from hermes_nb.core.text import TITLE, head_tail, one_line, used
 from hermes_nb.core.threads import LoopThread
 from hermes_nb.core.tools import Arguments, Place, Risk, Tool, ToolContext, Toolset
 from hermes_nb.memory.recall import spoken

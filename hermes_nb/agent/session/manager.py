@@ -19,17 +19,17 @@ from hermes_nb.agent.session.session import CHILD, REVIEW, Identity, Session, Se
 from hermes_nb.agent.settings.config import Settings
 from hermes_nb.agent.undo.checkpoints import Checkpoints
 from hermes_nb.core.errors import ConfigError, HermesError
+from hermes_nb.core.escapes import visible
+from hermes_nb.core.json_values import canonical_json
 from hermes_nb.core.messages import Message
 from hermes_nb.core.plugins import loaded, plugins
 from hermes_nb.core.protocols import STORES, SessionStore, StoredSession, StoreSetup
 from hermes_nb.core.text import (
     CHARACTERS_PER_TOKEN,
     JSON_CHARACTERS_PER_TOKEN,
-    canonical_json,
     estimate_tokens,
     number_of,
     one_line,
-    visible,
 )
 from hermes_nb.core.tools import Toolset
 from hermes_nb.memory.rows import encode

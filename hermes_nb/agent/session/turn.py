@@ -22,6 +22,7 @@ from hermes_nb.context.boundaries import is_ours, is_shortened
 from hermes_nb.context.summary import entries
 from hermes_nb.core.calls import execute
 from hermes_nb.core.errors import HermesError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.events import (
     ChildFinished,
     EndReason,
@@ -39,7 +40,7 @@ from hermes_nb.core.protocols import (
     StoredMessage,
     StoredSession,
 )
-from hermes_nb.core.text import head_tail, one_line, used, visible
+from hermes_nb.core.text import head_tail, one_line, used
 from hermes_nb.core.tools import Place, ToolContext, Toolset
 from hermes_nb.memory.recall import spoken
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown

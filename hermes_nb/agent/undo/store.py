@@ -26,9 +26,9 @@ from typing import Literal
 
 from hermes_nb.core.errors import HermesError
 from hermes_nb.core.files import TEMPORARY, locked, make_private, write_atomic
+from hermes_nb.core.json_values import canonical_json
 from hermes_nb.core.messages import Json
 from hermes_nb.core.records import restored
-from hermes_nb.core.text import canonical_json
 
 CellJson = Mapping[str, Json]
 Cells = Sequence[CellJson]

@@ -37,8 +37,9 @@ from hermes_nb.agent.session.manager import the_one
 from hermes_nb.cli.command import OK, STOPPED, UsageProblem
 from hermes_nb.cli.main import ending
 from hermes_nb.core.errors import ConfigError, HermesError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.files import make_private
-from hermes_nb.core.text import number_of, visible
+from hermes_nb.core.text import number_of
 from hermes_nb.notebook.approval import CellApprover, forget_typed
 from hermes_nb.notebook.commands.table import Completions, find
 from hermes_nb.notebook.completion import completed

@@ -19,10 +19,10 @@ from typing import Literal, Protocol
 from hermes_nb.agent.settings.config import Settings
 from hermes_nb.agent.settings.sources import read_dotenv
 from hermes_nb.core.errors import ConfigError, HermesError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.files import make_private, write_atomic
 from hermes_nb.core.messages import Json
 from hermes_nb.core.plugins import plugins
-from hermes_nb.core.text import visible
 from hermes_nb.safety.administrator import policy
 
 Allowed = Callable[[str, str], bool]

@@ -28,8 +28,10 @@ from secrets import token_hex
 from typing import TypedDict, TypeVar
 
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.files import make_private, write_atomic
-from hermes_nb.core.text import clean_text, one_line, visible
+from hermes_nb.core.json_values import clean_text
+from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.extras.gateway.core import (
     Adapter,

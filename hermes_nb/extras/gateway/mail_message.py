@@ -18,7 +18,8 @@ from email.message import EmailMessage
 from email.parser import BytesParser
 from html.parser import HTMLParser
 
-from hermes_nb.core.text import clean_text, one_line
+from hermes_nb.core.json_values import clean_text
+from hermes_nb.core.text import one_line
 
 PARTS = 200
 """Parts of a mail that are looked at."""

@@ -21,9 +21,10 @@ import aiohttp
 import nio
 
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.files import make_private, write_atomic
 from hermes_nb.core.messages import Json
-from hermes_nb.core.text import one_line, visible
+from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.extras.gateway.core import (
     Adapter,

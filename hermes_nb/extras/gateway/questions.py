@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from secrets import randbelow
 
 from hermes_nb.agent.approvals import answer_of
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.protocols import Approval, ApprovalRequest
-from hermes_nb.core.text import visible
 from hermes_nb.extras.gateway.core import Binding, Incoming
 from hermes_nb.safety.markup import code_block
 from hermes_nb.safety.redact import redact

@@ -12,7 +12,7 @@ from functools import cache
 from html import escape
 from typing import TYPE_CHECKING
 
-from hermes_nb.core.text import clean_text
+from hermes_nb.core.json_values import clean_text
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

@@ -11,8 +11,8 @@ from pathlib import Path
 from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.cli.command import OK, UsageProblem
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.files import locked, make_private
-from hermes_nb.core.text import visible
 from hermes_nb.extras.gateway.core import adapter_names, open_adapter
 from hermes_nb.extras.gateway.service import Gateway
 

@@ -23,9 +23,10 @@ from hermes_nb.agent.session.manager import open_store
 from hermes_nb.agent.session.recorder import close_store
 from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.core.errors import ConfigError, HermesError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.plugins import loaded, plugins
 from hermes_nb.core.protocols import OUTBOXES, ChatModel, Outbox
-from hermes_nb.core.text import one_line, visible
+from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.extras.gateway.core import (
     Adapter,

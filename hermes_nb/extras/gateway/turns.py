@@ -28,12 +28,13 @@ from hermes_nb.agent.undo.checkpoints import Checkpoints, NothingToUndo
 from hermes_nb.context.boundaries import is_ours
 from hermes_nb.core.budget import Budget, Limits
 from hermes_nb.core.errors import ConfigError, HermesError, ToolError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.events import Event
-from hermes_nb.core.files import Refused, read_regular
 from hermes_nb.core.loop import is_prompt
 from hermes_nb.core.messages import Image, Message, Text, Usage
 from hermes_nb.core.protocols import ChatModel, SessionStore
-from hermes_nb.core.text import one_line, visible
+from hermes_nb.core.regular_files import Refused, read_regular
+from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Tool
 from hermes_nb.extras.gateway.core import (

@@ -31,8 +31,9 @@ from urllib.parse import SplitResult, urlsplit
 
 from hermes_nb.core.errors import ConfigError, HermesError, ToolDenied, ToolError, TurnInterrupted
 from hermes_nb.core.events import ApprovalGiven, ToolEvent
+from hermes_nb.core.json_values import canonical_json, dumps
 from hermes_nb.core.messages import Json
-from hermes_nb.core.text import canonical_json, dumps, head_tail, one_line
+from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Tool, ToolContext, Toolset
 from hermes_nb.safety.administrator import policy

@@ -12,7 +12,8 @@ from tempfile import TemporaryDirectory
 from hermes_nb.cli.command import FAILED, OK, UsageProblem
 from hermes_nb.cli.terminal import ask_on_terminal
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.core.text import number_of, one_line, visible
+from hermes_nb.core.escapes import visible
+from hermes_nb.core.text import number_of, one_line
 from hermes_nb.extras.hub.signed import (
     INDEX,
     Index,

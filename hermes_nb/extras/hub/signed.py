@@ -22,10 +22,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hermes_nb.core import files
+from hermes_nb.core import regular_files
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.files import locked, write_atomic
-from hermes_nb.core.text import canonical_json, one_line
+from hermes_nb.core.json_values import canonical_json
+from hermes_nb.core.text import one_line
 from hermes_nb.safety.administrator import Policy
 from hermes_nb.skills.discovery import Root
 from hermes_nb.skills.document import SkillError
@@ -63,7 +64,7 @@ class Index:
 def read_index(path: Path, key: str) -> Index:
     """Return an index that this public key (base64) has signed; raise SkillError for any other."""
     try:
-        document = json.loads(files.read_regular(path, LARGEST)[0])
+        document = json.loads(regular_files.read_regular(path, LARGEST)[0])
         told = document["index"]
         index = Index(
             number=_number(told["number"]),
@@ -74,7 +75,7 @@ def read_index(path: Path, key: str) -> Index:
     except OSError as error:
         raise SkillError(f"{path} cannot be read: {error.strerror or error}") from error
     except (
-        files.Refused,
+        regular_files.Refused,
         ValueError,
         TypeError,
         KeyError,
@@ -219,7 +220,7 @@ def digests_of(contents: Mapping[str, bytes]) -> dict[str, str]:
 
 def read_file(path: Path) -> bytes:
     """Return what a file holds; raise SkillError for what is too large, or no file."""
-    data, size = files.read_regular(path, MOST + 1)
+    data, size = regular_files.read_regular(path, MOST + 1)
     if size > MOST:
         raise SkillError(f"{path} is larger than {MOST:,} bytes")
     return data

@@ -21,9 +21,10 @@ from IPython.core.magic_arguments import MagicArgumentParser
 from hermes_nb.agent.fanout.executors import MapTask, perform
 from hermes_nb.agent.settings.config import APPROVE_MODES
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.files import write_atomic
 from hermes_nb.core.protocols import ChatModel
-from hermes_nb.core.text import one_line, visible
+from hermes_nb.core.text import one_line
 from hermes_nb.extras.jobs.jupyter_scheduler import JUPYTER, JupyterScheduler
 from hermes_nb.extras.jobs.schedule import (
     PROGRAM,

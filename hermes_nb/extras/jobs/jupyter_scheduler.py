@@ -23,8 +23,9 @@ import psutil
 from jupyter_core.paths import jupyter_runtime_dir
 
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.messages import Json
-from hermes_nb.core.text import one_line, visible
+from hermes_nb.core.text import one_line
 from hermes_nb.extras.jobs.schedule import PROGRAM, Job
 from hermes_nb.models.profiles import is_loopback
 from hermes_nb.safety.redact import redact

@@ -8,7 +8,8 @@ import sys
 
 from hermes_nb.agent.settings.sources import home_directory
 from hermes_nb.cli.command import FAILED, OK
-from hermes_nb.core.text import one_line, visible
+from hermes_nb.core.escapes import visible
+from hermes_nb.core.text import one_line
 from hermes_nb.extras.jobs.schedule import Run, Schedule, at, run_due
 
 

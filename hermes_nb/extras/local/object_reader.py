@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 
+from hermes_nb.core.json_values import clean_text
 from hermes_nb.core.messages import REPLACEMENT, Json, ToolCall
-from hermes_nb.core.text import clean_text
 from hermes_nb.models.call_reader import Reading
 
 REPLY = "reply"

@@ -28,9 +28,9 @@ from hermes_nb.core.events import (
     TurnStarted,
     UsageReported,
 )
+from hermes_nb.core.json_values import canonical_json
 from hermes_nb.core.loop import Agent, Observer
 from hermes_nb.core.messages import Message, ToolCall, Usage
-from hermes_nb.core.text import canonical_json
 from hermes_nb.safety.redact import redact
 
 if TYPE_CHECKING:

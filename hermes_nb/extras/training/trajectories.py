@@ -19,10 +19,11 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from hermes_nb.context.boundaries import Group, cut, flat, grouped, is_ours, said_in, size
+from hermes_nb.core.json_values import canonical_json
 from hermes_nb.core.loop import NUDGE, is_prompt
 from hermes_nb.core.messages import Image, Json, Message, Text, mend
 from hermes_nb.core.protocols import StoredMessage, StoredSession
-from hermes_nb.core.text import canonical_json, estimate_tokens, number_of
+from hermes_nb.core.text import estimate_tokens, number_of
 from hermes_nb.core.tools import Toolset
 from hermes_nb.models.text_calls import function_schema
 from hermes_nb.safety.redact import redact, without_secrets

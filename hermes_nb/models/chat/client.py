@@ -28,9 +28,9 @@ from urllib.parse import urlsplit
 
 from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.events import Delta, ReasoningDelta
+from hermes_nb.core.json_values import dumps
 from hermes_nb.core.messages import Memo, Message, Reply
 from hermes_nb.core.protocols import Request
-from hermes_nb.core.text import dumps
 from hermes_nb.core.threads import untimed
 from hermes_nb.models.caching import TTL, mark_items
 from hermes_nb.models.chat.errors import classify, malformed

@@ -18,8 +18,9 @@ from http import HTTPStatus
 from pathlib import Path
 
 from hermes_nb.core.errors import FailureKind, ModelError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.messages import Json
-from hermes_nb.core.text import one_line, visible
+from hermes_nb.core.text import one_line
 from hermes_nb.safety.redact import STUB, redact
 
 _TABLES: Mapping[str, Json] = tomllib.loads(

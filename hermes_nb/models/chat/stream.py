@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from hermes_nb.core.events import ReasoningDelta, TextDelta
+from hermes_nb.core.json_values import clean, clean_text
 from hermes_nb.core.messages import Json, Message, Reply, ToolCall, Usage
-from hermes_nb.core.text import clean, clean_text
 from hermes_nb.core.thinking import Piece, Thinking
 from hermes_nb.models.arguments import CallFragments
 from hermes_nb.models.call_reader import PlainReader, Reader, Reading

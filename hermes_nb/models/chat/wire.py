@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import call, is_
 from typing import TypeAlias
 
+from hermes_nb.core.json_values import dumps
 from hermes_nb.core.messages import Image, Json, Memo, Message, Text, ToolCall
-from hermes_nb.core.text import dumps
 from hermes_nb.models.profiles import Profile
 
 STOPPED = "[stopped before it was finished]"

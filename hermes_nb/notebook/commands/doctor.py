@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Literal, cast
 import hermes_nb
 from hermes_nb.agent.settings.config import Settings
 from hermes_nb.core.errors import ConfigError, HermesError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.plugins import loaded, plugins
 from hermes_nb.core.protocols import Variable
-from hermes_nb.core.text import visible
 from hermes_nb.core.threads import in_thread
 from hermes_nb.models.installed import Endpoint, is_installed
 from hermes_nb.models.profiles import is_address, traits_of

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from hermes_nb.agent.undo.undo import Line, NothingToUndo, UndoReport
 from hermes_nb.core.errors import ConfigError, HermesError, ToolError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.messages import Text
-from hermes_nb.core.text import head_tail, number_of, one_line, visible
+from hermes_nb.core.text import head_tail, number_of, one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.notebook.display.changes import diff_bundle
 from hermes_nb.notebook.display.views import show

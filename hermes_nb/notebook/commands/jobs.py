@@ -26,10 +26,11 @@ from hermes_nb.agent.session.session import CHILD
 from hermes_nb.agent.settings.config import Settings
 from hermes_nb.core.budget import Budget, Limits
 from hermes_nb.core.errors import ConfigError, SessionBusy, StoreError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.loop import BUSY
 from hermes_nb.core.messages import Usage
 from hermes_nb.core.protocols import ChatModel
-from hermes_nb.core.text import both_ends, one_line, used, visible
+from hermes_nb.core.text import both_ends, one_line, used
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Place
 from hermes_nb.models.profiles import traits_of

@@ -15,7 +15,8 @@ from hermes_nb.agent.learning.reviews import told_of
 from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.proposals import Kind, Proposal
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.core.text import capitalised, head_tail, number_of, one_line, visible
+from hermes_nb.core.escapes import visible
+from hermes_nb.core.text import capitalised, head_tail, number_of, one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.memory.curated import FILES
 from hermes_nb.memory.history import BY_HAND, Record

@@ -9,8 +9,9 @@ import urllib.parse
 
 from hermes_nb.agent.settings.sources import write_server
 from hermes_nb.core.errors import ConfigError, ToolError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.messages import Json
-from hermes_nb.core.text import both_ends, one_line, visible
+from hermes_nb.core.text import both_ends, one_line
 from hermes_nb.notebook.display.tables import grid
 from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.safety.markup import code_block, code_span, escape

@@ -17,7 +17,8 @@ from hermes_nb.agent.settings.endpoints import PROVIDERS
 from hermes_nb.agent.settings.sources import read_dotenv, write_dotenv
 from hermes_nb.core.budget import dollars
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.core.text import amount, one_line, visible
+from hermes_nb.core.escapes import visible
+from hermes_nb.core.text import amount, one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.models import profiles
 from hermes_nb.models.cassette import MODES, Mode, mode_named

@@ -21,11 +21,12 @@ from hermes_nb.agent.session.session import CHILD, REVIEW, Session
 from hermes_nb.agent.session.turn import FORMATS, SUFFIXES, Format, Quote, export, quotes
 from hermes_nb.core.budget import dollars
 from hermes_nb.core.errors import ConfigError, StoreError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.events import ContextCompressed
 from hermes_nb.core.files import write_atomic
 from hermes_nb.core.messages import Usage
 from hermes_nb.core.protocols import SessionStore, StoredSession
-from hermes_nb.core.text import TITLE, amount, head_tail, number_of, one_line, used, visible
+from hermes_nb.core.text import TITLE, amount, head_tail, number_of, one_line, used
 from hermes_nb.core.threads import in_thread
 from hermes_nb.memory.recall import cells_of, spoken
 from hermes_nb.models.profiles import prices_as_of

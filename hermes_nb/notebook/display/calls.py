@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.events import (
     ApprovalGiven,
     ChildEvent,
@@ -22,7 +23,7 @@ from hermes_nb.core.events import (
     ChildStarted,
 )
 from hermes_nb.core.messages import ToolCall, Usage
-from hermes_nb.core.text import head_tail, number_of, one_line, visible
+from hermes_nb.core.text import head_tail, number_of, one_line
 from hermes_nb.notebook.display.tables import plain_text
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
 from hermes_nb.safety.redact import redact

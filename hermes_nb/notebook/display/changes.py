@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from hermes_nb.agent.undo.changes import Change, Row, rows, sizes, summary
-from hermes_nb.core.text import number_of, one_line, visible
+from hermes_nb.core.escapes import visible
+from hermes_nb.core.text import number_of, one_line
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
 

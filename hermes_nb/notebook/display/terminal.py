@@ -18,6 +18,7 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
+from hermes_nb.core.escapes import readable, visible
 from hermes_nb.core.events import (
     ApprovalAsked,
     ApprovalGiven,
@@ -26,7 +27,7 @@ from hermes_nb.core.events import (
     TurnEnded,
     TurnStarted,
 )
-from hermes_nb.core.text import one_line, readable, visible
+from hermes_nb.core.text import one_line
 from hermes_nb.notebook.display.tables import plain_text
 from hermes_nb.notebook.display.terminal_markdown import (
     Lines,

@@ -33,7 +33,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
 
-from hermes_nb.core.text import readable
+from hermes_nb.core.escapes import readable
 
 DEEPEST = 16
 """Levels of nesting that are drawn (an item of a list has two): one more leaves no width to write

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from hermes_nb.agent.undo.changes import Change
 from hermes_nb.core.budget import dollars
+from hermes_nb.core.escapes import readable, visible
 from hermes_nb.core.events import (
     ApprovalAsked,
     ApprovalGiven,
@@ -34,7 +35,7 @@ from hermes_nb.core.events import (
     UsageReported,
 )
 from hermes_nb.core.messages import Message, ToolCall, Usage
-from hermes_nb.core.text import amount, number_of, one_line, readable, visible
+from hermes_nb.core.text import amount, number_of, one_line
 from hermes_nb.notebook.display import changes
 from hermes_nb.notebook.display.calls import (
     WAITING,

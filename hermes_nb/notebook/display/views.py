@@ -21,6 +21,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TextIO
 
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.events import (
     ChildFinished,
     Event,
@@ -32,7 +33,7 @@ from hermes_nb.core.events import (
     TurnEnded,
 )
 from hermes_nb.core.messages import Json
-from hermes_nb.core.text import one_line, visible
+from hermes_nb.core.text import one_line
 from hermes_nb.notebook.display.tables import plain_text
 from hermes_nb.notebook.display.transcript import ANSWER, Transcript
 from hermes_nb.notebook.shell import Foreign, Shell

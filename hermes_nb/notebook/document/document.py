@@ -16,8 +16,9 @@ from os.path import commonprefix
 from typing import Literal, cast
 
 from hermes_nb.core.errors import ToolError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.messages import Json
-from hermes_nb.core.text import head_tail, one_line, visible
+from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.notebook.shell import Shell
 
 CellType = Literal["code", "markdown", "raw"]

@@ -19,8 +19,9 @@ from typing import cast
 
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.files import locked, make_private, write_atomic
+from hermes_nb.core.json_values import clean
 from hermes_nb.core.messages import Json
-from hermes_nb.core.text import clean, one_line
+from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.notebook.document.document import (
     Cell,

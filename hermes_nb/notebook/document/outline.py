@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 
 from hermes_nb.agent.undo.changes import called
 from hermes_nb.core.errors import ToolError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.messages import Image
-from hermes_nb.core.text import head_tail, one_line, visible
+from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.core.tools import Arguments, ToolOutput
 from hermes_nb.notebook.document.document import (
     Cell,

@@ -21,8 +21,9 @@ from hermes_nb.agent.undo.checkpoints import Checkpoints
 from hermes_nb.agent.undo.store import CellJson, Cells
 from hermes_nb.agent.undo.undo import CellsRestored
 from hermes_nb.core.errors import ToolError
+from hermes_nb.core.json_values import canonical_json
 from hermes_nb.core.messages import Json
-from hermes_nb.core.text import canonical_json, one_line
+from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.notebook.document.document import (
     Cell,

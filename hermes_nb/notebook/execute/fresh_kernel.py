@@ -18,8 +18,9 @@ from functools import partial
 from pathlib import Path
 
 from hermes_nb.core.errors import ConfigError, ToolError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.messages import Json
-from hermes_nb.core.text import one_line, visible
+from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import LoopThread
 from hermes_nb.notebook.document.outputs import render
 from hermes_nb.notebook.shell import Foreign

@@ -21,9 +21,10 @@ import ipywidgets as widgets
 from hermes_nb.agent.settings.config import APPROVE_MODES, load_settings
 from hermes_nb.agent.settings.sources import within
 from hermes_nb.core.errors import HermesError, ToolError
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.events import ApprovalAsked, ApprovalGiven, BackgroundEvent, Event, TurnEnded
 from hermes_nb.core.plugins import plugins
-from hermes_nb.core.text import one_line, visible
+from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.page_discovery import Info

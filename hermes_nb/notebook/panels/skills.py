@@ -9,8 +9,9 @@ from functools import partial
 from ipywidgets import Dropdown
 
 from hermes_nb.agent.prompt_sources import PromptSources
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.events import BackgroundEvent, Event, ReviewFinished, ToolFinished
-from hermes_nb.core.text import number_of, one_line, visible
+from hermes_nb.core.text import number_of, one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.notebook.panels.memory import Queue, Waiting
 from hermes_nb.notebook.panels.style import (

@@ -13,8 +13,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hermes_nb.core.escapes import visible
 from hermes_nb.core.messages import Usage
-from hermes_nb.core.text import amount, head_tail, one_line, visible
+from hermes_nb.core.text import amount, head_tail, one_line
 from hermes_nb.safety.redact import redact
 from hermes_nb.tools.mcp import Connection
 

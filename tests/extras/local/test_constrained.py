@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import fastjsonschema
 import pytest
+from hermes_nb.core.json_values import clean_text
 from hermes_nb.core.messages import Message, ToolCall
 from hermes_nb.core.protocols import Request, Variable
-from hermes_nb.core.text import clean_text
 from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.extras.local.object_reader import ObjectReader
 from hermes_nb.extras.local.prompting import (

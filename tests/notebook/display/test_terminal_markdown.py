@@ -7,7 +7,7 @@ import re
 
 import pytest
 from hermes_nb.agent.undo.changes import Change
-from hermes_nb.core.text import readable
+from hermes_nb.core.escapes import readable
 from hermes_nb.notebook.display.calls import folded
 from hermes_nb.notebook.display.changes import diff_bundle
 from hermes_nb.notebook.display.tables import facts, grid

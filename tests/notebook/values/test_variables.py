@@ -8,7 +8,7 @@ import functools
 import types
 
 import pytest
-from hermes_nb.core.text import visible
+from hermes_nb.core.escapes import visible
 from hermes_nb.notebook.previews import names_a_secret, preview
 from hermes_nb.notebook.variables import (
     Changes,

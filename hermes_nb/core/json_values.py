@@ -1,0 +1,93 @@
+"""JSON values that any store and any server takes, and their canonical form.
+
+Lone surrogates and NUL become U+FFFD (UTF-8 cannot carry the first, PostgreSQL and many servers
+refuse the second), NaN and infinities become null, and what is nested without end is cut.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping
+
+from hermes_nb.core.messages import REPLACEMENT, Json
+
+
+def canonical_json(value: object) -> str:
+    """Return compact JSON with sorted keys: equal values give equal bytes."""
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=str)
+
+
+def fingerprint(value: object) -> str:
+    """Return what tells a value from a changed one, in 16 characters."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:16]
+
+
+DEEPEST = 100
+"""Levels of lists and objects in one another: readers everywhere recurse, and run out of stack."""
+
+
+def clean_text(text: str) -> str:
+    """Return `text` without lone surrogates and NUL; halves that belong together are joined."""
+    if "\0" in text:
+        text = text.replace("\0", REPLACEMENT)
+    if text.isascii():
+        return text
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def too_deep(value: object, levels: int = DEEPEST) -> bool:
+    """Say whether lists and objects are nested in more than so many levels."""
+    match value:
+        case Mapping():
+            return levels == 0 or any(too_deep(item, levels - 1) for item in value.values())
+        case list() | tuple():
+            return levels == 0 or any(too_deep(item, levels - 1) for item in value)
+        case _:
+            return False
+
+
+def clean(value: object, levels: int = DEEPEST) -> Json:
+    """Return `value` as JSON can carry it; what is no JSON value at all becomes its text.
+
+    What lies deeper than so many levels becomes null.
+    """
+    match value:
+        case str():
+            return clean_text(value)
+        case bool() | int() | None:
+            return value
+        case float():
+            return value if math.isfinite(value) else None
+        case Mapping() | list() | tuple() if levels == 0:
+            return None
+        case Mapping():
+            return {clean_text(str(key)): clean(item, levels - 1) for key, item in value.items()}
+        case list() | tuple():
+            return [clean(item, levels - 1) for item in value]
+        case _:
+            return clean_text(str(value))
+
+
+def with_texts(value: Json, change: Callable[[str], str]) -> Json:
+    """Return a JSON value each of whose texts, keys included, went through `change`."""
+    match value:
+        case str():
+            return change(value)
+        case Mapping():
+            return {change(key): with_texts(item, change) for key, item in value.items()}
+        case list() | tuple():
+            return [with_texts(item, change) for item in value]
+        case _:
+            return value
+
+
+def dumps(value: object) -> bytes:
+    """Return compact JSON as UTF-8; equal values in equal order give equal bytes."""
+    text = json.dumps(clean(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode("utf-8")

@@ -1,0 +1,138 @@
+"""Regular files, opened and read in directories that may be hostile.
+
+`open_inside` opens each directory on the way from the one above it, so that nothing exchanged
+meanwhile leads out of the root. A pipe or a device is never opened, not even to look.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+_STEP = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0)
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_STAY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_KINDS = {
+    stat.S_IFDIR: "it is a directory",
+    stat.S_IFIFO: "it is a pipe",
+    stat.S_IFSOCK: "it is a socket",
+    stat.S_IFCHR: "it is a device",
+    stat.S_IFBLK: "it is a device",
+}
+
+
+class Refused(Exception):
+    """A file that is there and is not loaded; the text says why."""
+
+
+def read_regular(path: str | Path, most: int) -> tuple[bytes, int]:
+    """Return the first `most` bytes of a regular file, and its size; wait on no pipe.
+
+    Raises OSError, as for a directory, and `Refused` for what else is no regular file.
+    """
+    handle = os.open(path, _READ)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISDIR(status.st_mode):  # of which `open` says what it is
+            _require_regular(status)
+        data, piece = b"", max(status.st_size + 1, 1 << 16)
+        while len(data) < most and (more := os.read(handle, min(piece, most - len(data)))):
+            data += more
+    finally:
+        os.close(handle)
+    return data, max(status.st_size, len(data))
+
+
+def repository(directory: Path) -> Path | None:
+    """Return the root of the git repository around a directory without links, or None.
+
+    Like git itself this neither crosses into another file system nor trusts a repository that
+    belongs to somebody else: on a shared machine anyone can put a `.git` into `/tmp`. The search
+    ends with the user's home.
+    """
+    try:
+        home = Path(os.path.realpath(Path.home()))
+    except RuntimeError:  # there is none
+        home = None
+    try:
+        here = directory.stat()
+        for each in (directory, *directory.parents):
+            if each.stat().st_dev != here.st_dev:
+                return None
+            if _is_ours(each / ".git", here.st_uid):
+                return each
+            if each == home:
+                return None
+    except OSError:  # a directory that is gone has no repository
+        return None
+    return None
+
+
+def _is_ours(mark: Path, owner: int) -> bool:
+    """Say whether `mark` makes a repository: a directory, or a file as in worktrees."""
+    try:
+        status = mark.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    trusted = {owner, 0, os.getuid()} if hasattr(os, "getuid") else {status.st_uid}
+    kind = stat.S_ISDIR(status.st_mode) or stat.S_ISREG(status.st_mode)
+    return kind and status.st_uid in trusted
+
+
+def real_inside(path: Path, root: Path) -> Path:
+    """Return where `path` leads, without links; `root` has none.
+
+    Raises FileNotFoundError where there is nothing, `Refused` where it leads out of `root` or
+    cannot be followed.
+    """
+    try:
+        path.lstat()
+        real = Path(os.path.realpath(path, strict=True))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise FileNotFoundError(path) from error
+    except OSError as error:
+        raise Refused(_reason(error)) from error
+    if not real.is_relative_to(root):
+        raise Refused("it is a link that leaves the repository")
+    return real
+
+
+def open_inside(real: Path, root: Path) -> BinaryIO:
+    """Open the regular file `real` (from `real_inside`); raise `Refused` if it is none."""
+    try:
+        _require_regular(real.lstat())
+        handle = _open(real, root)
+    except OSError as error:
+        raise Refused(_reason(error)) from error
+    try:
+        _require_regular(os.fstat(handle))
+        return os.fdopen(handle, "rb", buffering=0)
+    except BaseException:
+        os.close(handle)
+        raise
+
+
+def _open(real: Path, root: Path) -> int:
+    *steps, name = real.relative_to(root).parts
+    if os.open not in os.supports_dir_fd:
+        return os.open(real, _READ | _STAY)
+    directory = os.open(root, _STEP | _STAY)
+    try:
+        for step in steps:
+            inner = os.open(step, _STEP | _STAY, dir_fd=directory)
+            os.close(directory)
+            directory = inner
+        return os.open(name, _READ | _STAY, dir_fd=directory)
+    finally:
+        os.close(directory)
+
+
+def _require_regular(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise Refused(_KINDS.get(stat.S_IFMT(status.st_mode), "it is no regular file"))
+
+
+def _reason(error: OSError) -> str:
+    return f"it cannot be read: {(error.strerror or str(error)).lower()}"
