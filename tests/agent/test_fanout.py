@@ -361,7 +361,7 @@ def test_a_stop_takes_back_what_a_pool_had_not_begun(store):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("nothing", "there is no executor 'nothing'; use threads, ipyparallel"),
+        ("nothing", "there is no executor 'nothing'; use threads, "),
         ("no.such.module:factory", "No module named"),
         ("json:dumps", "cannot be used"),
         ("tempfile:gettempdir", "is no concurrent.futures.Executor"),
@@ -369,6 +369,13 @@ def test_a_stop_takes_back_what_a_pool_had_not_begun(store):
 )
 def test_an_executor_that_cannot_be_had_is_said(name, said):
     with pytest.raises(ConfigError, match=said):
+        asyncio.run(open_crew(name))
+
+
+@pytest.mark.parametrize("name", ["ipyparallel", "ipyparallel:slurm"])
+def test_an_executor_whose_room_was_removed_says_which(name, monkeypatch):
+    monkeypatch.setattr(executors, "plugins", lambda *_: [])
+    with pytest.raises(ConfigError, match=f"{name}' needs the folder hermes_nb/extras/cluster"):
         asyncio.run(open_crew(name))
 
 

@@ -114,7 +114,7 @@ def test_help_and_the_names_of_options(desk):
     bell = type("Bell", (), {"awake": desk.agent})()
     complete = Completions(bell)._argument
     assert complete("map", "--re") == ("--re", ["--retry"])
-    assert complete("map", "--executor ipy") == ("ipy", ["ipyparallel"])
+    assert complete("map", "--executor pro") == ("pro", ["processes"])
     assert complete("map", '"What is') is None
     assert complete("map", '"What?" n') == ("n", ["n0.md", "n1.md", "n2.md", "n3.md"])
 

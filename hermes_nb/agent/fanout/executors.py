@@ -1,8 +1,9 @@
-"""Where the tasks of a map run: here, on an ipyparallel cluster, or on anybody's `Executor`.
+"""Where the tasks of a map run: here, on anybody's `Executor`, or with a `Crew` of a cluster.
 
-A name says which: `threads` (side by side in this process), `ipyparallel[:PROFILE]`, the name of an
-entry point in the group `hermes_nb.executors`, or `package.module:factory`. Factories take nothing
-and return a `concurrent.futures.Executor`.
+A name says which: `threads` (side by side in this process), the name of an entry point in the group
+`hermes_nb.executors`, or `package.module:factory`. Factories take nothing and return a
+`concurrent.futures.Executor`. An entry point may also name a class of `Crew`, which takes what
+follows the entry's name and a colon.
 
 A task is JSON in and JSON out: a prompt, an input and the name of its model; it never holds a key.
 Whoever does it takes that from its own home and environment, and so its tools and their guard: a
@@ -12,19 +13,18 @@ task has those that it names, none by default, and nobody is asked.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
 import logging
-import math
 import multiprocessing
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
-from contextlib import AsyncExitStack, aclosing, suppress
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 from urllib.parse import urlsplit
 
 from hermes_nb.agent.session.turn import turn_of
@@ -225,37 +225,75 @@ def _broke(error: BaseException) -> MapResult:
 
 GROUP = "hermes_nb.executors"
 HERE = "threads"
-CLUSTER = "ipyparallel"
 PROCESSES = 4
-ABORTED = 2.0
-"""Seconds that engines have to say that a task was aborted before it began."""
-TOGETHER = 0.1
-"""Seconds that a task waits for an engine's share of others to be sent along with."""
-TICK = 0.01
-"""Seconds by which a timer may be early."""
-START = "start one with `ipcluster start -n 4`"
+_ROOMS = {"ipyparallel": "extras/cluster"}
+"""Folders of hermes_nb that have executors of its own, for those who left one out."""
+
+
+class Crew(ABC):
+    """Does the tasks of a map elsewhere, and ends with it."""
+
+    size: int
+    """Members, each of which does tasks by itself."""
+    share: int = 1
+    """Tasks of the map that each member is to do at a time; the map says how many."""
+
+    @abstractmethod
+    def submit(self, payload: str) -> Future[str]:
+        """Hand a task over, and return the future of its result, both as JSON.
+
+        Call it on the loop that waits for the result.
+        """
+
+    @abstractmethod
+    async def abandon(self, futures: Sequence[Future[str]]) -> list[Future[str]]:
+        """Take tasks back; return those that surely nobody has begun, nor will."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Begin no more tasks, and wait for none."""
+
+
+def executor_names() -> list[str]:
+    """Return the names by which tasks can be sent somewhere, this process first."""
+    return [HERE, *(point.name for point in plugins(GROUP))]
 
 
 async def open_crew(name: str) -> Crew | None:
     """Return who does the tasks, None for this process; raise `ConfigError`."""
     if name == HERE:
         return None
-    module, _, attribute = name.partition(":")
-    if module == CLUSTER:
-        return await in_thread(Cluster, attribute)
-    installed = plugins(GROUP, name)
-    if not installed and not attribute:
-        known = ", ".join((HERE, CLUSTER, *(each.name for each in plugins(GROUP))))
-        raise ConfigError(f"there is no executor {name!r}; use {known} or package:factory")
-    point = installed[0] if installed else EntryPoint(name, name, GROUP)
     try:
-        executor = await in_thread(point.load())
+        executor = await in_thread(_maker(name))
+    except ConfigError:
+        raise
     except Exception as error:  # somebody else's code
-        raise ConfigError(_why(name, error)) from error
+        raise ConfigError(unusable(name, error)) from error
+    if isinstance(executor, Crew):
+        return executor
     if not isinstance(executor, Executor):
         message = f"{name} made {type(executor).__name__}, which is no concurrent.futures.Executor"
         raise ConfigError(message)
     return Pool(executor)
+
+
+def _maker(name: str) -> Callable[[], object]:
+    """Return what makes the executor of a name, or its crew."""
+    entry, colon, argument = name.partition(":")
+    points = plugins(GROUP, entry)
+    for point in points:
+        make = cast("Callable[[], object]", point.load())
+        if isinstance(make, type) and issubclass(make, Crew):
+            return partial(cast("Callable[[str], Crew]", make), argument)
+        if not colon:
+            return make
+    if not points and entry in _ROOMS:
+        needed = f"the executor {name!r} needs the folder hermes_nb/{_ROOMS[entry]}"
+        raise ConfigError(f"{needed}, which is missing; install hermes_nb again, or use {HERE}")
+    if not colon:
+        known = ", ".join(executor_names())
+        raise ConfigError(f"there is no executor {name!r}; use {known} or package:factory")
+    return cast("Callable[[], object]", EntryPoint(name, name, GROUP).load())
 
 
 def processes() -> Executor:
@@ -263,14 +301,13 @@ def processes() -> Executor:
     return ProcessPoolExecutor(PROCESSES, mp_context=multiprocessing.get_context("spawn"))
 
 
-class Pool:
+class Pool(Crew):
     """Any executor, `size` tasks at a time; it was made for this map, and ends with it."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
         workers = getattr(executor, "_max_workers", None)  # all of the standard library have it
         self.size = workers if isinstance(workers, int) and workers > 0 else 4
-        self.share = 1
 
     def submit(self, payload: str) -> Future[str]:
         """Hand a task over."""
@@ -285,94 +322,7 @@ class Pool:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
-class Cluster:
-    """The engines of a running ipyparallel cluster; each task is tried once.
-
-    An engine runs one call at a time, so that several tasks go to it in one, which does them side
-    by side: of all that are done at a time each engine has its `share`.
-    """
-
-    def __init__(self, profile: str) -> None:
-        try:
-            ipyparallel: Any = importlib.import_module("ipyparallel")
-        except ImportError as error:
-            message = 'ipyparallel is not installed: pip install "hermes_nb[parallel]"'
-            raise ConfigError(message) from error
-        try:
-            self._client = ipyparallel.Client(profile=profile or "default", timeout=10)
-        except Exception as error:
-            raise ConfigError(_why(CLUSTER, error, START)) from error
-        self.size = len(self._client.ids)
-        self.share = 1
-        if not self.size:
-            self._client.close()
-            raise ConfigError(f"the cluster has no engines; {START}")
-        self._view = self._client.load_balanced_view()
-        self._view.retries = 0
-        self._aborted: type[BaseException] = ipyparallel.error.TaskAborted
-        self._waiting: dict[Future[str], tuple[str, float]] = {}
-        self._begun: dict[Future[str], Any] = {}
-        self._busy = 0
-
-    def submit(self, payload: str) -> Future[str]:
-        """Hand a task over; call it on the loop that waits for the result."""
-        loop = asyncio.get_running_loop()
-        future: Future[str] = Future()
-        self._waiting[future] = payload, loop.time() + TOGETHER
-        loop.call_later(0 if len(self._waiting) >= self.share else TOGETHER, self._send)
-        return future
-
-    def _send(self) -> None:
-        """Share what has gathered, or has waited for long enough, among engines that are free."""
-        loop = asyncio.get_running_loop()
-        while self._waiting and (free := self.size - self._busy) > 0:
-            waiting = list(self._waiting)
-            if len(waiting) < self.share and loop.time() < self._waiting[waiting[0]][1] - TICK:
-                return
-            some = waiting[: min(self.share, math.ceil(len(waiting) / free))]
-            payloads = [self._waiting.pop(each)[0] for each in some]
-            sent = self._view.apply_async(remote_all, payloads)
-            self._begun |= dict.fromkeys(some, sent)
-            self._busy += 1
-            sent.add_done_callback(partial(self._ended_there, loop, some))
-
-    def _ended_there(
-        self, loop: asyncio.AbstractEventLoop, some: list[Future[str]], sent: Future[list[str]]
-    ) -> None:
-        with suppress(RuntimeError):  # the loop is gone, and with it whoever waited
-            loop.call_soon_threadsafe(self._ended, some, sent)
-
-    def _ended(self, some: Sequence[Future[str]], sent: Future[list[str]]) -> None:
-        self._busy -= 1
-        error = sent.exception()
-        for number, future in enumerate(some):
-            del self._begun[future]
-            if error is not None:
-                future.set_exception(error)
-            else:
-                future.set_result(sent.result()[number])
-        self._send()
-
-    async def abandon(self, futures: Sequence[Future[str]]) -> list[Future[str]]:
-        """Take back what was not sent, and have engines abort what they have not begun."""
-        unsent = [future for future in futures if self._waiting.pop(future, None) is not None]
-        sent = {self._begun[future] for future in futures if future in self._begun}
-        if sent:
-            await in_thread(self._client.abort, list(sent), block=False)
-            await asyncio.wait([asyncio.wrap_future(each) for each in sent], timeout=ABORTED)
-            await asyncio.sleep(0)  # what has ended is told on this loop
-        ended = [future for future in futures if future.done() and future not in unsent]
-        return unsent + [each for each in ended if isinstance(each.exception(), self._aborted)]
-
-    def close(self) -> None:
-        """Leave the cluster; it goes on running."""
-        self._client.close()
-
-
-Crew = Pool | Cluster
-"""Does tasks elsewhere."""
-
-
-def _why(name: str, error: BaseException, hint: str = "") -> str:
+def unusable(name: str, error: BaseException, hint: str = "") -> str:
+    """Return why an executor cannot be used, and what to do about it."""
     told = one_line(redact(f"{type(error).__name__}: {error}"), 200)
     return f"the executor {name} cannot be used: {told}" + (f"; {hint}" if hint else "")

@@ -379,7 +379,9 @@ class Completions:
         if words and words[-1] == "--model":
             return fragment, _beginning(self._names("models"), fragment)
         if words and words[-1] == "--executor":
-            return fragment, _beginning(("threads", "ipyparallel"), fragment)
+            from hermes_nb.agent.fanout.executors import executor_names
+
+            return fragment, _beginning(executor_names(), fragment)
         # Before the prompt is closed, words are the prompt's; behind it, they are files.
         if typed.count('"') % 2 or not re.search(r"""['"].*['"]""", typed):
             return None

@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 
 import pytest
 from hermes_nb import Hermes
-from hermes_nb.agent.fanout.executors import open_crew
+from hermes_nb.agent.fanout.executors import executor_names, open_crew
 from hermes_nb.agent.fanout.inputs import inputs_of
 from hermes_nb.agent.fanout.maps import Fanout, Plan
 from hermes_nb.core.errors import ConfigError
@@ -124,3 +124,15 @@ def test_without_a_cluster_it_is_said_how_to_get_one(tmp_path, monkeypatch):
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     with pytest.raises(ConfigError, match="start one with `ipcluster start"):
         asyncio.run(open_crew("ipyparallel:nobody"))
+
+
+def test_without_the_library_it_is_said_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ipyparallel", None)
+    with pytest.raises(ConfigError, match=r'pip install "hermes_nb\[parallel\]"'):
+        asyncio.run(open_crew("ipyparallel"))
+
+
+def test_the_cluster_is_offered_by_name():
+    assert "ipyparallel" in executor_names()
+    with pytest.raises(ConfigError, match="use threads, ipyparallel, processes or package:factory"):
+        asyncio.run(open_crew("nothing"))

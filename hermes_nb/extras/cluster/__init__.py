@@ -1,0 +1,1 @@
+"""Maps whose tasks are done by the engines of an ipyparallel cluster."""
