@@ -31,8 +31,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from hermes_nb.agent.runtime import Runtime
-from hermes_nb.agent.session.manager import open_store
 from hermes_nb.agent.session.session import Identity, Session
+from hermes_nb.agent.session.stores import open_store
 from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.models.chat.client import OpenAIChat
 from hermes_nb.models.profiles import Profile

@@ -96,8 +96,8 @@ def _common(new, old) -> int:
 async def _story(work: Path) -> None:  # noqa: PLR0915 - one story
     from hermes_nb.agent.learning.reviews import Reviews
     from hermes_nb.agent.runtime import Runtime
-    from hermes_nb.agent.session.manager import open_store
     from hermes_nb.agent.session.session import Identity, Session
+    from hermes_nb.agent.session.stores import open_store
     from hermes_nb.agent.settings.config import load_settings
     from hermes_nb.safety.guard import Guard
 

@@ -61,7 +61,7 @@ def _bill() -> None:
 
 
 async def bill(shell) -> None:
-    from hermes_nb.agent.session.manager import schema_tokens, shares
+    from hermes_nb.agent.session.context_usage import schema_tokens, shares
     from hermes_nb.agent.session.session import Identity, Session
     from hermes_nb.memory.sessions import SqliteStore
     from hermes_nb.models.scripted import ScriptedModel

@@ -34,7 +34,8 @@ from hermes_nb.agent.fanout.executors import HERE
 from hermes_nb.agent.fanout.inputs import inputs_of
 from hermes_nb.agent.fanout.maps import Mapped, Plan, run_map
 from hermes_nb.agent.jobs import Jobs
-from hermes_nb.agent.learning.reviews import Reviews, looking_back, named_after_turn
+from hermes_nb.agent.learning.naming import named_after_turn
+from hermes_nb.agent.learning.reviews import Reviews, looking_back
 from hermes_nb.agent.models import check_given
 from hermes_nb.agent.runtime import Opening
 from hermes_nb.agent.session.session import Session

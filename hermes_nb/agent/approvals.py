@@ -33,7 +33,7 @@ from hermes_nb.agent.proposals import (
     Proposal,
     SkillWrite,
 )
-from hermes_nb.agent.session.manager import open_store
+from hermes_nb.agent.session.stores import open_store
 from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.core.errors import ConfigError, ToolError
 from hermes_nb.core.protocols import Approval, ApprovalRequest

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_nb.agent.settings.config import McpSettings, Settings
-from hermes_nb.agent.settings.sources import read_dotenv
+from hermes_nb.agent.settings.dotenv import read_dotenv
 from hermes_nb.core.conversation import Preface
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.escapes import visible
@@ -28,12 +28,7 @@ from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Toolset
 from hermes_nb.memory.curated import CuratedMemory, Outcome, Snapshot
 from hermes_nb.memory.hermes_agent import HermesDatabase
-from hermes_nb.memory.providers import (
-    ANSWER_SECONDS,
-    RECORDED_SECONDS,
-    Guarded,
-    open_provider,
-)
+from hermes_nb.memory.providers import ANSWER_SECONDS, RECORDED_SECONDS, Guarded, open_provider
 from hermes_nb.memory.recall import Recall
 from hermes_nb.prompt.builder import IDENTITY, Prompt, PromptTexts
 from hermes_nb.prompt.context_files import (

@@ -11,7 +11,7 @@ import json
 import math
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
@@ -33,6 +33,9 @@ from hermes_nb.skills.history import Origin as SkillOrigin
 
 Kind = Literal["memory", "skills"]
 GIST = 120
+NAMED = 8
+"""Numbers that a line names; more are "all"."""
+_KINDS = (("memory", "note", "notes"), ("skills", "change of skills", "changes of skills"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,3 +319,21 @@ class Decision:
 
 def _size(proposal: Proposal) -> int:
     return sum(map(len, texts_of(proposal.write)))
+
+
+def told_of(waiting: Sequence[Proposal]) -> str:
+    """Return one line on what waits, and what to type to keep, see or drop it, as Markdown.
+
+    It names the numbers: what comes in later is not decided on with them.
+    """
+    lines = []
+    for kind, one, more in _KINDS:
+        numbers = [each.number for each in waiting if each.kind == kind]
+        if not numbers:
+            continue
+        many = f"1 {one} waits" if len(numbers) == 1 else f"{len(numbers)} {more} wait"
+        named = " ".join(map(str, numbers)) if len(numbers) <= NAMED else "all"
+        words = (("keep", f"approve {named}"), ("look", "pending"), ("drop", f"reject {named}"))
+        ways = " · ".join(f"{word} `%hermes {kind} {command}`" for word, command in words)
+        lines.append(f"{many}: {ways}")
+    return "; ".join(lines)

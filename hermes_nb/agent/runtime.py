@@ -21,10 +21,10 @@ from hermes_nb.agent.children import IDENTITY, Delegation, delegation_tools
 from hermes_nb.agent.jobs import Jobs
 from hermes_nb.agent.models import Auxiliary, build_deck, build_model, for_reviews
 from hermes_nb.agent.prompt_sources import PromptSources, known_tools, preface_of
-from hermes_nb.agent.session.manager import open_store
+from hermes_nb.agent.session.flush import Memory, flush
 from hermes_nb.agent.session.recorder import close_store
 from hermes_nb.agent.session.session import REVIEW, Identity, Session, SessionSpec
-from hermes_nb.agent.session.turn import Memory, flush
+from hermes_nb.agent.session.stores import open_store
 from hermes_nb.agent.settings.config import Settings
 from hermes_nb.agent.undo.checkpoints import Checkpoints, checkpointed
 from hermes_nb.core.errors import ConfigError

@@ -7,10 +7,11 @@ import json
 import sys
 from pathlib import Path
 
-from hermes_nb.agent.session.manager import is_stored, the_one
+from hermes_nb.agent.session.export import export as exported
+from hermes_nb.agent.session.manager import the_one
+from hermes_nb.agent.session.quotes import Quote, quotes
 from hermes_nb.agent.session.session import CHILD
-from hermes_nb.agent.session.turn import Quote, quotes
-from hermes_nb.agent.session.turn import export as exported
+from hermes_nb.agent.session.stores import is_stored
 from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.cli.command import OK
 from hermes_nb.cli.terminal import opened

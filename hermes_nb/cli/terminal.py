@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hermes_nb.agent.session.manager import open_store
+from hermes_nb.agent.session.stores import open_store
 from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.core.protocols import SessionStore
 from hermes_nb.notebook.approval import forget_typed

@@ -16,9 +16,10 @@ from hermes_nb.agent.learning.reviews import Reviews
 from hermes_nb.agent.models import build_deck, build_model
 from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.runtime import Runtime
-from hermes_nb.agent.session.manager import SessionManager, open_store
+from hermes_nb.agent.session.manager import SessionManager
 from hermes_nb.agent.session.recorder import close_store
 from hermes_nb.agent.session.session import Session, SessionSpec
+from hermes_nb.agent.session.stores import open_store
 from hermes_nb.agent.session.turn import Turn
 from hermes_nb.agent.settings.config import Settings, load_settings
 from hermes_nb.core.budget import Budget

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 
 from hermes_nb.agent.prompt_sources import PromptSources, preface_of
-from hermes_nb.agent.session.manager import schema_tokens, text_tokens
+from hermes_nb.agent.session.context_usage import schema_tokens, text_tokens
 from hermes_nb.agent.session.session import Identity, Session, SessionSpec, compose
 from hermes_nb.agent.session.turn import Turn, turn_of
 from hermes_nb.agent.undo.checkpoints import Checkpoints

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from hermes_nb.agent.approvals import open_approvals
-from hermes_nb.agent.session.turn import flush
+from hermes_nb.agent.session.flush import flush
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Message
 from hermes_nb.core.tools import Place

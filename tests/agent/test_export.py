@@ -6,7 +6,7 @@ import json
 
 import nbformat
 import pytest
-from hermes_nb.agent.session.turn import FORMATS, export
+from hermes_nb.agent.session.export import FORMATS, export
 from hermes_nb.core.messages import Message, Text, ToolCall
 from hermes_nb.core.protocols import StoredMessage, StoredSession
 from hypothesis import given

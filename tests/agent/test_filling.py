@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hermes_nb import Hermes
-from hermes_nb.agent.session.manager import shares
+from hermes_nb.agent.session.context_usage import shares
 from hermes_nb.models.scripted import ScriptedModel
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from hermes_nb.agent.session.turn import flush
+from hermes_nb.agent.session.flush import flush
 from hermes_nb.core.messages import Message, ToolCall
 from hermes_nb.core.tools import Place, Risk, Tool, Toolset
 from hermes_nb.models.scripted import ScriptedModel, call

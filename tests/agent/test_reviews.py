@@ -11,15 +11,15 @@ from dataclasses import replace
 
 import pytest
 from hermes_nb import Hermes
-from hermes_nb.agent.learning.reviews import (
+from hermes_nb.agent.learning.nudges import Nudges
+from hermes_nb.agent.learning.review import (
     MAX_REQUESTS,
-    Nudges,
     Review,
-    Reviews,
     Subjects,
     loaded_skills,
     review_prompt,
 )
+from hermes_nb.agent.learning.reviews import Reviews
 from hermes_nb.context.boundaries import GO_ON, SUMMARY
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.events import ReviewFinished, ReviewStarted

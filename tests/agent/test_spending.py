@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hermes_nb.agent.session.recorder import (
-    notebook_usage,
-    session_usage,
-    standing_budgets,
-    together,
-)
+from hermes_nb.agent.session.usage import notebook_usage, session_usage, standing_budgets, together
 from hermes_nb.agent.settings.config import BudgetSettings, load_settings
 from hermes_nb.core.budget import Limits
 from hermes_nb.core.errors import ConfigError, StoreError

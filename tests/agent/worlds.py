@@ -7,8 +7,8 @@ from contextlib import aclosing
 
 from hermes_nb.agent.learning.reviews import Reviews
 from hermes_nb.agent.runtime import Runtime
-from hermes_nb.agent.session.manager import open_store
 from hermes_nb.agent.session.session import Identity, Session
+from hermes_nb.agent.session.stores import open_store
 from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.models.scripted import ScriptedModel
 from hermes_nb.safety.guard import Guard

@@ -9,7 +9,7 @@ import sys
 from pkgutil import resolve_name
 
 import pytest
-from hermes_nb.agent.session.turn import FORMATS
+from hermes_nb.agent.session.export import FORMATS
 from hermes_nb.agent.settings.config import APPROVE_MODES
 from hermes_nb.cli import main as commands
 from hermes_nb.cli.main import main, parser

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hermes_nb.agent.session.turn import FORMATS
+from hermes_nb.agent.session.export import FORMATS
 from hermes_nb.cli.main import main
 from hermes_nb.core.messages import Message, Text
 from hermes_nb.memory.sessions import SqliteStore

@@ -9,7 +9,7 @@ import sys
 from contextlib import aclosing
 
 import pytest
-from hermes_nb.agent.learning.reviews import review_prompt
+from hermes_nb.agent.learning.review import review_prompt
 from hermes_nb.context.summary import LIVE, SHAPE
 from hermes_nb.core.loop import NUDGE, OUT_OF_BUDGET
 from hermes_nb.core.messages import Message, Text, ToolCall

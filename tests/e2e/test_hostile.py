@@ -26,7 +26,7 @@ INSPECT = Path(__file__).with_name("inspect.js").read_text(encoding="utf-8")
 SHOW = """
 import json, pathlib
 from IPython.display import display
-from hermes_nb.agent.session.turn import export
+from hermes_nb.agent.session.export import export
 from hermes_nb.core.events import *
 from hermes_nb.core.messages import Message, ToolCall
 from hermes_nb.core.protocols import StoredMessage, StoredSession

@@ -7,7 +7,7 @@ import json
 
 import pytest
 from hermes_nb.agent.children import MOST_TASKS, REPORTS, SUMMARY, Report, delegation_tools
-from hermes_nb.agent.session.manager import schema_tokens
+from hermes_nb.agent.session.context_usage import schema_tokens
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.messages import ToolCall
 from hermes_nb.core.tools import ToolContext

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from hermes_nb.agent.session.manager import schema_tokens
+from hermes_nb.agent.session.context_usage import schema_tokens
 from hermes_nb.core.errors import ToolDenied, ToolError
 from hermes_nb.core.events import ApprovalAsked
 from hermes_nb.core.protocols import Approval

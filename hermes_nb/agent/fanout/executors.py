@@ -203,7 +203,7 @@ def _tools_there(
         return NO_TOOLS
     from hermes_nb.agent.approvals import Refusing
     from hermes_nb.agent.runtime import Runtime
-    from hermes_nb.agent.session.manager import open_store
+    from hermes_nb.agent.session.stores import open_store
     from hermes_nb.safety.guard import Guard
 
     root = Path(task.root)

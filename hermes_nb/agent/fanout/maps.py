@@ -26,7 +26,7 @@ from typing import Any, Literal
 from hermes_nb.agent.fanout.executors import NO_TOOLS, Crew, MapResult, MapTask, open_crew, perform
 from hermes_nb.agent.fanout.inputs import Input
 from hermes_nb.agent.jobs import Jobs, sharing, side_by_side
-from hermes_nb.agent.session.recorder import together
+from hermes_nb.agent.session.usage import together
 from hermes_nb.core.budget import Budget, pools, refusal
 from hermes_nb.core.calls import STOP_GRACE
 from hermes_nb.core.claims import Claim, ClaimLedger, ClaimState

@@ -10,7 +10,8 @@ from functools import partial
 
 from hermes_nb.agent.jobs import Jobs
 from hermes_nb.agent.prompt_sources import PromptSources, background
-from hermes_nb.agent.session.recorder import Recorder, recorder_of, standing_budgets, together
+from hermes_nb.agent.session.recorder import Recorder, recorder_of
+from hermes_nb.agent.session.usage import standing_budgets, together
 from hermes_nb.agent.settings.config import BudgetSettings
 from hermes_nb.context.boundaries import is_ours
 from hermes_nb.context.policy import overdue

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Literal, get_args
 from urllib.parse import urlsplit
 
+from hermes_nb.agent.settings.config_file import dig, read_yaml
+from hermes_nb.agent.settings.dotenv import read_dotenv
 from hermes_nb.agent.settings.endpoints import (
     Job,
     auxiliary_models,
@@ -22,15 +24,7 @@ from hermes_nb.agent.settings.endpoints import (
     fallbacks,
     model_options,
 )
-from hermes_nb.agent.settings.sources import (
-    REDACTED,
-    Picker,
-    dig,
-    home_directory,
-    read_dotenv,
-    read_yaml,
-    within,
-)
+from hermes_nb.agent.settings.sources import REDACTED, Picker, home_directory, within
 from hermes_nb.core.budget import Limits
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.loop import MAX_REQUESTS

@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn
 
+from hermes_nb.agent.settings.config_file import dig
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.core.files import locked, make_private, write_atomic
 from hermes_nb.core.messages import Json
 from hermes_nb.core.text import one_line
 from hermes_nb.safety.administrator import NONE, Policy
@@ -196,48 +194,6 @@ def _on(value: object) -> bool:
     return str(value).strip().lower() not in ("0", "false", "no", "off")
 
 
-def dig(document: Mapping[str, Json], path: tuple[str, ...]) -> Json:
-    """Return the value at a path of keys, None where there is none or the path is empty."""
-    value: Json = document if path else None
-    for key in path:
-        if not (value and isinstance(value, Mapping)):
-            return None
-        value = value.get(key)
-    return value
-
-
-def read_yaml(path: Path) -> Mapping[str, Json]:
-    """Return the document, {} where there is no file; raise `ConfigError` for anything else."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
-    return _parsed(path, text)
-
-
-@lru_cache(maxsize=2)
-def _parsed(path: Path, text: str) -> Mapping[str, Json]:
-    import yaml
-
-    try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark, problem = (getattr(error, name, None) for name in ("problem_mark", "problem"))
-        where = f"line {mark.line + 1}: {problem}" if mark else one_line(str(error), 200)
-        raise ConfigError(f"{path} is not valid YAML: {where}") from error
-    if document is None:
-        return {}
-    if not isinstance(document, Mapping):
-        raise ConfigError(f"{path} should hold keys and values at its top level")
-    return document
-
-
-_QUOTED = re.compile(r"""(['"])(.*?)\1\s*(?:#.*)?""")
-_COMMENT = re.compile(r"(?:^|\s)#")
-
-
 def home_directory(explicit: str | Path | None = None) -> Path:
     """Return the home directory as an absolute path; raise `ConfigError` where there is none."""
     chosen = explicit or os.environ.get("HERMES_HOME")
@@ -250,103 +206,3 @@ def home_directory(explicit: str | Path | None = None) -> Path:
     if home.exists() and not home.is_dir():
         raise ConfigError(f"HERMES_HOME {str(home)!r} is a file; point it to a folder")
     return home
-
-
-def read_dotenv(home: Path) -> dict[str, str]:
-    """Return the `KEY=value` lines of the home's `.env`; a missing or unreadable file is empty."""
-    try:
-        text = (home / ".env").read_text(encoding="utf-8-sig", errors="replace")
-    except OSError:
-        return {}
-    values: dict[str, str] = {}
-    for raw in text.splitlines():
-        line = raw.strip().removeprefix("export ").strip()
-        key, equals, value = line.partition("=")
-        if equals and not line.startswith("#"):
-            values[key.strip()] = _dotenv_value(value.strip())
-    return values
-
-
-def write_dotenv(home: Path, name: str, value: str | None) -> None:
-    """Set a variable in the home's `.env`, or remove it; the other lines stay, the mode is 0600.
-
-    Raises OSError, and `ConfigError` for a value that cannot stand there.
-    """
-    forms = [form for form in (value, f'"{value}"', f"'{value}'") if form]
-    written = next((form for form in forms if _dotenv_value(form) == value), "")
-    if value is not None and not written:
-        raise ConfigError(f"{name} cannot stand in .env as it is; set it in the environment")
-    make_private(home)
-    file = home / ".env"
-    own = re.compile(rf"\s*(?:export\s+)?{re.escape(name)}\s*=".encode())
-    with locked(file):
-        there = file.read_bytes().splitlines(keepends=True) if file.exists() else []
-        lines = [line for line in there if not own.match(line)]
-        if lines and not lines[-1].endswith(b"\n"):
-            lines[-1] += b"\n"
-        lines += [f"{name}={written}\n".encode()] if value is not None else []
-        if there:
-            file.chmod(0o600)
-        write_atomic(file, b"".join(lines), mode=0o600)
-
-
-def write_server(home: Path, name: str, server: Mapping[str, Json] | None) -> None:
-    """Set an MCP server below `hermes_nb:` in config.yaml, or remove it; all else stays as written.
-
-    Raises OSError, and `ConfigError` for a file that is not written as blocks, or has no such one.
-    """
-    import yaml
-
-    make_private(home)
-    file = home / "config.yaml"
-    with locked(file):
-        document = read_yaml(file)
-        servers = dict(dig(document, ("hermes_nb", "mcp_servers")) or {})
-        if server is None and name not in servers:
-            message = f"there is no {name!r} below `hermes_nb: mcp_servers:` in {file}"
-            raise ConfigError(message)
-        servers[name] = server
-        servers = {key: value for key, value in servers.items() if value is not None}
-        lines = file.read_text("utf-8").splitlines(keepends=True) if file.exists() else []
-        if lines and not lines[-1].endswith("\n"):
-            lines[-1] += "\n"
-        first, last, indent = _place(yaml.compose("".join(lines)), lines)
-        head = [] if indent else ["hermes_nb:\n"]
-        block = yaml.safe_dump({"mcp_servers": servers}, sort_keys=False, allow_unicode=True)
-        indented = [f"{' ' * (indent or 2)}{line}" for line in block.splitlines(keepends=True)]
-        written = "".join([*lines[:first], *head, *indented, *lines[last:]])
-        own = {**(document.get("hermes_nb") or {}), "mcp_servers": servers}
-        try:
-            same = yaml.safe_load(written) == {**document, "hermes_nb": own}
-        except yaml.YAMLError:
-            same = False
-        if not same:
-            raise ConfigError(f"{file} is not written as blocks; edit it by hand")
-        write_atomic(file, written.encode(), mode=None if lines else 0o600)
-
-
-def _place(root: Json, lines: Sequence[str]) -> tuple[int, int, int]:
-    """Return the lines of `hermes_nb: mcp_servers:`, where they are or belong, and their indent.
-
-    The indent is 0 where there is no `hermes_nb:` yet.
-    """
-    pairs = {key.value: (key, value) for key, value in root.value} if root is not None else {}
-    if "hermes_nb" not in pairs or not isinstance(pairs["hermes_nb"][1].value, list):
-        return len(lines), len(lines), 0
-    key, group = pairs["hermes_nb"]
-    inner = {key.value: (key, value) for key, value in group.value}
-    indent: int = group.start_mark.column
-    if "mcp_servers" not in inner:
-        return key.start_mark.line + 1, key.start_mark.line + 1, indent
-    first = inner["mcp_servers"][0].start_mark.line
-    last = inner["mcp_servers"][1].end_mark.line
-    while last > first + 1 and lines[last - 1].strip()[:1] in ("", "#"):
-        last -= 1  # comments behind it are not its own
-    return first, max(last, first + 1), indent
-
-
-def _dotenv_value(text: str) -> str:
-    """Return a value as Hermes Agent reads it: without quotes, and without a comment behind it."""
-    if quoted := _QUOTED.fullmatch(text):
-        return quoted[2]
-    return _COMMENT.split(text, maxsplit=1)[0].rstrip()

@@ -15,17 +15,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from hermes_nb.agent.undo.cells import Cells, NoRoom, keep_cells
 from hermes_nb.agent.undo.changes import Change
-from hermes_nb.agent.undo.store import (
-    Cells,
-    CellsItem,
-    CheckpointStore,
-    FileItem,
-    FileState,
-    NoRoom,
-    OpenTurn,
-    keep_cells,
-)
+from hermes_nb.agent.undo.store import CellsItem, CheckpointStore, FileItem, FileState, OpenTurn
 from hermes_nb.agent.undo.undo import (
     NothingToUndo,
     Restorer,

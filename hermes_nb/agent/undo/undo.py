@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
+from hermes_nb.agent.undo.cells import Cells, load_cells
 from hermes_nb.agent.undo.changes import Change, cell_changes, file_change, shown_path
 from hermes_nb.agent.undo.store import (
-    Cells,
     CellsItem,
     CheckpointStore,
     FileItem,
@@ -27,7 +27,6 @@ from hermes_nb.agent.undo.store import (
     SavedCopyLost,
     TurnRecord,
     TurnState,
-    load_cells,
 )
 from hermes_nb.core.errors import HermesError
 from hermes_nb.core.files import write_atomic

@@ -19,8 +19,8 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TypeVar, cast
 
-from hermes_nb.agent.session.manager import open_store
 from hermes_nb.agent.session.recorder import close_store
+from hermes_nb.agent.session.stores import open_store
 from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.escapes import visible

@@ -20,9 +20,9 @@ from pathlib import Path
 from hermes_nb.agent.learning.reviews import looking_back
 from hermes_nb.agent.models import build_model
 from hermes_nb.agent.runtime import Opening
-from hermes_nb.agent.session.recorder import session_usage
 from hermes_nb.agent.session.session import Session
 from hermes_nb.agent.session.turn import turn_of
+from hermes_nb.agent.session.usage import session_usage
 from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.agent.undo.checkpoints import Checkpoints, NothingToUndo
 from hermes_nb.context.boundaries import is_ours

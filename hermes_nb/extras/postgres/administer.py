@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import urlsplit
 
-from hermes_nb.agent.session.manager import own_store
+from hermes_nb.agent.session.stores import own_store
 from hermes_nb.agent.settings.config import Settings, load_settings
 from hermes_nb.cli.command import FAILED, OK, UsageProblem
 from hermes_nb.core.errors import ConfigError

@@ -22,7 +22,8 @@ from pathlib import Path
 from hermes_nb.agent.api import Hermes
 from hermes_nb.agent.jobs import side_by_side
 from hermes_nb.agent.models import build_model
-from hermes_nb.agent.session.manager import ALL, the_one
+from hermes_nb.agent.session.manager import the_one
+from hermes_nb.agent.session.retention import ALL
 from hermes_nb.agent.settings.config import Settings, load_settings
 from hermes_nb.cli.command import FAILED, OK, UsageProblem
 from hermes_nb.cli.terminal import opened

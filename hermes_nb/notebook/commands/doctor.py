@@ -230,7 +230,7 @@ def home(settings: Settings) -> Finding:
 
 def sessions(settings: Settings) -> Finding:
     """Return whether the session store can be read."""
-    from hermes_nb.agent.session.manager import is_stored, open_store
+    from hermes_nb.agent.session.stores import is_stored, open_store
 
     told: list[str] = []
     where = settings.session_store or settings.home / "notebook.db"

@@ -21,8 +21,8 @@ from hermes_nb.agent.fanout.executors import HERE
 from hermes_nb.agent.fanout.inputs import inputs_of
 from hermes_nb.agent.fanout.maps import Fanout, Item, Plan, rows_of, run_map, table_markdown
 from hermes_nb.agent.models import build_model
-from hermes_nb.agent.session.recorder import standing_budgets
 from hermes_nb.agent.session.session import CHILD
+from hermes_nb.agent.session.usage import standing_budgets
 from hermes_nb.agent.settings.config import Settings
 from hermes_nb.core.budget import Budget, Limits
 from hermes_nb.core.errors import ConfigError, SessionBusy, StoreError

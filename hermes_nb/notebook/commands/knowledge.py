@@ -11,9 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from hermes_nb.agent.approvals import Approvals, Decided
-from hermes_nb.agent.learning.reviews import told_of
 from hermes_nb.agent.prompt_sources import PromptSources
-from hermes_nb.agent.proposals import Kind, Proposal
+from hermes_nb.agent.proposals import Kind, Proposal, told_of
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.escapes import visible
 from hermes_nb.core.text import capitalised, head_tail, number_of, one_line

@@ -13,8 +13,8 @@ import yaml
 
 from hermes_nb.agent.models import found_servers, not_accepted, offered_models, told
 from hermes_nb.agent.settings.config import APPROVE_MODES, Settings
+from hermes_nb.agent.settings.dotenv import read_dotenv, write_dotenv
 from hermes_nb.agent.settings.endpoints import PROVIDERS
-from hermes_nb.agent.settings.sources import read_dotenv, write_dotenv
 from hermes_nb.core.budget import dollars
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.escapes import visible

@@ -10,15 +10,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hermes_nb.agent.models import not_accepted
-from hermes_nb.agent.session.manager import shares
-from hermes_nb.agent.session.recorder import (
-    notebook_usage,
-    session_usage,
-    usage_by_model,
-    usage_since,
-)
+from hermes_nb.agent.session.context_usage import shares
+from hermes_nb.agent.session.export import FORMATS, SUFFIXES, Format, export
+from hermes_nb.agent.session.quotes import Quote, quotes
 from hermes_nb.agent.session.session import CHILD, REVIEW, Session
-from hermes_nb.agent.session.turn import FORMATS, SUFFIXES, Format, Quote, export, quotes
+from hermes_nb.agent.session.usage import notebook_usage, session_usage, usage_by_model, usage_since
 from hermes_nb.core.budget import dollars
 from hermes_nb.core.errors import ConfigError, StoreError
 from hermes_nb.core.escapes import visible
@@ -401,7 +397,7 @@ async def sessions(agent: KernelAgent, words: str) -> str:
     """List recent sessions, or delete those that are named or older than so many days."""
     if not words:
         return listed_sessions(agent, "")
-    from hermes_nb.agent.session.manager import forget, gather, older
+    from hermes_nb.agent.session.retention import forget, gather, older
 
     agent.permission.check("delete sessions")
     rest, yes = re.subn(r"(^| )--yes(?= |$)", "", words)

@@ -409,7 +409,7 @@ def _built_in() -> tuple[str, ...]:
 
 def _known(agent: KernelAgent, kind: str) -> list[str]:
     """Return names that an agent in use knows: quick, from what is open already."""
-    from hermes_nb.agent.session.manager import shares
+    from hermes_nb.agent.session.context_usage import shares
     from hermes_nb.core.escapes import visible
     from hermes_nb.models.installed import model_names
     from hermes_nb.tools.installed import DEFAULT, named_toolsets

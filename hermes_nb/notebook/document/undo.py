@@ -16,9 +16,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
+from hermes_nb.agent.undo.cells import CellJson, Cells
 from hermes_nb.agent.undo.changes import called
 from hermes_nb.agent.undo.checkpoints import Checkpoints
-from hermes_nb.agent.undo.store import CellJson, Cells
 from hermes_nb.agent.undo.undo import CellsRestored
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.json_values import canonical_json

@@ -14,10 +14,11 @@ from functools import partial
 from pathlib import Path
 
 from hermes_nb.agent.jobs import Job
-from hermes_nb.agent.session.manager import reviews_of, shares, size
-from hermes_nb.agent.session.recorder import together
+from hermes_nb.agent.session.context_usage import shares, size
+from hermes_nb.agent.session.manager import reviews_of
+from hermes_nb.agent.session.quotes import Quote, quotes
 from hermes_nb.agent.session.session import CHILD, REVIEW, Session
-from hermes_nb.agent.session.turn import Quote, quotes
+from hermes_nb.agent.session.usage import together
 from hermes_nb.core.errors import ConfigError, StoreError
 from hermes_nb.core.events import (
     ContextCompressed,

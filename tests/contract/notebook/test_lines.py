@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hermes_nb.agent.session.recorder import usage_since
+from hermes_nb.agent.session.usage import usage_since
 from hermes_nb.core.messages import Message, Reply, Usage
 from hermes_nb.notebook.commands.table import commands, find
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import hermes_nb
 import pytest
 from hermes_nb import Hermes
-from hermes_nb.agent.session.turn import flush
+from hermes_nb.agent.session.flush import flush
 from hermes_nb.cli.main import main
 from hermes_nb.core.errors import ToolError, TurnInterrupted
 from hermes_nb.core.messages import Message

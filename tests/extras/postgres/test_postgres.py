@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import psycopg
 import pytest
-from hermes_nb.agent.session.manager import open_store
+from hermes_nb.agent.session.stores import open_store
 from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.cli.main import main
 from hermes_nb.core.errors import ConfigError, SessionTakenError, StoreError

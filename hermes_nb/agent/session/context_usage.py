@@ -1,0 +1,79 @@
+"""What the next request of a session consists of, and an estimate of its tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from hermes_nb.agent.session.session import Session
+from hermes_nb.core.json_values import canonical_json
+from hermes_nb.core.messages import Message
+from hermes_nb.core.text import CHARACTERS_PER_TOKEN, JSON_CHARACTERS_PER_TOKEN, estimate_tokens
+from hermes_nb.core.tools import Toolset
+from hermes_nb.models.profiles import traits_of
+
+Kind = Literal["prompt", "tools", "conversation"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """A part of the next request: `tokens` are estimated, `text` is what is sent of a layer."""
+
+    name: str
+    kind: Kind
+    tokens: int
+    text: str = ""
+
+
+def shares(session: Session) -> list[Share]:
+    """Return what the next request of a session consists of, in the order it is sent."""
+    found = [
+        Share(name=layer.name, kind="prompt", tokens=text_tokens(layer.text), text=layer.text)
+        for layer in session.prompt.layers
+    ]
+    tools = traits_of(session.agent.model).offered(session.agent.tools)
+    if len(tools):
+        name = f"{len(tools)} tool schemas"
+        found.append(Share(name=name, kind="tools", tokens=schema_tokens(tools)))
+    return found + _conversation(session.agent.messages)
+
+
+def size(session: Session) -> tuple[int, bool]:
+    """Return the next prompt's tokens, and whether most of them have been counted.
+
+    Before anything was, it is the sum of its parts: the agent's own estimate leaves out the schemas
+    of the tools.
+    """
+    agent = session.agent
+    head = [Message.system(agent.system)] if agent.system else []
+    known = agent.prompt_tokens()
+    if known != estimate_tokens([*head, *agent.messages]):
+        return known, True
+    return sum(share.tokens for share in shares(session)), False
+
+
+def text_tokens(text: str) -> int:
+    """Return a rough count of the tokens that a text costs."""
+    return round(len(text) / CHARACTERS_PER_TOKEN)
+
+
+def schema_tokens(tools: Toolset) -> int:
+    """Return a rough count of the tokens that the schemas of tools cost."""
+    told = [
+        {"name": t.name, "description": t.description, "parameters": t.parameters} for t in tools
+    ]
+    return round(len(canonical_json(told)) / JSON_CHARACTERS_PER_TOKEN)
+
+
+def _conversation(messages: Sequence[Message]) -> list[Share]:
+    groups = {
+        "your messages": [m for m in messages if m.role == "user"],
+        "answers and calls": [m for m in messages if m.role == "assistant"],
+        "tool results": [m for m in messages if m.role == "tool"],
+    }
+    return [
+        Share(name=name, kind="conversation", tokens=estimate_tokens(group))
+        for name, group in groups.items()
+        if group
+    ]

@@ -1,0 +1,51 @@
+"""The last look before messages are dropped: one request in which only the memory tool can run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+
+from hermes_nb.agent.session.transcript import said
+from hermes_nb.context.summary import entries
+from hermes_nb.core.calls import execute
+from hermes_nb.core.events import UsageReported
+from hermes_nb.core.messages import Message, Reply
+from hermes_nb.core.protocols import ChatModel, Request
+from hermes_nb.core.tools import Place, ToolContext, Toolset
+
+Memory = Callable[[Sequence[Message]], Toolset]
+"""Makes the memory tool for the look before these messages are dropped; it asks nobody."""
+FLUSH = (
+    "The conversation below is about to be shortened to a summary. Save with the memory tool what "
+    "must outlive it and is not in memory yet: the user's wishes and corrections, lasting facts "
+    "that had to be found out. No progress reports, no secrets. If there is nothing, answer "
+    "`Nothing to save.`"
+)
+MOST_TOKENS = 24_000
+"""Of the messages that are looked at; longer ones are cut at their quieter places."""
+SHARE = 0.5
+"""Of the model's window, where that is known."""
+
+
+async def flush(
+    messages: Sequence[Message], *, model: ChatModel, memory: Memory, place: Place
+) -> list[UsageReported]:
+    """Let the model save what it wants of what was said in `messages`, which are about to go.
+
+    The writes are judged by these messages. Nothing of this joins the conversation. Raises what
+    the model raises.
+    """
+    tools = memory(messages).only("memory") if messages else Toolset()
+    if not len(tools):
+        return []
+    room = MOST_TOKENS if model.window is None else min(MOST_TOKENS, int(model.window * SHARE))
+    told = "\n\n".join(entries(said(messages), (), tokens=room))
+    request = Request(messages=(Message.system(FLUSH), Message.user(told)), tools=tools)
+    used: list[UsageReported] = []
+    async with aclosing(model.stream(request)) as stream:
+        async for item in stream:
+            if isinstance(item, Reply):
+                used.append(UsageReported(item.usage, item.model or model.name, "memory"))
+                for call in item.message.calls:
+                    await execute(call, tools, ToolContext(call=call, place=place))
+    return used

@@ -1,0 +1,62 @@
+"""Quotes of past conversations that match a search, for people to read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from hermes_nb.context.boundaries import is_ours, is_shortened
+from hermes_nb.core.escapes import visible
+from hermes_nb.core.messages import Message, Role
+from hermes_nb.core.protocols import Hit, SessionStore
+from hermes_nb.memory.recall import spoken
+from hermes_nb.safety.redact import redact
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quote:
+    """Where the conversation, or the output of a tool, has what was searched for.
+
+    `text` is one line of it, without secrets; `marks` are where words of the query begin and end.
+    """
+
+    hit: Hit
+    text: str
+    marks: tuple[tuple[int, int], ...]
+
+
+def quotes(store: SessionStore, query: str, *, limit: int) -> list[Quote]:
+    """Return what was said about something, best first, a session's quotes side by side.
+
+    Where that is less than the limit, outputs of tools follow. Summaries, what pruning left of a
+    result, what a search quoted of other sessions, and matches only in what was added for the model
+    are left out.
+    """
+    from hermes_nb.memory.search import finding
+
+    asked, number = finding.wanted(query), 0
+    found: dict[str, list[Quote]] = {}
+    spoken_by: tuple[tuple[Role, ...], ...] = (("user", "assistant"), ("tool",))
+    for roles in spoken_by:
+        hits = store.search(query, limit=2 * limit, roles=roles) if number < limit else []
+        for hit in hits:
+            for row in store.rows(hit.session_id, first=hit.position, last=hit.position):
+                if number < limit and (quote := _quote(hit, row.message, asked)):
+                    found.setdefault(hit.session_id, []).append(quote)
+                    number += 1
+    return [quote for each in found.values() for quote in each]
+
+
+def _quote(hit: Hit, message: Message, asked: Collection[str]) -> Quote | None:
+    """Return where a message that was found has it, None where it is nothing to show."""
+    from hermes_nb.memory.search import finding
+
+    repeated = message.name == "session_search" or is_shortened(message.text)
+    hidden = is_ours(message) or (message.role == "tool" and repeated)
+    said = "" if hidden else redact(spoken(message))
+    terms = finding.nearest(message.text, asked)
+    added = finding.matches(message.text, terms) and not finding.matches(said, terms)
+    if not said.strip() or added:
+        return None
+    text = visible(finding.snippet(said, terms))
+    return Quote(hit=hit, text=text, marks=tuple(finding.matches(text, terms)))

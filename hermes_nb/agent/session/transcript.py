@@ -1,0 +1,65 @@
+"""A conversation without the text that neither user nor agent wrote.
+
+What writes memory and skills beside a turn sees this and no more, so that an order planted in a
+file, an output or a page never reaches it. It is also a fraction of the tokens.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hermes_nb.core.messages import Image, Message, Part, Text, ToolCall
+from hermes_nb.core.text import one_line
+
+ARGUMENT = 100
+"""Characters of an argument of a call that is kept: a path or a command, no content."""
+_GIST = 60
+
+
+def said(messages: Sequence[Message]) -> list[Message]:
+    """Return the conversation with a note in the place of every text that others wrote.
+
+    Calls keep their short arguments; results say whether the call succeeded. Pictures and what a
+    provider wants back with a message are left out.
+    """
+    calls = {call.id: call for message in messages for call in message.calls}
+    return [
+        replace(
+            message,
+            parts=tuple(_part(part, message, calls.get(message.call_id)) for part in message.parts),
+            calls=tuple(map(_call, message.calls)),
+            reasoning="",
+            echo={},
+        )
+        for message in messages
+    ]
+
+
+def _part(part: Part, message: Message, call: ToolCall | None) -> Part:
+    if isinstance(part, Image):
+        return Text("[a picture]")
+    if part.origin in ("user", "ours"):
+        return part
+    what = {"tool": message.name, "user": "what came with it", "assistant": "a summary"}
+    gist = _gist(call) if call else ""
+    failed = "failed: " if message.failed else ""
+    name = " ".join(filter(None, (what.get(message.role, message.role), gist)))
+    return Text(f"[{failed}text of {name}, {len(part.text):,} characters]")
+
+
+def _gist(call: ToolCall) -> str:
+    given = (_short(value) for value in call.arguments.values() if isinstance(value, str))
+    return one_line(" ".join(map(str, given)), _GIST)
+
+
+def _call(call: ToolCall) -> ToolCall:
+    return replace(call, arguments={k: _short(v) for k, v in call.arguments.items()}, text="")
+
+
+def _short(value: object) -> object:
+    if isinstance(value, bool | int | float | None):
+        return value
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return value if len(text) <= ARGUMENT else f"[{len(text):,} characters]"
