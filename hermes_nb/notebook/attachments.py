@@ -23,9 +23,10 @@ from hermes_nb.core.messages import Image
 from hermes_nb.core.text import one_line
 from hermes_nb.notebook.document.outputs import dimensions
 from hermes_nb.notebook.execute.capture import text_of
+from hermes_nb.notebook.interpolate import evaluate
 from hermes_nb.notebook.interrupt import user_code
 from hermes_nb.notebook.shell import Foreign, Shell
-from hermes_nb.notebook.user_message import Attachment, evaluate
+from hermes_nb.notebook.user_message import Attachment
 
 COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
 """PNG specification, 11.2.2: grey, grey and alpha, RGB, RGB and alpha, by channels."""

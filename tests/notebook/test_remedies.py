@@ -9,7 +9,7 @@ from hermes_nb.agent.session.turn import Turn
 from hermes_nb.core.errors import FailureKind
 from hermes_nb.models.chat.errors import classify, from_body
 from hermes_nb.notebook.commands.table import commands
-from hermes_nb.notebook.turn import BY_BEGINNING, remedy, with_remedy
+from hermes_nb.notebook.remedy import BY_BEGINNING, remedy, with_remedy
 
 KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
 STATUSES = (400, 401, 402, 403, 404, 408, 413, 422, 429, 500, 503, 529)

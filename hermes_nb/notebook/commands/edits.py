@@ -19,9 +19,10 @@ from hermes_nb.notebook.document.document import Cell, NotebookDocument
 from hermes_nb.notebook.document.outline import is_message
 from hermes_nb.notebook.document.outputs import strip_ansi
 from hermes_nb.notebook.document.undo import DocumentRestorer, KeptDocument
+from hermes_nb.notebook.failed_cell import MESSAGE, FailedCell, last_error
+from hermes_nb.notebook.interpolate import literal
 from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.shell import Shell
-from hermes_nb.notebook.user_message import MESSAGE, FailedCell, last_error, literal
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
 

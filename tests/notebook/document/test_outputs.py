@@ -20,7 +20,7 @@ from hermes_nb.notebook.document.outputs import (
     settle_lines,
     strip_ansi,
 )
-from hermes_nb.notebook.user_message import last_error
+from hermes_nb.notebook.failed_cell import last_error
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.notebook.user_message import interpolate, literal
+from hermes_nb.notebook.interpolate import interpolate, literal
 from hermes_nb.safety.redact import redact
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
