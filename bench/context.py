@@ -20,10 +20,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from hermes_nb.context.archive import Archive, everything
 from hermes_nb.context.boundaries import flat, grouped, tail_start
 from hermes_nb.context.compressor import Compressor
 from hermes_nb.context.lossless import Lossless
-from hermes_nb.context.policy import Archive, Limits, everything
+from hermes_nb.context.policy import Limits
 from hermes_nb.context.pruning import Pruner
 from hermes_nb.core.events import ContextCompressed, MessageAdded, UsageReported
 from hermes_nb.core.loop import Agent

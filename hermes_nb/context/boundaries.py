@@ -1,4 +1,4 @@
-"""Where a conversation may be cut, and the texts by which it shows what compression did to it.
+"""Where a conversation may be cut, how its pieces join, and the marks that compression leaves.
 
 A group is a message, or an assistant message with calls together with their results; cuts fall
 between groups. Putting a conversation into groups also makes it valid: a result without its call
@@ -9,10 +9,10 @@ process could lose: what it needs of an earlier compression it reads from the ma
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from hermes_nb.core.messages import Message, Role, Text, ToolCall
+from hermes_nb.core.messages import Message, Role, Text, ToolCall, least_trusted
 from hermes_nb.core.text import estimate_tokens, one_line
 
 SUMMARY = "[Earlier conversation, compressed]"
@@ -269,3 +269,56 @@ def _speaks(group: Group) -> bool:
 
 def _answers(group: Group) -> bool:
     return _speaks(group) and not group.messages[0].calls
+
+
+def spliced(
+    head: Sequence[Group],
+    text: str,
+    kept: Sequence[Group],
+    tail: Sequence[Group],
+    *,
+    gone: Sequence[Message],
+) -> list[Group]:
+    """Return head, a message with `text`, what was kept, and the tail, roles alternating.
+
+    The text stands for the messages that are `gone`, and is trusted as little as they were.
+    The message gets the role that fits between its neighbours; where none does, or where what was
+    cut apart would meet in one role, a short message keeps them apart.
+    """
+    after = [*kept, *tail]
+    before_role = _last_role(head)
+    after_role = after[0].role if after else "assistant"
+    role: Role = "assistant" if before_role == "user" or after_role == "user" else "user"
+    if role == "assistant" and before_role in ("assistant", "", "system"):
+        role = "user"
+    origin = least_trusted(message.origin for message in gone)
+    message = Message(role=role, parts=(Text(text, origin),))
+    out = list(head)
+    for piece in ([group_of((message,))], *([group] for group in kept), list(tail)):
+        if piece:
+            out += _bridge(_last_role(out), piece[0].role)
+            out += piece
+    return out
+
+
+def _bridge(before: str, after: str) -> list[Group]:
+    if before == after == "user":
+        return [group_of((Message.assistant(UNDERSTOOD),))]
+    if before == after == "assistant":
+        return [group_of((Message.user(GO_ON),))]
+    return []
+
+
+def _last_role(groups: Sequence[Group]) -> str:
+    return groups[-1].messages[-1].role if groups else ""
+
+
+def common_size(sizes: Collection[int], room: int, low: int, high: int) -> int:
+    """Return the size, from `low` to `high`, to which all are cut so that they fit into `room`."""
+    while low < high:
+        middle = (low + high + 1) // 2
+        if sum(min(each, middle) for each in sizes) <= room:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -12,11 +12,12 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from hermes_nb.context.boundaries import Cut, flat, grouped, size
+from hermes_nb.context.archive import Archive, everything, is_cut
+from hermes_nb.context.boundaries import Cut, flat, grouped, size, spliced
 from hermes_nb.context.ledger import HEADER, NO_MODEL, find_facts, ledger, noted_lines
 from hermes_nb.context.ledger import MOST_TOKENS as LEDGER_TOKENS
-from hermes_nb.context.policy import Archive, Gauged, Limits, everything, is_cut
-from hermes_nb.context.pruning import Plan, fitted, make_plan, noted, spliced
+from hermes_nb.context.policy import Gauged, Limits
+from hermes_nb.context.pruning import Plan, fitted, make_plan, noted
 from hermes_nb.context.summary import Material, Summariser, budget, clip, cost, read_summary
 from hermes_nb.core.errors import FailureKind, HermesError, ModelError
 from hermes_nb.core.events import UsageReported

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
+from hermes_nb.context.archive import Archive
 from hermes_nb.context.compressor import BeforeCompress, Compressor, Flush
-from hermes_nb.context.policy import Archive, Limits
+from hermes_nb.context.policy import Limits
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.plugins import plugins
 from hermes_nb.core.protocols import ChatModel, ContextEngine, SessionStore

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from hermes_nb.context.archive import Archive, everything, first_and_last, is_cut
 from hermes_nb.context.boundaries import (
     REFERENCES,
     Group,
@@ -21,26 +22,11 @@ from hermes_nb.context.boundaries import (
     is_references,
     is_summary,
     size,
-)
-from hermes_nb.context.ledger import MOST_TOKENS, Fact, clipped, find_facts, ledger, read_ledger
-from hermes_nb.context.policy import (
-    Archive,
-    Gauged,
-    Limits,
-    everything,
-    first_and_last,
-    is_cut,
-)
-from hermes_nb.context.pruning import (
-    Plan,
-    ending,
-    fitted,
-    is_bad,
-    make_plan,
-    noted,
-    paths_of,
     spliced,
 )
+from hermes_nb.context.ledger import MOST_TOKENS, Fact, clipped, find_facts, ledger, read_ledger
+from hermes_nb.context.policy import Gauged, Limits
+from hermes_nb.context.pruning import Plan, ending, fitted, is_bad, make_plan, noted, paths_of
 from hermes_nb.core.errors import StoreError, ToolError
 from hermes_nb.core.messages import Image, Message
 from hermes_nb.core.protocols import ChatModel, Compression, SessionStore

@@ -1,4 +1,4 @@
-"""Shortening without a model, and putting a conversation together again.
+"""Shortening without a model.
 
 Old results become one line that says what the call was and came to; long arguments lose their
 middle. This is done to a whole stretch at once and never a little at every step: each change of an
@@ -13,16 +13,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from hermes_nb.context.archive import Archive
 from hermes_nb.context.boundaries import (
-    GO_ON,
     LEFT_OUT,
     MOST_NOTED,
     NOTED,
     SHORT,
-    UNDERSTOOD,
     Cut,
     Group,
     asks,
+    common_size,
     cut,
     divide,
     flat,
@@ -36,8 +36,8 @@ from hermes_nb.context.boundaries import (
     skill_call,
     tail_start,
 )
-from hermes_nb.context.policy import Aim, Archive, Gauge, common_size
-from hermes_nb.core.messages import Json, Message, Role, Text, ToolCall, least_trusted
+from hermes_nb.context.policy import Aim, Gauge
+from hermes_nb.core.messages import Json, Message, ToolCall
 from hermes_nb.core.protocols import Compression
 from hermes_nb.core.text import CHARACTERS_PER_TOKEN, IMAGE_TOKENS, estimate_tokens, one_line
 
@@ -384,36 +384,6 @@ _LION = 0.7
 """Share of the room that the last words of both sides may take."""
 
 
-def spliced(
-    head: Sequence[Group],
-    text: str,
-    kept: Sequence[Group],
-    tail: Sequence[Group],
-    *,
-    gone: Sequence[Message],
-) -> list[Group]:
-    """Return head, a message with `text`, what was kept, and the tail, roles alternating.
-
-    The text stands for the messages that are `gone`, and is trusted as little as they were.
-    The message gets the role that fits between its neighbours; where none does, or where what was
-    cut apart would meet in one role, a short message keeps them apart.
-    """
-    after = [*kept, *tail]
-    before_role = _last_role(head)
-    after_role = after[0].role if after else "assistant"
-    role: Role = "assistant" if before_role == "user" or after_role == "user" else "user"
-    if role == "assistant" and before_role in ("assistant", "", "system"):
-        role = "user"
-    origin = least_trusted(message.origin for message in gone)
-    message = Message(role=role, parts=(Text(text, origin),))
-    out = list(head)
-    for piece in ([group_of((message,))], *([group] for group in kept), list(tail)):
-        if piece:
-            out += _bridge(_last_role(out), piece[0].role)
-            out += piece
-    return out
-
-
 def fitted(groups: Sequence[Group], aim: Aim, pruner: Pruner) -> list[Group]:
     """Return the groups within `aim.hard` where that is possible, the largest messages cut first.
 
@@ -489,15 +459,3 @@ def _regrouped(groups: Sequence[Group], messages: Sequence[Message]) -> list[Gro
         out.append(group if same else group_of(part))
         start += len(part)
     return out
-
-
-def _bridge(before: str, after: str) -> list[Group]:
-    if before == after == "user":
-        return [group_of((Message.assistant(UNDERSTOOD),))]
-    if before == after == "assistant":
-        return [group_of((Message.user(GO_ON),))]
-    return []
-
-
-def _last_role(groups: Sequence[Group]) -> str:
-    return groups[-1].messages[-1].role if groups else ""

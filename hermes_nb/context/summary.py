@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from hermes_nb.context.boundaries import is_bridge, is_references, is_summary
+from hermes_nb.context.boundaries import common_size, is_bridge, is_references, is_summary
 from hermes_nb.context.ledger import HEADER, NO_MODEL, Fact, noted_lines, read_ledger
-from hermes_nb.context.policy import common_size
 from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.events import UsageReported
 from hermes_nb.core.messages import Message, Reply

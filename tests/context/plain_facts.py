@@ -11,8 +11,8 @@ import asyncio
 import random
 from contextlib import closing
 
+from hermes_nb.context.archive import Archive, everything
 from hermes_nb.context.compressor import Compressor
-from hermes_nb.context.policy import Archive, everything
 from hermes_nb.core.messages import Message, Reply, ToolCall, Usage
 from hermes_nb.core.text import estimate_tokens
 from hermes_nb.memory.sessions import SqliteStore

@@ -7,9 +7,9 @@ import logging
 from dataclasses import replace
 
 import pytest
+from hermes_nb.context.archive import Archive
 from hermes_nb.context.boundaries import LEDGER, is_shortened, is_summary
 from hermes_nb.context.compressor import COOLDOWN, Compressor
-from hermes_nb.context.policy import Archive
 from hermes_nb.core.errors import ConfigError, FailureKind, ModelError
 from hermes_nb.core.events import UsageReported
 from hermes_nb.core.loop import Agent

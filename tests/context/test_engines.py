@@ -6,10 +6,11 @@ import asyncio
 import copy
 
 import pytest
+from hermes_nb.context.archive import Archive
 from hermes_nb.context.boundaries import flat, grouped
 from hermes_nb.context.compressor import Compressor
 from hermes_nb.context.lossless import Lossless
-from hermes_nb.context.policy import Archive, Limits
+from hermes_nb.context.policy import Limits
 from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.messages import Message, ToolCall, Usage
 from hermes_nb.core.text import estimate_tokens

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from hermes_nb.context.archive import Archive, everything
 from hermes_nb.context.boundaries import is_references, is_shortened
 from hermes_nb.context.lossless import (
     HEADER,
@@ -15,7 +16,7 @@ from hermes_nb.context.lossless import (
     read_references,
     span_id,
 )
-from hermes_nb.context.policy import Archive, Limits, everything
+from hermes_nb.context.policy import Limits
 from hermes_nb.core.errors import StoreError, ToolError
 from hermes_nb.core.messages import Image, Message, ToolCall
 from hermes_nb.core.protocols import Request

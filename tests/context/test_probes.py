@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from hermes_nb.context.archive import Archive, everything
 from hermes_nb.context.compressor import Compressor
 from hermes_nb.context.lossless import Lossless
-from hermes_nb.context.policy import Archive, everything
 from hermes_nb.core.text import estimate_tokens
 from hermes_nb.models.scripted import ScriptedModel
 

@@ -10,8 +10,8 @@ import urllib.parse
 from email.utils import formatdate
 
 import pytest
+from hermes_nb.context.archive import Archive
 from hermes_nb.context.compressor import Compressor
-from hermes_nb.context.policy import Archive
 from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.events import ContextCompressed, TextDelta, TurnEnded
 from hermes_nb.core.loop import Agent
