@@ -24,7 +24,6 @@ from hermes_nb.agent.undo.checkpoints import Checkpoints
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.messages import Json
 from hermes_nb.core.threads import in_thread
-from hermes_nb.notebook.display.views import has_kernel
 from hermes_nb.notebook.document.document import (
     Cell,
     Delete,
@@ -42,7 +41,7 @@ from hermes_nb.notebook.document.outline import Seen, is_message, outline
 from hermes_nb.notebook.document.undo import CellKeeper
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.page_discovery import Info
-from hermes_nb.notebook.shell import Shell, running_cell
+from hermes_nb.notebook.shell import Shell, has_kernel, running_cell
 from hermes_nb.safety.marks import Marks, marks_of
 
 OUTPUT_CAP = 1_000_000

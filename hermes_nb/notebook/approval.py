@@ -36,10 +36,10 @@ from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Risk
 from hermes_nb.models.profiles import traits_of
-from hermes_nb.notebook.display.views import can_ask, can_draw, has_kernel, show
+from hermes_nb.notebook.display.views import can_draw, show
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.interrupt import user_code
-from hermes_nb.notebook.shell import Shell, running_cell
+from hermes_nb.notebook.shell import Shell, can_ask, has_kernel, running_cell
 from hermes_nb.safety.guard import MODES, Guard, Mode
 from hermes_nb.safety.markup import code_block, escape
 from hermes_nb.safety.provenance import Trust

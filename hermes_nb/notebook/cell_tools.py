@@ -25,7 +25,6 @@ from hermes_nb.core.tools import (
     Toolset,
 )
 from hermes_nb.notebook.access import NotebookAccess
-from hermes_nb.notebook.display.views import has_kernel
 from hermes_nb.notebook.document.document import (
     Cell,
     CellType,
@@ -52,7 +51,7 @@ from hermes_nb.notebook.document.outline import (
 )
 from hermes_nb.notebook.execute.network import kernel_origin
 from hermes_nb.notebook.run_tools import CELL_TIMEOUT, kernel_tools, run_known, run_tools
-from hermes_nb.notebook.shell import Shell, running_cell
+from hermes_nb.notebook.shell import Shell, has_kernel, running_cell
 from hermes_nb.tools.schema import tool
 
 TOOLSET = "notebook"

@@ -19,10 +19,9 @@ from contextlib import suppress
 
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.messages import Json
-from hermes_nb.notebook.display.views import can_ask, has_kernel
 from hermes_nb.notebook.document.document import CellConflict
 from hermes_nb.notebook.page_discovery import GONE, Channel, Heard, Info, RollCall, comms_heard
-from hermes_nb.notebook.shell import Shell
+from hermes_nb.notebook.shell import Shell, can_ask, has_kernel
 
 PROTOCOL = 2
 """The same number as in labextension/static/bridge.js; raised when a message changes."""

@@ -36,7 +36,7 @@ from hermes_nb.notebook.access import NotebookAccess
 from hermes_nb.notebook.approval import CellApprover, Permission
 from hermes_nb.notebook.cell_tools import own_tools
 from hermes_nb.notebook.display.transcript import Transcript
-from hermes_nb.notebook.display.views import View, can_ask, has_kernel
+from hermes_nb.notebook.display.views import View
 from hermes_nb.notebook.document.document import NotebookDocument
 from hermes_nb.notebook.dry_run import DryRun, endpoint_of, scene
 from hermes_nb.notebook.event_hub import EventHub
@@ -44,7 +44,7 @@ from hermes_nb.notebook.execute.network import by_hermes, news
 from hermes_nb.notebook.interrupt import Stopped, TurnFailed, stopped_in_view
 from hermes_nb.notebook.models import ModelsInUse
 from hermes_nb.notebook.remedy import with_remedy
-from hermes_nb.notebook.shell import Shell, running_cell, working_directory
+from hermes_nb.notebook.shell import Shell, can_ask, has_kernel, running_cell, working_directory
 from hermes_nb.notebook.turn import CellTurn, ToolsInUse, TurnOptions
 from hermes_nb.notebook.user_message import Attachment, UserMessageBuilder
 from hermes_nb.notebook.variables import summaries

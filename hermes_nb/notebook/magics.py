@@ -26,8 +26,10 @@ from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.messages import Json
 from hermes_nb.notebook.commands.table import ASKED, Completions
 from hermes_nb.notebook.execute.network import by_hermes, watch_cells
+from hermes_nb.notebook.input_transformers import awaited, questions
 from hermes_nb.notebook.interrupt import Stopped, stoppable, stopped_in_view
-from hermes_nb.notebook.line import awaited, questions, refuse_key, split_options
+from hermes_nb.notebook.keys import refuse_key
+from hermes_nb.notebook.options import split_options
 from hermes_nb.notebook.shell import MAGIC, other, ours
 
 if TYPE_CHECKING:
@@ -267,7 +269,8 @@ class HermesMagics(Magics):
 
     def _show(self, markdown: str) -> None:
         from hermes_nb.notebook.display.tables import plain_text, printed
-        from hermes_nb.notebook.display.views import has_kernel, show
+        from hermes_nb.notebook.display.views import show
+        from hermes_nb.notebook.shell import has_kernel
 
         markdown = markdown.replace("`%hermes ", f"`{self.spelled}")
         # Nobody reads the plain text in a notebook, but its runs are compared with recorded ones.

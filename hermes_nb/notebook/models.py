@@ -20,8 +20,7 @@ from hermes_nb.models.cassette import Deck
 from hermes_nb.models.installed import EMBEDDED
 from hermes_nb.models.profiles import is_loopback, profile_for, seeing, traits_named, traits_of
 from hermes_nb.notebook.approval import ask_user, offer_servers, prepare
-from hermes_nb.notebook.display.views import can_ask
-from hermes_nb.notebook.shell import Shell
+from hermes_nb.notebook.shell import Shell, can_ask
 from hermes_nb.safety.administrator import policy
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from hermes_nb.core.tools import (
     ToolOutput,
     Toolset,
 )
-from hermes_nb.notebook.display.views import show_drawings
+from hermes_nb.notebook.display.drawings import show_drawings
 from hermes_nb.notebook.document.document import Cell, NotebookDocument, Output, brief_id
 from hermes_nb.notebook.document.ipynb import read_notebook, source_of
 from hermes_nb.notebook.document.outline import (

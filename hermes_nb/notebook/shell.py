@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -18,7 +19,7 @@ Foreign: TypeAlias = Any
 class Shell(Protocol):
     """What is used of an `InteractiveShell`; its parts are IPython's own.
 
-    Only one inside a kernel has a `kernel`: `display.views.has_kernel` says whether it does.
+    Only one inside a kernel has a `kernel`: `has_kernel` says whether it does.
     """
 
     user_ns: dict[str, Foreign]
@@ -116,3 +117,15 @@ def working_directory() -> Path:
         return Path(os.getcwd())  # noqa: PTH109 - Path.cwd() says nothing else
     except OSError as error:
         raise ConfigError("the working directory has been deleted; `%cd` to another one") from error
+
+
+def has_kernel(shell: Shell) -> bool:
+    """Say whether the shell runs in a Jupyter kernel."""
+    return getattr(shell, "kernel", None) is not None
+
+
+def can_ask(shell: Shell) -> bool:
+    """Say whether somebody can answer `input()` in the running cell."""
+    if not has_kernel(shell):
+        return sys.stdin is not None and sys.stdin.isatty()
+    return bool(getattr(shell.kernel, "_allow_stdin", False))

@@ -25,21 +25,14 @@ from hermes_nb.core.protocols import (
 )
 from hermes_nb.core.tools import Place, Toolset
 from hermes_nb.models.profiles import traits_of
+from hermes_nb.notebook.display.plain_terminal import TerminalView
 from hermes_nb.notebook.display.transcript import Transcript
-from hermes_nb.notebook.display.views import (
-    CellView,
-    FinalView,
-    StatusView,
-    TerminalView,
-    View,
-    can_ask,
-    can_draw,
-    has_kernel,
-)
+from hermes_nb.notebook.display.views import CellView, FinalView, StatusView, View, can_draw
 from hermes_nb.notebook.execute.nested import showing
 from hermes_nb.notebook.frontend import FrontEnd
-from hermes_nb.notebook.page_reload import rejoined, widgets_live
-from hermes_nb.notebook.shell import Shell, ours
+from hermes_nb.notebook.page_reload import rejoined
+from hermes_nb.notebook.shell import Shell, can_ask, has_kernel, ours
+from hermes_nb.notebook.widget_messages import widgets_live
 from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.guard import Mode
 from hermes_nb.safety.markup import escape

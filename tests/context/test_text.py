@@ -26,6 +26,7 @@ from hermes_nb.context.ledger import (
 )
 from hermes_nb.context.pruning import Pruner, ending
 from hermes_nb.context.summary import chunked, cost
+from hermes_nb.core.json_values import dumps
 from hermes_nb.core.messages import Message, ToolCall
 from hermes_nb.core.text import estimate_tokens
 from hermes_nb.safety.redact import redact
@@ -80,7 +81,7 @@ def test_pruned_results_are_short_and_stay_so(messages, noted):
             assert len(message.text) <= SHORT + noted * MOST_NOTED
         assert message.role != "tool" or message is not old or len(message.text) <= SHORT
         for call in message.calls:
-            assert json.loads(call.arguments_json()) == json.loads(json.dumps(call.arguments))
+            assert json.loads(call.arguments_json()) == json.loads(dumps(call.arguments))
     again = pruner.prune(pruned)
     assert all(new is old for new, old in zip(again, pruned, strict=True))
 

@@ -44,7 +44,7 @@ from hermes_nb.notebook.approval import CellApprover, forget_typed
 from hermes_nb.notebook.commands.table import Completions, find
 from hermes_nb.notebook.completion import completed
 from hermes_nb.notebook.interrupt import PATIENCE, StoppedInView
-from hermes_nb.notebook.line import KEY_OPTION
+from hermes_nb.notebook.keys import KEY_OPTION
 from hermes_nb.notebook.magics import HermesMagics, load
 from hermes_nb.notebook.shell import Foreign, ours
 from hermes_nb.safety.redact import redact

@@ -41,8 +41,8 @@ from hermes_nb.extras.jobs.schedule import (
 )
 from hermes_nb.notebook.approval import ask_user
 from hermes_nb.notebook.display.tables import grid
-from hermes_nb.notebook.display.views import can_ask
 from hermes_nb.notebook.kernel_agent import KernelAgent
+from hermes_nb.notebook.shell import can_ask
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
 

@@ -31,8 +31,7 @@ from hermes_nb.models.installed import Endpoint, is_installed
 from hermes_nb.models.profiles import is_address, traits_of
 from hermes_nb.models.servers import LOCAL_SERVERS, SECONDS, Kind, Reached, proxy_for, reach
 from hermes_nb.notebook.display.tables import facts
-from hermes_nb.notebook.display.views import can_ask, has_kernel
-from hermes_nb.notebook.shell import Foreign
+from hermes_nb.notebook.shell import Foreign, can_ask, has_kernel
 from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.sandbox import level

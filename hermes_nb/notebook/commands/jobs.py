@@ -35,20 +35,12 @@ from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Place
 from hermes_nb.models.profiles import traits_of
 from hermes_nb.notebook.display.tables import grid, plain_text
-from hermes_nb.notebook.display.views import (
-    INTERVAL,
-    STILL_RUNNING,
-    TICK,
-    can_ask,
-    can_draw,
-    has_kernel,
-    show,
-)
+from hermes_nb.notebook.display.views import INTERVAL, STILL_RUNNING, TICK, can_draw, show
 from hermes_nb.notebook.document.document import short_ids
 from hermes_nb.notebook.document.file import FileDocument
 from hermes_nb.notebook.document.outline import rendered, with_outputs
 from hermes_nb.notebook.kernel_agent import KernelAgent
-from hermes_nb.notebook.shell import Foreign, Shell, working_directory
+from hermes_nb.notebook.shell import Foreign, Shell, can_ask, has_kernel, working_directory
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
 

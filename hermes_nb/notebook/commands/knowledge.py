@@ -22,10 +22,10 @@ from hermes_nb.memory.history import BY_HAND, Record
 from hermes_nb.notebook.approval import ask_user
 from hermes_nb.notebook.commands.mcp import NEXT, use_servers
 from hermes_nb.notebook.display.tables import ago, grid
-from hermes_nb.notebook.display.views import can_ask
 from hermes_nb.notebook.execute.network import CONVERSATION, hosts
 from hermes_nb.notebook.execute.network import trust as trust_kernel
 from hermes_nb.notebook.kernel_agent import KernelAgent
+from hermes_nb.notebook.shell import can_ask
 from hermes_nb.prompt.context_files import ContextFile
 from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown

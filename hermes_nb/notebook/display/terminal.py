@@ -28,6 +28,7 @@ from hermes_nb.core.events import (
     TurnStarted,
 )
 from hermes_nb.core.text import one_line
+from hermes_nb.notebook.display.plain_terminal import TerminalView
 from hermes_nb.notebook.display.tables import plain_text
 from hermes_nb.notebook.display.terminal_markdown import (
     Lines,
@@ -39,7 +40,6 @@ from hermes_nb.notebook.display.terminal_markdown import (
     rendered,
 )
 from hermes_nb.notebook.display.transcript import Transcript
-from hermes_nb.notebook.display.views import TerminalView
 from hermes_nb.safety.redact import redact
 
 A_SECOND = 8

@@ -1,13 +1,9 @@
-"""Shows a running turn where it runs: a notebook cell, a headless run, a terminal.
+"""Shows a running turn where it runs: in a notebook cell or a headless run.
 
 A view is an event sink with a beginning and an end. In a cell one Markdown display is updated at
 most every `INTERVAL` seconds, never once a token (500 tokens one by one cost 911 kB and 625 ms of
 CPU, throttled 38 kB). Where stdin is not allowed (nbclient, nbval, papermill) there are no
-updates, which those tools do not understand: one display at the end. In a terminal, text streams.
-
-Below a turn its user sees what scratch code draws, of which the model reads only that it is there.
-Pictures and what front ends draw from data are shown; tables and printed text are in the call's
-fold, and HTML of unknown origin has no business in a turn's output.
+updates, which those tools do not understand: one display at the end.
 """
 
 from __future__ import annotations
@@ -18,27 +14,14 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Protocol, TextIO
 
-from hermes_nb.core.escapes import visible
-from hermes_nb.core.events import (
-    ChildFinished,
-    Event,
-    MessageAdded,
-    RequestRetried,
-    TextDelta,
-    ToolFinished,
-    ToolStarted,
-    TurnEnded,
-)
-from hermes_nb.core.messages import Json
-from hermes_nb.core.text import one_line
+from hermes_nb.core.events import Event, TextDelta, ToolStarted, TurnEnded
 from hermes_nb.notebook.display.tables import plain_text
 from hermes_nb.notebook.display.transcript import ANSWER, Transcript
-from hermes_nb.notebook.shell import Foreign, Shell
+from hermes_nb.notebook.shell import Foreign
 from hermes_nb.safety.markup import escape
-from hermes_nb.safety.redact import redact
 
 
 def can_draw(file: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
@@ -87,18 +70,6 @@ class View(Protocol):
     def close(self) -> None:
         """Show the final state; a second call does nothing."""
         ...
-
-
-def has_kernel(shell: Shell) -> bool:
-    """Say whether the shell runs in a Jupyter kernel."""
-    return getattr(shell, "kernel", None) is not None
-
-
-def can_ask(shell: Shell) -> bool:
-    """Say whether somebody can answer `input()` in the running cell."""
-    if not has_kernel(shell):
-        return sys.stdin is not None and sys.stdin.isatty()
-    return bool(getattr(shell.kernel, "_allow_stdin", False))
 
 
 def bundle(transcript: Transcript, *, running: bool) -> dict[str, str]:
@@ -259,122 +230,3 @@ class CellView:
                 self._handle = display(data, raw=True, display_id=True)
             else:
                 self._handle.update(data, raw=True)
-
-
-class TerminalView:
-    """Plain text as it streams, and a line a call; a view that draws shows the same by its means.
-
-    `style` is a colour of rich's, for those that have colours.
-    """
-
-    def __init__(self, transcript: Transcript) -> None:
-        self.transcript = transcript
-        self._held = ""
-        self._open_line = False
-        self._closed = False
-
-    def __call__(self, event: Event) -> None:
-        self.transcript(event)
-        self._show(event)
-
-    def _show(self, event: Event) -> None:
-        match event:
-            case TextDelta(text):
-                self._take(text)
-            case RequestRetried(reason):
-                self._complete()
-                self._line(f"[{redact(reason)}; asking again]", style="yellow")
-            case MessageAdded(message) if message.role == "assistant":
-                self._complete(message.text)
-            case ChildFinished(call_id, number):
-                self._call_line(self.transcript.call(call_id).children[number].line())
-            case ToolFinished(call):
-                self._call_line(self.transcript.call(call.id).line())
-            case _:
-                pass
-
-    def note(self, markdown: str) -> None:
-        spelled = markdown.replace("%hermes ", self.transcript.spelled)
-        self._line(plain_text(spelled), style="cyan")
-
-    def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        reason = self.transcript.ending.reason if self.transcript.ending else ""
-        spelled = self.transcript.spelled
-        lines = [line.replace("%hermes ", spelled) for line in self.transcript.ending_lines()]
-        # A failure's text follows as the cell's error, and with what to do about it.
-        for line in lines[1:] if reason == "failed" else lines:
-            calm = reason in ("answered", "interrupted")
-            self._line(line, style="dim" if calm else "red")
-
-    def _take(self, text: str) -> None:
-        """Print more of the answer, in whole words: half a secret is not known for one."""
-        self._held += text
-        self._say(max(self._held.rfind(" "), self._held.rfind("\n")) + 1)
-
-    def _complete(self, whole: str = "") -> None:  # noqa: ARG002 - for a view that prints blocks
-        """Print what is left of a text that is complete; `whole` is all of it."""
-        self._say(len(self._held))
-        if self._open_line:
-            self._write("\n")
-            self._open_line = False
-
-    def _call_line(self, markdown: str) -> None:
-        self._line(f"  {plain_text(markdown)}", style="dim")
-
-    def _line(self, text: str, *, style: str) -> None:  # noqa: ARG002 - no colours here
-        self._complete()
-        self._write(f"{text}\n")
-
-    def _say(self, length: int) -> None:
-        said, self._held = self._held[:length], self._held[length:]
-        if said:
-            self._write(visible(redact(said), lines=True))
-            self._open_line = True
-
-    def _write(self, text: str) -> None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-
-
-PICTURES = ("image/png", "image/jpeg", "image/gif")
-CHARTS = ("application/vnd.plotly.", "application/vnd.vega.", "application/vnd.vegalite.")
-"""Beginnings of MIME types whose data a front end draws by itself."""
-MOST = 8
-"""Pictures of one call; of more, the last ones."""
-LARGEST = 5_000_000
-"""Characters of a picture: all that is shown is saved with the notebook."""
-
-
-def drawings(outputs: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]]:
-    """Return the MIME bundles of the pictures among some outputs."""
-    bundles = []
-    for output in outputs:
-        data = output.get("data") or {}
-        if drawn := {mime: value for mime, value in data.items() if _fits(mime, value)}:
-            told = one_line(visible(str(data.get("text/plain", "a picture"))), 200)
-            bundles.append({**drawn, "text/plain": told})
-    return bundles[-MOST:]
-
-
-def is_drawing(data: Mapping[str, Json]) -> bool:
-    """Say whether a MIME bundle has something drawn in it."""
-    return any(_fits(mime, value) for mime, value in data.items())
-
-
-def show_drawings(shell: Shell, outputs: Sequence[Mapping[str, Json]]) -> None:
-    """Display the pictures among some outputs, below what the running cell shows already."""
-    if not has_kernel(shell):
-        return
-    from IPython.display import display
-
-    for bundle in drawings(outputs):
-        display(bundle, raw=True)
-
-
-def _fits(mime: str, value: object) -> bool:
-    if mime in PICTURES:
-        return isinstance(value, str) and len(value) <= LARGEST
-    return mime.startswith(CHARTS) and len(str(value)) <= LARGEST

@@ -1,4 +1,4 @@
-"""What a nested run takes over and puts back exactly: IPython's state, the streams, the figures.
+"""What a nested run takes over and puts back exactly: IPython's state and the streams.
 
 Each entry is something a nested `run_cell` was seen to leave changed, or a door through which its
 output would reach the front end. What is written after the capture has closed, in a forked
@@ -20,12 +20,7 @@ from pathlib import Path
 
 from hermes_nb.core.messages import Json
 from hermes_nb.core.text import head_tail
-from hermes_nb.notebook.execute.collector import (
-    Collector,
-    collect_from,
-    collecting,
-    opened,
-)
+from hermes_nb.notebook.execute.collector import Collector, collect_from, collecting, opened
 from hermes_nb.notebook.shell import Foreign, Shell
 
 _DRAIN = 0.2
@@ -306,47 +301,3 @@ def _swap(stack: ExitStack, target: Foreign, **values: object) -> None:
             stack.callback(mine.pop, name, None)
         if value is not ...:
             setattr(target, name, value)
-
-
-class UserFigures:
-    """The user's matplotlib figures that were open, and due to be shown, when this was made.
-
-    The inline backend shows and closes *all* open figures when a cell ends. A figure that the
-    user's own cell has begun must wait for that cell's end, also when the agent plots in between.
-    """
-
-    def __init__(self) -> None:
-        # matplotlib is looked up, never imported: without it there are no figures.
-        self._gcf: Foreign = getattr(sys.modules.get("matplotlib._pylab_helpers"), "Gcf", None)
-        backend = sys.modules.get("matplotlib_inline.backend_inline")
-        self._show: Foreign = getattr(backend, "show", None)
-        self._managers = list(self._gcf.figs.values()) if self._gcf else []
-        if self._show:
-            self._due = list(self._show._to_draw)  # noqa: SLF001 - the backend has no other door
-            self._called = self._show._draw_called  # noqa: SLF001
-            self._set_due([], called=False)
-
-    @contextmanager
-    def hidden(self) -> Iterator[None]:
-        """Take these figures from the list of open ones while others are shown and closed."""
-        if not self._gcf:
-            yield
-            return
-        figs = self._gcf.figs
-        mine = {n: m for n, m in figs.items() if m in self._managers}
-        for number in mine:
-            del figs[number]
-        try:
-            yield
-        finally:
-            others = dict(figs)
-            figs.clear()
-            figs.update(mine | others)
-
-    def put_back(self) -> None:
-        if self._show:
-            self._set_due(self._due, called=self._called)
-
-    def _set_due(self, figures: list[Foreign], *, called: bool) -> None:
-        self._show._to_draw = figures  # noqa: SLF001
-        self._show._draw_called = called  # noqa: SLF001

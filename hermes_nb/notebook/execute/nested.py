@@ -28,8 +28,9 @@ from weakref import WeakKeyDictionary
 
 from hermes_nb.core.messages import Origin
 from hermes_nb.notebook.document.outputs import settle_lines, strip_ansi
-from hermes_nb.notebook.execute.capture import UserFigures, captured, text_of, undisturbed
+from hermes_nb.notebook.execute.capture import captured, text_of, undisturbed
 from hermes_nb.notebook.execute.collector import Collector, Output, current_run
+from hermes_nb.notebook.execute.figures import UserFigures
 from hermes_nb.notebook.execute.network import kernel_origin, watched
 from hermes_nb.notebook.interrupt import Signals, TimeLimit, has_time_limit, user_code
 from hermes_nb.notebook.shell import Foreign, Shell, ours

@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.plugins import plugins
 from hermes_nb.notebook.commands.table import COMMANDS, perform
-from hermes_nb.notebook.display.views import has_kernel
 from hermes_nb.notebook.kernel_agent import KernelAgent
+from hermes_nb.notebook.shell import has_kernel
 
 GROUP = "hermes_nb.panels"
 """Entry points of other packages' tabs."""

@@ -28,14 +28,15 @@ from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.page_discovery import Info
-from hermes_nb.notebook.page_reload import teller
 from hermes_nb.notebook.panels import GROUP
+from hermes_nb.notebook.panels.context import ContextTab
 from hermes_nb.notebook.panels.memory import MemoryTab
-from hermes_nb.notebook.panels.sessions import ContextTab, SessionTab
+from hermes_nb.notebook.panels.sessions import SessionTab
 from hermes_nb.notebook.panels.skills import SkillsTab
 from hermes_nb.notebook.panels.style import STYLE, shown
 from hermes_nb.notebook.panels.widgets import Actions, Kit, Place, Tab, told, write
 from hermes_nb.notebook.shell import Foreign
+from hermes_nb.notebook.widget_messages import teller
 from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.markup import code_span, escape
 from hermes_nb.safety.redact import redact

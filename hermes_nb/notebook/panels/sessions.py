@@ -1,8 +1,6 @@
-"""The Context tab and the Session tab.
+"""The Session tab: this notebook's sessions, what was said in any, and what runs beside.
 
-How full the window is, of what, what the turns cost, and compressions; this notebook's
-conversations, what was said in any, and what runs beside (a review, child agents or a map, each
-with a button that stops it).
+A review, child agents and a map each have a button that stops them.
 """
 
 from __future__ import annotations
@@ -14,223 +12,37 @@ from functools import partial
 from pathlib import Path
 
 from hermes_nb.agent.jobs import Job
-from hermes_nb.agent.session.context_usage import shares, size
+from hermes_nb.agent.session.context_usage import size
 from hermes_nb.agent.session.manager import reviews_of
 from hermes_nb.agent.session.quotes import Quote, quotes
-from hermes_nb.agent.session.session import CHILD, REVIEW, Session
+from hermes_nb.agent.session.session import CHILD, REVIEW
 from hermes_nb.agent.session.usage import together
-from hermes_nb.core.errors import ConfigError, StoreError
+from hermes_nb.core.errors import StoreError
 from hermes_nb.core.events import (
     ContextCompressed,
-    MessageAdded,
     ReviewFinished,
     ReviewStarted,
     TurnEnded,
     TurnStarted,
-    UsageReported,
 )
-from hermes_nb.core.messages import Usage
 from hermes_nb.core.protocols import StoredSession
 from hermes_nb.core.text import amount, number_of, used
 from hermes_nb.core.threads import in_thread
-from hermes_nb.notebook.display.tables import ago, moment, widths
-from hermes_nb.notebook.display.transcript import PHASES
-from hermes_nb.notebook.event_hub import Compressed
+from hermes_nb.notebook.display.tables import ago, moment
 from hermes_nb.notebook.panels.style import (
-    BARS,
-    Part,
     caution,
     dim,
-    document,
     folded,
-    gauge,
     group,
     heading,
-    legend,
     marked,
     mcp_servers,
     shown,
-    spending,
     two,
 )
 from hermes_nb.notebook.panels.widgets import QUERY, Act, Line, Listing, Place, Tab, write
 
 NO_SESSIONS = "There is no session yet."
-NO_SESSION = "there has been no turn in this session yet"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filling:
-    """What the next request consists of, and what the turns so far have used.
-
-    `counted` is the size of the next prompt in tokens, `measured` whether the provider has counted
-    most of it; the parts are estimates, scaled to that sum. `window` and `threshold` are 0 if
-    unknown; an `assumed` window nobody knows. `first` is the number of the first of `turns`.
-    """
-
-    session: str = ""
-    parts: tuple[Part, ...] = ()
-    counted: int = 0
-    measured: bool = False
-    window: int = 0
-    assumed: bool = False
-    threshold: int = 0
-    turns: tuple[Usage, ...] = ()
-    first: int = 1
-    compressions: tuple[Compressed, ...] = ()
-    busy: str = ""
-
-
-class ContextTab(Tab):
-    """The window as a gauge, the turns as a chart, and compressions with undo."""
-
-    title = "Context"
-    events = (TurnStarted, MessageAdded, UsageReported, ContextCompressed, TurnEnded)
-
-    def __init__(self, place: Place) -> None:
-        super().__init__(place)
-        self._now = Filling()
-        self._open = -1
-        kit = place.kit
-        self._head = kit.markup()
-        self._compressed = Listing[tuple[int, Compressed]](kit, self._line)
-        self._summary = kit.markup()
-        self._focus = kit.field("Keep in focus (optional)")
-        self._compress = kit.push()
-        controls = kit.box(self._focus, self._compress.widget, line=True)
-        self.widget.children = (self._head, self._compressed.widget, controls)
-
-    def read(self) -> Filling:
-        agent = self.place.agent
-        session = agent.session
-        if session is None:
-            return Filling()
-        meter = getattr(session.agent.engine, "gauge", None)
-        account = agent.hub.of(session.id)
-        counted, measured = size(session)
-        parts = shares(session)
-        sizes = widths([part.tokens for part in parts], counted)
-        turns = tuple(account.turns)
-        return Filling(
-            session=session.id,
-            parts=tuple(Part(p.name, tokens) for p, tokens in zip(parts, sizes, strict=True)),
-            counted=counted,
-            measured=measured,
-            window=session.agent.model.window or getattr(meter, "window", None) or 0,
-            assumed=not (session.agent.model.window or getattr(meter, "known", 1)),
-            threshold=getattr(meter, "threshold", 0),
-            turns=turns,
-            first=max(session.agent.turns - len(turns), 0) + 1,
-            compressions=tuple(account.compressions),
-            busy=self.place.busy,
-        )
-
-    def show(self, found: Filling) -> None:
-        if found.session != self._now.session:
-            self._open = -1
-        self._now = found
-        self._draw()
-
-    def _draw(self) -> None:
-        now = self._now
-        write(self._head, _picture(now) if now.session else dim(f"{NO_SESSION.capitalize()}."))
-        opened = 0 <= self._open < len(now.compressions)
-        if opened:
-            write(self._summary, document(now.compressions[self._open].event.summary))
-        self._compressed.open(str(self._open) if opened else "", self._summary)
-        self._compressed.show(list(enumerate(now.compressions))[::-1])
-        self._compress.show(
-            Act(
-                "Compress now",
-                "make the conversation shorter; it can be undone",
-                self._compress_now,
-                off=now.busy or ("" if now.session else NO_SESSION),
-            )
-        )
-
-    def _line(self, item: tuple[int, Compressed]) -> Line:
-        index, compressed = item
-        event = compressed.event
-        restored = event.phase == "restored"
-        what, how = ("Restored", PHASES["restored"]) if restored else ("Compressed", _counts(event))
-        tokens = f"{amount(event.tokens_before)} → {amount(event.tokens_after)}"
-        when = f" at turn {compressed.turn}" if compressed.turn else ""
-        opened, acts = index == self._open, []
-        if event.summary:
-            acts.append(
-                Act(
-                    "close" if opened else "summary",
-                    "what stands for the messages that were left out",
-                    partial(self._unfold, -1 if opened else index),
-                    here=True,
-                )
-            )
-        if index == len(self._now.compressions) - 1 and not restored:
-            tip = "put the conversation back as it was"
-            acts.append(Act("undo", tip, self._restore, off=self._now.busy))
-        return Line(
-            key=str(index),
-            text=f"<b>{what}{when}</b> {tokens}",
-            foot=f"{how} · {shown(event.warning, 200)}" if event.warning else how,
-            acts=tuple(acts),
-        )
-
-    def _unfold(self, index: int) -> None:
-        self._open = index
-        self._draw()
-
-    async def _compress_now(self) -> str:
-        event = await self._session().compress(self._focus.value[:QUERY].strip())
-        if event is None:
-            return "There is nothing to gain yet."
-        write(self._focus, "")
-        tokens = f"{amount(event.tokens_before)} to {amount(event.tokens_after)}"
-        return f"Compressed from about {tokens} tokens: {PHASES.get(event.phase, event.phase)}."
-
-    def _restore(self) -> str:
-        event = self._session().restore()
-        return f"The conversation is back at about {amount(event.tokens_after)} tokens."
-
-    def _session(self) -> Session:
-        session = self.place.agent.session
-        if session is None:
-            raise ConfigError(NO_SESSION)
-        return session
-
-
-def _picture(now: Filling) -> str:
-    of = f"of {amount(now.window)}" if now.window else "tokens"
-    of += " (assumed)" if now.assumed else ""
-    limit = f" · compresses at {amount(now.threshold)}" if now.threshold else ""
-    how = "The sum was counted, its parts are estimates." if now.measured else "All estimates."
-    label = f"about {amount(now.counted)} {of} tokens in use{limit}"
-    blocks = [
-        f'<span class="hermes-big">{amount(now.counted)}</span> {dim(of + limit)}',
-        gauge(now.parts, now.counted, now.window or now.counted, now.threshold, label),
-        legend(now.parts),
-        f"<small>{dim(how)}</small>",
-    ]
-    if any(turn.requests for turn in now.turns):
-        total = sum(now.turns, Usage())
-        share = f"{round(100 * total.cached / total.input)} % cached" if total.input else ""
-        cost = f"${total.cost:.3f}" if total.cost is not None else ""
-        told = " · ".join(filter(None, (amount(total.input), share, cost)))
-        first = now.first + max(len(now.turns) - BARS, 0)
-        blocks += [
-            heading("Tokens sent a turn", "cached · fresh"),
-            spending(now.turns, now.first),
-            f"<small>{two(f'from turn {first}', told)}</small>",
-        ]
-    return "".join(blocks)
-
-
-def _counts(event: ContextCompressed) -> str:
-    counts = []
-    if event.shortened:
-        counts.append(f"{number_of(event.shortened, 'result')} shortened")
-    if event.dropped:
-        counts.append(f"{number_of(event.dropped, 'message')} summarised")
-    return ", ".join(counts) or PHASES.get(event.phase, shown(event.phase))
 
 
 LISTED = 500

@@ -28,9 +28,9 @@ from hermes_nb.core.errors import HermesError
 from hermes_nb.core.events import BackgroundEvent, Event
 from hermes_nb.core.text import capitalised, one_line
 from hermes_nb.notebook.kernel_agent import KernelAgent
-from hermes_nb.notebook.page_reload import Tell, answered
 from hermes_nb.notebook.panels.style import STYLE
 from hermes_nb.notebook.shell import Foreign
+from hermes_nb.notebook.widget_messages import Tell, answered
 from hermes_nb.safety.markup import clean_html
 from hermes_nb.safety.redact import redact
 

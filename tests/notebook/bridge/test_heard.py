@@ -5,7 +5,7 @@ from __future__ import annotations
 from unittest.mock import Mock
 
 import pytest
-from hermes_nb.notebook.page_reload import answered, teller
+from hermes_nb.notebook.widget_messages import answered, teller
 
 MESSAGE = {"header": {"msg_id": "m", "msg_type": "comm_msg"}}
 

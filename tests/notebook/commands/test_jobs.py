@@ -21,8 +21,9 @@ from hermes_nb.core.events import (
 from hermes_nb.core.messages import Message, ToolCall, Usage
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.notebook.commands.table import Completions, find, perform
+from hermes_nb.notebook.display.plain_terminal import TerminalView
 from hermes_nb.notebook.display.transcript import Transcript
-from hermes_nb.notebook.display.views import TerminalView, bundle
+from hermes_nb.notebook.display.views import bundle
 from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.panels.panel import Panel
 from hermes_nb.notebook.panels.sessions import look

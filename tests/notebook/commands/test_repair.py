@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hermes_nb.core.errors import ConfigError, HermesError
-from hermes_nb.notebook.commands.edits import explain_prompt, fix_prompt
+from hermes_nb.notebook.commands.fix import explain_prompt, fix_prompt
 from hermes_nb.notebook.document.document import Cell, source_hash
 from hermes_nb.notebook.interpolate import interpolate
 from hermes_nb.notebook.magics import load

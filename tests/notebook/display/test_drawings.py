@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hermes_nb.notebook.display.views import LARGEST, MOST, drawings
+from hermes_nb.notebook.display.drawings import LARGEST, MOST, drawings
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +15,7 @@ __all__ = ["server"]
 CODE = f"""
 from IPython.display import Image, HTML, display
 import base64
-from hermes_nb.notebook.display.views import show_drawings
+from hermes_nb.notebook.display.drawings import show_drawings
 from hermes_nb.notebook.execute.nested import execute
 code = "print(1); display(HTML('<b>x</b>')); display(Image(base64.b64decode({PIXEL!r})))"
 execution = await execute(get_ipython(), code)

@@ -13,8 +13,8 @@ import pyte
 import pytest
 from hermes_nb.core.events import MessageAdded, TextDelta, TurnStarted
 from hermes_nb.core.messages import Message
+from hermes_nb.notebook.display.plain_terminal import TerminalView
 from hermes_nb.notebook.display.transcript import Transcript
-from hermes_nb.notebook.display.views import TerminalView
 
 from tests.loopback import (
     Loopback,

@@ -5,19 +5,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from hermes_nb.notebook.commands.table import commands_table
-from hermes_nb.notebook.display.tables import (
-    EMPTY,
-    MARK,
-    SHADES,
-    aligned,
-    facts,
-    gauge,
-    grid,
-    plain_text,
-    printed,
-    stacked,
-    widths,
-)
+from hermes_nb.notebook.display.bars import EMPTY, MARK, SHADES, gauge, stacked, widths
+from hermes_nb.notebook.display.tables import aligned, facts, grid, plain_text, printed
 from hypothesis import given
 from hypothesis import strategies as st
 

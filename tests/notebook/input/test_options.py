@@ -15,8 +15,8 @@ from hermes_nb.core.tools import Tool
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.notebook.commands.table import find, perform
 from hermes_nb.notebook.interrupt import TurnFailed
-from hermes_nb.notebook.line import split_options
 from hermes_nb.notebook.magics import last_turn, load, unload
+from hermes_nb.notebook.options import split_options
 from hermes_nb.notebook.turn import TurnOptions
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,0 +1,94 @@
+"""`%hermes context`, `compress` and `reload`: what fills the context window."""
+
+from __future__ import annotations
+
+from hermes_nb.agent.session.context_usage import shares
+from hermes_nb.agent.session.session import Session
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.events import ContextCompressed
+from hermes_nb.core.text import amount, one_line, used
+from hermes_nb.notebook.display.bars import MARK, gauge, shade, stacked
+from hermes_nb.notebook.display.tables import grid
+from hermes_nb.notebook.display.transcript import told_compression
+from hermes_nb.notebook.kernel_agent import KernelAgent
+from hermes_nb.safety.markup import code_block, code_span, escape
+from hermes_nb.safety.redact import redact
+
+
+def context(agent: KernelAgent, words: str) -> str:
+    """Show what the next request consists of, or one layer of the prompt in full."""
+    session = _session(agent)
+    parts = shares(session)
+    if words:
+        known = {part.name: part.text for part in parts if part.text}
+        if text := known.get(words.strip().lower()):
+            return f"**{escape(words.strip().lower())}**\n\n{code_block(redact(text))}"
+        raise ConfigError(f"there is no layer {words!r} in this prompt; it has {', '.join(known)}")
+    total = sum(part.tokens for part in parts)
+    rows = [
+        (
+            *(code_span(shade(n)), escape(part.name), part.kind, amount(part.tokens)),
+            f"{100 * part.tokens / total:.0f} %" if total else "",
+        )
+        for n, part in enumerate(parts)
+    ]
+    lines = [
+        code_span(stacked([part.tokens for part in parts])),
+        grid(("", "part", "of the", "tokens", "share"), rows),
+        *_gauge(session, total),
+    ]
+    lines += [_told(event) for event in session.compressions]
+    lines.append("`%hermes context LAYER` shows a layer's text. Tokens are estimates.")
+    return "\n\n".join(lines)
+
+
+async def compress(agent: KernelAgent, words: str) -> str:
+    """Make the conversation shorter now, or undo the last time."""
+    session = _session(agent)
+    if words.strip() == "--undo":
+        return _told(session.restore())
+    event = await session.compress(words)
+    return "There is nothing to gain yet." if event is None else _told(event)
+
+
+def reload(agent: KernelAgent, _words: str) -> str:
+    """Build the system prompt anew."""
+    session = _session(agent)
+    before = session.prompt
+    after = session.reload()
+    if before.text == after.text:
+        return "The prompt is as it was: nothing it is made of has changed."
+    old = {layer.name: layer.text for layer in before.layers}
+    new = {layer.name: layer.text for layer in after.layers}
+    changed = [name for name in {**new, **old} if old.get(name) != new.get(name)]
+    return f"The prompt was built anew; different now: {escape(', '.join(changed))}."
+
+
+def _session(agent: KernelAgent) -> Session:
+    if agent.session is None:
+        raise ConfigError("there has been no turn in this session yet")
+    return agent.session
+
+
+def _gauge(session: Session, total: int) -> list[str]:
+    """Return how full the window is, as a bar where its size is known, and what was sent."""
+    window = session.agent.model.window or 0
+    of = f" of {amount(window)} ({100 * total / window:.0f} %)" if window else ""
+    line = f"**Next request: about {amount(total)} tokens**{of}."
+    engine = session.agent.engine
+    threshold = getattr(getattr(engine, "gauge", None), "threshold", None) or 0
+    if threshold:
+        line += f" Compressed from {amount(threshold)} on{f' (at {MARK})' if window else ''}."
+    if told := used(session.usage):
+        line += f" Sent here so far: {', '.join(told)}."
+    bar = gauge(total, window, threshold)
+    return [line, code_span(bar)] if bar else [line]
+
+
+def _told(event: ContextCompressed) -> str:
+    line, summary = told_compression(event), redact(event.summary)
+    if not summary:
+        return line
+    gist = escape(one_line(summary, 120))
+    block = f"<details><summary>{gist}</summary>\n\n{code_block(summary)}\n\n</details>"
+    return f"{line}\n\n{block}"

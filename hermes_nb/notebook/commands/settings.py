@@ -1,0 +1,171 @@
+"""`%hermes config`, `key`, `tools` and `approve`: the settings of turns."""
+
+from __future__ import annotations
+
+import difflib
+import getpass
+import os
+import re
+from collections.abc import Mapping
+
+import yaml
+
+from hermes_nb.agent.settings.config import APPROVE_MODES, Settings
+from hermes_nb.agent.settings.dotenv import read_dotenv, write_dotenv
+from hermes_nb.agent.settings.endpoints import PROVIDERS
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.escapes import visible
+from hermes_nb.core.text import one_line
+from hermes_nb.core.threads import in_thread
+from hermes_nb.models.installed import Endpoint
+from hermes_nb.notebook.approval import ask_user
+from hermes_nb.notebook.commands.doctor import tried
+from hermes_nb.notebook.display.tables import grid
+from hermes_nb.notebook.kernel_agent import KernelAgent
+from hermes_nb.notebook.keys import ADVICE, forget
+from hermes_nb.notebook.shell import can_ask
+from hermes_nb.safety.markup import code_span, escape
+from hermes_nb.safety.redact import redact
+
+NAME = re.compile(r"[A-Z][A-Z_]*_(?:KEY|TOKEN)")
+OTHERS = {"sk-ant-": "Anthropic", "gsk_": "Groq", "AIza": "Google", "xai-": "xAI"}
+"""How keys begin that must not go to OpenAI, and whose they are."""
+
+
+async def key(agent: KernelAgent, words: str) -> str:
+    """Ask for a key, keep it in the home's `.env`, and say what its server makes of it."""
+    name = f"{words.upper()}_API_KEY" if words.lower() in PROVIDERS else words
+    if name and not NAME.fullmatch(name):  # so it may be the key itself
+        forget(agent.shell)
+        raise ConfigError(ADVICE)
+    agent.permission.check("ask for a key")
+    if not can_ask(agent.shell):
+        raise ConfigError(
+            "a prompt asks for the key, and nobody can answer one here: set "
+            f"{name or 'OPENAI_API_KEY'} where the kernel is started"
+        )
+    asked = f"{name or 'API key'} (not shown, kept in .env of your Hermes home): "
+    value = (ask_user(asked, read=getpass.getpass) or "").strip()
+    if not value:
+        return "No key was typed, so nothing has changed."
+    if not (value.isascii() and value.isprintable()):
+        raise ConfigError("the key holds what cannot be sent; copy it again. Nothing was kept")
+    name = name or _name_of(value, agent.settings())
+    told = await in_thread(_keep, agent, name, value)
+    agent.change_models()
+    return told.replace(value, "[key]")
+
+
+def _name_of(value: str, settings: Settings) -> str:
+    """Return the variable that a key belongs in; raise `ConfigError` where that is not plain."""
+    if value.startswith("sk-or-"):
+        return "OPENROUTER_API_KEY"
+    whose = next((whose for begins, whose in OTHERS.items() if value.startswith(begins)), "")
+    if whose and not settings.endpoint.base_url:
+        raise ConfigError(
+            f"this looks like a key of {whose}, and would go to OpenAI: set base_url to {whose}'s "
+            "address first, or name the variable: `%hermes key NAME`. Nothing was kept"
+        )
+    return "OPENAI_API_KEY"
+
+
+def _keep(agent: KernelAgent, name: str, value: str) -> str:
+    """Write the key and try it; one that is refused goes again, and the one before comes back."""
+    home = agent.settings().home
+    before = read_dotenv(home).get(name)
+    try:
+        write_dotenv(home, name, value)
+        settings = agent.settings()
+        ends = [settings.endpoint, *(end for _, end in settings.beside)]
+        end = next((end for end in ends if end.api_key == value), None)
+        if end is None and name == "OPENROUTER_API_KEY":
+            end = Endpoint(base_url=PROVIDERS["openrouter"], api_key=value)
+        kind, _, found = (
+            tried(end) if end else (None, "", "No model that is set up is asked with it")
+        )
+        if kind == "refused":
+            write_dotenv(home, name, before)
+            message = f"{found.replace(value, '[key]')}. Nothing was kept; `%hermes key` asks again"
+            raise ConfigError(message)
+    except OSError as error:
+        message = f"{home / '.env'} cannot be written ({error.strerror or error})"
+        raise ConfigError(message) from error
+    kept = f"Kept as {code_span(name)} in {code_span(str(home / '.env'))}, for you alone."
+    told = [kept, f"{escape(found)}."]
+    if os.environ.get(name, value) != value:
+        told.append(f"But {code_span(name)} of this kernel's environment is another, and counts.")
+    if end is not None and not end.model:
+        told.append("`%hermes models` lists what there is, `%hermes model NAME` chooses one.")
+    return " ".join(told)
+
+
+SECRET = ("api_key",)
+DEFAULT = "default"
+"""The word that takes back what was set for this kernel."""
+
+
+def config(agent: KernelAgent, words: str) -> str:
+    """Show the settings, one of them, or set one until the kernel ends."""
+    key, _, value = words.strip().partition(" ")
+    settings = agent.settings()
+    if not key:
+        rows = (_setting_row(settings, name) for name in sorted(settings.values))
+        table = grid(("setting", "value", "from"), rows)
+        return (
+            f"{table}\n\n`%hermes config KEY VALUE` sets one until the kernel ends, "
+            f"`KEY {DEFAULT}` takes that back. For good: `hermes_nb:` in "
+            f"{code_span(str(settings.home / 'config.yaml'))}."
+        )
+    if key not in settings.values:
+        near = difflib.get_close_matches(key, settings.values, n=1)
+        hint = f"did you mean {near[0]}?" if near else "`%hermes config` lists them"
+        raise ConfigError(f"there is no setting {key!r}; {hint}")
+    if value:
+        if key in SECRET:
+            message = f"{key} is not set in a notebook; it belongs in the environment or in .env"
+            raise ConfigError(message)
+        agent.configure(key, _value(value.strip()))
+        settings = agent.settings()
+    return grid(("setting", "value", "from"), [_setting_row(settings, key)])
+
+
+def _value(text: str) -> object:
+    """Return what is meant by a setting's text, None for taking back what was set."""
+    if text == DEFAULT:
+        return None
+    try:
+        value: object = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+    # `off` and `none` are words here; what is a switch reads them itself
+    return text if isinstance(value, bool) or value is None else value
+
+
+def _setting_row(settings: Settings, key: str) -> tuple[str, str, str]:
+    value = settings.values[key]
+    if key in SECRET:
+        shown = "set, not shown" if value else ""
+    elif isinstance(value, Mapping):
+        shown = ", ".join(map(str, value))
+    else:
+        shown = "" if value is None or value == () else str(value)
+    source = settings.sources.get(key, "default")
+    text = escape(one_line(visible(redact(shown)), 80))
+    return code_span(key), text, escape("this kernel" if source == "given here" else source)
+
+
+def tools(agent: KernelAgent, words: str) -> str:
+    """Show the tools, or choose among them."""
+    chosen = agent.tools_in_use.choose(words) if words else agent.tools_in_use.chosen()
+    rows = [
+        (code_span(t.name), t.toolset, t.risk.value, escape(one_line(t.description, 80)))
+        for t in chosen
+    ]
+    return grid(("tool", "toolset", "risk", "what it does"), rows)
+
+
+def approve(agent: KernelAgent, words: str) -> str:
+    """Show or set the approval mode."""
+    if words:
+        agent.configure("approve", words)
+    return f"Approvals: **{agent.settings().approve}** (of {', '.join(APPROVE_MODES)})."

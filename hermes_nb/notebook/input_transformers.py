@@ -1,0 +1,123 @@
+"""Input transformers for IPython: calls of our magics are awaited, and never taken for help.
+
+Where nothing can be awaited (below `%%capture` and `%%time`, in a plain function) a turn cannot
+run: such a cell fails with one line, and nothing is sent.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import re
+from typing import TYPE_CHECKING
+
+from IPython.core.getipython import get_ipython
+from IPython.core.inputtransformer2 import make_tokens_by_line
+from IPython.core.interactiveshell import InteractiveShell
+
+from hermes_nb.core.errors import HermesError
+from hermes_nb.notebook.shell import other
+
+if TYPE_CHECKING:
+    from hermes_nb.notebook.shell import Foreign
+
+
+CALL = re.compile(
+    r"^(\s*(?:[\w.,\[\]'\" ]+=\s*)?)(get_ipython\(\)\.run_(?:cell|line)_magic\('hermes',)"
+)
+
+
+QUESTION = re.compile(r"^(\s*)%hermes[ \t]+(\S.*\?)\s*$")
+
+
+def questions(lines: list[str]) -> list[str]:
+    """Turn `%hermes … ?` into the call it stands for.
+
+    IPython takes any line that ends with a question mark for a request for help, so a question to
+    the agent would look up its last word. Lines inside a string are left alone.
+    """
+    rows = [row for row, line in enumerate(lines) if QUESTION.match(line)]
+    if not rows or _others():
+        return lines
+    starts = {
+        tokens[0].start[0] - 1
+        for group in make_tokens_by_line(lines)
+        if (tokens := [token for token in group if token.string.strip()])
+        and tokens[0].string == "%"
+    }
+    return [
+        QUESTION.sub(_call, line) if row in starts and row in rows else line
+        for row, line in enumerate(lines)
+    ]
+
+
+def _others() -> bool:
+    """Say whether the magics are another package's by now, which are not to be awaited."""
+    shell: Foreign = get_ipython()
+    return shell is not None and bool(other(shell))
+
+
+def _call(match: re.Match[str]) -> str:
+    return f"{match[1]}get_ipython().run_line_magic('hermes', {match[2]!r})\n"
+
+
+_MAGICS = (InteractiveShell.run_cell_magic.__code__, InteractiveShell.run_line_magic.__code__)
+_WHAT = "{} cannot wait for a turn of Hermes; nothing was sent. Instead, {}"
+_INSTEAD = (
+    "`%%hermes --into NAME --quiet` keeps the answer and shows only a status line, which has the "
+    "time"
+)
+
+
+class NotAwaitedError(HermesError):
+    """A cell cannot await a turn; it fails, and nothing is sent."""
+
+
+class _UnheardError(BaseException):
+    """The same below a magic that runs its cell and does not look at how that ended.
+
+    Only what is no `Exception` passes through `InteractiveShell.run_cell`.
+    """
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"{NotAwaitedError.__name__}: {self}"]
+
+
+def awaited(lines: list[str]) -> list[str]:
+    """Put `await` before every call of our magics that IPython generated.
+
+    Raises where nothing can be awaited, so that the cell fails.
+    """
+    out = [CALL.sub(r"\1await \2", line) for line in lines]
+    if out == lines or _others():
+        return lines
+    if (around := _around()) is not None:
+        magic, unheard = around
+        raise (_UnheardError if unheard else NotAwaitedError)(_WHAT.format(f"`{magic}`", _INSTEAD))
+    try:
+        compile("".join(out), "cell", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    except (SyntaxError, ValueError) as error:
+        if "'await' outside" in str(error):
+            message = _WHAT.format("a plain function", "call `Hermes().ask(PROMPT)` there")
+            raise NotAwaitedError(message) from None
+    return out
+
+
+def _around() -> tuple[str, bool] | None:
+    """Return what runs these lines without awaiting, and whether it hears of no error.
+
+    None if there is none. In a terminal no loop runs yet, and a cell in a cell starts one.
+    """
+    frame, unheard = inspect.currentframe(), False
+    while frame is not None:
+        if frame.f_code is InteractiveShell.run_cell.__code__:
+            unheard = True
+            if asyncio._get_running_loop() is None:  # noqa: SLF001
+                return None
+        elif unheard and frame.f_code is InteractiveShell.run_code.__code__:
+            return "run_cell", True
+        elif frame.f_code in _MAGICS:
+            return f"%{frame.f_locals['magic_name']}", unheard
+        frame = frame.f_back
+    return None

@@ -1,0 +1,57 @@
+"""API keys in a line: such a line is refused, and taken out of IPython's history."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from typing import TYPE_CHECKING
+
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.safety.redact import redact
+
+if TYPE_CHECKING:
+    from hermes_nb.notebook.shell import Shell
+
+
+KEY_OPTION = re.compile(r"--?(?:api[-_]?key|token|secret)\b", re.IGNORECASE)
+REMOVED = "# (a line with an API key was removed)"
+ADVICE = (
+    "an API key does not belong in a notebook; this line was removed from the history. "
+    "`%hermes key` asks for one without showing it. Delete the key from the cell, and make a new "
+    "one at the provider: this one has been seen"
+)
+
+
+def refuse_key(shell: Shell, line: str) -> None:
+    """Raise `ConfigError` if a line holds a key, and forget the line."""
+    if KEY_OPTION.search(line) or redact(line) != line:
+        forget(shell)
+        raise ConfigError(ADVICE)
+
+
+def forget(shell: Shell) -> None:
+    """Take the running cell's input out of the history: the lists, the cache and the database."""
+    manager = shell.history_manager
+    number = len(manager.input_hist_raw) - 1
+    if number < 1:
+        return
+    manager.input_hist_raw[number] = REMOVED
+    manager.input_hist_parsed[number] = REMOVED
+    shell.user_ns["_i"] = manager._i00 = REMOVED  # noqa: SLF001 - IPython's copy of the last input
+    shell.user_ns[f"_i{number}"] = REMOVED
+    cache = manager.db_input_cache
+    cache[:] = [
+        (n, REMOVED, REMOVED) if n == number else (n, parsed, raw) for n, parsed, raw in cache
+    ]
+    if not manager.enabled:
+        return
+    manager.writeout_cache()
+    try:
+        with manager.db:
+            manager.db.execute(
+                "UPDATE history SET source = ?, source_raw = ? WHERE session = ? AND line = ?",
+                (REMOVED, REMOVED, manager.session_number, number),
+            )
+    except sqlite3.Error as error:
+        message = f"the key is still in IPython's history ({error}); `%history -g` shows where"
+        raise ConfigError(message) from error
