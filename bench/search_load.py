@@ -23,7 +23,7 @@ from hermes_nb.core.messages import Message
 from hermes_nb.memory import rows, schema
 from hermes_nb.memory.rows import SessionRow, encode
 from hermes_nb.memory.search import finding, index
-from hermes_nb.memory.search.ranking import Filter
+from hermes_nb.memory.search.postings import Filter
 
 LIMITS = {100_000: 30.0, 1_000_000: 250.0}
 """Milliseconds at the 95th percentile, by messages in the store."""

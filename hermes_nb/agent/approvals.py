@@ -49,7 +49,8 @@ from hermes_nb.skills.editing import Change, Details
 from hermes_nb.skills.editing import Outcome as SkillOutcome
 from hermes_nb.skills.history import Origin as SkillOrigin
 from hermes_nb.skills.library import Library
-from hermes_nb.tools.stores import memory_tools, memory_wording, skill_wording, skills
+from hermes_nb.tools.memory import memory_tools, memory_wording
+from hermes_nb.tools.skills import skill_wording, skills
 
 Held = Callable[[str, str], str | None]
 """Says whether a write is to wait, by the action of a change of skills (else "") and its wording.

@@ -388,8 +388,10 @@ def known_tools(sources: PromptSources, *, model: ChatModel, source: str = "agen
 
     `model` condenses what was said, and `source` is what a write is recorded as.
     """
+    from hermes_nb.tools.memory import memory_tools
     from hermes_nb.tools.plan import plan_tools
-    from hermes_nb.tools.stores import memory_tools, session_tools, skills
+    from hermes_nb.tools.sessions import session_tools
+    from hermes_nb.tools.skills import skills
 
     settings = sources.settings
     tools = Toolset()

@@ -50,16 +50,15 @@ from hermes_nb.safety.guard import ChildGuard, Guard
 from hermes_nb.safety.marks import marks_of
 from hermes_nb.safety.provenance import outside, source_of, taken
 from hermes_nb.safety.redact import redact
+from hermes_nb.tools.choice import DEFAULT, Choice
 from hermes_nb.tools.installed import (
-    DEFAULT,
-    Choice,
     ToolsetSetup,
     installed_tools,
     installed_toolsets,
     left,
     left_of_added,
-    wrapped,
 )
+from hermes_nb.tools.installed_wrappers import wrapped
 from hermes_nb.tools.mcp_tools import McpTools
 
 SINKS = "hermes_nb.event_sinks"

@@ -21,7 +21,7 @@ from hermes_nb.core.text import number_of
 from hermes_nb.memory.rows import decode, unpacked
 from hermes_nb.memory.search import index
 from hermes_nb.storage.opening import Schema, run_script
-from hermes_nb.storage.repair import Record, Value, records
+from hermes_nb.storage.salvage import Record, Value, records
 
 _FIRST = """
 CREATE TABLE sessions (

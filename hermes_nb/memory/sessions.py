@@ -264,7 +264,7 @@ class SqliteStore(Ledger):
         roles: Collection[Role] = (),
     ) -> list[Hit]:
         from hermes_nb.memory.search import finding
-        from hermes_nb.memory.search.ranking import Filter
+        from hermes_nb.memory.search.postings import Filter
 
         only = Filter(session_id=session_id, exclude=exclude, since=since, until=until, roles=roles)
         self._catch_up(SEARCH_SECONDS)

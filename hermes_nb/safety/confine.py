@@ -1,9 +1,9 @@
 """Confines its own process by Landlock, seccomp and limits, then becomes a command.
 
 Run as `python -I -S confine.py SPEC COMMAND...`, where SPEC is the number of a descriptor to read a
-marshalled mapping from: `rules` ((path, rights)), `limits`, `filter` (of `filter_program`, for
-bubblewrap, too), `abi` (the version of Landlock to use) and `nobody`. Imports little and nothing of
-ours: it starts before every command of that level.
+marshalled mapping from: `rules` ((path, rights)), `limits`, `filter` (of `seccomp.filter_program`),
+`abi` (the version of Landlock to use) and `nobody`. Imports little and nothing of ours: it starts
+before every command of that level.
 """
 
 from __future__ import annotations
@@ -27,99 +27,14 @@ RIGHTS = {
     "write": (1 << 15) - 1,
 }
 _ONLY_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
-_EPERM, _ENOSYS = 1, 38
-_X86, _ARM = 0xC000003E, 0xC00000B7
 _CAPABILITIES = 0x20080522
 """Version 3 of the capability structures."""
 NOBODY = 65534
-
-_LOAD, _JUMP, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x05, 0x15, 0x35, 0x45, 0x54, 0x06
-_REFUSE, _ALLOW = 0x50000, 0x7FFF0000
-_NAMESPACES = 0x7E020000
-"""The flags of clone that make a new namespace."""
-_TERMINAL_OR_ATTRIBUTES = (0x5412, 0x541C, 0x40086602, 0x401C5820)
-"""TIOCSTI and TIOCLINUX, which push keys; FS_IOC_SETFLAGS and FSSETXATTR."""
-_MODES = (
-    ((90, 1), (91, 1), (268, 2), (452, 2), (2, 2), (257, 3), (85, 1), (133, 1), (259, 2)),
-    ((52, 1), (53, 2), (452, 2), (56, 3), (33, 2)),
-)
-"""Calls and the position of their mode: chmod, open, creat, mknod and their like."""
-
-_Line = tuple[int, int, int, int]
 
 
 def landlock_abi() -> int:
     """Return the Landlock version of this kernel, 0 if there is none."""
     return max(0, int(LIBC.syscall(CREATE_RULESET, None, 0, 1)))
-
-
-def filter_program(*, domains: Sequence[int], abi: int | None) -> bytes:
-    """Return a seccomp program that lets sockets of `domains` be made.
-
-    `abi` is the Landlock version beside it, for what that one leaves open; None under bubblewrap,
-    which has namespaces for the rest.
-    """
-    machine, column = (_ARM, 1) if os.uname().machine == "aarch64" else (_X86, 0)
-    code: list[_Line] = [
-        (_LOAD, 0, 0, 4),
-        (_EQUAL, 1, 0, machine),
-        (_RETURN, 0, 0, 0),
-        (_LOAD, 0, 0, 0),
-    ]
-    if machine == _X86:  # the x32 calls
-        code += [(_AT_LEAST, 0, 1, 0x40000000), (_RETURN, 0, 0, _REFUSE | _ENOSYS)]
-    for numbers, error in _denied(abi).items():
-        if number := numbers[column]:
-            code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _REFUSE | error)]
-    socket, ioctl, clone = ((41, 16, 56), (198, 29, 220))[column]
-    count = len(domains)
-    known = [(_EQUAL, count - at, 0, domain) for at, domain in enumerate(domains)]
-    code += _unless(socket, 0, known or [(_JUMP, 0, 0, 0)])
-    for request in _TERMINAL_OR_ATTRIBUTES:
-        code += _unless(ioctl, 1, [(_EQUAL, 0, 1, request)])
-    code += _unless(clone, 0, [(_ANY_BIT, 0, 1, _NAMESPACES)])
-    for number, argument in _MODES[column]:  # no set-user-id file is left behind
-        code += _unless(number, argument, [(_ANY_BIT, 0, 1, 0o6000)])
-    if abi is not None:  # limits of itself only
-        code += _unless((302, 261)[column], 0, [(_EQUAL, 1, 0, 0)])
-    if abi is not None and abi < 3:
-        for number, argument in (((2, 1), (257, 2)), ((56, 2),))[column]:
-            code += _unless(number, argument, [(_AND, 0, 0, 0o1003), (_EQUAL, 0, 1, 0o1000)])
-    code.append((_RETURN, 0, 0, _ALLOW))
-    return b"".join(struct.pack("HBBI", *line) for line in code)
-
-
-def _denied(abi: int | None) -> dict[tuple[int, int], int]:
-    """Return the calls that are refused, by `calls.toml`, each with the error that it gets."""
-    calls = {kind: numbers.values() for kind, numbers in _calls().items()}
-    denied = dict.fromkeys(calls["dangerous"], _EPERM) | dict.fromkeys(calls["unknown"], _ENOSYS)
-    if abi is None:
-        return denied
-    more = [*calls["metadata"]]
-    more += calls["signals"] if abi < 6 else ()
-    more += calls["truncates"] if abi < 3 else ()
-    return denied | dict.fromkeys(more, _EPERM)
-
-
-def _calls() -> dict[str, dict[str, tuple[int, int]]]:
-    import tomllib  # not before every command
-
-    with open(os.path.join(os.path.dirname(__file__), "calls.toml"), "rb") as file:
-        return {
-            kind: {name: (first, second) for name, (first, second) in numbers.items()}
-            for kind, numbers in tomllib.load(file).items()
-        }
-
-
-def _unless(number: int, argument: int, tests: list[_Line]) -> list[_Line]:
-    """Refuse a call unless `tests` of one of its arguments jump over the refusal."""
-    body = [
-        (_LOAD, 0, 0, 16 + 8 * argument),
-        *tests,
-        (_RETURN, 0, 0, _REFUSE | _EPERM),
-        (_LOAD, 0, 0, 0),
-    ]
-    return [(_EQUAL, 0, len(body), number), *body]
 
 
 def restrict(rules: Sequence[tuple[str, str]], abi: int) -> None:

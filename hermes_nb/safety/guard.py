@@ -24,7 +24,7 @@ from hermes_nb.core.messages import Message
 from hermes_nb.core.tools import Arguments, Content, Risk, Tool
 from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.later import starts_agent
-from hermes_nb.safety.places import Need
+from hermes_nb.safety.permissions import Need
 from hermes_nb.safety.protected import why_later
 from hermes_nb.safety.provenance import outside, taken
 from hermes_nb.safety.sandbox import Profile, level
@@ -422,7 +422,7 @@ def look(tool: Tool, arguments: Arguments) -> Content:
     It is shown exactly and whole, with nothing hidden: no ANSI, no tricks of direction. A script
     that a command names is shown behind it, as it was when it was digested.
     """
-    from hermes_nb.safety.needs import files_of, read_files  # with the first call
+    from hermes_nb.safety.named_files import files_of, read_files
 
     command, root = _command(tool, arguments), tool.root or Path()
     if command is not None:

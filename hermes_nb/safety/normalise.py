@@ -1,4 +1,4 @@
-r"""Text as a reader would take it, with a way back, and what its encoded runs say.
+r"""Text as a reader would take it, with a way back.
 
 `normalise` undoes what hides words from a pattern: compatibility forms (fullwidth, mathematical),
 accents, invisible characters, tag characters and variation selectors that carry letters, HTML
@@ -6,18 +6,14 @@ entities, percent and backslash escapes, emphasis marks and concatenations insid
 keeps its case; each place in it leads back to where it stands in the original. Scripts stay what
 they are: lookalike letters are a matter of single words (`words`), because Russian is to remain
 Russian.
-
-`decoded` finds text that is spelled out letter by letter or written in base64 or hexadecimal. Every
-form needs as much room as its text, so decoding again ends soon.
 """
 
 from __future__ import annotations
 
-import binascii
 import html
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -197,87 +193,3 @@ LOOKALIKES = {
     for letter in letters
 }
 """Cyrillic, Greek, Armenian, phonetic and small-capital letters by the Latin one they resemble."""
-
-# Encoded runs.
-
-
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """What a run says, and where it stands."""
-
-    start: int
-    end: int
-    text: str
-
-
-_SPELLED = re.compile(r"(?<![^\W_])[^\W\d_](?:[ .\-_*·•,/|\n]{1,6}[^\W\d_](?![^\W_])){4,}")
-_GAP = re.compile(r"[ .\-_*·•,/|\n]{1,6}")
-_RUN = re.compile(
-    r"(?<![\w+/-])(?:[A-Za-z0-9+/_-]{32,}+[ \t]?\r?\n[ \t>#*\"']{0,8}"
-    r"(?=[A-Za-z0-9+/_-]{14}))*+[A-Za-z0-9+/_-]{14,}+={0,2}"
-)
-_ALL_HEX = re.compile(r"[0-9a-fA-F]{16,}+")
-_BARE = {ord("-"): "+", ord("_"): "/", **dict.fromkeys(map(ord, " \t\r\n>#*\"'="))}
-"""What stands for something else in base64 for URLs, and what may stand where a run was wrapped."""
-
-
-def decoded(text: str) -> Iterator[Decoded]:
-    """Yield what the encoded runs of a text say; `text` is normalised but keeps its case."""
-    for match in _SPELLED.finditer(text):
-        in_time()
-        yield Decoded(match.start(), match.end(), _spelled(match[0]))
-    for match in _RUN.finditer(text):
-        in_time()
-        if said := next(filter(None, map(_as_text, _readings(match[0]))), ""):
-            yield Decoded(match.start(), match.end(), said)
-
-
-def _spelled(run: str) -> str:
-    """Join spelled-out letters; where some gaps are wider than others they part the words."""
-    gaps = set(_GAP.findall(run))
-    usual = min(gaps, key=lambda gap: (len(gap), gap != " "))
-    return _GAP.sub(lambda m: "" if m[0] == usual or len(gaps) == 1 else " ", run)
-
-
-def _readings(run: str) -> Iterator[bytes]:
-    """Yield the readings of a run of letters and digits: hexadecimal, base64."""
-    if _ALL_HEX.fullmatch(run):
-        yield binascii.unhexlify(run[: len(run) // 2 * 2])
-    if run.lower() != run != run.upper():
-        bare = run if run.isalnum() else run.translate(_BARE)
-        for skipped in range(4 if len(bare) >= 24 else 1):
-            usable = bare[skipped : skipped + (len(bare) - skipped) // 4 * 4]
-            rest = bare[skipped + len(usable) :]
-            if len(rest) > 1:
-                usable += rest + "=" * (4 - len(rest))
-            yield binascii.a2b_base64(usable)
-
-
-_NO_TEXT = re.compile(rb"[\x01-\x08\x0b\x0c\x0e-\x1f\x7f\xc0\xc1\xf5-\xff]")
-"""Bytes that no text has in UTF-8; what is none at all mostly holds one early on."""
-_LOOKED_AT = 200
-_SMALLEST = 8
-"""Fewer decoded bytes than this hold no order."""
-_CUT = 3
-"""Bytes of a character that may be missing at the end."""
-_LEAST_LETTERS = 0.6
-"""How much of a text is letters and spaces; of random bytes that are valid UTF-8, far less."""
-
-
-def _as_text(data: bytes) -> str:
-    """Return the text that bytes are, or "" if they are none."""
-    if len(data) < _SMALLEST:
-        return ""
-    wide = b"\0" in data and data[1:40:2].count(0) > len(data[1:40:2]) * 0.9
-    encoding = "utf-16-le" if wide else "utf-8"
-    if not wide and _NO_TEXT.search(data, 0, min(len(data) - _CUT, _LOOKED_AT)):
-        return ""
-    try:
-        text = data.decode(encoding)
-    except UnicodeDecodeError as error:
-        if error.start < len(data) - _CUT:
-            return ""
-        text = data[: error.start].decode(encoding, "ignore")
-    letters = sum(map(str.isalpha, text)) + text.count(" ")
-    printable = text.replace("\n", "").replace("\t", "").isprintable()
-    return text if printable and letters >= len(text) * _LEAST_LETTERS else ""

@@ -1,8 +1,7 @@
-"""What a confined command may do and where what it needs is, and what a child may know."""
+"""Where what a confined command needs is, and the rules that let it reach that."""
 
 from __future__ import annotations
 
-import enum
 import functools
 import os
 import re
@@ -14,11 +13,7 @@ import sysconfig
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal
-
-from hermes_nb.core.errors import HermesError
 
 SYSTEM = tuple(
     "/usr /bin /sbin /lib /lib32 /lib64 /libx32 /nix/store /sys/devices/system/cpu".split()
@@ -36,89 +31,6 @@ _PROC = "meminfo cpuinfo stat loadavg uptime version filesystems sys/vm".split()
 _DEVICES = "null zero full random urandom".split()
 
 _NAMES_PLACES = re.compile(r".*\.pth|__editable___.*_finder\.py").fullmatch
-
-LevelName = Literal["bubblewrap", "landlock", "none"]
-
-
-class NoSandboxError(HermesError):
-    """The command cannot be confined as asked; the text says why."""
-
-
-class Need(enum.Enum):
-    """What the words of a command want beyond reading; `CREDENTIALS`: no sandbox at all.
-
-    `LATER` has something run when nobody watches, and so asks in every mode.
-    """
-
-    WRITE = "write"
-    GIT = "git"
-    ENVIRONMENT = "environment"
-    NETWORK = "network"
-    HOME = "home"
-    CREDENTIALS = "credentials"
-    LATER = "later"
-
-
-class Profile(enum.Flag):
-    """What a command may do; flags combine. `OUTSIDE` is no sandbox at all."""
-
-    READ = 0
-    WORKSPACE = 1
-    _GIT = 2
-    GIT = _GIT | WORKSPACE
-    _ENVIRONMENT = 4
-    ENVIRONMENT = _ENVIRONMENT | WORKSPACE
-    NETWORK = 8
-    HOME = 16
-    OUTSIDE = 32
-
-    @property
-    def words(self) -> str:
-        """Return what a question and a result say of it."""
-        if Profile.OUTSIDE in self:
-            return "outside of the sandbox: everything that you may do"
-        writes = [
-            words
-            for flag, words in (
-                (Profile.WORKSPACE, "the workspace (not what runs later)"),
-                (Profile.GIT, ".git without hooks and configuration"),
-                (Profile.ENVIRONMENT, "this Python's packages and their cache"),
-            )
-            if flag in self
-        ]
-        home = " and the home" if Profile.HOME in self else ""
-        parts = [f"reads the workspace{home} without secrets"]
-        parts.append(f"writes {', '.join(writes)}" if writes else "writes nothing")
-        network = "uses the network, this machine's servers and 169.254.169.254 too"
-        parts.append(network if Profile.NETWORK in self else "no network")
-        return f"in a sandbox: {'; '.join(parts)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """The best level here; `why` says why it is not better."""
-
-    name: LevelName
-    why: str = ""
-
-    @property
-    def holds(self) -> str:
-        """Return what it keeps a command from."""
-        match self.name:
-            case "bubblewrap":
-                return "a command sees and changes only what its question names"
-            case "landlock":
-                return (
-                    "reading is confined in full; what may write is kept inside of the workspace, "
-                    "whose secrets it can read; with network nothing is confined"
-                )
-            case "none":
-                return "commands are not confined"
-
-    def meets(self, required: str) -> bool:
-        """Say whether it is as good as `required`: "", landlock or bubblewrap."""
-        order = ("none", "landlock", "bubblewrap")
-        return order.index(self.name) >= order.index(required or "none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,55 +202,3 @@ def threads(user: int) -> int:
             except OSError:
                 continue
     return count
-
-
-_ALLOWED = (
-    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ"),
-    *("TMPDIR", "TMP", "TEMP", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"),
-    *("VIRTUAL_ENV", "CONDA_*", "MAMBA_*", "PYENV_*", "PYTHONPATH", "PYTHONHOME"),
-    *("PYTHONUTF8", "PYTHONIOENCODING", "PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE"),
-    *("PYTHONNOUSERSITE", "PYTHONUSERBASE", "MPLBACKEND", "R_HOME", "R_LIBS*", "JAVA_HOME"),
-    *("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "CUDA_*", "NVIDIA_VISIBLE_DEVICES"),
-    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
-    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
-    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
-    *("SYSTEMROOT", "COMSPEC", "PATHEXT", "USERPROFILE", "APPDATA", "LOCALAPPDATA"),
-)
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
-_SEARCHED = frozenset({"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"})
-"""An empty or relative place in these is the directory that a program starts in."""
-_FIXED = {
-    "TERM": "dumb",
-    "PAGER": "cat",
-    "GIT_PAGER": "cat",
-    "GIT_TERMINAL_PROMPT": "0",
-    "PYTHONUNBUFFERED": "1",
-    "NO_COLOR": "1",
-}
-"""Nobody sits at the child's terminal: no pagers, no prompts, no colours, output as it comes."""
-
-
-def child_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return what a child may know of `environment` (default: this process's).
-
-    Names that look like secrets never pass, nor do proxies with a password in them. This Python's
-    directory leads the PATH, so that `python` and `pip` are the kernel's.
-    """
-    source = os.environ if environment is None else environment
-    child = {name: value for name, value in source.items() if _passes(name, value)}
-    for name in _SEARCHED.intersection(child):
-        places = [place for place in child[name].split(os.pathsep) if Path(place).is_absolute()]
-        child[name] = os.pathsep.join(places)
-    here = str(Path(sys.executable).parent)
-    path = child.get("PATH") or os.defpath
-    if here not in path.split(os.pathsep):
-        path = os.pathsep.join([here, path])
-    return {**child, "PATH": path, **_FIXED}
-
-
-def _passes(name: str, value: str) -> bool:
-    if _SECRET.search(name):
-        return False
-    if name.casefold().endswith("_proxy") and "@" in value:
-        return False
-    return any(fnmatchcase(name, pattern) for pattern in _ALLOWED)

@@ -21,7 +21,8 @@ from typing import Literal
 
 from hermes_nb.safety import programs
 from hermes_nb.safety.needs import Wanted, wanted
-from hermes_nb.safety.places import SYSTEM, Need, python
+from hermes_nb.safety.permissions import Need
+from hermes_nb.safety.places import SYSTEM, python
 from hermes_nb.safety.programs import (
     GIT_ENVIRONMENT,
     SYSTEM_PATH,

@@ -19,7 +19,7 @@ from pathlib import Path, PurePath
 from typing import NoReturn
 
 from hermes_nb.safety import table
-from hermes_nb.safety.places import child_environment
+from hermes_nb.safety.child_environment import child_environment
 from hermes_nb.safety.protected import known_names, secret_name
 
 SYSTEM_PATH = ":".join(("/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"))

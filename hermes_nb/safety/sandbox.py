@@ -21,17 +21,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hermes_nb.safety import bubblewrap, confine
+from hermes_nb.safety import bubblewrap, confine, seccomp
+from hermes_nb.safety.child_environment import child_environment
 from hermes_nb.safety.later import Look, is_todo
+from hermes_nb.safety.permissions import Level, LevelName, NoSandboxError, Profile
 from hermes_nb.safety.places import (
     TMP,
-    Level,
-    LevelName,
-    NoSandboxError,
     Plan,
-    Profile,
     caches,
-    child_environment,
     editable,
     identity,
     landlock_rules,
@@ -300,8 +297,8 @@ def _descriptor(content: bytes, name: str) -> int:
 
 def _by_bubblewrap(command: Sequence[str], plan: Plan, environment: dict[str, str]) -> Launch:
     program = bubblewrap.program()
-    seccomp = confine.filter_program(domains=_domains(plan), abi=None)
-    filter_number = _descriptor(seccomp, "filter")
+    program_filter = seccomp.filter_program(domains=_domains(plan), abi=None)
+    filter_number = _descriptor(program_filter, "filter")
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     nobody = not plan.writes and not plan.network and bubblewrap.without_user_namespace()
@@ -348,7 +345,7 @@ def _by_landlock(
             "abi": abi,
             "rules": rules,
             "limits": limits,
-            "filter": confine.filter_program(domains=[], abi=abi),
+            "filter": seccomp.filter_program(domains=[], abi=abi),
             "nobody": nobody,
         }
         number = _descriptor(marshal.dumps(spec), "spec")

@@ -30,7 +30,8 @@ from typing import TYPE_CHECKING, Literal
 from hermes_nb.core.escapes import visible
 from hermes_nb.core.plugins import plugins
 from hermes_nb.core.text import one_line
-from hermes_nb.safety.normalise import LOOKALIKES, Decoded, decoded, normalise
+from hermes_nb.safety.encoded_text import Decoded, decoded
+from hermes_nb.safety.normalise import LOOKALIKES, normalise
 from hermes_nb.safety.patterns import (
     BLOCKS,
     MARKS,

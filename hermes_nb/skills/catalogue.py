@@ -17,10 +17,9 @@ from __future__ import annotations
 import difflib
 import math
 import re
-import sys
 import threading
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import lru_cache
@@ -38,10 +37,10 @@ from hermes_nb.skills.discovery import (
     Source,
     decoded,
     read_regular,
-    real_path,
 )
 from hermes_nb.skills.document import Document, Gates, SkillError, read_document
 from hermes_nb.skills.history import Ledger, Usage
+from hermes_nb.skills.support_files import real_path
 from hermes_nb.skills.trust import Examiner
 from hermes_nb.storage.words import pieces, terms_of
 
@@ -152,17 +151,6 @@ GENERAL = "general"
 _SHOWN = 60
 """Characters of a description in the index."""
 _HEADING = "Skills (skill_view loads one; load it before a task that it fits):"
-_PLATFORMS = {
-    "macos": "darwin",
-    "mac": "darwin",
-    "osx": "darwin",
-    "win": "windows",
-    "win32": "windows",
-    "cygwin": "windows",
-    "linux2": "linux",
-    "wsl": "linux",
-}
-_ANYWHERE = frozenset({"all", "any", "*"})
 _ALIKE = 0.6
 """Share of common words in names and descriptions from which two skills are the same."""
 _RELATED = 0.25
@@ -338,37 +326,6 @@ class Catalogue:
         return skill
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What skills are offered in: `sys.platform`, and the tools and toolsets that are on.
-
-    `None` says that they are not known, and then no gate closes because of them. One whose gates
-    do not open is left out of the index; whoever names it can still read it.
-    """
-
-    platform: str = sys.platform
-    tools: Collection[str] | None = None
-    toolsets: Collection[str] | None = None
-
-    def closed(self, gates: Gates) -> str:
-        """Return why a skill with these gates is not offered, "" where it is."""
-        here = _platform(self.platform)
-        wanted = {_platform(name) for name in gates.platforms}
-        if wanted and here not in wanted and not wanted & _ANYWHERE:
-            return f"it is for {', '.join(gates.platforms)}"
-        for needed, instead, there, kind in (
-            (gates.requires_tools, gates.fallback_for_tools, self.tools, "tool"),
-            (gates.requires_toolsets, gates.fallback_for_toolsets, self.toolsets, "toolset"),
-        ):
-            if there is None:
-                continue
-            if missing := [name for name in needed if name not in there]:
-                return f"it needs the {kind} {missing[0]}"
-            if present := [name for name in instead if name in there]:
-                return f"it stands in for the {kind} {present[0]}, which is there"
-        return ""
-
-
 def render(skills: Sequence[Skill], fitting: Mapping[str, float], *, budget_tokens: int) -> str:
     """Return the index, "" without skills; `fitting` says by name what fits the occasion."""
     if not skills:
@@ -437,11 +394,6 @@ def _runs(text: str) -> set[tuple[str, ...]]:
 def _skipped(found: Found, name: str, reason: str) -> Skipped:
     shown = visible(one_line(name, 64)) or "unnamed"
     return Skipped(name=shown, path=found.file, source=found.root.source, reason=visible(reason))
-
-
-def _platform(name: str) -> str:
-    lower = name.strip().lower()
-    return _PLATFORMS.get(lower, lower)
 
 
 def _by_worth(skills: Sequence[Skill], fitting: Mapping[str, float]) -> list[Skill]:

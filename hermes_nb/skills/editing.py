@@ -23,12 +23,8 @@ from hermes_nb.skills.discovery import (
     Cache,
     Root,
     as_roots,
-    checked_path,
     decoded,
-    is_code,
-    missing,
     read_regular,
-    support_files,
 )
 from hermes_nb.skills.document import (
     SkillError,
@@ -38,6 +34,7 @@ from hermes_nb.skills.document import (
     valid_category,
 )
 from hermes_nb.skills.history import Ledger, Origin, Writer, digest_of
+from hermes_nb.skills.support_files import checked_path, is_code, missing, support_files
 from hermes_nb.skills.trust import Accepts, Examiner, examine_own
 
 Action = Literal["create", "edit", "patch", "delete", "write_file", "remove_file", "undo"]

@@ -14,18 +14,13 @@ from pathlib import Path
 from typing import Unpack
 
 from hermes_nb.safety.scan import ScanResult
-from hermes_nb.skills.catalogue import GENERAL, Skill, Skipped, Surroundings, render
-from hermes_nb.skills.discovery import (
-    DOCUMENT,
-    checked_path,
-    decoded,
-    is_code,
-    missing,
-    read_regular,
-)
+from hermes_nb.skills.catalogue import GENERAL, Skill, Skipped, render
+from hermes_nb.skills.discovery import DOCUMENT, decoded, read_regular
 from hermes_nb.skills.document import SkillError, valid_category
 from hermes_nb.skills.editing import Action, Change, Changer, Details, Outcome
 from hermes_nb.skills.history import Origin, Usage
+from hermes_nb.skills.support_files import checked_path, is_code, missing
+from hermes_nb.skills.surroundings import Surroundings
 
 INDEX_BUDGET = 2_000
 """Tokens of the index in the system prompt."""

@@ -20,17 +20,9 @@ from urllib.parse import urlsplit
 
 from hermes_nb.core.files import locked, make_private, write_atomic
 from hermes_nb.core.regular_files import real_inside
-from hermes_nb.skills.discovery import (
-    DOCUMENT,
-    Root,
-    Shelf,
-    decoded,
-    is_code,
-    read_regular,
-    real_path,
-    support_files,
-)
+from hermes_nb.skills.discovery import DOCUMENT, Root, Shelf, decoded, read_regular
 from hermes_nb.skills.document import NAME_LIMIT, SkillError, name_problems, read_document
+from hermes_nb.skills.support_files import is_code, real_path, support_files
 from hermes_nb.skills.trust import Level, examine
 
 FOLDER = "skill_sources"

@@ -27,11 +27,10 @@ from hermes_nb.skills.discovery import (
     Found,
     Root,
     decoded,
-    is_code,
     read_regular,
-    support_files,
 )
 from hermes_nb.skills.document import Document, SkillError, read_document
+from hermes_nb.skills.support_files import is_code, support_files
 
 Level = Literal["clean", "suspicious", "dangerous"]
 Accepts = Callable[[Path, str], bool]

@@ -14,8 +14,9 @@ from hermes_nb.core.protocols import Approver
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Question, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.tools.asking import put_question
+from hermes_nb.tools.encodings import SAMPLE, kind_of
 from hermes_nb.tools.schema import tool
-from hermes_nb.tools.workspace import SAMPLE, Workspace, kind_of, open_regular, size_text
+from hermes_nb.tools.workspace import Workspace, open_regular, size_text
 
 MOST_CHOICES = 6
 NOBODY = "Nobody is there to answer. Decide by what you know, and say in the end what you assumed."

@@ -20,19 +20,11 @@ from hermes_nb.core.files import write_atomic
 from hermes_nb.core.messages import Json
 from hermes_nb.core.patching import patched
 from hermes_nb.core.tools import Risk, Tool, ToolContext, ToolOutput, Toolset
+from hermes_nb.tools.encodings import SAMPLE, Encoding, decode, encoding_of, kind_of
 from hermes_nb.tools.ignore import Entry, Rules, entries, rules_for, rules_in
 from hermes_nb.tools.schema import tool
 from hermes_nb.tools.search import search
-from hermes_nb.tools.workspace import (
-    SAMPLE,
-    Encoding,
-    Workspace,
-    decode,
-    encoding_of,
-    kind_of,
-    open_regular,
-    size_text,
-)
+from hermes_nb.tools.workspace import Workspace, open_regular, size_text
 
 ENTRIES_SHOWN = 500
 

@@ -29,7 +29,7 @@ from hermes_nb.core.messages import Json, Message, Reply
 from hermes_nb.core.protocols import ChatModel, Request
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Question, ToolContext
-from hermes_nb.safety.places import child_environment
+from hermes_nb.safety.child_environment import child_environment
 from hermes_nb.safety.redact import redact
 from hermes_nb.tools.process import MARK, kill_marked, signal_group
 

@@ -18,7 +18,7 @@ from hermes_nb.core.errors import ToolDenied, ToolError
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Risk, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.safety.marks import Marks
-from hermes_nb.safety.needs import files_of
+from hermes_nb.safety.named_files import files_of
 from hermes_nb.safety.provenance import outside
 from hermes_nb.tools.wrappers import OURS, OUTSIDE, following
 

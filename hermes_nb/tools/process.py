@@ -4,7 +4,6 @@ The child leads a session of its own, so that whatever it forks can be killed wi
 leaves running when it ends is killed too. A program that makes itself a session of its own
 (`setsid`) stays when a command ends by itself, as it would in a terminal; a stop reaches it by the
 mark in its environment (`kill_marked`). Where this process is killed, a watcher ends the groups.
-`Capture` keeps the ends of a command's output, `plain` is what a terminal would show of it.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -26,7 +24,6 @@ from pathlib import Path
 from typing import Literal
 
 from hermes_nb.core.errors import TurnInterrupted
-from hermes_nb.core.text import latest
 from hermes_nb.core.threads import in_thread
 
 GRACE = 1.0
@@ -35,8 +32,6 @@ STOP_GRACE = 0.5
 """The same when the user waits for it."""
 _DRAIN = 0.25
 """Seconds that the pipe is read after the child has ended, if something else keeps it open."""
-LATEST = 4_000
-"""Bytes from the end of the output that are looked at while a command runs."""
 _TICK = 0.1
 _LOOK = 0.005
 _CHUNK = 1 << 18
@@ -434,88 +429,3 @@ def signal_group(group: int, number: int) -> bool:
     except (ProcessLookupError, PermissionError):
         return False
     return True
-
-
-WHOLE = 1_000_000
-"""Bytes up to which an output is kept whole."""
-HEAD, TAIL = 30_000, 18_000
-"""Bytes kept of a longer one; below the cap on tool output, with room for what is said about it."""
-_AROUND = 8_192
-"""Bytes; longer than a private key in PEM."""
-
-
-class Capture:
-    """Takes bytes as they come; `text` is all of them, or their head and tail around a marker.
-
-    `clean` takes secrets out of whatever is shown of them. It sees `_AROUND` bytes more than are
-    shown where the middle is dropped: half a secret is not known as one.
-    """
-
-    def __init__(self, clean: Callable[[str], str] | None = None) -> None:
-        self._clean = clean
-        self._head = bytearray()
-        self._tail = bytearray()
-        self.size = 0
-
-    def add(self, chunk: bytes) -> None:
-        """Take the next piece."""
-        self.size += len(chunk)
-        room = WHOLE - len(self._head)
-        self._head += chunk[:room]
-        if rest := chunk[max(room, 0) :]:
-            self._tail += rest[-2 * TAIL :]
-            if len(self._tail) > 2 * TAIL:  # trimmed now and then, not for every piece
-                del self._tail[: -TAIL - _AROUND]
-
-    def text(self) -> str:
-        """Return what was kept; bytes that are no UTF-8 come out as replacement characters."""
-        if not self._tail:
-            text = self._head.decode("utf-8", "replace")
-            return text if self._clean is None else self._clean(text)
-        end = self._head + self._tail
-        dropped = self.size - HEAD - len(end[-TAIL:])
-        marker = f"\n[... {dropped:,} bytes dropped; send the output to a file to keep it ...]\n"
-        if self._clean is None:
-            head, tail = self._head[:HEAD].decode("utf-8", "replace"), end[-TAIL:]
-            return head + marker + tail.decode("utf-8", "replace")
-        before = self._clean(self._head[: HEAD + _AROUND].decode("utf-8", "replace"))
-        after = self._clean(end[-TAIL - _AROUND :].decode("utf-8", "replace"))
-        return before[:-_AROUND][:HEAD] + marker + after[_AROUND:][-TAIL:]
-
-    def latest(self) -> str:
-        """Return the end of what has come, as a terminal would show it."""
-        kept = self._tail or self._head
-        text = bytes(kept[-LATEST:]).decode("utf-8", "replace")
-        shown = plain(latest(text, len(text) - (len(kept) > LATEST)))
-        return shown if self._clean is None else self._clean(shown)
-
-
-_SEQUENCE = re.compile(
-    r"""
-      (?: \x1b\[ | \x9b ) [0-?]* [ -/]* [@-~]         # CSI: colours, cursor
-    | \x1b\] [^\x07\x1b]* (?: \x07 | \x1b\\ )         # OSC: titles, links
-    | \x1b[PX^_] [^\x1b]* \x1b\\                      # DCS, SOS, PM, APC
-    | \x1b [ -/]* [0-~]                               # everything else with two characters
-    | \x1b
-    """,
-    re.VERBOSE,
-)
-_CONTROL = re.compile(r"[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-_OVERSTRUCK = re.compile(r"[^\n\b]\x08")
-
-
-def plain(text: str) -> str:
-    """Return `text` as a terminal would leave it, lines and tabs kept."""
-    if "\x1b" in text or "\x9b" in text:
-        text = _SEQUENCE.sub("", text)
-    text = _OVERSTRUCK.sub("", text).replace("\b", "")
-    text = text.replace("\r\n", "\n")
-    if "\r" in text:
-        text = "\n".join(_last_state(line) for line in text.split("\n"))
-    return _CONTROL.sub("", text)
-
-
-def _last_state(line: str) -> str:
-    """Return what a line that returned to its beginning shows in the end."""
-    states = [state for state in line.split("\r") if state.strip()]
-    return states[-1] if states else ""

@@ -32,7 +32,7 @@ from hermes_nb.core.escapes import visible
 from hermes_nb.core.messages import Json
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Tool, ToolContext
-from hermes_nb.safety.places import child_environment
+from hermes_nb.safety.child_environment import child_environment
 from hermes_nb.safety.protected import second_name, why_secret
 from hermes_nb.tools import ignore, matching
 from hermes_nb.tools.process import Program, Sink, run_pipeline

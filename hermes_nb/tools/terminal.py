@@ -33,8 +33,9 @@ from hermes_nb.core.messages import Origin
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Question, Risk, ToolContext, ToolOutput, Toolset
 from hermes_nb.safety.administrator import policy
+from hermes_nb.safety.child_environment import child_environment
 from hermes_nb.safety.guard import Way, opens_network
-from hermes_nb.safety.places import Need, child_environment
+from hermes_nb.safety.permissions import Need
 from hermes_nb.safety.protected import secret_name
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.sandbox import (
@@ -50,7 +51,8 @@ from hermes_nb.safety.sandbox import (
     take_back,
     watch_later,
 )
-from hermes_nb.tools.process import MARK, Capture, Ended, Program, kill_marked, plain, run_pipeline
+from hermes_nb.tools.process import MARK, Ended, Program, kill_marked, run_pipeline
+from hermes_nb.tools.process_output import Capture, plain
 from hermes_nb.tools.schema import tool
 from hermes_nb.tools.workspace import Workspace, size_text
 

@@ -32,7 +32,7 @@ from hermes_nb.core.messages import Json
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Risk, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.safety.administrator import policy
-from hermes_nb.safety.places import child_environment
+from hermes_nb.safety.child_environment import child_environment
 from hermes_nb.tools.schema import tool
 
 AGENT = "hermes_nb"

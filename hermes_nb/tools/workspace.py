@@ -1,17 +1,14 @@
-"""The working directory as the tools see it: its paths, how they are named, files as text.
+"""The working directory as the tools see it: its paths and how they are named.
 
 Every path a model gives goes through `Workspace.resolve`, which follows links and `..` before it
 looks where the path ends up. What lies outside is refused; `allowed` is the seam through which an
-approval opens a path. Text is UTF-8 with or without a byte order mark, UTF-16 with one, and Latin-1
-for everything else that looks like text. Decoding and encoding again gives the same bytes.
+approval opens a path.
 """
 
 from __future__ import annotations
 
-import codecs
 import difflib
 import errno
-import mimetypes
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -137,84 +134,6 @@ def size_text(size: int) -> str:
         if value < 1000:  # noqa: PLR2004
             return f"{value:.1f} {unit}"
     return f"{value / 1000:.1f} TB"
-
-
-SAMPLE = 65_536
-"""Bytes looked at to tell text from binary."""
-_MARKS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
-_SIGNATURES = (
-    (b"\x89PNG", "PNG image"),
-    (b"\xff\xd8\xff", "JPEG image"),
-    (b"GIF8", "GIF image"),
-    (b"%PDF", "PDF document"),
-    (b"PK\x03\x04", "zip archive"),
-    (b"\x1f\x8b", "gzip data"),
-    (b"PAR1", "Parquet table"),
-    (b"\x89HDF", "HDF5 file"),
-    (b"SQLite format 3", "SQLite database"),
-    (b"\x93NUMPY", "NumPy array"),
-    (b"\x80\x04", "Python pickle"),
-    (b"\x80\x05", "Python pickle"),
-    (b"\x7fELF", "ELF binary"),
-)
-_MUCH_CONTROL = 0.1
-"""Share of control characters from which bytes that are no UTF-8 are no Latin-1 either."""
-_TEXT_CONTROL = frozenset(b"\t\n\r\f\b\x1b")
-
-
-@dataclass(frozen=True, slots=True)
-class Encoding:
-    """How a text file is encoded: the codec's name and the byte order mark in front."""
-
-    name: str = "utf-8"
-    mark: bytes = b""
-
-    def encode(self, text: str) -> bytes:
-        """Return the bytes; raise ToolError on a character that the encoding does not have."""
-        try:
-            return self.mark + text.encode(self.name)
-        except UnicodeEncodeError as error:
-            bad = text[error.start : error.start + 1]
-            message = f"the character {bad!a} cannot be written in {self.name}; leave it out"
-            raise ToolError(message) from error
-
-
-def encoding_of(sample: bytes, *, whole: bool) -> Encoding | None:
-    """Return the encoding of a file that begins with `sample`, or None if it is binary."""
-    for mark, name in _MARKS:
-        if sample.startswith(mark):
-            return Encoding(name, mark)
-    if b"\0" in sample:
-        return None
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(sample, final=whole)
-    except UnicodeDecodeError:
-        control = sum(byte < 0x20 and byte not in _TEXT_CONTROL for byte in sample)  # noqa: PLR2004
-        return None if control > _MUCH_CONTROL * len(sample) else Encoding("latin-1")
-    return Encoding()
-
-
-def decode(data: bytes) -> tuple[str, Encoding] | None:
-    """Return a whole file's text and its encoding, or None if it is binary."""
-    encoding = encoding_of(data, whole=True)
-    if encoding is None:
-        return None
-    try:
-        return data[len(encoding.mark) :].decode(encoding.name), encoding
-    except UnicodeDecodeError:  # UTF-16 that is cut off, or UTF-8 behind a mark that is not
-        return None
-
-
-def kind_of(path: Path, sample: bytes) -> str:
-    """Return a few words on what a binary file is, by its first bytes, else by its name."""
-    for signature, kind in _SIGNATURES:
-        if sample.startswith(signature):
-            return kind
-    return mimetypes.guess_type(path.name)[0] or "unknown type"
 
 
 def open_regular(path: Path) -> BinaryIO:

@@ -14,7 +14,7 @@ from hermes_nb.core.messages import Message
 from hermes_nb.memory.curated import CuratedMemory
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.models.scripted import call
-from hermes_nb.tools.stores import memory_tools
+from hermes_nb.tools.memory import memory_tools
 
 from tests.conftest import take_turn
 from tests.cpu import within

@@ -19,7 +19,8 @@ from hermes_nb.memory.curated import CuratedMemory
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.skills.document import problems
 from hermes_nb.skills.library import Library
-from hermes_nb.tools.stores import memory_tools, skills
+from hermes_nb.tools.memory import memory_tools
+from hermes_nb.tools.skills import skills
 
 from tests.faults.notebooks import refused, tools_on, use, valid, written
 from tests.faults.stores import fill, filled, finished, is_intact, room, run_python

@@ -13,7 +13,7 @@ from hermes_nb.core.events import Answer
 from hermes_nb.core.protocols import Approval, ApprovalRequest
 from hermes_nb.models.scripted import ScriptedModel, Step, call
 from hermes_nb.notebook.shell import Foreign
-from hermes_nb.safety.needs import LARGEST
+from hermes_nb.safety.named_files import LARGEST
 
 from tests.contract.safety.people import results
 from tests.contract.safety.seat import fresh_shell, seated

@@ -92,7 +92,8 @@ def test_39_it_is_read_all_the_same(story, body):
 
 @given(st.data())
 def test_39_wherever_the_pieces_are_cut(data):
-    from hermes_nb.models.chat.stream import Assembly, StreamDecoder
+    from hermes_nb.models.chat.sse import StreamDecoder
+    from hermes_nb.models.chat.stream import Assembly
     from hermes_nb.models.text_calls import Structured
 
     body = data.draw(st.sampled_from(list(ODD_STREAMS.values())))

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hermes_nb.models.scripted import call
 from hermes_nb.safety import protected, sandbox
-from hermes_nb.safety.places import Level
+from hermes_nb.safety.permissions import Level
 from hermes_nb.safety.protected import survey
 from hermes_nb.safety.sandbox import NoSandboxError, Profile, prepare
 
@@ -34,7 +34,7 @@ from hermes_nb import Hermes
 from hermes_nb.core.protocols import Approval
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.safety import guard, sandbox
-from hermes_nb.safety.places import Level
+from hermes_nb.safety.permissions import Level
 
 setup, command, level, *answers = sys.argv[1:]
 work, home = Path.home() / "work", Path.home() / "hermes"

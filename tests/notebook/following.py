@@ -25,7 +25,7 @@ from hermes_nb.notebook.run_tools import kernel_tools
 from hermes_nb.skills.discovery import Root
 from hermes_nb.skills.library import Library
 from hermes_nb.tools.files import files
-from hermes_nb.tools.stores import skills
+from hermes_nb.tools.skills import skills
 
 from tests.conftest import take_turn
 from tests.notebook.document.test_file import notebook, valid, written

@@ -6,7 +6,8 @@ import base64
 import hashlib
 
 import pytest
-from hermes_nb.safety.normalise import decoded, fold, normalise
+from hermes_nb.safety.encoded_text import decoded
+from hermes_nb.safety.normalise import fold, normalise
 from hermes_nb.safety.scan import scan
 from hypothesis import given
 from hypothesis import strategies as st

@@ -6,7 +6,7 @@ import random
 import sqlite3
 
 import pytest
-from hermes_nb.storage.repair import records
+from hermes_nb.storage.salvage import records
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

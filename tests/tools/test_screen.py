@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hermes_nb.tools.process import plain
+from hermes_nb.tools.process_output import plain
 from hypothesis import given
 from hypothesis import strategies as st
 

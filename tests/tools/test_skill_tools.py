@@ -11,7 +11,7 @@ from hermes_nb.core.tools import Place
 from hermes_nb.safety.guard import Guard
 from hermes_nb.skills.library import Library
 from hermes_nb.tools.asking import asking
-from hermes_nb.tools.stores import skills
+from hermes_nb.tools.skills import skills
 
 from tests.skills.support import put, text
 from tests.tools.support import Answers, context_for, run

@@ -15,7 +15,8 @@ from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.safety.guard import Guard
 from hermes_nb.tools.asking import asking
-from hermes_nb.tools.stores import memory_tools, session_tools
+from hermes_nb.tools.memory import memory_tools
+from hermes_nb.tools.sessions import session_tools
 
 from tests.conftest import take_turn
 from tests.patience import SOON

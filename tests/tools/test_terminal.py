@@ -14,7 +14,7 @@ import pytest
 from hermes_nb.core.errors import ToolError, TurnInterrupted
 from hermes_nb.core.events import ToolProgress
 from hermes_nb.core.tools import Risk
-from hermes_nb.tools.process import HEAD, TAIL, WHOLE, Capture
+from hermes_nb.tools.process_output import HEAD, TAIL, WHOLE, Capture
 from hermes_nb.tools.terminal import terminal
 from hypothesis import given
 from hypothesis import strategies as st

@@ -14,7 +14,8 @@ from hermes_nb.core.errors import ConfigError, ToolError
 from hermes_nb.core.messages import Json
 from hermes_nb.core.text import head_tail
 from hermes_nb.core.threads import in_thread
-from hermes_nb.tools.workspace import decode, kind_of, open_regular
+from hermes_nb.tools.encodings import decode, kind_of
+from hermes_nb.tools.workspace import open_regular
 
 MOST = 10_000
 """Inputs of one map."""

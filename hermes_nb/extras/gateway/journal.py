@@ -26,7 +26,7 @@ from hermes_nb.extras.gateway.core import Incoming
 from hermes_nb.safety.redact import redact
 from hermes_nb.storage.database import Database, Warn
 from hermes_nb.storage.opening import Schema, run_script
-from hermes_nb.storage.repair import records
+from hermes_nb.storage.salvage import records
 
 State = Literal["waiting", "begun", "answered", "done"]
 KEPT = 30 * 86_400.0

@@ -53,8 +53,9 @@ from hermes_nb.models.profiles import traits_of
 from hermes_nb.safety.guard import Guard
 from hermes_nb.safety.redact import redact
 from hermes_nb.tools.consult import KINDS, MOST_BYTES
+from hermes_nb.tools.encodings import SAMPLE, kind_of
 from hermes_nb.tools.schema import tool
-from hermes_nb.tools.workspace import SAMPLE, Workspace, kind_of, size_text
+from hermes_nb.tools.workspace import Workspace, size_text
 
 COMMANDS = {
     "/new": "begin a new session; what is worth keeping is noted first",

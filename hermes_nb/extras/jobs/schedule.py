@@ -42,7 +42,7 @@ from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.redact import redact
 from hermes_nb.storage.database import Database, Warn
 from hermes_nb.storage.opening import Schema, run_script
-from hermes_nb.storage.repair import records
+from hermes_nb.storage.salvage import records
 
 State = Literal["running", "done", "refused", "failed", "stopped", "unknown", "skipped"]
 ENDED: dict[int, State] = {0: "done", 3: "refused", 130: "stopped"}

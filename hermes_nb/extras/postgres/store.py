@@ -32,8 +32,8 @@ from hermes_nb.memory import rows as table
 from hermes_nb.memory.rows import Replacement, SessionRow, encode, storable
 from hermes_nb.memory.schema import SCHEMA
 from hermes_nb.memory.search import finding
+from hermes_nb.memory.search.postings import Filter
 from hermes_nb.memory.search.query import parse
-from hermes_nb.memory.search.ranking import Filter
 from hermes_nb.memory.sessions import Ledger, Together, new_session_id
 from hermes_nb.storage.database import Database
 

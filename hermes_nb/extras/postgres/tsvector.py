@@ -20,8 +20,7 @@ from psycopg.rows import DictRow
 from hermes_nb.memory.search import documents
 from hermes_nb.memory.search.documents import GRAM, Document, grams
 from hermes_nb.memory.search.finding import Passage
-from hermes_nb.memory.search.query import But, Either, Every, Node, Phrase
-from hermes_nb.memory.search.ranking import (
+from hermes_nb.memory.search.postings import (
     MOST_ALIKE,
     MOST_COMMON,
     MOST_WORDS,
@@ -31,6 +30,7 @@ from hermes_nb.memory.search.ranking import (
     numbers_in,
     stems_of,
 )
+from hermes_nb.memory.search.query import But, Either, Every, Node, Phrase
 
 BLOCKS = 12
 """Bits of a document's block that count the blocks of a session."""

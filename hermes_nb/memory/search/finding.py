@@ -25,8 +25,9 @@ from hermes_nb.core.messages import Role
 from hermes_nb.core.protocols import Hit
 from hermes_nb.memory.search import documents, index, ranking
 from hermes_nb.memory.search.documents import GRAM, speaker, spoken_by, text_of
+from hermes_nb.memory.search.postings import Filter, Postings
 from hermes_nb.memory.search.query import But, Either, Every, Node, Phrase, Query, parse
-from hermes_nb.memory.search.ranking import Filter, Index, Postings
+from hermes_nb.memory.search.ranking import Index
 from hermes_nb.storage import words
 from hermes_nb.storage.opening import only_index
 

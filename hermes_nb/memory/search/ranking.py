@@ -3,8 +3,7 @@
 A query's cost is the number of documents it reads, so each reads only so many, the newest first.
 Rare words say most and cost least and are read first; a word so common that it would break the
 budget is dropped while others remain. Where all are common, messages that hold several of them are
-looked for. A word that nobody wrote is taken for a part of one, or a misspelt one. Filters belong
-to the statement, but for times: what they leave out does not count against the budget.
+looked for. A word that nobody wrote is taken for a part of one, or a misspelt one.
 
 A turn counts by its own words and, less, by those said around it: the answer often does not repeat
 the question. Rare words count more than common ones, many words of the query more than one of them
@@ -14,81 +13,17 @@ often, and a session that speaks of the whole query more than one that has a sin
 from __future__ import annotations
 
 import heapq
-import json
 import math
-import sqlite3
 import tomllib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from hermes_nb.core.messages import Json, Role
 from hermes_nb.memory.search import documents
-from hermes_nb.memory.search.documents import GRAM, grams, known, word_list
-from hermes_nb.memory.search.query import But, Either, Every, Node, Phrase, Query
+from hermes_nb.memory.search.query import Either, Every, Node, Phrase, Query
 from hermes_nb.storage.words import stem
-
-MOST_WORDS = 60
-"""Words that a prefix or a part of a word stands for."""
-RECOGNISED = 3
-"""Trigrams that a word must have to be told from others when it is misspelt."""
-MOST_ALIKE = 20
-STALE = 1.1
-"""How much an index may have grown since a word was counted."""
-MOST_COMMON = 1_000
-_ENDINGS = ("", "g", "ng", "ing", "d", "ed", "s", "es", "n", "on", "ion", "y", "r", "er", "e")
-_EVERYTHING = f'"{documents.WRITTEN}" *'
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
-    """Which messages are searched; times are in seconds since the epoch, `until` is not included.
-
-    `session_id` is "" for all.
-    """
-
-    session_id: str = ""
-    exclude: Collection[str] = ()
-    since: float | None = None
-    until: float | None = None
-    roles: Collection[Role] = ()
-
-    def admits(self, session_id: str, role: str, at: float) -> bool:
-        """Say whether a message is searched."""
-        return (
-            (not self.session_id or session_id == self.session_id)
-            and session_id not in self.exclude
-            and (not self.roles or role in self.roles)
-            and (self.since is None or at >= self.since)
-            and (self.until is None or at < self.until)
-        )
-
-
-def expression(node: Node) -> str:
-    """Return the FTS5 expression that means the same."""
-    match node:
-        case Phrase(terms, prefix):
-            if not prefix:
-                return f'"{" ".join(terms)}"'
-            *before, start = terms
-            ends = (f"{start} *", *stems_of(start))
-            found = (f'"{" ".join((*before, end))}"' for end in ends)
-            return "(" + " OR ".join(found).replace(' *"', '" *') + ")"
-        case Every(operands):
-            return "(" + " AND ".join(expression(operand) for operand in operands) + ")"
-        case Either(operands):
-            return "(" + " OR ".join(expression(operand) for operand in operands) + ")"
-        case But(kept, dropped):
-            whole = expression(kept) if kept else _EVERYTHING
-            return f"({whole} NOT {expression(dropped)})"
-
-
-def stems_of(start: str) -> list[str]:
-    """Return the stems that the start of a word may stand for: it may reach into the ending."""
-    stems = {stem(start + ending) for ending in _ENDINGS}
-    return [each for each in sorted(stems) if start.startswith(each)]
 
 
 class Index(Protocol):
@@ -117,115 +52,6 @@ class Index(Protocol):
     def words_near(self, text: str) -> list[tuple[str, int]]:
         """Return words that share most trigrams with a text, and how many: a misspelt word's."""
         ...
-
-
-class Postings:
-    """The index on SQLite. `name` is its own."""
-
-    def __init__(self, connection: sqlite3.Connection, only: Filter, *, name: str = "") -> None:
-        self._connection = connection
-        self._name = name
-        self._where = ""
-        self._values: dict[str, object] = {}
-        self._restrict(only)
-
-    def documents(self, match: Node, *, most: int) -> list[int]:
-        # One string instead of a row each: a third of the time.
-        (found,) = self._read("group_concat(rowid)", expression(match), most)
-        return numbers_in(found)
-
-    def count(self, match: Node, *, most: int) -> int:
-        return self._count(expression(match), most)
-
-    def _count(self, match: str, most: int) -> int:
-        """Return how many documents match, taking the newest `most` for as dense as the rest."""
-        number, oldest = self._read("count(*), min(rowid)", match, most + 1)
-        return self._estimate(number, oldest, most)
-
-    def counted(self, match: Node, *, most: int) -> tuple[int, list[int] | None]:
-        # With a filter the query is most of the work. Without one it is what is made of its answer,
-        # and words that were too common a while ago still are.
-        asked = expression(match)
-        if not self._where:
-            common = known(self._name).common
-            count, last = common.get(asked, (0, 0))
-            if count > most and self._bounds[1] <= STALE * last:
-                return count, None
-            count = self._count(asked, most)
-            if count > most and len(common) < MOST_COMMON:
-                common[asked] = (count, self._bounds[1])
-            return count, None
-        columns = "count(*), min(rowid), group_concat(rowid)"
-        number, oldest, found = self._read(columns, asked, most + 1)
-        return self._estimate(number, oldest, most), numbers_in(found) if number <= most else None
-
-    def _estimate(self, number: int, oldest: int, most: int) -> int:
-        if number <= most:
-            return number
-        first, last = self._bounds
-        return int(number * max(1.0, (last - first) / max(1, last - oldest)))
-
-    def _read(self, columns: str, match: str, most: int) -> tuple[Json, ...]:
-        row: tuple[Json, ...] = self._connection.execute(
-            f"SELECT {columns} FROM (SELECT rowid FROM search_text"  # noqa: S608 - all ours
-            f" WHERE search_text MATCH :match{self._where} ORDER BY rowid DESC LIMIT :most)",
-            {**self._values, "match": match, "most": most},
-        ).fetchone()
-        return row
-
-    def known(self, terms: Collection[str]) -> set[str]:
-        rows = self._connection.execute(
-            "SELECT word FROM search_words WHERE word IN (SELECT value FROM json_each(?))",
-            (json.dumps(list(terms)),),
-        )
-        return {row[0] for row in rows}
-
-    def words_like(self, text: str) -> list[str]:
-        if len(text) < GRAM:
-            return []
-        return word_list(self._connection, self._name).containing(text, most=MOST_WORDS)
-
-    def words_near(self, text: str) -> list[tuple[str, int]]:
-        if len(grams(text)) < RECOGNISED:
-            return []
-        return word_list(self._connection, self._name).alike(text, most=MOST_ALIKE)
-
-    def _restrict(self, only: Filter) -> None:
-        if only.session_id:
-            blocks = self._blocks([only.session_id])
-            first, last = documents.documents_of(min(blocks, default=0), max(blocks, default=-1))
-            self._where += " AND rowid BETWEEN :first AND :last"
-            self._values |= {"first": first, "last": last}
-            if len(blocks) != max(blocks, default=0) - min(blocks, default=1) + 1:
-                self._where += _among(documents.BLOCK_OF, "IN", "blocks")
-                self._values["blocks"] = json.dumps(blocks)
-            self._bounds = (first, last)
-        else:
-            (last,) = self._connection.execute("SELECT max(id) FROM search_blocks").fetchone()
-            self._bounds = (0, documents.documents_of(0, last or 0)[1])
-        if excluded := self._blocks(only.exclude):
-            self._where += _among(documents.BLOCK_OF, "NOT IN", "excluded")
-            self._values["excluded"] = json.dumps(excluded)
-        if only.roles:
-            roles = [documents.ROLES.index(role) for role in only.roles if role in documents.ROLES]
-            self._where += _among(documents.ROLE_OF, "IN", "roles")
-            self._values["roles"] = json.dumps(roles)
-
-    def _blocks(self, sessions: Iterable[str]) -> list[int]:
-        rows = self._connection.execute(
-            "SELECT id FROM search_blocks WHERE session IN (SELECT value FROM json_each(?))",
-            (json.dumps(list(sessions)),),
-        )
-        return [row[0] for row in rows]
-
-
-def numbers_in(found: str | None) -> list[int]:
-    """Return the numbers of a list with commas."""
-    return list(map(int, found.split(","))) if found else []
-
-
-def _among(what: str, operator: str, name: str) -> str:
-    return f" AND {what} {operator} (SELECT value FROM json_each(:{name}))"  # noqa: S608 - ours
 
 
 NEAR = {-2: 0.3, -1: 0.55, 1: 0.55, 2: 0.3}

@@ -34,7 +34,8 @@ from hermes_nb.core.protocols import Request
 from hermes_nb.core.threads import untimed
 from hermes_nb.models.caching import TTL, mark_items
 from hermes_nb.models.chat.errors import classify, malformed
-from hermes_nb.models.chat.stream import LIMIT, Assembly, StreamDecoder
+from hermes_nb.models.chat.sse import StreamDecoder
+from hermes_nb.models.chat.stream import LIMIT, Assembly
 from hermes_nb.models.chat.wire import Conversation
 from hermes_nb.models.profiles import (
     OPENAI,

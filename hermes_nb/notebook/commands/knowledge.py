@@ -28,8 +28,8 @@ from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.shell import can_ask
 from hermes_nb.prompt.context_files import ContextFile
 from hermes_nb.safety.administrator import policy
+from hermes_nb.safety.child_environment import child_environment
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
-from hermes_nb.safety.places import child_environment
 from hermes_nb.safety.programs import GIT_ENVIRONMENT
 from hermes_nb.safety.redact import redact
 from hermes_nb.skills.document import SkillError

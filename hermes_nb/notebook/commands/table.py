@@ -412,7 +412,8 @@ def _known(agent: KernelAgent, kind: str) -> list[str]:
     from hermes_nb.agent.session.context_usage import shares
     from hermes_nb.core.escapes import visible
     from hermes_nb.models.installed import model_names
-    from hermes_nb.tools.installed import DEFAULT, named_toolsets
+    from hermes_nb.tools.choice import DEFAULT
+    from hermes_nb.tools.installed import named_toolsets
 
     match kind:
         case "sessions":

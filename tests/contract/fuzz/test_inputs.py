@@ -13,7 +13,7 @@ from hermes_nb.core.messages import Message
 from hermes_nb.memory.entries import parse
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.models.call_reader import CallReader
-from hermes_nb.models.chat.stream import StreamDecoder
+from hermes_nb.models.chat.sse import StreamDecoder
 from hermes_nb.notebook.document.file import FileDocument
 from hermes_nb.safety.policy import assess
 from hermes_nb.skills.document import SkillError, read_document

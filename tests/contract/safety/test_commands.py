@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hermes_nb.safety.places import child_environment
+from hermes_nb.safety.child_environment import child_environment
 from hermes_nb.safety.policy import LENGTH_LIMIT, Need, Pipeline, Place, Stage, assess, judge
 from hermes_nb.safety.protected import survey
 from hypothesis import given, settings

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hermes_nb.safety import confine, sandbox
+from hermes_nb.safety import sandbox, seccomp
 
 ORDINARY = 12_345
 """A user that nobody is."""
@@ -115,5 +115,5 @@ def test_the_same_attempts_succeed_unconfined(results):
 
 def test_the_filter_knows_both_machines():
     for abi in (None, 1, 6):
-        program = confine.filter_program(domains=[2, 10], abi=abi)
+        program = seccomp.filter_program(domains=[2, 10], abi=abi)
         assert len(program) % 8 == 0 and len(program) // 8 < 4096

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hermes_nb.models.scripted import call
 from hermes_nb.safety import sandbox
-from hermes_nb.safety.places import Level
+from hermes_nb.safety.permissions import Level
 
 from tests.contract.safety.people import Person, hermes, results
 

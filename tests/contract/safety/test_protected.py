@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 from hermes_nb.core.errors import ToolError
 from hermes_nb.safety import protected
-from hermes_nb.safety.places import child_environment
+from hermes_nb.safety.child_environment import child_environment
 from hermes_nb.safety.protected import secret_name, survey, why_later, why_protected, why_secret
 from hermes_nb.tools.files import files
 

@@ -11,7 +11,7 @@ import pytest
 from hermes_nb.models.scripted import call
 from hermes_nb.safety import sandbox
 from hermes_nb.safety.marks import _CLOCK
-from hermes_nb.safety.places import Level
+from hermes_nb.safety.permissions import Level
 
 from tests.contract.safety.holes import AUTHOR, SECRET, git
 from tests.contract.safety.people import Person, hermes, results

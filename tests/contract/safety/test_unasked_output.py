@@ -9,7 +9,7 @@ import pytest
 from hermes_nb.core.events import ToolProgress
 from hermes_nb.models.scripted import call
 from hermes_nb.safety.redact import STUB
-from hermes_nb.tools.process import HEAD, TAIL, WHOLE
+from hermes_nb.tools.process_output import HEAD, TAIL, WHOLE
 
 from tests.contract.safety.people import Person, hermes, results
 

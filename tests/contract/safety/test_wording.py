@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hermes_nb.memory.curated import CuratedMemory
 from hermes_nb.skills.library import Library
-from hermes_nb.tools.stores import memory_tools, skills
+from hermes_nb.tools.memory import memory_tools
+from hermes_nb.tools.skills import skills
 
 
 def test_memory_says_every_text_that_it_would_keep(home):

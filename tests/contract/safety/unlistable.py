@@ -22,7 +22,7 @@ from hermes_nb.core.messages import ToolCall
 from hermes_nb.core.tools import Question, ToolContext
 from hermes_nb.safety import sandbox
 from hermes_nb.safety.guard import Way
-from hermes_nb.safety.places import Level
+from hermes_nb.safety.permissions import Level
 from hermes_nb.safety.policy import Place, judge
 from hermes_nb.safety.sandbox import Profile
 from hermes_nb.tools.terminal import CommandRun

@@ -11,7 +11,7 @@ from hermes_nb.memory import rows, schema
 from hermes_nb.memory.rows import encode
 from hermes_nb.memory.search import documents, finding, index
 from hermes_nb.memory.search.finding import SHOWN
-from hermes_nb.memory.search.ranking import Filter
+from hermes_nb.memory.search.postings import Filter
 from hypothesis import given as for_all
 from hypothesis import settings
 from hypothesis import strategies as st

@@ -9,7 +9,7 @@ from hermes_nb.core.messages import Message
 from hermes_nb.memory import schema
 from hermes_nb.memory.search import index
 from hermes_nb.memory.search.documents import WRITTEN, Vocabulary, grams, known, word_list
-from hermes_nb.memory.search.ranking import Filter, Postings
+from hermes_nb.memory.search.postings import Filter, Postings
 from hermes_nb.memory.sessions import SqliteStore
 from hypothesis import given
 from hypothesis import strategies as st

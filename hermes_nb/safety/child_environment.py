@@ -1,0 +1,61 @@
+"""What a child process may know of this process's environment."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+_ALLOWED = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ"),
+    *("TMPDIR", "TMP", "TEMP", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"),
+    *("VIRTUAL_ENV", "CONDA_*", "MAMBA_*", "PYENV_*", "PYTHONPATH", "PYTHONHOME"),
+    *("PYTHONUTF8", "PYTHONIOENCODING", "PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE"),
+    *("PYTHONNOUSERSITE", "PYTHONUSERBASE", "MPLBACKEND", "R_HOME", "R_LIBS*", "JAVA_HOME"),
+    *("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "CUDA_*", "NVIDIA_VISIBLE_DEVICES"),
+    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
+    *("SYSTEMROOT", "COMSPEC", "PATHEXT", "USERPROFILE", "APPDATA", "LOCALAPPDATA"),
+)
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
+_SEARCHED = frozenset({"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"})
+"""An empty or relative place in these is the directory that a program starts in."""
+_FIXED = {
+    "TERM": "dumb",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "GIT_TERMINAL_PROMPT": "0",
+    "PYTHONUNBUFFERED": "1",
+    "NO_COLOR": "1",
+}
+"""Nobody sits at the child's terminal: no pagers, no prompts, no colours, output as it comes."""
+
+
+def child_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return what a child may know of `environment` (default: this process's).
+
+    Names that look like secrets never pass, nor do proxies with a password in them. This Python's
+    directory leads the PATH, so that `python` and `pip` are the kernel's.
+    """
+    source = os.environ if environment is None else environment
+    child = {name: value for name, value in source.items() if _passes(name, value)}
+    for name in _SEARCHED.intersection(child):
+        places = [place for place in child[name].split(os.pathsep) if Path(place).is_absolute()]
+        child[name] = os.pathsep.join(places)
+    here = str(Path(sys.executable).parent)
+    path = child.get("PATH") or os.defpath
+    if here not in path.split(os.pathsep):
+        path = os.pathsep.join([here, path])
+    return {**child, "PATH": path, **_FIXED}
+
+
+def _passes(name: str, value: str) -> bool:
+    if _SECRET.search(name):
+        return False
+    if name.casefold().endswith("_proxy") and "@" in value:
+        return False
+    return any(fnmatchcase(name, pattern) for pattern in _ALLOWED)

@@ -1,0 +1,91 @@
+"""The files beside a skill's document: their paths, which there are, and what is code."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from hermes_nb.skills.document import SkillError
+
+SUPPORT = ("references", "templates", "scripts", "assets")
+"""The folders of a skill whose files belong to it."""
+LISTED = 200
+"""Support files that are listed, and looked at when a skill is examined."""
+_SUPPORT_DEPTH = 5
+_LONGEST = 255
+_PART = re.compile(r"[\w()\[\]+@,=~-][\w .()\[\]+@,=~-]*")
+_CODE = frozenset(
+    ".py .sh .bash .zsh .js .mjs .cjs .ts .rb .pl .php .ps1 .bat .cmd .r .lua .go .rs .c".split()
+)
+
+
+def checked_path(path: str) -> str:
+    """Return a support file's relative path in its plain form; raise SkillError for any other."""
+    plain = PurePosixPath(path.removeprefix("./"))
+    parts = plain.parts
+    good = (
+        1 < len(parts) <= _SUPPORT_DEPTH
+        and parts[0] in SUPPORT
+        and all(_PART.fullmatch(part) and len(part.encode()) <= _LONGEST for part in parts)
+        and not parts[-1].endswith((" ", "."))
+    )
+    if not good:
+        message = f"{path[:120]!r} is no file of a skill; give a path below {', '.join(SUPPORT)}"
+        raise SkillError(message)
+    return plain.as_posix()
+
+
+def real_path(directory: Path, path: str) -> Path:
+    """Return where a support file lies; raise SkillError when a link leads out of the skill."""
+    relative = checked_path(path)
+    real, base = os.path.realpath(directory / relative), os.path.realpath(directory)
+    if not real.startswith(base + os.sep):
+        raise SkillError(f"{relative!r} is a link that leads out of the skill; it is not followed")
+    return Path(real)
+
+
+def support_files(directory: Path) -> tuple[str, ...]:
+    """Return the support files of a skill by relative path, at most `LISTED`, in order."""
+    found: list[str] = []
+    for folder in SUPPORT:
+        if not (directory / folder).is_symlink():
+            for path in _walk(directory / folder, _SUPPORT_DEPTH - 1):
+                found.append(path.relative_to(directory).as_posix())
+                if len(found) >= LISTED:
+                    return tuple(found)
+    return tuple(found)
+
+
+def missing(directory: Path, path: str) -> SkillError:
+    """Return the error for a support file that is not there, with the nearest that are."""
+    there = support_files(directory)
+    names = {PurePosixPath(each).name: each for each in there}
+    near = difflib.get_close_matches(path, there, n=3, cutoff=0.5)
+    near += [names[n] for n in difflib.get_close_matches(PurePosixPath(path).name, names, n=2)]
+    choice = ", ".join(dict.fromkeys(near)) or ", ".join(there[:10])
+    hint = f"there is {choice}" if choice else "it has no support files"
+    return SkillError(f"no file {path!r} in this skill; {hint}")
+
+
+def is_code(path: str) -> bool:
+    """Say whether a support file is code, by its folder or its ending."""
+    plain = PurePosixPath(path)
+    return plain.parts[0] == "scripts" or plain.suffix.lower() in _CODE
+
+
+def _walk(directory: Path, depth: int) -> Iterator[Path]:
+    try:
+        with os.scandir(directory) as entries:
+            ordered = sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in ordered:
+        if entry.is_symlink() or entry.name[0] == "." or entry.name == "__pycache__":
+            continue
+        if entry.is_file(follow_symlinks=False):
+            yield directory / entry.name
+        elif depth > 1 and entry.is_dir(follow_symlinks=False):
+            yield from _walk(directory / entry.name, depth - 1)

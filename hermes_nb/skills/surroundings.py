@@ -1,0 +1,57 @@
+"""What skills are offered in: the platform, and the tools and toolsets that are on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from hermes_nb.skills.document import Gates
+
+_PLATFORMS = {
+    "macos": "darwin",
+    "mac": "darwin",
+    "osx": "darwin",
+    "win": "windows",
+    "win32": "windows",
+    "cygwin": "windows",
+    "linux2": "linux",
+    "wsl": "linux",
+}
+_ANYWHERE = frozenset({"all", "any", "*"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What skills are offered in: `sys.platform`, and the tools and toolsets that are on.
+
+    `None` says that they are not known, and then no gate closes because of them. One whose gates
+    do not open is left out of the index; whoever names it can still read it.
+    """
+
+    platform: str = sys.platform
+    tools: Collection[str] | None = None
+    toolsets: Collection[str] | None = None
+
+    def closed(self, gates: Gates) -> str:
+        """Return why a skill with these gates is not offered, "" where it is."""
+        here = _platform(self.platform)
+        wanted = {_platform(name) for name in gates.platforms}
+        if wanted and here not in wanted and not wanted & _ANYWHERE:
+            return f"it is for {', '.join(gates.platforms)}"
+        for needed, instead, there, kind in (
+            (gates.requires_tools, gates.fallback_for_tools, self.tools, "tool"),
+            (gates.requires_toolsets, gates.fallback_for_toolsets, self.toolsets, "toolset"),
+        ):
+            if there is None:
+                continue
+            if missing := [name for name in needed if name not in there]:
+                return f"it needs the {kind} {missing[0]}"
+            if present := [name for name in instead if name in there]:
+                return f"it stands in for the {kind} {present[0]}, which is there"
+        return ""
+
+
+def _platform(name: str) -> str:
+    lower = name.strip().lower()
+    return _PLATFORMS.get(lower, lower)

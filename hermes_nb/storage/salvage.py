@@ -1,0 +1,247 @@
+"""Rows that can still be read of a damaged database, page by page, without SQLite.
+
+Nothing is believed beyond the single page: no header, no tree, no schema. Every page that looks
+like a leaf of a table is taken for one, and every cell in it that holds together is a record. Of
+the write-ahead log the committed frames count, as they would for SQLite. The format is the one at
+sqlite.org/fileformat2.html. Memory does not grow with the file.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+MAGIC = b"SQLite format 3\0"
+DEFAULT_PAGE = 4_096
+"""What SQLite has made since 2016, and what is assumed where the header is lost."""
+FILE_HEADER = 100
+LEAF = 0x0D
+"""The first byte of a page with rows. An overflow page begins with a page number, whose first byte
+is zero in a file of less than 64 GB."""
+FIXED = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8, 7: 8, 8: 0, 9: 0}
+"""The bytes that a value of a serial type takes; 10 and 11 do not occur, longer ones are computed
+from the type."""
+HEADER, FRAME = 32, 24
+"""The sizes in bytes of the log's header and of the one before each page in it."""
+MAGICS = {0x377F0682: "<", 0x377F0683: ">"}
+"""The log's first word, and the byte order that its checksums are computed in."""
+
+Value = int | float | str | bytes | None
+
+
+class Broken(Exception):
+    """A cell does not hold together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A row as it lies in the file; its INTEGER PRIMARY KEY is None among `values`."""
+
+    rowid: int
+    values: tuple[Value, ...]
+
+
+def records(path: Path, *, columns: int) -> Iterator[Record]:
+    """Yield every readable record of at least `columns` values, in the order of the pages.
+
+    The file may be missing if its log is there. A row of which an old copy lies about comes twice.
+    Raises OSError if the files cannot be read at all.
+    """
+    with ExitStack() as stack:
+        file, log = (
+            stack.enter_context(each.open("rb")) if each.exists() else None
+            for each in (path, path.with_name(path.name + "-wal"))
+        )
+        pages = _Pages(file, log)
+        for number in range(1, pages.count + 1):
+            page = pages.read(number)
+            start = FILE_HEADER if number == 1 else 0
+            if len(page) >= start + 8 and page[start] == LEAF:
+                yield from _leaf(pages, page, start, columns)
+
+
+class _Pages:
+    """The newest committed content of each page, from the file or from its log."""
+
+    def __init__(self, file: BinaryIO | None, log: BinaryIO | None) -> None:
+        self._file = file
+        self._log = log
+        logged, self._newer = committed(log) if log is not None else (0, {})
+        head = file.read(FILE_HEADER).ljust(FILE_HEADER, b"\0") if file is not None else b""
+        whole = head.startswith(MAGIC)
+        told = int.from_bytes(head[16:18], "big") if whole else 0
+        self.size = next(
+            (size for size in (65_536 if told == 1 else told, logged) if _plausible(size)),
+            DEFAULT_PAGE,
+        )
+        self.usable = self.size - (head[20] if whole else 0)
+        length = file.seek(0, 2) if file is not None else 0
+        self.count = max([-(-length // self.size), *self._newer])
+
+    def read(self, number: int) -> bytes:
+        """Return a page, counted from 1; less than a page where the file ends early."""
+        file, offset = self._file, (number - 1) * self.size
+        if number in self._newer:
+            file, offset = self._log, self._newer[number]
+        if file is None or number < 1:
+            return b""
+        file.seek(offset)
+        return file.read(self.size)
+
+
+def _plausible(size: int) -> bool:
+    return 512 <= size <= 65_536 and size & (size - 1) == 0
+
+
+def _leaf(pages: _Pages, page: bytes, start: int, columns: int) -> Iterator[Record]:
+    cells = int.from_bytes(page[start + 3 : start + 5], "big")
+    pointers = page[start + 8 : start + 8 + 2 * cells]
+    pairs = zip(pointers[::2], pointers[1::2], strict=False)
+    for offset in dict.fromkeys(high << 8 | low for high, low in pairs):
+        try:
+            record = _cell(pages, page, offset, columns)
+        except (Broken, IndexError):
+            continue
+        if record is not None:
+            yield record
+
+
+def _cell(pages: _Pages, page: bytes, at: int, columns: int) -> Record | None:
+    """Return the record of the cell at an offset, None if it has fewer columns."""
+    size, at = _varint(page, at)
+    rowid, at = _varint(page, at)
+    if size > pages.count * pages.size:
+        raise Broken
+    local = _local(size, pages.usable)
+    types = _types(page[at : at + local])
+    if types is not None and len(types) < columns:
+        return None
+    payload = page[at : at + local]
+    if local < size:
+        payload += _overflow(
+            pages, int.from_bytes(page[at + local : at + local + 4], "big"), size - local
+        )
+    types = _types(payload)
+    if len(payload) < size or types is None or len(types) < columns:
+        raise Broken
+    return Record(_signed(rowid), _values(payload, types))
+
+
+def _local(size: int, usable: int) -> int:
+    """Return how much of a payload lies in the leaf itself; the rest is in overflow pages."""
+    most = usable - 35
+    if size <= most:
+        return size
+    least = (usable - 12) * 32 // 255 - 23
+    kept = least + (size - least) % (usable - 4)
+    return kept if kept <= most else least
+
+
+def _overflow(pages: _Pages, number: int, missing: int) -> bytes:
+    parts = []
+    while missing > 0:
+        page = pages.read(number)
+        if len(page) < 5:
+            raise Broken
+        part = page[4 : min(pages.usable, 4 + missing)]
+        parts.append(part)
+        missing -= len(part)
+        number = int.from_bytes(page[:4], "big")
+    return b"".join(parts)
+
+
+def _types(payload: bytes) -> list[int] | None:
+    """Return the serial types in a record's header, None if the header is not all there."""
+    length, at = _varint(payload, 0)
+    if length > len(payload):
+        return None
+    types = []
+    while at < length:
+        kind, at = _varint(payload, at)
+        types.append(kind)
+    return types
+
+
+def _values(payload: bytes, types: list[int]) -> tuple[Value, ...]:
+    at, _ = _varint(payload, 0)
+    out: list[Value] = []
+    for kind in types:
+        size = FIXED[kind] if kind in FIXED else (kind - 12) // 2
+        if size < 0 or at + size > len(payload):
+            raise Broken
+        out.append(_value(kind, payload[at : at + size]))
+        at += size
+    return tuple(out)
+
+
+def _value(kind: int, data: bytes) -> Value:
+    if kind >= 12:
+        return data.decode("utf-8", "replace") if kind % 2 else data
+    match kind:
+        case 0:
+            return None
+        case 7:
+            return float(struct.unpack(">d", data)[0])
+        case 8 | 9:
+            return kind - 8
+        case _:
+            return int.from_bytes(data, "big", signed=True)
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return the unsigned number at an offset, and the offset behind it."""
+    value = 0
+    for index in range(8):
+        byte = data[at + index]
+        value = value << 7 | byte & 0x7F
+        if byte < 0x80:
+            return value, at + index + 1
+    return value << 8 | data[at + 8], at + 9
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def committed(log: BinaryIO) -> tuple[int, dict[int, int]]:
+    """Return the page size and, by page number, the offset of the newest committed content.
+
+    A log that is none gives `(0, {})`.
+    """
+    log.seek(0)
+    head = log.read(HEADER)
+    order = MAGICS.get(int.from_bytes(head[:4], "big"), "")
+    if len(head) < HEADER or not order:
+        return 0, {}
+    size, salt = int.from_bytes(head[8:12], "big"), head[16:24]
+    sums = _checksum(head[:24], order, (0, 0))
+    if not 512 <= size <= 65_536 or struct.pack(">II", *sums) != head[24:32]:
+        return 0, {}
+    newest: dict[int, int] = {}
+    pending: dict[int, int] = {}
+    offset = HEADER
+    while len(frame := log.read(FRAME + size)) == FRAME + size and frame[8:16] == salt:
+        sums = _checksum(frame[:8] + frame[FRAME:], order, sums)
+        if struct.pack(">II", *sums) != frame[16:FRAME]:
+            break
+        number, commit = struct.unpack(">II", frame[:8])
+        pending[number] = offset + FRAME
+        if commit:
+            newest.update(pending)
+            pending.clear()
+        offset += FRAME + size
+    return size, newest
+
+
+def _checksum(data: bytes, order: str, sums: tuple[int, int]) -> tuple[int, int]:
+    """Continue the log's checksum over `data`, whose length is a multiple of eight."""
+    first, second = sums
+    words = struct.unpack(f"{order}{len(data) // 4}I", data)
+    for even, odd in zip(words[::2], words[1::2], strict=True):
+        first = (first + even + second) & 0xFFFFFFFF
+        second = (second + odd + first) & 0xFFFFFFFF
+    return first, second

@@ -1,0 +1,98 @@
+"""Wrappers of tools that other packages bring under `hermes_nb.tool_wrappers`.
+
+A wrapper may be there to protect something, so no tool runs without one that cannot be used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol, cast
+
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.plugins import loaded, plugins, ships
+from hermes_nb.core.tools import Arguments, Tool, ToolContext, Toolset
+from hermes_nb.safety.administrator import policy
+from hermes_nb.safety.guard import Guard
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+WRAPPERS = "hermes_nb.tool_wrappers"
+AUDIT = "audit"
+"""The key of the policy, and the name of the wrapper that is used while the policy has it."""
+
+
+class Wrapper(Protocol):
+    """A function from tools to tools: what an entry of `hermes_nb.tool_wrappers` names."""
+
+    def __call__(
+        self, tools: Toolset, *, source: str, guard: Guard, tell: Callable[[str], None]
+    ) -> Toolset:
+        """Return the tools, each in a wrapper.
+
+        `source` says who asks for them, as in `Identity`. The `guard` is the one that decides on
+        their calls, and `tell` shows a line to the user.
+        """
+        ...
+
+
+def wrapped(
+    tools: Toolset,
+    *,
+    source: str,
+    guard: Guard,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Toolset:
+    """Return tools in the wrappers that packages bring, the audit around all others.
+
+    Raises `ConfigError` for a wrapper that cannot be used, and where the policy demands an audit
+    that is not installed. A call raises it too: the policy may change at any time.
+    """
+    for point in plugins(WRAPPERS):
+        if point.name != AUDIT and not policy().why("tools", f"added:{point.name}"):
+            tools = _in_wrapper(point, tools, source=source, guard=guard, tell=tell)
+    _auditor()
+
+    def audited(tool: Tool) -> Tool:
+        async def run(context: ToolContext, arguments: Arguments) -> object:
+            if (point := _auditor()) is None:
+                return await tool.run(context, arguments)
+            only = Toolset([tool])
+            (recorded,) = _in_wrapper(point, only, source=source, guard=guard, tell=tell)
+            return await recorded.run(context, arguments)
+
+        return replace(tool, run=run)
+
+    return tools.map(audited)
+
+
+def _auditor() -> EntryPoint | None:
+    """Return the wrapper that records calls, None where the policy has no audit."""
+    settled = policy()
+    if not settled.values.get(AUDIT):
+        return None
+    if points := plugins(WRAPPERS, AUDIT):
+        return max(points, key=ships)
+    raise ConfigError(
+        f"nothing runs: {settled.file} demands an audit, and no installed package has one "
+        f"(entry point {AUDIT!r} of {WRAPPERS})"
+    )
+
+
+def _in_wrapper(
+    point: EntryPoint,
+    tools: Toolset,
+    *,
+    source: str,
+    guard: Guard,
+    tell: Callable[[str], None],
+) -> Toolset:
+    try:
+        wrap = cast("Wrapper", loaded(point))
+        return wrap(tools, source=source, guard=guard, tell=tell)
+    except ConfigError:
+        raise
+    except Exception as error:
+        message = f"the tool wrapper {point.name!r} cannot be used: {type(error).__name__}: {error}"
+        raise ConfigError(message) from error

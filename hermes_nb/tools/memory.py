@@ -1,0 +1,164 @@
+"""The toolset `memory`: keep facts for later sessions.
+
+Thin on purpose: what may be written is for the memory to decide.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal, NotRequired, Protocol, TypedDict
+
+from hermes_nb.core.errors import ToolError
+from hermes_nb.core.escapes import visible
+from hermes_nb.core.text import one_line
+from hermes_nb.core.tools import Arguments, Risk, Tool, ToolContext, Toolset
+from hermes_nb.memory.curated import Outcome
+from hermes_nb.memory.entries import Action, Refusal
+from hermes_nb.memory.history import Change, Origin, Unusable
+from hermes_nb.tools.schema import tool
+
+MOST_NOTED = 50_000
+"""Characters of a `memory` call: a batch that replaces all of both memories has far fewer."""
+
+
+class Step(TypedDict):
+    """One operation of a batch."""
+
+    action: Action
+    content: NotRequired[str]
+    old_text: NotRequired[str]
+
+
+class Notes(Protocol):
+    """What the tool writes to: the curated memory, or what stands in for it."""
+
+    def apply(
+        self,
+        target: str,
+        operations: Sequence[Arguments],
+        *,
+        origin: Origin | None = None,
+    ) -> Outcome:
+        """Apply a batch, all of it or nothing."""
+        ...
+
+    def preview(self, target: str, operations: Sequence[Arguments]) -> tuple[Change, ...]:
+        """Return what `apply` would do now; raise Refusal, Unusable, OSError."""
+        ...
+
+
+def memory_tools(
+    memory: Notes,
+    *,
+    source: str = "agent",
+    write_approval: bool = False,
+    on_written: Callable[[Outcome], None] = lambda _: None,
+) -> Toolset:
+    """Return the tool `memory`.
+
+    A write is recorded under the place of its call, as that of a `source`; `on_written` hears of
+    each, in the thread of the call. With `write_approval` the guard treats a write like one to a
+    file, and what is approved is shown as a diff; without, it counts as harmless: it is small,
+    recorded, shown and undoable.
+    """
+    made = replace(_memory(memory, source, on_written), wording=memory_wording, most=MOST_NOTED)
+    if write_approval:
+
+        async def preview(arguments: Arguments) -> str:
+            return await asyncio.to_thread(_preview, memory, arguments)
+
+        # More than an edit of the workspace, which some modes allow unasked.
+        made = replace(made, risk=Risk.WRITE, risk_of=lambda _: Risk.EXECUTE, preview=preview)
+    return Toolset([made])
+
+
+def _memory(memory: Notes, source: str, on_written: Callable[[Outcome], None]) -> Tool:
+    # Exclusive: of two calls in one reply, the first may make room for the second.
+    @tool(
+        name="memory",
+        toolset="memory",
+        risk=Risk.REMEMBER,
+        exclusive=True,
+        describe=_memory_gist,
+    )
+    def memory_tool(
+        context: ToolContext,
+        action: Action | None = None,
+        target: Literal["memory", "user"] = "memory",
+        content: str = "",
+        old_text: str = "",
+        operations: list[Step] | None = None,
+    ) -> str:
+        """Keep short, lasting facts for later sessions; replace or remove what has changed.
+
+        Args:
+            target: your notes, or the user's profile
+            content: the whole new entry
+            old_text: words only the old entry has
+            operations: steps, all or none
+        """
+        steps = _steps(action, content, old_text, operations)
+        at = context.place
+        origin = Origin(
+            session=at.session, turn=at.turn, cell=at.cell, notebook=at.notebook, source=source
+        )
+        outcome = memory.apply(target, steps, origin=origin)
+        if not outcome.applied:
+            raise ToolError(outcome.message)
+        on_written(outcome)
+        return outcome.message
+
+    return memory_tool
+
+
+def _steps(
+    action: Action | None, content: str, old_text: str, operations: list[Step] | None
+) -> list[Arguments]:
+    """Return the operations of a call; raise ToolError unless it says clearly what it wants."""
+    if operations and not (content or old_text):
+        return [dict(step) for step in operations]
+    if operations:
+        raise ToolError("give either `operations`, or one action with content and old_text")
+    if action is None:
+        raise ToolError("what is to be done? give action, or `operations`")
+    return [{"action": action, "content": content, "old_text": old_text}]
+
+
+def _preview(memory: Notes, arguments: Arguments) -> str:
+    """Return what a call would change, as the user approves it."""
+    target = str(arguments.get("target", "memory"))
+    steps = _steps(
+        arguments.get("action"),
+        arguments.get("content", ""),
+        arguments.get("old_text", ""),
+        arguments.get("operations"),
+    )
+    try:
+        changes = memory.preview(target, steps)
+    except (Refusal, Unusable, OSError) as error:
+        raise ToolError(str(error)) from error
+    return "\n".join([f"{target}:", *(_diff(change) for change in changes)])
+
+
+def _diff(change: Change) -> str:
+    sides = ((change.before, "-"), (change.after, "+"))
+    return "\n".join(f"{mark}{line}" for text, mark in sides if text for line in text.split("\n"))
+
+
+def memory_wording(arguments: Mapping[str, object]) -> str:
+    """Return every text that a call would keep."""
+    operations = arguments.get("operations")
+    steps = [arguments, *(operations if isinstance(operations, Sequence) else ())]
+    contents = (step.get("content") for step in steps if isinstance(step, Mapping))
+    return "\n\n".join(text for text in contents if isinstance(text, str) and text)
+
+
+def _memory_gist(arguments: Arguments) -> str:
+    steps = arguments.get("operations") or [arguments]
+    first = steps[0]
+    text = one_line(str(first.get("content") or first.get("old_text") or ""), 80)
+    more = f" and {len(steps) - 1} more" if len(steps) > 1 else ""
+    target = arguments.get("target", "memory")
+    return visible(f"{first.get('action', '')} {target}: {text}{more}")
