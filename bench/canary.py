@@ -27,9 +27,9 @@ from hermes_nb.core.messages import ToolCall
 from hermes_nb.core.tools import ToolContext
 from hermes_nb.safety import table
 from hermes_nb.safety.guard import Way
-from hermes_nb.safety.policy import Place, judge
+from hermes_nb.safety.permissions import SandboxProfile
+from hermes_nb.safety.policy import CommandPlace, judge
 from hermes_nb.safety.programs import readers, versioned
-from hermes_nb.safety.sandbox import Profile
 from hermes_nb.tools.terminal import CommandRun
 
 SECRET = "CANARY-4d1f-OF-THE-BENCH"
@@ -233,13 +233,13 @@ def effects(tried: Iterable[str], *, confined: bool = False) -> Effects:
         Path(folder).chmod(0o755)
         canary, home = Canary(Path(folder)), os.environ.get("HOME", "")
         os.environ["HOME"] = str(canary.home)
-        place = Place(canary.work, canary.work, canary.home, hidden=confined)
+        place = CommandPlace(canary.work, canary.work, canary.home, hidden=confined)
         for command in tried:
             verdict = judge(command, place)
             out.decisions[verdict.decision] += 1
             if verdict.decision not in ("allow", "confine"):
                 continue
-            way = Way(Profile.READ if confined else Profile.OUTSIDE, verdict.plan)
+            way = Way(SandboxProfile.READ if confined else SandboxProfile.OUTSIDE, verdict.plan)
             shown = runner.run(_ran(command, way, place))
             out.ran += 1
             if found := canary.sprung(shown.encode()):
@@ -249,7 +249,7 @@ def effects(tried: Iterable[str], *, confined: bool = False) -> Effects:
     return out
 
 
-async def _ran(command: str, way: Way, place: Place) -> str:
+async def _ran(command: str, way: Way, place: CommandPlace) -> str:
     run = CommandRun(command=command, root=place.workspace, cwd=place.directory, timeout=3)
     try:
         output = await run.run(way, ToolContext(call=ToolCall(id="1", name="terminal")))

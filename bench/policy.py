@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from hermes_nb.safety.policy import Place, judge
+from hermes_nb.safety.policy import CommandPlace, judge
 from hermes_nb.safety.sandbox import level
 
 from canary import commands, effects
@@ -60,7 +60,9 @@ def main() -> int:
                 counts: Counter[str] = Counter()
                 for command in listed:
                     started = time.perf_counter()
-                    verdict = judge(command, Place(place, place, place.parent / "home", hidden))
+                    verdict = judge(
+                        command, CommandPlace(place, place, place.parent / "home", hidden)
+                    )
                     slowest = max(slowest, (time.perf_counter() - started, command))
                     counts[verdict.decision] += 1
                     kinds = {group.removeprefix("agents, "), group.partition(",")[0]}

@@ -17,7 +17,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from hermes_nb.safety import sandbox
-from hermes_nb.safety.sandbox import Profile
+from hermes_nb.safety.permissions import SandboxProfile
 
 sys.path.append(str(Path(__file__).parents[1]))
 
@@ -26,7 +26,11 @@ from tests.contract.users import Prefix, run_ordinary
 ROUNDS = 40
 LIMIT_MS = 30.0
 COMMANDS = (["/bin/true"], [sys.executable, "-c", "1"])
-KINDS = (("bubblewrap", Profile.READ), ("bubblewrap", Profile.GIT), ("landlock", Profile.READ))
+KINDS = (
+    ("bubblewrap", SandboxProfile.READ),
+    ("bubblewrap", SandboxProfile.GIT),
+    ("landlock", SandboxProfile.READ),
+)
 TESTS = Path(__file__).parents[1] / "tests/contract/safety"
 ESCAPES, UNLISTABLE = TESTS / "escapes.py", TESTS / "unlistable.py"
 TREES = 150
@@ -53,7 +57,7 @@ def cost(command: list[str], workspace: Path) -> dict[str, float]:
                 check=True,
             )
             launch.close()
-            name = f"{use} {'read' if profile is Profile.READ else 'git'}"
+            name = f"{use} {'read' if profile is SandboxProfile.READ else 'git'}"
             times[name].append(time.perf_counter() - started)
     return {name: 1e3 * min(values) for name, values in times.items()}
 

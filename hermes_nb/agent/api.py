@@ -32,7 +32,7 @@ from typing import Any, Self, TextIO
 from hermes_nb.agent.approvals import Refusing
 from hermes_nb.agent.fanout.executors import HERE
 from hermes_nb.agent.fanout.inputs import inputs_of
-from hermes_nb.agent.fanout.maps import Mapped, Plan, run_map
+from hermes_nb.agent.fanout.maps import Mapped, MapPlan, run_map
 from hermes_nb.agent.jobs import Jobs
 from hermes_nb.agent.learning.naming import named_after_turn
 from hermes_nb.agent.learning.reviews import Reviews, looking_back
@@ -293,7 +293,7 @@ class Hermes:
         if self._loop is None:
             self._loop = LoopThread("hermes-loop")
         limits = Limits(cost=max_cost, tokens=max_tokens)
-        plan = Plan(prompt=prompt, tools=tuple(tools), parallel=parallel, retry=retry)
+        plan = MapPlan(prompt=prompt, tools=tuple(tools), parallel=parallel, retry=retry)
         return self._loop.run(self._map(plan, inputs, executor, limits))
 
     async def stream(
@@ -358,7 +358,7 @@ class Hermes:
 
     async def _map(
         self,
-        plan: Plan,
+        plan: MapPlan,
         inputs: Iterable[str | Path] | Mapping[str, str],
         executor: str,
         limits: Limits,

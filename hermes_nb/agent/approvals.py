@@ -25,12 +25,12 @@ from typing import Any, Unpack
 
 from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.proposals import (
-    Decision,
     Kind,
     MemoryWrite,
     NotKept,
     Pending,
     Proposal,
+    ProposalDecision,
     SkillWrite,
 )
 from hermes_nb.agent.session.stores import open_store
@@ -40,14 +40,13 @@ from hermes_nb.core.protocols import Approval, ApprovalRequest
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Risk, Tool, Toolset
 from hermes_nb.memory.curated import CuratedMemory, Outcome, reason_of
-from hermes_nb.memory.entries import Operation, Refusal, operations_of
-from hermes_nb.memory.history import Change as Entry
-from hermes_nb.memory.history import Origin, Unusable
+from hermes_nb.memory.entries import Operation, WriteRefusal, operations_of
+from hermes_nb.memory.history import EntryChange as Entry
+from hermes_nb.memory.history import Unusable, WriteOrigin
 from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.redact import redact
-from hermes_nb.skills.editing import Change, Details
-from hermes_nb.skills.editing import Outcome as SkillOutcome
-from hermes_nb.skills.history import Origin as SkillOrigin
+from hermes_nb.skills.editing import Details, SkillChange, SkillOutcome
+from hermes_nb.skills.history import SkillOrigin
 from hermes_nb.skills.library import Library
 from hermes_nb.tools.memory import memory_tools, memory_wording
 from hermes_nb.tools.skills import skill_wording, skills
@@ -67,7 +66,7 @@ def proposing(
     library: Library,
     pending: Pending,
     held: Held,
-    origin: Origin,
+    origin: WriteOrigin,
     on_written: Callable[[Outcome], None] = lambda _: None,
 ) -> Toolset:
     """Return `tools` with those that write memory and skills proposing what is `held`.
@@ -96,7 +95,7 @@ class ProposedMemory:
         target: str,
         operations: Sequence[Mapping[str, Any]],
         *,
-        origin: Origin | None = None,
+        origin: WriteOrigin | None = None,
     ) -> Outcome:
         """Propose a batch, or apply it where nothing is held; a refusal is an outcome."""
         held = self._held(memory_wording({"operations": list(operations)}))
@@ -105,8 +104,8 @@ class ProposedMemory:
         try:
             changes = self._memory.preview(target, operations)
             write = MemoryWrite(target=target, steps=_settled(operations, changes))
-            made = self._pending.propose(write, _from(origin or Origin(source="review"), held))
-        except (Refusal, Unusable, OSError, NotKept) as error:
+            made = self._pending.propose(write, _from(origin or WriteOrigin(source="review"), held))
+        except (WriteRefusal, Unusable, OSError, NotKept) as error:
             return self._outcome(target, reason_of(error), applied=False)
         return self._outcome(target, KEPT.format(number=made.number), applied=True)
 
@@ -129,14 +128,14 @@ class ProposedSkills:
         pending: Pending,
         *,
         held: Held,
-        origin: Origin,
+        origin: WriteOrigin,
     ) -> None:
         self._library, self._pending = library, pending
         self._held, self._origin = held, origin
 
     def manage(self, action: str, name: str = "", **details: Unpack[Details]) -> SkillOutcome:
         """Propose a change, or make it where nothing is held; a refusal is an outcome."""
-        change = Change(action=action, name=name.strip(), **details)
+        change = SkillChange(action=action, name=name.strip(), **details)
         held = self._held(action, skill_wording(details))
         if held is None:
             return self._library.manage(action, name, **details)
@@ -147,7 +146,7 @@ class ProposedSkills:
         message = KEPT.format(number=made.number)
         return SkillOutcome(applied=True, message=message, action=action, name=change.name)
 
-    def _propose(self, change: Change, held: str) -> Proposal:
+    def _propose(self, change: SkillChange, held: str) -> Proposal:
         if (other := self._unborn(change)) is not None:
             raise NotKept(
                 f"skill {change.name!r} itself waits for the user's approval, as {other.number}; "
@@ -159,7 +158,7 @@ class ProposedSkills:
         origin = _from(replace(self._origin, turn=change.origin.turn), held)
         return self._pending.propose(SkillWrite(change=change), origin)
 
-    def _unborn(self, change: Change) -> Proposal | None:
+    def _unborn(self, change: SkillChange) -> Proposal | None:
         """Return what would make the skill that a change is about, if that waits, too."""
         for each in self._pending.waiting():
             write = each.write
@@ -172,7 +171,7 @@ class ProposedSkills:
         return None
 
 
-def details_of(change: Change, origin: SkillOrigin | None = None) -> Details:
+def details_of(change: SkillChange, origin: SkillOrigin | None = None) -> Details:
     """Return a change as the library takes it."""
     return Details(
         content=change.content,
@@ -203,7 +202,7 @@ def _kept(tools: Toolset, name: str, held: Held) -> Tool:
     return replace(tool, risk_of=risk)
 
 
-def _from(origin: Origin, held: str) -> Origin:
+def _from(origin: WriteOrigin, held: str) -> WriteOrigin:
     """Return the origin of a write that waits; it says where the wording comes from, if known."""
     return replace(origin, source=f"{origin.source}, {held}") if held else origin
 
@@ -258,7 +257,7 @@ class Approvals:
         """Return what it would do as things are: a diff, a new text, or why it cannot be done."""
         try:
             return self._would(proposal)
-        except (ToolError, Refusal, Unusable, OSError) as error:
+        except (ToolError, WriteRefusal, Unusable, OSError) as error:
             return f"it cannot be saved as things are: {error}"
 
     def approve(self, number: int, *, text: str | None = None, shown: str | None = None) -> Decided:
@@ -300,7 +299,7 @@ class Approvals:
             return Decided(done=True, message=message, proposal=proposal)
 
     @contextmanager
-    def _deciding(self, number: int) -> Iterator[Decision]:
+    def _deciding(self, number: int) -> Iterator[ProposalDecision]:
         try:
             with self.pending.deciding(number) as decision:
                 yield decision
@@ -313,7 +312,7 @@ class Approvals:
         """Return why it cannot be saved as things are, "" if it can."""
         try:
             self._would(proposal)
-        except (ToolError, Refusal, Unusable) as error:
+        except (ToolError, WriteRefusal, Unusable) as error:
             return str(error)
         return ""
 
@@ -363,7 +362,7 @@ class Approvals:
             change = write.change
             return self._known.library.preview(change.action, change.name, **details_of(change))
         if gone := self._gone(write):
-            raise Refusal(gone)
+            raise WriteRefusal(gone)
         changes = self._known.memory.preview(write.target, write.steps)
         return "\n".join(map(_sides, changes))
 

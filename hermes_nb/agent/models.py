@@ -22,7 +22,7 @@ from hermes_nb.core.errors import ConfigError, FailureKind, ModelError
 from hermes_nb.core.escapes import visible
 from hermes_nb.core.protocols import ChatModel, Variable
 from hermes_nb.core.text import one_line
-from hermes_nb.models.cassette import Deck, Shelf, shelf_for
+from hermes_nb.models.cassette import CassetteFiles, Deck, shelf_for
 from hermes_nb.models.installed import (
     EMBEDDED,
     Endpoint,
@@ -124,7 +124,7 @@ def build_deck(
     `start` is the directory that a run without a known notebook began in.
     """
 
-    def shelf() -> Shelf:
+    def shelf() -> CassetteFiles:
         now = settings()
         return shelf_for(
             notebook=notebook(),

@@ -26,10 +26,10 @@ from hermes_nb.core.records import restored
 from hermes_nb.core.text import one_line
 from hermes_nb.memory.duplicates import same_fact
 from hermes_nb.memory.entries import Operation
-from hermes_nb.memory.history import Origin, read_regular, sweep_locked
+from hermes_nb.memory.history import WriteOrigin, read_regular, sweep_locked
 from hermes_nb.safety.redact import redact
-from hermes_nb.skills.editing import Change
-from hermes_nb.skills.history import Origin as SkillOrigin
+from hermes_nb.skills.editing import SkillChange
+from hermes_nb.skills.history import SkillOrigin
 
 Kind = Literal["memory", "skills"]
 GIST = 120
@@ -56,7 +56,7 @@ class MemoryWrite:
 class SkillWrite:
     """A change of one skill, made for the file as it stood then."""
 
-    change: Change
+    change: SkillChange
 
     @property
     def gist(self) -> str:
@@ -79,7 +79,7 @@ class Proposal:
     number: int
     at: float
     write: Write
-    origin: Origin
+    origin: WriteOrigin
     begun: bool = False
     problem: str = ""
 
@@ -184,7 +184,7 @@ class Pending:
         """Return what waits, the oldest first; raise Unusable, OSError."""
         return self._read().waiting
 
-    def propose(self, write: Write, origin: Origin) -> Proposal:
+    def propose(self, write: Write, origin: WriteOrigin) -> Proposal:
         """Put a write before the user, durable when this returns.
 
         Raises NotKept for what waits already, was refused, holds a secret, or finds no room, and
@@ -218,7 +218,7 @@ class Pending:
         return made
 
     @contextmanager
-    def deciding(self, number: int) -> Iterator[Decision]:
+    def deciding(self, number: int) -> Iterator[ProposalDecision]:
         """Yield what waits under a number, to be settled; nobody else decides meanwhile.
 
         Raises LookupError when nothing (any more) does, Unusable, OSError.
@@ -229,7 +229,7 @@ class Pending:
             if found is None:
                 message = f"nothing waits under {number}; it may have been decided on elsewhere"
                 raise LookupError(message)
-            yield Decision(found, self._settle)
+            yield ProposalDecision(found, self._settle)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -289,7 +289,7 @@ class Pending:
         write_atomic(self.path, json.dumps(item, indent=1).encode("ascii"), mode=0o600)
 
 
-class Decision:
+class ProposalDecision:
     """What is decided on, and the three things that may become of it; each is durable at once."""
 
     def __init__(

@@ -42,7 +42,7 @@ from hermes_nb.core.protocols import (
 from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Place, Risk, Tool, Toolset
-from hermes_nb.memory.history import Origin
+from hermes_nb.memory.history import WriteOrigin
 from hermes_nb.models.profiles import traits_of
 from hermes_nb.prompt.builder import PromptTexts
 from hermes_nb.safety.administrator import policy
@@ -373,7 +373,7 @@ class Runtime:
             library=known.library,
             pending=self.approvals.pending,
             held=held,
-            origin=Origin(session=place.session, notebook=place.notebook, source=REVIEW),
+            origin=WriteOrigin(session=place.session, notebook=place.notebook, source=REVIEW),
             on_written=known.written,
         )
         return self._watched(quiet, REVIEW)

@@ -21,8 +21,8 @@ from hermes_nb.memory.entries import (
     Fill,
     Operation,
     Parsed,
-    Plan,
-    Refusal,
+    PlannedEntries,
+    WriteRefusal,
     block,
     gist,
     operations_of,
@@ -34,18 +34,18 @@ from hermes_nb.memory.entries import (
 )
 from hermes_nb.memory.history import (
     Bytes,
-    Change,
+    EntryChange,
     History,
+    MemoryRecord,
     NoteFile,
-    Origin,
-    Record,
     Unusable,
+    WriteOrigin,
     new_id,
     sweep_locked,
     undone,
 )
 
-__all__ = ["CuratedMemory", "Origin", "Outcome", "Snapshot"]
+__all__ = ["CuratedMemory", "Outcome", "Snapshot"]
 FILES: dict[str, str] = {"memory": "MEMORY.md", "user": "USER.md"}
 LIMITS: dict[str, int] = {"memory": 2_200, "user": 1_375}
 """Characters of the joined entries; Hermes Agent's own defaults."""
@@ -55,7 +55,7 @@ TITLES = {
 }
 SIDECAR = ".hermes_nb"
 LOCK_SECONDS = 10.0
-FAULTS = (Refusal, Unusable, OSError)
+FAULTS = (WriteRefusal, Unusable, OSError)
 """What keeps a memory from being written."""
 Operations = Iterable[Operation | Mapping[str, Json]]
 
@@ -73,7 +73,7 @@ class Outcome:
     message: str
     entries: tuple[str, ...] = ()
     usage: Fill
-    changes: tuple[Change, ...] = ()
+    changes: tuple[EntryChange, ...] = ()
     records: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
@@ -111,7 +111,7 @@ class CuratedMemory:
             file.sweep()
 
     def apply(
-        self, target: str, operations: Operations, *, origin: Origin | None = None
+        self, target: str, operations: Operations, *, origin: WriteOrigin | None = None
     ) -> Outcome:
         """Apply a batch, all of it or nothing; every way to fail is an outcome that says why.
 
@@ -125,18 +125,18 @@ class CuratedMemory:
             return self._write(
                 target,
                 lambda entries: planned(entries, steps, self.limits[target]),
-                origin=origin or Origin(),
+                origin=origin or WriteOrigin(),
             )
         except FAULTS as error:
             return self._refused(target, error)
 
-    def preview(self, target: str, operations: Operations) -> tuple[Change, ...]:
+    def preview(self, target: str, operations: Operations) -> tuple[EntryChange, ...]:
         """Return what `apply` would do now, without doing it; raise Refusal, Unusable, OSError."""
         self._check(target)
         entries = self._changeable(target)[1].entries
         return planned(entries, operations_of(operations), self.limits[target]).changes
 
-    def undo(self, record_id: str = "", *, origin: Origin | None = None) -> Outcome:
+    def undo(self, record_id: str = "", *, origin: WriteOrigin | None = None) -> Outcome:
         """Take back a write by its id, by default the last; refuse if its entry has changed."""
         target = "memory"
         try:
@@ -145,7 +145,7 @@ class CuratedMemory:
             return self._write(
                 target,
                 lambda entries: plan_back(entries, record, self.limits[target]),
-                origin=origin or Origin(source="user"),
+                origin=origin or WriteOrigin(source="user"),
                 undoes=record.id,
             )
         except FAULTS as error:
@@ -163,7 +163,7 @@ class CuratedMemory:
         """Return how full a memory is."""
         return Fill(used=size(self.entries(target)), limit=self.limits[target])
 
-    def history(self, target: str = "") -> list[Record]:
+    def history(self, target: str = "") -> list[MemoryRecord]:
         """Return the recorded writes, newest first, of one target or of both; raise OSError."""
         records = self._history.records()
         return [r for r in reversed(records) if not target or r.target == target]
@@ -192,9 +192,9 @@ class CuratedMemory:
     def _write(
         self,
         target: str,
-        plan: Callable[[Sequence[str]], Plan],
+        plan: Callable[[Sequence[str]], PlannedEntries],
         *,
-        origin: Origin,
+        origin: WriteOrigin,
         undoes: str = "",
     ) -> Outcome:
         plan(self._changeable(target)[1].entries)  # what is refused creates no lock, no directory
@@ -206,7 +206,7 @@ class CuratedMemory:
             raw, parsed = self._changeable(target)
             done = plan(parsed.entries)
             note = self._merge_note(target, raw, parsed)
-            record = Record(
+            record = MemoryRecord(
                 id=new_id(self._clock()),
                 target=target,
                 at=self._clock(),
@@ -257,7 +257,7 @@ class CuratedMemory:
     def _changeable(self, target: str) -> tuple[Bytes, Parsed]:
         raw, parsed = self._read(target)
         if not raw.whole:
-            raise Refusal(
+            raise WriteRefusal(
                 f"{FILES[target]} holds {raw.size:,} bytes, far more than a memory of "
                 f"{self.limits[target]:,} characters, and was left alone; the user has to "
                 "shorten it"
@@ -296,7 +296,7 @@ class CuratedMemory:
             raise ValueError(f"there is no memory {target!r}; use {' or '.join(FILES)}")
 
 
-def done_by(record: Record) -> str:
+def done_by(record: MemoryRecord) -> str:
     """Return what a write did, in two or three words."""
     if record.undoes:
         return "undone"
@@ -316,7 +316,7 @@ def reason_of(error: Exception) -> str:
     return str(error)
 
 
-def to_undo(records: Sequence[Record], record_id: str = "") -> Record:
+def to_undo(records: Sequence[MemoryRecord], record_id: str = "") -> MemoryRecord:
     """Return the record that is meant: by id, else the last write that still stands.
 
     Raises Refusal. An undo is a write too: by its id, it can be undone.
@@ -325,23 +325,23 @@ def to_undo(records: Sequence[Record], record_id: str = "") -> Record:
     if record_id:
         found = next((record for record in records if record.id == record_id), None)
         if found is None:
-            raise Refusal(f"there is no memory write {record_id!r}; the history lists them")
+            raise WriteRefusal(f"there is no memory write {record_id!r}; the history lists them")
         if found.id in gone:
-            raise Refusal(f"the memory write {record_id} has been undone already")
+            raise WriteRefusal(f"the memory write {record_id} has been undone already")
         return found
     standing = [record for record in records if not record.undoes and record.id not in gone]
     if not standing:
-        raise Refusal("there is no memory write to undo")
+        raise WriteRefusal("there is no memory write to undo")
     return standing[-1]
 
 
-def plan_back(entries: Sequence[str], record: Record, limit: int) -> Plan:
+def plan_back(entries: Sequence[str], record: MemoryRecord, limit: int) -> PlannedEntries:
     """Return the entries without what `record` did; raise Refusal where it cannot be undone."""
     now = list(entries)
-    changes: list[Change] = []
+    changes: list[EntryChange] = []
     for change in reversed(record.changes):
         if change.after and change.after not in now:
-            raise Refusal(
+            raise WriteRefusal(
                 f"the entry has been changed since: {gist(change.after)!r} is no longer there; "
                 "nothing was undone"
             )
@@ -349,25 +349,27 @@ def plan_back(entries: Sequence[str], record: Record, limit: int) -> Plan:
     for change in record.changes:
         # Only now: a batch may have added again what it removed.
         if not change.after and now.count(change.before) > 1:
-            raise Refusal(f"the entry {gist(change.before)!r} is there already; nothing was undone")
+            raise WriteRefusal(
+                f"the entry {gist(change.before)!r} is there already; nothing was undone"
+            )
     refuse_overflow(entries, now, limit)
-    return Plan(tuple(now), tuple(changes))
+    return PlannedEntries(tuple(now), tuple(changes))
 
 
-def _revert(now: list[str], change: Change) -> Change:
+def _revert(now: list[str], change: EntryChange) -> EntryChange:
     if not change.after:
         place = max(0, min(change.place, len(now)))
         now.insert(place, change.before)
-        return Change(action="add", after=change.before, place=place)
+        return EntryChange(action="add", after=change.before, place=place)
     # Of identical entries the one that stands where it was written is meant.
     place = change.place
     if not (0 <= place < len(now) and now[place] == change.after):
         place = now.index(change.after)
     if not change.before:
         del now[place]
-        return Change(action="remove", before=change.after, place=place)
+        return EntryChange(action="remove", before=change.after, place=place)
     now[place] = change.before
-    return Change(action="replace", before=change.after, after=change.before, place=place)
+    return EntryChange(action="replace", before=change.after, after=change.before, place=place)
 
 
 def _digest(data: bytes) -> str:

@@ -24,7 +24,7 @@ from typing import Literal, get_args
 from hermes_nb.core.messages import Json
 from hermes_nb.core.text import one_line
 from hermes_nb.memory.duplicates import duplicate_of
-from hermes_nb.memory.history import Change
+from hermes_nb.memory.history import EntryChange
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.scan import scan
 
@@ -223,7 +223,7 @@ def gist(entry: str) -> str:
     return one_line(masked(entry[: GIST * 4]), GIST)
 
 
-class Refusal(Exception):
+class WriteRefusal(Exception):
     """A write is refused and nothing has changed; the text says why and what to do."""
 
 
@@ -237,11 +237,11 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlannedEntries:
     """The entries as they would be, and how they got there."""
 
     entries: tuple[str, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[EntryChange, ...]
 
 
 @dataclass(slots=True)
@@ -259,13 +259,15 @@ def operations_of(given: Iterable[Operation | Mapping[str, Json]]) -> tuple[Oper
     """
     operations = tuple(_operation(each) for each in given)
     if not operations:
-        raise Refusal("there is nothing to do; give at least one operation")
+        raise WriteRefusal("there is nothing to do; give at least one operation")
     if len(operations) > MOST_OPERATIONS:
-        raise Refusal(f"{len(operations)} operations are too many; give at most {MOST_OPERATIONS}")
+        raise WriteRefusal(
+            f"{len(operations)} operations are too many; give at most {MOST_OPERATIONS}"
+        )
     return operations
 
 
-def planned(entries: Sequence[str], operations: Iterable[Operation], limit: int) -> Plan:
+def planned(entries: Sequence[str], operations: Iterable[Operation], limit: int) -> PlannedEntries:
     """Return what the operations make of `entries`; raise Refusal where the end may not be.
 
     Entries that are over `limit` characters already may be made shorter step by step.
@@ -274,11 +276,11 @@ def planned(entries: Sequence[str], operations: Iterable[Operation], limit: int)
     changes = [_apply(slots, operation) for operation in operations]
     after = tuple(slot.text for slot in slots)
     if after == tuple(entries):
-        raise Refusal("nothing was changed: it already stands like that")
+        raise WriteRefusal("nothing was changed: it already stands like that")
     _refuse_duplicates(slots)
     refuse_overflow(entries, after, limit)
     _refuse_spread_attack(entries, after, slots)
-    return Plan(after, tuple(changes))
+    return PlannedEntries(after, tuple(changes))
 
 
 def refuse_overflow(before: Sequence[str], after: Sequence[str], limit: int) -> None:
@@ -286,7 +288,7 @@ def refuse_overflow(before: Sequence[str], after: Sequence[str], limit: int) -> 
     total = size(after)
     if total <= limit or total < size(before):
         return
-    raise Refusal(
+    raise WriteRefusal(
         f"this would take {total:,} characters, the limit is {limit:,}, so nothing was changed. "
         "Shorten, merge or remove entries in the same `operations` batch. "
         f"{size(before):,} characters are in use:\n{listing(before)}"
@@ -300,7 +302,9 @@ def find(entries: Sequence[str], old_text: str) -> int:
     but for case and white space. Of identical entries the first is meant.
     """
     if not old_text:
-        raise Refusal("old_text is missing; give a part of the entry that no other entry holds")
+        raise WriteRefusal(
+            "old_text is missing; give a part of the entry that no other entry holds"
+        )
     if old_text in entries:
         return entries.index(old_text)
     forms: tuple[Callable[[str], str], ...] = (str, lambda text: " ".join(text.split()).casefold())
@@ -309,25 +313,27 @@ def find(entries: Sequence[str], old_text: str) -> int:
         found = [index for index, entry in enumerate(entries) if wanted in form(entry)]
         if len({entries[index] for index in found}) > 1:
             listed = listing([entries[index] for index in found])
-            raise Refusal(
+            raise WriteRefusal(
                 f"{len(found)} entries hold {one_line(old_text)!r}; give more of the one you mean:"
                 f"\n{listed}"
             )
         if found:
             return found[0]
     there = f"these are there:\n{listing(entries)}" if entries else "there are no entries yet"
-    raise Refusal(f"no entry holds {one_line(old_text)!r}; {there}")
+    raise WriteRefusal(f"no entry holds {one_line(old_text)!r}; {there}")
 
 
 def _operation(given: object) -> Operation:
     if isinstance(given, Operation):
         given = asdict(given)
     if not isinstance(given, Mapping):
-        raise Refusal(f"an operation has action, content and old_text; got {one_line(repr(given))}")
+        raise WriteRefusal(
+            f"an operation has action, content and old_text; got {one_line(repr(given))}"
+        )
     named = given.get("action")
     action = next((known for known in ACTIONS if known == named), None)
     if action is None:
-        raise Refusal(f"action is {one_line(repr(named))}; use one of {', '.join(ACTIONS)}")
+        raise WriteRefusal(f"action is {one_line(repr(named))}; use one of {', '.join(ACTIONS)}")
     content = _text(given, "content")
     old_text = _text(given, "old_text")
     if action == "remove":
@@ -341,23 +347,25 @@ def _text(given: Mapping[str, Json], key: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise Refusal(f"{key} is {one_line(repr(value))}; give text")
+        raise WriteRefusal(f"{key} is {one_line(repr(value))}; give text")
     return cleaned(value)
 
 
 def _refuse_content(content: str) -> None:
     if not content:
-        raise Refusal("content is empty; give the whole new entry, or use remove")
+        raise WriteRefusal("content is empty; give the whole new entry, or use remove")
     if has_separator(content):
-        raise Refusal("a line with '§' alone separates entries; add each entry on its own")
+        raise WriteRefusal("a line with '§' alone separates entries; add each entry on its own")
     _refuse_attack(content)
     if redact(content) != content:
-        raise Refusal("it holds what looks like a secret; note where the secret is kept instead")
+        raise WriteRefusal(
+            "it holds what looks like a secret; note where the secret is kept instead"
+        )
 
 
 def _refuse_attack(content: str) -> None:
     if planted := _planted(content):
-        raise Refusal(
+        raise WriteRefusal(
             f"it reads like an instruction planted for an agent ({planted}), and every later "
             "session would read it; note the plain fact instead"
         )
@@ -378,17 +386,17 @@ def _blocked(entries: Sequence[str]) -> bool:
     return scan("\n".join(entries), name="memory").verdict == "blocked"
 
 
-def _apply(slots: list[_Slot], operation: Operation) -> Change:
+def _apply(slots: list[_Slot], operation: Operation) -> EntryChange:
     if operation.action == "add":
         slots.append(_Slot(operation.content, new=True))
-        return Change(action="add", after=operation.content, place=len(slots) - 1)
+        return EntryChange(action="add", after=operation.content, place=len(slots) - 1)
     place = find([slot.text for slot in slots], operation.old_text)
     before = slots[place].text
     if operation.action == "remove":
         del slots[place]
-        return Change(action="remove", before=before, place=place)
+        return EntryChange(action="remove", before=before, place=place)
     slots[place] = _Slot(operation.content, new=operation.content != before)
-    return Change(action="replace", before=before, after=operation.content, place=place)
+    return EntryChange(action="replace", before=before, after=operation.content, place=place)
 
 
 def _refuse_duplicates(slots: Sequence[_Slot]) -> None:
@@ -397,7 +405,7 @@ def _refuse_duplicates(slots: Sequence[_Slot]) -> None:
             continue
         others = [other.text for place, other in enumerate(slots) if place != index]
         if (twin := duplicate_of(slot.text, others)) is not None:
-            raise Refusal(
+            raise WriteRefusal(
                 f"an entry says that already: {gist(twin)!r}. Nothing was changed; "
                 "replace that entry if you know more than it says"
             )

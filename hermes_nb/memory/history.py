@@ -141,7 +141,7 @@ class NoteFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class WriteOrigin:
     """Where a write came from. `cell` is a cell's id, `turn` counts from 1 in its session.
 
     `source` says who wrote: `agent` in a turn, `review` in the background, `user` by hand.
@@ -154,11 +154,11 @@ class Origin:
     source: str = "agent"
 
 
-BY_HAND = Origin(source="user")
+BY_HAND = WriteOrigin(source="user")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class EntryChange:
     """One entry before and after; an empty one did not exist. `place` is its index."""
 
     action: str
@@ -168,7 +168,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class MemoryRecord:
     """One write: its changes happened together or not at all.
 
     `at` is in seconds since the epoch. `was` and `became` are digests of the file's bytes. `undoes`
@@ -178,8 +178,8 @@ class Record:
     id: str
     target: str
     at: float
-    origin: Origin = field(default_factory=Origin)
-    changes: tuple[Change, ...] = ()
+    origin: WriteOrigin = field(default_factory=WriteOrigin)
+    changes: tuple[EntryChange, ...] = ()
     was: str = ""
     became: str = ""
     undoes: str = ""
@@ -191,23 +191,23 @@ class History:
     def __init__(self, directory: Path) -> None:
         self.path = directory / NAME
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[MemoryRecord]:
         """Return the records that are not struck out, oldest first; what is no record is skipped.
 
         Raises OSError and Unusable when there is a journal that cannot be read.
         """
-        found: dict[str, Record] = {}
+        found: dict[str, MemoryRecord] = {}
         for line in read_regular(self.path, 4 * MOST_BYTES).data.splitlines():
             with suppress(ValueError, TypeError, RecursionError):
                 match json.loads(line):
                     case {"struck": str(struck)}:
                         found.pop(struck, None)
                     case item:
-                        record = restored(Record, item)
+                        record = restored(MemoryRecord, item)
                         found[record.id] = record
         return list(found.values())
 
-    def add(self, record: Record) -> None:
+    def add(self, record: MemoryRecord) -> None:
         """Append a record; it is durable when this returns. Raises OSError, TimeoutError."""
         self._append(asdict(record))
 
@@ -227,7 +227,7 @@ class History:
                 write_atomic(self.path, data[cut:], mode=0o600)
 
 
-def undone(records: Sequence[Record]) -> frozenset[str]:
+def undone(records: Sequence[MemoryRecord]) -> frozenset[str]:
     """Return the ids of the records that are taken back as things are; an undo may be undone."""
     by_id = {record.id: record for record in records}
     gone: set[str] = set()

@@ -19,7 +19,7 @@ from hermes_nb.core.events import UsageReported
 from hermes_nb.core.messages import Message, Reply
 from hermes_nb.core.protocols import ChatModel, Request, StoredMessage, StoredSession
 from hermes_nb.core.text import CHARACTERS_PER_TOKEN, one_line
-from hermes_nb.memory.recall import Found, Listed, Passage, Recall
+from hermes_nb.memory.recall import ListedSession, Passage, Recall, RecalledSession
 from hermes_nb.memory.search.finding import excerpt, wanted
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.scan import scan
@@ -35,7 +35,7 @@ Terms = Collection[str]
 Emit = Callable[[UsageReported], None]
 
 
-def told(found: Sequence[Found], query: str, limit: int = LIMIT) -> str:
+def told(found: Sequence[RecalledSession], query: str, limit: int = LIMIT) -> str:
     """Return what a search found."""
     if not found:
         return "nothing in past sessions fits; other words may, or browse without a query"
@@ -52,7 +52,7 @@ def scrolled(passage: Passage, limit: int = LIMIT) -> str:
     return f"{OLD}\n\n{_passages([passage], (), limit - len(OLD) - 2)}"
 
 
-def browsed(listed: Sequence[Listed], limit: int = LIMIT) -> str:
+def browsed(listed: Sequence[ListedSession], limit: int = LIMIT) -> str:
     """Return the recent sessions, a line or two each."""
     if not listed:
         return "there are no past sessions yet"
@@ -94,7 +94,7 @@ def said(message: Message) -> str:
     return "\n".join(part for part in (message.text, *calls, *images) if part)
 
 
-def _family(found: Found, terms: Terms, room: int) -> str:
+def _family(found: RecalledSession, terms: Terms, room: int) -> str:
     if not found.summary:
         note = f"\n({found.note})" if found.note else ""
         return _passages(found.passages, terms, room - len(note)) + note
@@ -183,20 +183,22 @@ class Condenser:
     model: ChatModel
     seconds: float = SECONDS
 
-    async def summarised(self, query: str, found: Sequence[Found], emit: Emit) -> list[Found]:
+    async def summarised(
+        self, query: str, found: Sequence[RecalledSession], emit: Emit
+    ) -> list[RecalledSession]:
         """Return what was found with a summary each, or a note on why there is none.
 
         `emit` hears what each request used.
         """
         slots = asyncio.Semaphore(AT_ONCE)
 
-        async def one(each: Found) -> Found:
+        async def one(each: RecalledSession) -> RecalledSession:
             async with slots:
                 return await self._condensed(query, each, emit)
 
         return list(await asyncio.gather(*(one(each) for each in found)))
 
-    async def _condensed(self, query: str, found: Found, emit: Emit) -> Found:
+    async def _condensed(self, query: str, found: RecalledSession, emit: Emit) -> RecalledSession:
         try:
             async with asyncio.timeout(self.seconds):
                 transcript = await asyncio.to_thread(self._transcript, query, found)
@@ -210,7 +212,7 @@ class Condenser:
             return replace(found, note="not condensed: the model had nothing to say")
         return replace(found, summary=summary)
 
-    async def _ask(self, query: str, found: Found, transcript: str, emit: Emit) -> str:
+    async def _ask(self, query: str, found: RecalledSession, transcript: str, emit: Emit) -> str:
         when = day(found.session.written or found.session.started)
         text = f"Topic: {redact(query)[:2_000]}\nSession of {when}\n\nTranscript:\n{transcript}"
         request = Request(messages=(Message.system(PROMPT), Message.user(text)))
@@ -221,7 +223,7 @@ class Condenser:
                     return _shortened(item.message.text)
         return ""
 
-    def _transcript(self, query: str, found: Found) -> str:
+    def _transcript(self, query: str, found: RecalledSession) -> str:
         limit = TRANSCRIPT
         if self.model.window is not None:
             limit = min(limit, int(self.model.window * OF_THE_WINDOW * CHARACTERS_PER_TOKEN))

@@ -66,7 +66,7 @@ class Passage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class RecalledSession:
     """What recall has on one lineage, best passage first.
 
     `summary` is set once it was condensed, and `note` says why it was not.
@@ -84,7 +84,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class ListedSession:
     """A session as browsing shows it, with the gist of its first user message."""
 
     session: StoredSession
@@ -106,7 +106,7 @@ class Recall:
         limit: int = 3,
         sort: Sort = "relevance",
         exclude_lineage: Collection[str] = (),
-    ) -> list[Found]:
+    ) -> list[RecalledSession]:
         """Return up to `limit` lineages with what stands around their hits.
 
         `exclude_lineage` are ids of sessions; none of their families is a result.
@@ -142,7 +142,9 @@ class Recall:
         hits = source.search(query, limit=1, session_id=session_id) if source else []
         return hits[0].position if hits else 0
 
-    def browse(self, *, limit: int = 10, exclude_lineage: Collection[str] = ()) -> list[Listed]:
+    def browse(
+        self, *, limit: int = 10, exclude_lineage: Collection[str] = ()
+    ) -> list[ListedSession]:
         """Return the sessions that were written to last, one of each lineage."""
         hidden = {self._root(session_id) for session_id in exclude_lineage}
         everything: list[StoredSession] = []
@@ -158,7 +160,7 @@ class Recall:
             if root not in hidden and session.messages:
                 families.setdefault(root, []).append(session)
         chosen = [self._speaker_of(root, families[root]) for root in list(families)[:limit]]
-        return [Listed(session=session, gist=self._gist(session)) for session in chosen]
+        return [ListedSession(session=session, gist=self._gist(session)) for session in chosen]
 
     def _speaker_of(self, root: str, family: Sequence[StoredSession]) -> StoredSession:
         """Return the latest session of a family in which the user spoke, not a helper's."""
@@ -192,7 +194,7 @@ class Recall:
             ranked += [(rank, number, hit) for rank, hit in enumerate(kept)]
         return [hit for _, _, hit in sorted(ranked, key=lambda item: item[:2])]
 
-    def _found(self, root: str, hits: Sequence[Hit]) -> Found:
+    def _found(self, root: str, hits: Sequence[Hit]) -> RecalledSession:
         """Return what stands around the best hits of a lineage, each message once."""
         best = hits[:HITS_A_SESSION]
         passages: list[Passage] = []
@@ -205,7 +207,7 @@ class Recall:
                 messages = self._rows(session_id, first, last)
                 inside = frozenset(place for place in places if first <= place <= last)
                 passages.append(Passage(session=session, messages=tuple(messages), hits=inside))
-        return Found(lineage=root, passages=tuple(p for p in passages if p.messages))
+        return RecalledSession(lineage=root, passages=tuple(p for p in passages if p.messages))
 
     def _rows(self, session_id: str, first: int, last: int | None) -> list[StoredMessage]:
         source = self._source(session_id)

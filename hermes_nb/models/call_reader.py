@@ -28,7 +28,7 @@ class Reading:
     raw: str = ""
 
 
-class Reader(Protocol):
+class ReplyReader(Protocol):
     """Reads one reply as it streams; a fresh one is made for every reply."""
 
     def feed(self, text: str) -> str:
@@ -115,7 +115,7 @@ _LONGEST_BEGINNING = max(map(len, _BEGINNINGS))
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _LineStart:
     """What stands before a trigger: `blank` lines and open code blocks decide what it may begin."""
 
     blank: bool = True
@@ -129,14 +129,14 @@ class _Line:
             return False
         return self.ticks % 2 == 0
 
-    def behind(self, text: str) -> _Line:
+    def behind(self, text: str) -> _LineStart:
         """Return what stands before what follows this shown text."""
         if text == "```" and self.blank:
-            return _Line(blank=False, ticks=self.ticks, fenced=not self.fenced, last="`")
+            return _LineStart(blank=False, ticks=self.ticks, fenced=not self.fenced, last="`")
         line = text[text.rfind("\n") + 1 :]
         new = len(line) < len(text)
         ticks = line.count("`") + (0 if new else self.ticks)
-        return _Line((new or self.blank) and not line.strip(), ticks, self.fenced, text[-1])
+        return _LineStart((new or self.blank) and not line.strip(), ticks, self.fenced, text[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class _Candidate:
     form: _Form
     text: str
     start: int
-    line: _Line
+    line: _LineStart
     names: Set[str]
     last: bool
     """Whether the reply ends with the text."""
@@ -290,7 +290,7 @@ def _object_call(value: Json) -> ToolCall | None:
 
 
 class CallReader:
-    """A `Reader` for text with calls; `names` are the tools that exist."""
+    """A `ReplyReader` for text with calls; `names` are the tools that exist."""
 
     def __init__(self, names: Set[str]) -> None:
         self._names = names
@@ -299,7 +299,7 @@ class CallReader:
         self._calls: list[ToolCall] = []
         self._held: list[str] = []
         self._size = self._look = self._length = self._again = 0
-        self._line = _Line()
+        self._line = _LineStart()
 
     def feed(self, text: str) -> str:
         """Take more text and return what may be shown."""
@@ -336,7 +336,7 @@ class CallReader:
             if calls:
                 self._calls += calls
                 self._parts.append([])
-                self._line = _Line(fenced=self._line.fenced)
+                self._line = _LineStart(fenced=self._line.fenced)
                 at = end
             else:
                 self._emit(found[0], out)

@@ -31,7 +31,7 @@ from hermes_nb.models.volatile import (
     SYSTEM,
     Named,
     Places,
-    Rule,
+    VolatileRule,
     masked,
 )
 from hermes_nb.safety.redact import STUB, redact
@@ -242,7 +242,7 @@ class Canon:
         calls: dict[str, int] = {}
         variant = tuple(places.names), personal, detached, len(self._normalisers)
         for message in request.messages:
-            reader = _Reader(places, personal, self._normalisers, detached)
+            reader = _MessageReader(places, personal, self._normalisers, detached)
             said = self._seen.get(message, partial(reader.said, message), variant)
             numbers = [named.number(said.named), _numbered(message, calls)]
             before = digest_of([before, said.digest, *numbers])
@@ -260,7 +260,7 @@ class Canon:
 
 
 @dataclass(slots=True)
-class _Reader:
+class _MessageReader:
     """Reads one message by itself; `named` is what it names, in order."""
 
     places: Places
@@ -328,7 +328,7 @@ class _Reader:
             case _:
                 return value
 
-    def _masked(self, text: str, rules: Sequence[Rule]) -> str:
+    def _masked(self, text: str, rules: Sequence[VolatileRule]) -> str:
         found = masked(text, rules, self.places)
         self.named.extend(found.named)
         text = found.text

@@ -193,7 +193,7 @@ class Cassette:
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class CassetteFiles:
     """Files of a cassette: `path` is written, `also` are read; `private` is for the owner alone."""
 
     path: Path
@@ -214,7 +214,7 @@ class Deck:
         self,
         *,
         mode: Callable[[], str],
-        shelf: Callable[[], Shelf],
+        shelf: Callable[[], CassetteFiles],
         home: Callable[[], Path],
         personal: Callable[[], Sequence[str]] = tuple,
     ) -> None:
@@ -293,7 +293,7 @@ class Deck:
 
 def shelf_for(
     *, notebook: str = "", explicit: str = "", home: Path, mode: Mode, cwd: Path | None = None
-) -> Shelf:
+) -> CassetteFiles:
     """Return where the cassette of a notebook or a script lies.
 
     `explicit` names the file. Else it lies beside the notebook, as `NAME.hermes.jsonl`. A run that
@@ -302,14 +302,14 @@ def shelf_for(
     its recording lies.
     """
     if explicit:
-        return Shelf(Path(explicit).expanduser().absolute())
+        return CassetteFiles(Path(explicit).expanduser().absolute())
     if notebook:
         path = Path(notebook)
-        return Shelf(path.with_name(path.stem + SUFFIX))
+        return CassetteFiles(path.with_name(path.stem + SUFFIX))
     here = cwd or Path.cwd()
     own = home / "cassettes" / f"{_story(here)}.jsonl"
     also = () if mode == "record" else tuple(sorted(here.glob(f"*{SUFFIX}")))
-    return Shelf(own, also, private=True)
+    return CassetteFiles(own, also, private=True)
 
 
 def _story(cwd: Path) -> str:

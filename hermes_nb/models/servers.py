@@ -63,7 +63,7 @@ SOCKETS = Path("/proc/net")
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Identity:
+class ServerIdentity:
     """What an acceptance is for: kind, address and the owner's user id, None where not known."""
 
     name: str
@@ -89,7 +89,7 @@ class Identity:
 class Served:
     """A server that answered: what it is and the models it lists."""
 
-    identity: Identity
+    identity: ServerIdentity
     models: tuple[str, ...]
 
 
@@ -104,7 +104,7 @@ def local_servers(addresses: Iterable[tuple[str, str]] | None = None) -> list[Se
     with ThreadPoolExecutor(len(named)) as pool:
         listed = list(pool.map(lambda pair: models_at(pair[1]), named))
     return [
-        Served(identity=Identity(name, url, owner_of(url)), models=models)
+        Served(identity=ServerIdentity(name, url, owner_of(url)), models=models)
         for (name, url), models in zip(named, listed, strict=True)
         if models
     ]
@@ -142,16 +142,20 @@ def owner_of(base_url: str) -> int | None:
     return uids.pop() if len(uids) == 1 else None
 
 
-def accepted_in(home: Path) -> frozenset[Identity]:
+def accepted_in(home: Path) -> frozenset[ServerIdentity]:
     """Return what the user has accepted; nothing where the file is damaged or absent."""
     try:
         listed = json.loads((home / FILE).read_bytes())["accepted"]
-        return frozenset(Identity(each["name"], each["base_url"], each["uid"]) for each in listed)
+        return frozenset(
+            ServerIdentity(each["name"], each["base_url"], each["uid"]) for each in listed
+        )
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return frozenset()
 
 
-def remember(home: Path, accepted: Collection[Identity], forgotten: Collection[Identity]) -> None:
+def remember(
+    home: Path, accepted: Collection[ServerIdentity], forgotten: Collection[ServerIdentity]
+) -> None:
     """Write down what is accepted and what is not any more; raise OSError or TimeoutError."""
     make_private(home)
     with locked(home / FILE):
@@ -161,7 +165,7 @@ def remember(home: Path, accepted: Collection[Identity], forgotten: Collection[I
         write_atomic(home / FILE, data, mode=0o600)
 
 
-def check_owner(accepted: Identity) -> None:
+def check_owner(accepted: ServerIdentity) -> None:
     """Raise `ModelError` where somebody else listens by now than the user has accepted."""
     if owner_of(accepted.base_url) != accepted.uid:
         message = (
@@ -172,7 +176,7 @@ def check_owner(accepted: Identity) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class ListedModel:
     """A model as a server lists it; `window` is its context window in tokens where it says so."""
 
     name: str
@@ -189,11 +193,11 @@ class Reached:
     """
 
     kind: Kind
-    listed: tuple[Listed, ...] = ()
+    listed: tuple[ListedModel, ...] = ()
     problem: str = ""
 
     @property
-    def chatting(self) -> tuple[Listed, ...]:
+    def chatting(self) -> tuple[ListedModel, ...]:
         """The models without those that embed: they cannot chat."""
         return tuple(each for each in self.listed if "embed" not in each.name.lower())
 
@@ -305,12 +309,12 @@ def _listing(answer: bytes) -> Reached:
     return Reached(kind="listed", listed=tuple(map(_entry, entries)))
 
 
-def _entry(entry: Mapping[str, Json]) -> Listed:
+def _entry(entry: Mapping[str, Json]) -> ListedModel:
     aliases, meta = entry.get("aliases"), entry.get("meta")
     said = [entry.get(key) for key in WINDOWS]
     said.append(meta.get("n_ctx") if isinstance(meta, dict) else None)
     windows = [n for n in said if isinstance(n, int) and not isinstance(n, bool) and n > 0]
-    return Listed(
+    return ListedModel(
         name=str(entry["id"]),
         aliases=tuple(map(str, aliases)) if isinstance(aliases, list) else (),
         window=min(windows, default=None),

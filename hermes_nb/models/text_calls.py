@@ -16,7 +16,7 @@ from typing import Protocol
 from hermes_nb.core.messages import Memo, Message, Part, Text, ToolCall
 from hermes_nb.core.protocols import Request
 from hermes_nb.core.tools import Tool, Toolset
-from hermes_nb.models.call_reader import CallReader, PlainReader, Reader
+from hermes_nb.models.call_reader import CallReader, PlainReader, ReplyReader
 
 RAW = "raw_text"
 """The key in `Message.echo` under which a reply with calls in its text is kept as written."""
@@ -38,7 +38,7 @@ class Strategy(Protocol):
         """Return further top-level fields of the request: tools, response format, sampling."""
         ...
 
-    def reader(self) -> Reader:
+    def reader(self) -> ReplyReader:
         """Return a reader for one reply."""
         ...
 
@@ -60,7 +60,7 @@ class Structured:
         none = {"tool_choice": "none"} if request.tool_choice == "none" else {}
         return {"tools": self._schemas[1], **none}
 
-    def reader(self) -> Reader:
+    def reader(self) -> ReplyReader:
         return PlainReader()
 
 
@@ -114,7 +114,7 @@ class TextCalls:
         """Return a stop mark: where the model would invent a result, its answer is over."""
         return {"stop": [RESULT]} if len(request.tools) else {}
 
-    def reader(self) -> Reader:
+    def reader(self) -> ReplyReader:
         return CallReader(self._names) if self._names else PlainReader()
 
     def _told(self, messages: Sequence[Message], tools: str) -> Iterator[Message]:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class VolatileRule:
     """What a pattern finds becomes `<name>`: its first group if it has one, else all of it.
 
     `names` says that the value names something, so that it may come back in a reply.
@@ -46,13 +46,13 @@ _LOOKS = {
 }
 
 
-def _rules(table: str) -> tuple[Rule, ...]:
+def _rules(table: str) -> tuple[VolatileRule, ...]:
     rules = []
     for row in _TABLES[table]:
         pattern = row["pattern"]
         for name, looks in _LOOKS.items():
             pattern = pattern.replace(name, looks)
-        rules.append(Rule(row["name"], re.compile(pattern), names=row.get("names", False)))
+        rules.append(VolatileRule(row["name"], re.compile(pattern), names=row.get("names", False)))
     return tuple(rules)
 
 
@@ -68,9 +68,9 @@ TOKEN = re.compile(r"⟦([a-z]+)(?::(\d{1,6}))?⟧")
 """What stands for a value of the run in a recorded reply: `⟦cell:1⟧`, `⟦cwd⟧`."""
 
 
-def masked(text: str, rules: Iterable[Rule], places: Places | None = None) -> Masked:
+def masked(text: str, rules: Iterable[VolatileRule], places: Places | None = None) -> Masked:
     """Return a text with what the rules find replaced; where two find the same, the first wins."""
-    found: list[tuple[int, int, int, Rule, str]] = []
+    found: list[tuple[int, int, int, VolatileRule, str]] = []
     if places is not None and places.pattern is not None:
         found += [
             (m.start(), -1, m.end(), _PLACE, places.names[m[0]])
@@ -97,7 +97,7 @@ def masked(text: str, rules: Iterable[Rule], places: Places | None = None) -> Ma
     return Masked("".join(pieces) + text[done:], tuple(named))
 
 
-_PLACE = Rule("place", re.compile(""))
+_PLACE = VolatileRule("place", re.compile(""))
 SKILLS = "skills"
 """What stands for the folder of the skills that ship, wherever hermes_nb is installed."""
 

@@ -45,7 +45,7 @@ from hermes_nb.safety.markup import code_block, escape
 from hermes_nb.safety.provenance import Trust
 
 if TYPE_CHECKING:
-    from hermes_nb.models.servers import Identity
+    from hermes_nb.models.servers import ServerIdentity
 
 
 REMEDY = "`%hermes approve all` or HERMES_NB_APPROVE=all"
@@ -280,7 +280,7 @@ BAR_SECONDS = 0.5
 BAR_WIDTH = 30
 
 
-async def offer_servers(settings: Settings, ask: Ask, declined: set[Identity]) -> bool:
+async def offer_servers(settings: Settings, ask: Ask, declined: set[ServerIdentity]) -> bool:
     """Offer the servers found on this machine in one question; say whether one is new in use.
 
     Nothing is offered where a model is named or a server that was accepted answers. A yes is

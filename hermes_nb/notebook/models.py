@@ -6,12 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from hermes_nb.agent.models import (
-    Auxiliary,
-    build_model,
-    check_given,
-    for_reviews,
-)
+from hermes_nb.agent.models import Auxiliary, build_model, check_given, for_reviews
 from hermes_nb.agent.settings.config import BudgetSettings, Settings
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.protocols import ChatModel, Variable
@@ -24,7 +19,7 @@ from hermes_nb.notebook.shell import Shell, can_ask
 from hermes_nb.safety.administrator import policy
 
 if TYPE_CHECKING:
-    from hermes_nb.models.servers import Identity
+    from hermes_nb.models.servers import ServerIdentity
 
 
 class ModelsInUse:
@@ -45,7 +40,7 @@ class ModelsInUse:
         self._auxiliary: Auxiliary | None = None
         self._retired: list[ChatModel | Auxiliary] = []
         self._looked = False
-        self._declined: set[Identity] = set()
+        self._declined: set[ServerIdentity] = set()
 
     @property
     def name(self) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from hermes_nb.safety.confine import NOBODY
-from hermes_nb.safety.places import ETC_SECRETS, SYSTEM, TMP, Plan, python
+from hermes_nb.safety.places import ETC_SECRETS, SYSTEM, TMP, SandboxPlan, python
 
 SYSTEM_PATH = "/usr/bin:/usr/local/bin:/bin"
 TMP_BYTES = 256 << 20
@@ -87,7 +87,7 @@ def inside(limits: Mapping[str, int], *, nobody: bool) -> list[str]:
     return out if limits else out[2:]
 
 
-def arguments(plan: Plan, *, nobody: bool) -> list[str]:
+def arguments(plan: SandboxPlan, *, nobody: bool) -> list[str]:
     """Return bwrap's arguments for a plan, up to `--`."""
     args = ["--new-session", "--die-with-parent", "--unshare-ipc", "--unshare-pid", "--unshare-uts"]
     args += ["--unshare-cgroup-try", *([] if plan.network else ["--unshare-net"])]
@@ -121,7 +121,7 @@ def _below(path: str, places: Iterable[str]) -> bool:
     return any(path == place or path.startswith(f"{place}/") for place in places)
 
 
-def _system(plan: Plan) -> list[str]:
+def _system(plan: SandboxPlan) -> list[str]:
     size = str(_LARGE_TMP_BYTES if plan.writes else TMP_BYTES)
     tmpfs = ["--perms", "1777", "--size", size, "--tmpfs"]
     args = _parents(["/sys/devices/system/cpu"])
@@ -155,7 +155,7 @@ def _parents(paths: Iterable[str]) -> list[str]:
     return [arg for folder in above for arg in ("--perms", "0755", "--dir", folder)]
 
 
-def _fixed(plan: Plan) -> list[str]:
+def _fixed(plan: SandboxPlan) -> list[str]:
     """Return mounts over what runs later and is there; what is not is looked for afterwards.
 
     A mount over an absent name would make an empty file in the user's folder. The folders above are

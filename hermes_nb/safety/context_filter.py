@@ -60,7 +60,7 @@ def _orders() -> re.Pattern[str]:
     return compiled(f"(?<!{charset('FORBID')}){expression('OBEY ~4 IT').pattern}")
 
 
-class Context:
+class TextContext:
     """Answers, for one text, whether signs in it are meant."""
 
     def __init__(self, text: str, words: Tagged) -> None:

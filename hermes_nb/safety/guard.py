@@ -24,10 +24,10 @@ from hermes_nb.core.messages import Message
 from hermes_nb.core.tools import Arguments, Content, Risk, Tool
 from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.later import starts_agent
-from hermes_nb.safety.permissions import Need
+from hermes_nb.safety.permissions import Need, SandboxProfile
 from hermes_nb.safety.protected import why_later
 from hermes_nb.safety.provenance import outside, taken
-from hermes_nb.safety.sandbox import Profile, level
+from hermes_nb.safety.sandbox import level
 
 if TYPE_CHECKING:
     from hermes_nb.safety.policy import Plan
@@ -69,13 +69,13 @@ _EACH = {
 _NETWORK = "With text from outside in the conversation, use of the network still asks"
 _AGENT = "the cell would start an agent when it is run"
 _PROFILES = {
-    Need.WRITE: Profile.WORKSPACE,
-    Need.GIT: Profile.GIT,
-    Need.ENVIRONMENT: Profile.ENVIRONMENT,
-    Need.NETWORK: Profile.WORKSPACE | Profile.NETWORK,
-    Need.HOME: Profile.WORKSPACE | Profile.HOME,
-    Need.CREDENTIALS: Profile.OUTSIDE,
-    Need.LATER: Profile.OUTSIDE,
+    Need.WRITE: SandboxProfile.WORKSPACE,
+    Need.GIT: SandboxProfile.GIT,
+    Need.ENVIRONMENT: SandboxProfile.ENVIRONMENT,
+    Need.NETWORK: SandboxProfile.WORKSPACE | SandboxProfile.NETWORK,
+    Need.HOME: SandboxProfile.WORKSPACE | SandboxProfile.HOME,
+    Need.CREDENTIALS: SandboxProfile.OUTSIDE,
+    Need.LATER: SandboxProfile.OUTSIDE,
 }
 
 
@@ -87,7 +87,7 @@ class Way:
     `offline` is for code in the kernel, which is refused the network as far as Python tells of it.
     """
 
-    profile: Profile = Profile.READ
+    profile: SandboxProfile = SandboxProfile.READ
     plan: Plan = ()
     needs: frozenset[Need] = frozenset()
     watched: bool = True
@@ -265,12 +265,12 @@ class Guard:
         content: Content,
     ) -> Decision:
         """Return the verdict on a shell command, and how it runs."""
-        from hermes_nb.safety.policy import Place, judge  # with the first command
+        from hermes_nb.safety.policy import CommandPlace, judge  # with the first command
 
         root = tool.root or Path()
         directory = root / str(arguments.get("workdir") or ".")
         confines = self.sandboxed and level().name != "none"
-        place = Place(workspace=root, directory=directory, home=Path.home(), hidden=confines)
+        place = CommandPlace(workspace=root, directory=directory, home=Path.home(), hidden=confines)
         judged = judge(command, place)
         decision = Decision(
             verdict="allow",
@@ -280,20 +280,24 @@ class Guard:
                 f"this very command in {directory.name or directory}, while the files that it "
                 "names stay as they are, until this kernel ends"
             ),
-            way=Way(Profile.READ if confines else Profile.OUTSIDE, judged.plan, judged.needs),
+            way=Way(
+                SandboxProfile.READ if confines else SandboxProfile.OUTSIDE,
+                judged.plan,
+                judged.needs,
+            ),
         )
         if refused := self._refusal(judged):
             return replace(decision, verdict="deny", why=visible(refused))
         where, lasts = outside(messages), Need.LATER in judged.needs
         mode = self.held
         if mode == "all" and not (where or lasts or policy().why("network")):
-            return replace(decision, way=Way(Profile.OUTSIDE, needs=judged.needs))
+            return replace(decision, way=Way(SandboxProfile.OUTSIDE, needs=judged.needs))
         known = self.remembered.get(decision.shape) if self._remembers(decision.shape) else None
         if known is not None and not (where and _reaches_out(known.profile)):
             return replace(decision, way=known)
         if judged.decision in ("allow", "confine"):
             return decision
-        profile = profile_for(judged.needs) if confines else Profile.OUTSIDE
+        profile = profile_for(judged.needs) if confines else SandboxProfile.OUTSIDE
         way = Way(profile, needs=judged.needs, watched=Need.CREDENTIALS not in judged.needs)
         if where and _reaches_out(profile):
             why = visible(f"{judged.reason}, and {where} holds text from outside")
@@ -317,29 +321,29 @@ class Guard:
         return ""
 
 
-def _reaches_out(profile: Profile) -> bool:
+def _reaches_out(profile: SandboxProfile) -> bool:
     """Say whether a profile lets a command carry something out of the workspace."""
-    return bool(profile & (Profile.NETWORK | Profile.HOME | Profile.OUTSIDE))
+    return bool(profile & (SandboxProfile.NETWORK | SandboxProfile.HOME | SandboxProfile.OUTSIDE))
 
 
-def opens_network(profile: Profile) -> bool:
+def opens_network(profile: SandboxProfile) -> bool:
     """Say whether a profile lets a command use the network."""
-    return bool(profile & (Profile.NETWORK | Profile.OUTSIDE))
+    return bool(profile & (SandboxProfile.NETWORK | SandboxProfile.OUTSIDE))
 
 
 _UNCONFINED = "code in the kernel runs without a sandbox and may use the network"
 
 
-def profile_for(needs: frozenset[Need]) -> Profile:
+def profile_for(needs: frozenset[Need]) -> SandboxProfile:
     """Return the least profile that covers what a command wants, on this machine."""
-    profile = Profile.WORKSPACE
+    profile = SandboxProfile.WORKSPACE
     for need in needs:
         profile |= _PROFILES[need]
     found = level().name
-    if Profile.OUTSIDE in profile or found == "none":
-        return Profile.OUTSIDE
-    if found == "landlock" and Profile.NETWORK in profile:
-        return Profile.OUTSIDE  # Landlock cannot let a command reach the network and no more
+    if SandboxProfile.OUTSIDE in profile or found == "none":
+        return SandboxProfile.OUTSIDE
+    if found == "landlock" and SandboxProfile.NETWORK in profile:
+        return SandboxProfile.OUTSIDE  # Landlock cannot let a command reach the network and no more
     return profile
 
 

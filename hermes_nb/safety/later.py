@@ -75,14 +75,14 @@ Mark = tuple[int, int, int, int]
 """Inode, size and times of a file: the last of them nobody can choose."""
 
 
-class Opened:
+class TemporaryAccess:
     """Opens to this process what its owner has closed, and closes it again at the end."""
 
     def __init__(self) -> None:
         """Begin with nothing open."""
         self._modes: dict[str, tuple[int, int]] = {}
 
-    def __enter__(self) -> Opened:
+    def __enter__(self) -> TemporaryAccess:
         """Return it; what it opens is open until the block ends."""
         return self
 
@@ -109,7 +109,7 @@ Entries = dict[str, os.DirEntry[str]]
 
 
 @dataclass(slots=True)
-class Places:
+class LaterPlaces:
     """Where things run later: files, and folders of which everything does.
 
     `hidden`, `caches` and `notebooks` are as in a snapshot, `new` the entries that hide themselves
@@ -136,14 +136,14 @@ class Look:
     environment: bool = False
     fixed: frozenset[str] = frozenset()
     known: Mapping[str, int] | None = None
-    opened: Opened | None = None
-    places: Places = field(default_factory=Places)
+    opened: TemporaryAccess | None = None
+    places: LaterPlaces = field(default_factory=LaterPlaces)
     home: str = field(default_factory=lambda: os.path.realpath(Path.home()))
 
-    def walk(self) -> Places:
+    def walk(self) -> LaterPlaces:
         """Look into every folder; again where folders come and go meanwhile."""
         for _ in range(_WALKS):
-            self.places = Places()
+            self.places = LaterPlaces()
             for place, folders, entries in self.below(str(self.root)):
                 self._folder(place, folders, entries)
             gone = (FileNotFoundError, NotADirectoryError)
@@ -265,7 +265,7 @@ def files_in(folders: Sequence[str], entries: Entries) -> list[str]:
     return [name for name, entry in entries.items() if name not in inside or entry.is_symlink()]
 
 
-def _entries(place: str, opened: Opened | None) -> list[os.DirEntry[str]]:
+def _entries(place: str, opened: TemporaryAccess | None) -> list[os.DirEntry[str]]:
     """List a folder; raise OSError where that cannot be, or what is in it cannot be looked at."""
     if opened is not None and not os.access(place, os.R_OK | os.X_OK):
         opened.open(place)

@@ -21,7 +21,7 @@ from hermes_nb.safety.patterns import Span, in_time
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class NormalisedText:
     """A text and, for each of its characters and its end, a place in the original."""
 
     text: str
@@ -33,7 +33,9 @@ class View:
         return low, max(low, self.origins[end])
 
 
-def edited(view: View, pattern: re.Pattern[str], meaning: Callable[[str], str]) -> View:
+def edited(
+    view: NormalisedText, pattern: re.Pattern[str], meaning: Callable[[str], str]
+) -> NormalisedText:
     """Return the view with everything that a pattern finds replaced by what it means."""
     parts: list[str] = []
     origins: list[int] = []
@@ -49,12 +51,12 @@ def edited(view: View, pattern: re.Pattern[str], meaning: Callable[[str], str]) 
     if not parts:
         return view
     origins.extend(view.origins[done:])
-    return View("".join(parts) + view.text[done:], origins)
+    return NormalisedText("".join(parts) + view.text[done:], origins)
 
 
-def normalise(text: str) -> View:
+def normalise(text: str) -> NormalisedText:
     """Return the text unfolded; linear in its length."""
-    view = View(text, range(len(text) + 1))
+    view = NormalisedText(text, range(len(text) + 1))
     for _ in range(_LAYERS):
         before = view
         if any(sign in view.text for sign in "&%\\\x1b"):
@@ -67,7 +69,7 @@ def normalise(text: str) -> View:
         if sized := "".join(c for c in set(view.text) if len(_FOLDING[ord(c)]) != 1):
             sizes = re.compile(f"[{re.escape(sized)}]")
             view = edited(view, sizes, lambda letter: _FOLDING[ord(letter)])
-        view = View(view.text.translate(_FOLDING), view.origins)
+        view = NormalisedText(view.text.translate(_FOLDING), view.origins)
     for pattern, least in _INSIDE_WORDS:
         if len(pattern.findall(view.text)) >= least:
             view = edited(view, pattern, lambda _: "")

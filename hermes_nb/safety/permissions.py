@@ -30,7 +30,7 @@ class Need(enum.Enum):
     LATER = "later"
 
 
-class Profile(enum.Flag):
+class SandboxProfile(enum.Flag):
     """What a command may do; flags combine. `OUTSIDE` is no sandbox at all."""
 
     READ = 0
@@ -46,22 +46,22 @@ class Profile(enum.Flag):
     @property
     def words(self) -> str:
         """Return what a question and a result say of it."""
-        if Profile.OUTSIDE in self:
+        if SandboxProfile.OUTSIDE in self:
             return "outside of the sandbox: everything that you may do"
         writes = [
             words
             for flag, words in (
-                (Profile.WORKSPACE, "the workspace (not what runs later)"),
-                (Profile.GIT, ".git without hooks and configuration"),
-                (Profile.ENVIRONMENT, "this Python's packages and their cache"),
+                (SandboxProfile.WORKSPACE, "the workspace (not what runs later)"),
+                (SandboxProfile.GIT, ".git without hooks and configuration"),
+                (SandboxProfile.ENVIRONMENT, "this Python's packages and their cache"),
             )
             if flag in self
         ]
-        home = " and the home" if Profile.HOME in self else ""
+        home = " and the home" if SandboxProfile.HOME in self else ""
         parts = [f"reads the workspace{home} without secrets"]
         parts.append(f"writes {', '.join(writes)}" if writes else "writes nothing")
         network = "uses the network, this machine's servers and 169.254.169.254 too"
-        parts.append(network if Profile.NETWORK in self else "no network")
+        parts.append(network if SandboxProfile.NETWORK in self else "no network")
         return f"in a sandbox: {'; '.join(parts)}"
 
 

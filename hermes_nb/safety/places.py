@@ -34,7 +34,7 @@ _NAMES_PLACES = re.compile(r".*\.pth|__editable___.*_finder\.py").fullmatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class SandboxPlan:
     """What a command may see and do, by paths without links."""
 
     workspace: Path
@@ -153,7 +153,7 @@ def identity(home: Path) -> dict[str, str]:
     return out
 
 
-def landlock_rules(plan: Plan, temporary: str) -> list[tuple[str, str]]:
+def landlock_rules(plan: SandboxPlan, temporary: str) -> list[tuple[str, str]]:
     """Return the rules of a plan; raise ValueError when there are too many."""
     out = [(path, "read") for path in (*SYSTEM, *python())]
     out += _readable(Path("/etc"), ETC_SECRETS)

@@ -90,7 +90,7 @@ Plan = tuple[Pipeline, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CommandPlace:
     """Where a command would run. `hidden`: in a sandbox that hides the workspace's secrets.
 
     A plan that starts outside of the workspace is judged as if nothing were hidden: no sandbox has
@@ -113,11 +113,11 @@ class Verdict:
     needs: frozenset[Need] = frozenset()
 
 
-def judge(command: str, place: Place) -> Verdict:
+def judge(command: str, place: CommandPlace) -> Verdict:
     """Judge a command; never raises, and takes a few tenths of a second at worst."""
     if len(command) > LENGTH_LIMIT:
         return _ask(f"it is longer than {LENGTH_LIMIT:,} characters", Wanted())
-    place = Place(_real(place.workspace), _real(place.directory), place.home, place.hidden)
+    place = CommandPlace(_real(place.workspace), _real(place.directory), place.home, place.hidden)
     try:
         return _judged(command, place)
     except Exception:  # what cannot be judged is not allowed, whatever the cause
@@ -133,7 +133,7 @@ def _ask(reason: str, seen: Wanted) -> Verdict:
     return Verdict("ask", reason, needs=seen.needs or frozenset({Need.WRITE}))
 
 
-def _judged(command: str, place: Place) -> Verdict:
+def _judged(command: str, place: CommandPlace) -> Verdict:
     plain = unicodedata.normalize("NFKC", _HIDDEN.sub("", command))
     for text in dict.fromkeys((command, plain)):
         if lost := destroys(text, place.home):
@@ -155,7 +155,7 @@ def _judged(command: str, place: Place) -> Verdict:
 class _Judge:
     """Judges what was written in its place: expands globs, finds programs, looks at files."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: CommandPlace) -> None:
         self.place, self.directory = place, place.directory
         self.hidden = place.hidden and place.directory.is_relative_to(place.workspace)
         self.deadline, self.trials = Deadline(SECONDS, waiting=_WAITING), 0
@@ -399,6 +399,6 @@ def assess(command: str, *, directory: Path | None = None) -> Assessment:
         place = directory or Path.cwd()
     except OSError:
         return Assessment("ask", "its directory is gone")
-    verdict = judge(command, Place(workspace=place, directory=place, home=Path.home()))
+    verdict = judge(command, CommandPlace(workspace=place, directory=place, home=Path.home()))
     decision = "ask" if verdict.decision == "confine" else verdict.decision
     return Assessment(decision, verdict.reason)

@@ -24,7 +24,7 @@ from pathlib import Path
 from hermes_nb.safety.later import (
     Look,
     Mark,
-    Opened,
+    TemporaryAccess,
     agent_cells,
     all_later,
     files_in,
@@ -63,7 +63,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class RestoreSnapshot:
     """What runs later below `root`; `fixed` cannot have been changed by the command.
 
     `hidden` are the entries that hide themselves, with their inodes; `caches` are marks of compiled
@@ -96,7 +96,7 @@ class Taken:
     def diff(self) -> str:
         """Return what the command would have changed, as a unified diff."""
         before, lines = _lines(self.before), list[str]()
-        with Opened() as opened:
+        with TemporaryAccess() as opened:
             held = [*islice(_held(self.path, self.after, opened), MOST_SHOWN + 1)]
             for name, file in held[:MOST_SHOWN]:
                 after = _lines(_keep(str(file), opened) if file else None)
@@ -134,9 +134,9 @@ def _move(source: Path, target: Path) -> None:
         target.chmod(mode)
 
 
-def look_before(root: Path, *, environment: bool, fixed: frozenset[str]) -> Snapshot:
+def look_before(root: Path, *, environment: bool, fixed: frozenset[str]) -> RestoreSnapshot:
     """Return what runs later below `root`, with what is in it, before a command."""
-    with Opened() as opened:
+    with TemporaryAccess() as opened:
         places = Look(root, environment=environment, fixed=fixed, opened=opened).walk()
         files = {path: kept for path in places.files if (kept := _keep(path, opened))}
         left, notebooks = MOST_OF_NOTEBOOKS, {}
@@ -144,7 +144,7 @@ def look_before(root: Path, *, environment: bool, fixed: frozenset[str]) -> Snap
             kept = (_keep(path, opened, left) if mark[1] <= left else None) or Kept()
             left -= len(kept.content or b"")
             notebooks[path] = (mark, kept)
-    return Snapshot(
+    return RestoreSnapshot(
         root=root,
         files=files,
         hidden=places.hidden,
@@ -155,7 +155,7 @@ def look_before(root: Path, *, environment: bool, fixed: frozenset[str]) -> Snap
     )
 
 
-def _keep(path: str, opened: Opened, most: int = MOST_KEPT) -> Kept | None:
+def _keep(path: str, opened: TemporaryAccess, most: int = MOST_KEPT) -> Kept | None:
     try:
         found = os.lstat(path)
         if stat.S_ISLNK(found.st_mode):
@@ -176,13 +176,13 @@ def _keep(path: str, opened: Opened, most: int = MOST_KEPT) -> Kept | None:
     return Kept(content=content, digest=hashlib.sha256(content).hexdigest(), mode=mode)
 
 
-def take_back(snapshot: Snapshot) -> list[Taken]:
+def take_back(snapshot: RestoreSnapshot) -> list[Taken]:
     """Put what runs later back as it was before a command; return what was new or changed.
 
     Sample hooks and the harmless settings of a new or cloned repository may stay. Compiled code
     that is new or has changed is removed without a word: Python makes it again.
     """
-    with Opened() as opened:
+    with TemporaryAccess() as opened:
         back = _Back(snapshot, opened)
         back.drop_caches()
         back.put_back_files()
@@ -201,7 +201,7 @@ def take_back(snapshot: Snapshot) -> list[Taken]:
 class _Back:
     """Takes back what a command has left."""
 
-    def __init__(self, snapshot: Snapshot, opened: Opened) -> None:
+    def __init__(self, snapshot: RestoreSnapshot, opened: TemporaryAccess) -> None:
         self.snapshot, self.opened = snapshot, opened
         self.out: list[Taken] = []
         self.places = Look(
@@ -276,7 +276,7 @@ def _agents(kept: Kept | None) -> frozenset[str]:
     return agent_cells(kept.content.decode("utf-8", "replace"))
 
 
-def _writable(folder: Path, opened: Opened) -> None:
+def _writable(folder: Path, opened: TemporaryAccess) -> None:
     """Let the owner of a folder change what is in it."""
     if folder.exists() and not os.access(folder, os.W_OK):
         opened.open(str(folder))
@@ -284,7 +284,7 @@ def _writable(folder: Path, opened: Opened) -> None:
 
 def give_back(taken: Sequence[Taken]) -> None:
     """Put what was taken away where it was, now that the user has agreed."""
-    with Opened() as opened:
+    with TemporaryAccess() as opened:
         for each in (each for each in taken if not each.stays):
             for folder in reversed(each.path.parents):
                 if folder.exists() and not os.access(folder, os.X_OK):
@@ -296,7 +296,7 @@ def give_back(taken: Sequence[Taken]) -> None:
                 _move(each.after, each.path)
 
 
-def _may_stay(path: Path, before: Kept | None, now: Kept | None, opened: Opened) -> bool:
+def _may_stay(path: Path, before: Kept | None, now: Kept | None, opened: TemporaryAccess) -> bool:
     """Say whether a change is what `git init`, `git clone`, `git checkout` and a rebase make.
 
     Attributes choose among filters that are set elsewhere: they may where a repository sets none.
@@ -357,7 +357,9 @@ def _lines(kept: Kept | None) -> list[str]:
     return [f"{line}\n" for line in kept.content.decode("utf-8", "backslashreplace").splitlines()]
 
 
-def _held(path: Path, after: Path | None, opened: Opened) -> Iterator[tuple[Path, Path | None]]:
+def _held(
+    path: Path, after: Path | None, opened: TemporaryAccess
+) -> Iterator[tuple[Path, Path | None]]:
     """Yield the files of what is held, by their names in the workspace."""
     if after is None or after.is_symlink() or not after.is_dir():
         yield path, after
@@ -370,6 +372,6 @@ def _held(path: Path, after: Path | None, opened: Opened) -> Iterator[tuple[Path
 
 def _remove(folder: Path) -> None:
     """Remove a folder, whatever the modes in it."""
-    for _ in Look(folder, opened=Opened()).below(str(folder)):
+    for _ in Look(folder, opened=TemporaryAccess()).below(str(folder)):
         pass
     shutil.rmtree(folder, ignore_errors=True)

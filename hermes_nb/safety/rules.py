@@ -41,7 +41,7 @@ _ELSEWHERE = re.compile(r"\n[ \t]*(?:#|```)")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RuleRow:
     """A row of classes: of a rule, with its category and score, or of an intent, with its name.
 
     `needs` are masks of which a sentence needs each to be tried, all of them unless it `crosses`
@@ -63,7 +63,7 @@ class Row:
 class Match:
     """A row that matches `tags[first:last]`; where its first part and its sentence stand."""
 
-    row: Row
+    row: RuleRow
     first: int
     last: int
     head: Span
@@ -78,7 +78,7 @@ class _Together:
 
 
 @cache
-def rows() -> tuple[Row, ...]:
+def rows() -> tuple[RuleRow, ...]:
     """Return the rows of all rules and intents."""
     rules = [
         (name, score, text) for name, score, text in table("rules")["rules"] if " + " not in text
@@ -92,11 +92,11 @@ def rows() -> tuple[Row, ...]:
     )
 
 
-def _ready(name: str, score: float, text: str, *, intent: bool) -> Row:
+def _ready(name: str, score: float, text: str, *, intent: bool) -> RuleRow:
     elements = text.split()
     classes = [each for each in elements if each[0].isalpha() and each[-1] != "?"]
     crosses = "~~" in text or "SENTENCE" in elements[:-1]
-    return Row(
+    return RuleRow(
         *(name, score, text, intent),
         parts=tuple(map(str.strip, text.split("&"))),
         needs=tuple(dict.fromkeys(map(mask, classes[:1] if crosses else classes))),
@@ -161,7 +161,7 @@ class _Where(dict[int, set[int]]):
         return found or set()
 
 
-def _in_sentence(row: Row, tags: str, sentence: Span) -> Iterator[Match]:
+def _in_sentence(row: RuleRow, tags: str, sentence: Span) -> Iterator[Match]:
     start, end = sentence
     first, *others = map(expression, row.parts)
     for match in first.finditer(tags, start, end + _REACH if row.crosses else end):

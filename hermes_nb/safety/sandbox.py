@@ -24,10 +24,10 @@ from pathlib import Path
 from hermes_nb.safety import bubblewrap, confine, seccomp
 from hermes_nb.safety.child_environment import child_environment
 from hermes_nb.safety.later import Look, is_todo
-from hermes_nb.safety.permissions import Level, LevelName, NoSandboxError, Profile
+from hermes_nb.safety.permissions import Level, LevelName, NoSandboxError, SandboxProfile
 from hermes_nb.safety.places import (
     TMP,
-    Plan,
+    SandboxPlan,
     caches,
     editable,
     identity,
@@ -38,15 +38,12 @@ from hermes_nb.safety.places import (
     ways,
 )
 from hermes_nb.safety.protected import Survey, survey, why_secret
-from hermes_nb.safety.restore import Snapshot, Taken, give_back, look_before, take_back
+from hermes_nb.safety.restore import RestoreSnapshot, Taken, give_back, look_before, take_back
 
 __all__ = [
     "HOME_SHOWN",
     "Launch",
-    "Level",
-    "NoSandboxError",
-    "Profile",
-    "Snapshot",
+    "RestoreSnapshot",
     "Taken",
     "give_back",
     "hidden",
@@ -110,7 +107,7 @@ class Launch:
 
 def prepare(  # noqa: PLR0913 - each names one thing, all but two by keyword
     command: Sequence[str],
-    profile: Profile,
+    profile: SandboxProfile,
     *,
     workspace: Path,
     directory: Path,
@@ -125,7 +122,7 @@ def prepare(  # noqa: PLR0913 - each names one thing, all but two by keyword
     `visible` are paths outside that may be read; what is secret there is not. `use` and `abi`
     choose a lower level.
     """
-    if Profile.OUTSIDE in profile:
+    if SandboxProfile.OUTSIDE in profile:
         return Launch(list(command), child_environment() | dict(extra or {}))
     name = use or level().name
     written = [str(workspace.absolute()), str(home.absolute()), *visible, *editable()]
@@ -147,8 +144,8 @@ def prepare(  # noqa: PLR0913 - each names one thing, all but two by keyword
 
 
 def _planned(
-    profile: Profile, workspace: Path, directory: Path, home: Path, visible: Sequence[str]
-) -> Plan:
+    profile: SandboxProfile, workspace: Path, directory: Path, home: Path, visible: Sequence[str]
+) -> SandboxPlan:
     own = _hidden(workspace, home)
     outside = [Path(os.path.realpath(path)) for path in visible]
     outside = [path for path in outside if path.exists() and not path.is_relative_to(workspace)]
@@ -165,24 +162,26 @@ def _planned(
         if found.complete:
             outside.append(path)
             masks += [mask for mask in found.secrets if not workspace.is_relative_to(mask)]
-    readable_home = Profile.HOME in profile
+    readable_home = SandboxProfile.HOME in profile
     if readable_home and not home.is_relative_to(workspace):
         masks += _of_home(home, workspace)
-    writes, later = Profile.WORKSPACE in profile, None
+    writes, later = SandboxProfile.WORKSPACE in profile, None
     if writes:
-        later = Look(workspace, environment=Profile.ENVIRONMENT in profile).walk()
+        later = Look(workspace, environment=SandboxProfile.ENVIRONMENT in profile).walk()
         later.files = [name for name in later.files if not _by_git(Path(name), profile)]
-    return Plan(
+    return SandboxPlan(
         workspace=workspace,
         directory=directory,
         home=home,
         visible=tuple(map(str, outside)),
         masks=tuple(dict.fromkeys(masks)),
         writes=writes,
-        git=Profile.GIT in profile,
-        network=Profile.NETWORK in profile,
+        git=SandboxProfile.GIT in profile,
+        network=SandboxProfile.NETWORK in profile,
         readable_home=readable_home,
-        writable=(*python_writable(), *caches(home)) if Profile.ENVIRONMENT in profile else (),
+        writable=(*python_writable(), *caches(home))
+        if SandboxProfile.ENVIRONMENT in profile
+        else (),
         fixed_folders=tuple(later.folders[:MOST_FIXED]) if later else (),
         fixed_files=tuple(later.files[:MOST_FIXED]) if later else (),
         unheld=_unheld(own, workspace, home) if writes else "",
@@ -201,11 +200,11 @@ def _unheld(own: Survey, workspace: Path, home: Path) -> str:
     return ""
 
 
-def _by_git(path: Path, profile: Profile) -> bool:
+def _by_git(path: Path, profile: SandboxProfile) -> bool:
     """Say that git may change a file, as a checkout does; it is looked at afterwards."""
     if ".git" in path.parts:
-        return Profile.GIT in profile and is_todo(path)
-    return Profile.GIT in profile or path.name in (".gitattributes", ".gitmodules")
+        return SandboxProfile.GIT in profile and is_todo(path)
+    return SandboxProfile.GIT in profile or path.name in (".gitattributes", ".gitmodules")
 
 
 def _hidden(root: Path, home: Path) -> Survey:
@@ -242,7 +241,7 @@ def _of_home(home: Path, workspace: Path) -> list[str]:
     return sorted(masks, key=lambda path: path.count("/"))[:MOST_HIDDEN]
 
 
-def _environment(plan: Plan) -> dict[str, str]:
+def _environment(plan: SandboxPlan) -> dict[str, str]:
     """Return what a confined command knows of this process's environment."""
     kept = child_environment()
     for name in ("XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "TMP", "TEMP"):
@@ -275,13 +274,13 @@ def _environment(plan: Plan) -> dict[str, str]:
     return kept | own | (identity(plan.home) if plan.git else {})
 
 
-def _domains(plan: Plan) -> list[int]:
+def _domains(plan: SandboxPlan) -> list[int]:
     """Return the socket families; names of sockets are the network's, so not both."""
     unix = [_UNIX] if plan.writes and not plan.network else []
     return [_INET, _INET6, _NETLINK, *unix]
 
 
-def _limits(plan: Plan) -> dict[str, int]:
+def _limits(plan: SandboxPlan) -> dict[str, int]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if plan.writes:
         return _LIMITS | {"data": memory * 9 // 10, "nproc": _PROCESSES}
@@ -295,7 +294,9 @@ def _descriptor(content: bytes, name: str) -> int:
     return number
 
 
-def _by_bubblewrap(command: Sequence[str], plan: Plan, environment: dict[str, str]) -> Launch:
+def _by_bubblewrap(
+    command: Sequence[str], plan: SandboxPlan, environment: dict[str, str]
+) -> Launch:
     program = bubblewrap.program()
     program_filter = seccomp.filter_program(domains=_domains(plan), abi=None)
     filter_number = _descriptor(program_filter, "filter")
@@ -325,7 +326,7 @@ def _by_bubblewrap(command: Sequence[str], plan: Plan, environment: dict[str, st
 
 
 def _by_landlock(
-    command: Sequence[str], plan: Plan, environment: dict[str, str], abi: int
+    command: Sequence[str], plan: SandboxPlan, environment: dict[str, str], abi: int
 ) -> Launch:
     if plan.network or plan.writable:  # installing needs modes and times, which are refused
         what = "the network" if plan.network else "installing packages"
@@ -383,7 +384,7 @@ def _tried(name: str) -> str:
         try:
             launch = prepare(
                 ["/bin/sh", "-c", probe],
-                Profile.READ,
+                SandboxProfile.READ,
                 workspace=place,
                 directory=place,
                 home=place / "nowhere",
@@ -416,12 +417,15 @@ def hidden(workspace: Path, home: Path) -> list[str]:
 
 
 def watch_later(
-    workspace: Path, profile: Profile = Profile.WORKSPACE, *, launch: Launch | None = None
-) -> Snapshot:
+    workspace: Path,
+    profile: SandboxProfile = SandboxProfile.WORKSPACE,
+    *,
+    launch: Launch | None = None,
+) -> RestoreSnapshot:
     """Remember what runs later in a workspace, before a command that may write there.
 
     What `launch` keeps from being changed is not put back afterwards: only the user can change it.
     """
     fixed = frozenset(launch.fixed if launch else ())
-    environment = Profile.ENVIRONMENT in profile
+    environment = SandboxProfile.ENVIRONMENT in profile
     return look_before(workspace.resolve(), environment=environment, fixed=fixed)

@@ -48,7 +48,7 @@ from hermes_nb.safety.patterns import (
 from hermes_nb.safety.redact import redact
 
 if TYPE_CHECKING:
-    from hermes_nb.safety.context_filter import Context
+    from hermes_nb.safety.context_filter import TextContext
     from hermes_nb.safety.words import Tagged
 
 ScanVerdict = Literal["clean", "suspicious", "blocked"]
@@ -147,14 +147,14 @@ def _read(text: str) -> list[Sign]:
 
 def _layer(text: str, place: _Place, depth: int) -> Iterator[Sign]:
     """Yield the signs in a text that came out of `depth` encodings; `place` leads back."""
-    from hermes_nb.safety.context_filter import Context
+    from hermes_nb.safety.context_filter import TextContext
     from hermes_nb.safety.words import Tagged
 
     view = normalise(text)
     lower = lowered(view.text)
     words = Tagged(lower)
     veiled, hidden = _hidden(lower)
-    context = Context(lower, words)
+    context = TextContext(lower, words)
     for start, end in veiled:
         if hidden_elements()[1].match(lower, start, end):
             yield Sign("hidden_html", "short order", MARKS, *place(*view.span(start, end)))
@@ -186,7 +186,7 @@ def _hidden(lower: str) -> tuple[list[Span], list[Span]]:
     return veiled, sorted([*veiled, *(match.span() for match in _COMMENT.finditer(lower))])
 
 
-def _meant(text: str, words: Tagged, context: Context) -> Iterator[Sign]:
+def _meant(text: str, words: Tagged, context: TextContext) -> Iterator[Sign]:
     """Yield what rules and patterns find in a text and what stands there as an attack."""
     from hermes_nb.safety.rules import matches, signs, together
 

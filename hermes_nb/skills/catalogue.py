@@ -31,7 +31,7 @@ from hermes_nb.core.text import CHARACTERS_PER_TOKEN, one_line
 from hermes_nb.skills.discovery import (
     DOCUMENT,
     Cache,
-    Found,
+    FoundSkill,
     Root,
     Shelf,
     Source,
@@ -39,7 +39,7 @@ from hermes_nb.skills.discovery import (
     read_regular,
 )
 from hermes_nb.skills.document import Document, Gates, SkillError, read_document
-from hermes_nb.skills.history import Ledger, Usage
+from hermes_nb.skills.history import SkillUsage, UsageLog
 from hermes_nb.skills.support_files import real_path
 from hermes_nb.skills.trust import Examiner
 from hermes_nb.storage.words import pieces, terms_of
@@ -54,7 +54,7 @@ _SHORTEST_STEM = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class SkillTerms:
     """What is known of a skill for ranking: its terms with their weights."""
 
     terms: Mapping[str, int]
@@ -62,13 +62,13 @@ class Text:
 
 
 @lru_cache(maxsize=5_000)
-def text_of(name: str, description: str, tags: Sequence[str] = ()) -> Text:
+def text_of(name: str, description: str, tags: Sequence[str] = ()) -> SkillTerms:
     """Return the terms of a skill."""
     terms: dict[str, int] = {}
     for said, weight in ((description, 1), (" ".join(tags), 2), (name, 3)):
         for term in stems(said):
             terms[term] = terms.get(term, 0) + weight
-    return Text(terms, sum(terms.values()))
+    return SkillTerms(terms, sum(terms.values()))
 
 
 def stems(text: str) -> list[str]:
@@ -83,7 +83,7 @@ def _stems_of(piece: str) -> tuple[str, ...]:
     return tuple(map("".join, pairwise(signs))) if len(signs) > 1 else signs
 
 
-def scores(texts: Mapping[str, Text], query: str) -> dict[str, float]:
+def scores(texts: Mapping[str, SkillTerms], query: str) -> dict[str, float]:
     """Return how well each text fits a query, those alone that fit at all."""
     wanted = set(stems(query))
     if not wanted or not texts:
@@ -103,7 +103,7 @@ def scores(texts: Mapping[str, Text], query: str) -> dict[str, float]:
     return result
 
 
-def likeness(one: Text, other: Text) -> float:
+def likeness(one: SkillTerms, other: SkillTerms) -> float:
     """Return how much of two texts' words is common, 0 to 1 (Jaccard, each word counted once)."""
     together = len(one.terms.keys() | other.terms.keys())
     return len(one.terms.keys() & other.terms.keys()) / together if together else 0.0
@@ -135,7 +135,7 @@ def _meant(wanted: set[str], known: set[str]) -> dict[str, list[str]]:
     return found
 
 
-def _matched(text: Text, words: Mapping[str, Sequence[str]]) -> dict[str, float]:
+def _matched(text: SkillTerms, words: Mapping[str, Sequence[str]]) -> dict[str, float]:
     """Return the query's terms that a text has, with their weights; a beginning counts half."""
     found: dict[str, float] = {}
     for term, meant in words.items():
@@ -160,7 +160,7 @@ _COPIED = 0.7
 _RUN = 5
 _SHORTEST_BODY = 20
 _COMPARED = 5
-_UNUSED = Usage()
+_UNUSED = SkillUsage()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +181,7 @@ class Skill:
     environment: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
-    usage: Usage = field(default_factory=Usage)
+    usage: SkillUsage = field(default_factory=SkillUsage)
 
     @property
     def file(self) -> Path:
@@ -206,7 +206,7 @@ class Skill:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Skipped:
+class SkippedSkill:
     """A skill that is not offered, and why."""
 
     name: str
@@ -216,11 +216,11 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class SkillSnapshot:
     """The skills by name, and what is not offered."""
 
     skills: Mapping[str, Skill] = field(default_factory=dict)
-    skipped: Sequence[Skipped] = ()
+    skipped: Sequence[SkippedSkill] = ()
 
     def scores(self, query: str) -> dict[str, float]:
         """Return how well skills fit a query, by name, those alone that fit at all."""
@@ -231,14 +231,14 @@ class Catalogue:
     """Keeps the last snapshot and makes new ones."""
 
     def __init__(
-        self, roots: Sequence[Root], *, ledger: Ledger, examiner: Examiner, cache: Cache
+        self, roots: Sequence[Root], *, ledger: UsageLog, examiner: Examiner, cache: Cache
     ) -> None:
         self._cache, self._ledger, self._examiner = cache, ledger, examiner
         self._shelves = [Shelf(root, cache) for root in roots]
         self._lock = threading.Lock()
-        self._built: dict[str, tuple[Found, Skill]] = {}
+        self._built: dict[str, tuple[FoundSkill, Skill]] = {}
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> SkillSnapshot:
         """Return what there is now."""
         with self._lock:
             usage = self._ledger.entries()
@@ -247,20 +247,20 @@ class Catalogue:
             revoked = {name: why for each in signed for name, why in each.revoked.items()}
             self._examiner.glance([found for _, several in looked for found in several])
             skills: dict[str, Skill] = {}
-            skipped: list[Skipped] = []
+            skipped: list[SkippedSkill] = []
             for shelf, several in looked:
                 for found in several:
                     skill = self._skill(found, usage, skills, revoked)
-                    if isinstance(skill, Skipped):
+                    if isinstance(skill, SkippedSkill):
                         skipped.append(skill)
                     else:
                         skills[skill.name] = skill
                 skipped += [
-                    Skipped(name=path.name, path=path, source=shelf.root.source, reason=reason)
+                    SkippedSkill(name=path.name, path=path, source=shelf.root.source, reason=reason)
                     for path, reason in shelf.notes
                 ]
             self._cache.save()
-            return Snapshot(skills, skipped)
+            return SkillSnapshot(skills, skipped)
 
     def find(self, name: str) -> Skill:
         """Return a skill by its name, also as `category/name`; raise SkillError, nearest named."""
@@ -281,11 +281,11 @@ class Catalogue:
 
     def _skill(
         self,
-        found: Found,
-        usage: Mapping[str, Usage],
+        found: FoundSkill,
+        usage: Mapping[str, SkillUsage],
         taken: Mapping[str, Skill],
         revoked: Mapping[str, str],
-    ) -> Skill | Skipped:
+    ) -> Skill | SkippedSkill:
         document, signed = found.document, found.root.signed
         if signed is not None and (why := signed.why(found.file.parent)):
             return _skipped(found, document.name if document else found.folder, why)
@@ -350,7 +350,7 @@ def render(skills: Sequence[Skill], fitting: Mapping[str, float], *, budget_toke
     return f"{_grouped(chosen)}\n{_rest(len(skills) - len(chosen))}"
 
 
-def near_duplicate(document: Document, snapshot: Snapshot) -> Skill | None:
+def near_duplicate(document: Document, snapshot: SkillSnapshot) -> Skill | None:
     """Return the skill that a new document nearly repeats, under whatever name, or None.
 
     Skills whose names differ in a number are different on purpose.
@@ -372,7 +372,7 @@ def near_duplicate(document: Document, snapshot: Snapshot) -> Skill | None:
     return None
 
 
-def _text(skill: Skill) -> Text:
+def _text(skill: Skill) -> SkillTerms:
     return text_of(skill.name, skill.description, skill.tags)
 
 
@@ -391,9 +391,11 @@ def _runs(text: str) -> set[tuple[str, ...]]:
     return {tuple(words[n : n + _RUN]) for n in range(len(words) - _RUN + 1)}
 
 
-def _skipped(found: Found, name: str, reason: str) -> Skipped:
+def _skipped(found: FoundSkill, name: str, reason: str) -> SkippedSkill:
     shown = visible(one_line(name, 64)) or "unnamed"
-    return Skipped(name=shown, path=found.file, source=found.root.source, reason=visible(reason))
+    return SkippedSkill(
+        name=shown, path=found.file, source=found.root.source, reason=visible(reason)
+    )
 
 
 def _by_worth(skills: Sequence[Skill], fitting: Mapping[str, float]) -> list[Skill]:

@@ -271,7 +271,7 @@ def as_roots(roots: Iterable[Root | Path | str]) -> list[Root]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundSkill:
     """A SKILL.md. `document` is None where it could not be used, and `reason` says why.
 
     `document` is without its body, which is read when it is wanted. `path` is the file's, its
@@ -298,9 +298,9 @@ class Shelf:
         self.root = root
         self.notes: list[tuple[Path, str]] = []
         self._cache = cache or Cache(None)
-        self._files: dict[str, tuple[Stamp, Found]] = {}
+        self._files: dict[str, tuple[Stamp, FoundSkill]] = {}
 
-    def look(self) -> list[Found]:
+    def look(self) -> list[FoundSkill]:
         """Return what is there now, in order of path; `notes` say what was passed over."""
         self.notes = []
         base = os.path.realpath(self.root.path)
@@ -352,7 +352,7 @@ class Shelf:
                         continue
                 pending.append((path, (*parts, name)))
 
-    def _recalled(self, path: str, parts: tuple[str, ...], stamp: Stamp) -> Found | None:
+    def _recalled(self, path: str, parts: tuple[str, ...], stamp: Stamp) -> FoundSkill | None:
         """Return a document as it was read before, if the file is what it was."""
         match self._cache.get("documents", path):
             case [[*before], str(digest), dict(fields), [*notes]] if (*before,) == stamp:
@@ -364,7 +364,7 @@ class Shelf:
         except SkillError:
             return None
 
-    def _read(self, base: str, path: str, parts: tuple[str, ...], stamp: Stamp) -> Found:
+    def _read(self, base: str, path: str, parts: tuple[str, ...], stamp: Stamp) -> FoundSkill:
         try:
             if os.path.islink(path) and not os.path.realpath(path).startswith(base + os.sep):
                 reason = "its SKILL.md is a link that leads out of its directory"
@@ -393,8 +393,8 @@ class Shelf:
         read: Frontmatter | None = None,
         *,
         reason: str = "",
-    ) -> Found:
-        return Found(
+    ) -> FoundSkill:
+        return FoundSkill(
             root=self.root,
             path=path,
             folder=parts[-1],

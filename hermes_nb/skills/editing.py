@@ -33,7 +33,7 @@ from hermes_nb.skills.document import (
     read_document,
     valid_category,
 )
-from hermes_nb.skills.history import Ledger, Origin, Writer, digest_of
+from hermes_nb.skills.history import SkillOrigin, UsageLog, Writer, digest_of
 from hermes_nb.skills.support_files import checked_path, is_code, missing, support_files
 from hermes_nb.skills.trust import Accepts, Examiner, examine_own
 
@@ -64,11 +64,11 @@ class Details(TypedDict, total=False):
     new_string: str | None
     replace_all: bool
     seen: str | None
-    origin: Origin
+    origin: SkillOrigin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class SkillChange:
     """What somebody asks for; what an action needs is checked by it.
 
     `seen` is the digest of the file that it is about, as it was for whoever asks ("" where there
@@ -85,7 +85,7 @@ class Change:
     new_string: str | None = None
     replace_all: bool = False
     seen: str | None = None
-    origin: Origin = field(default_factory=Origin)
+    origin: SkillOrigin = field(default_factory=SkillOrigin)
 
     @property
     def file(self) -> str:
@@ -94,7 +94,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class SkillOutcome:
     """What became of a change. `message` says it in a sentence, `diff` shows a patch.
 
     Nothing was changed where `applied` is false.
@@ -119,7 +119,7 @@ class Changer:
         roots: Iterable[Root | Path | str],
         *,
         accepts: Accepts | None = None,
-        on_changed: Callable[[Outcome], None] = lambda _: None,
+        on_changed: Callable[[SkillOutcome], None] = lambda _: None,
     ) -> None:
         self.roots = as_roots(roots)
         home = next((root for root in self.roots if root.source == "home"), None)
@@ -127,32 +127,34 @@ class Changer:
         self._writer = Writer(directory) if directory else None
         state = directory / STATE if directory else None
         cache = Cache(state)
-        self._ledger = Ledger(state)
+        self._ledger = UsageLog(state)
         self._examiner = Examiner(cache, accepts)
         self._catalogue = Catalogue(
             self.roots, ledger=self._ledger, examiner=self._examiner, cache=cache
         )
         self._on_changed = on_changed
 
-    def make(self, change: Change) -> Outcome:
+    def make(self, change: SkillChange) -> SkillOutcome:
         """Make a change and return what became of it."""
         try:
             act, writer = self._prepared(change)
             outcome = act(change, writer)
         except SkillError as error:
-            return Outcome(
+            return SkillOutcome(
                 applied=False, message=str(error), action=change.action, name=change.name
             )
         except OSError as error:
             message = f"nothing was changed: {_ERRORS.get(error.errno or 0) or error}"
-            return Outcome(applied=False, message=message, action=change.action, name=change.name)
+            return SkillOutcome(
+                applied=False, message=message, action=change.action, name=change.name
+            )
         try:
             self._on_changed(outcome)
         except Exception:  # noqa: BLE001 - the change was made, whatever its listener does
             _log.warning("a listener failed on %s", outcome.message, exc_info=True)
         return outcome
 
-    def shown(self, change: Change) -> str:
+    def shown(self, change: SkillChange) -> str:
         """Return what a change would do, as a text or a diff; raise SkillError if it cannot be."""
         _, writer = self._prepared(change)
         if change.action == "create":
@@ -169,7 +171,7 @@ class Changer:
         old, new = (_text(data or b"") for data in (before, _after(change, skill, before)))
         return diff(old, new, f"{skill.name}/{relative}") or "no difference"
 
-    def seen(self, change: Change) -> str:
+    def seen(self, change: SkillChange) -> str:
         """Return the digest of the file that a change is about, for its `seen`; "" without one."""
         if change.action in ("create", "undo"):
             return ""
@@ -179,8 +181,10 @@ class Changer:
         """Say whether the change with this `origin.proposal` was made, as far as is on record."""
         return self._writer is not None and self._writer.has_made(proposal)
 
-    def _prepared(self, change: Change) -> tuple[Callable[[Change, Writer], Outcome], Writer]:
-        actions: Mapping[str, Callable[[Change, Writer], Outcome]] = {
+    def _prepared(
+        self, change: SkillChange
+    ) -> tuple[Callable[[SkillChange, Writer], SkillOutcome], Writer]:
+        actions: Mapping[str, Callable[[SkillChange, Writer], SkillOutcome]] = {
             "create": self._create,
             **dict.fromkeys(("edit", "patch", "write_file", "remove_file"), self._rewrite),
             "delete": self._delete,
@@ -193,7 +197,7 @@ class Changer:
             raise SkillError("there is no home directory for skills; nothing can be written")
         return act, self._writer
 
-    def _checked_new(self, change: Change) -> tuple[str, str]:
+    def _checked_new(self, change: SkillChange) -> tuple[str, str]:
         name = change.name
         text = _given(change.content, "create", "content")
         _refuse(name_problems(name), f"{name[:80]!r} was not created")
@@ -213,7 +217,7 @@ class Changer:
             )
         return text, category
 
-    def _create(self, change: Change, writer: Writer) -> Outcome:
+    def _create(self, change: SkillChange, writer: Writer) -> SkillOutcome:
         name = change.name
         _refuse(name_problems(name), f"{name[:80]!r} was not created")
         with writer.alone(), writer.alone(name):
@@ -224,7 +228,7 @@ class Changer:
         place = f" in {category}" if category else ""
         return _done(change, name, path, f"created skill {name!r}{place}")
 
-    def _rewrite(self, change: Change, writer: Writer) -> Outcome:
+    def _rewrite(self, change: SkillChange, writer: Writer) -> SkillOutcome:
         """Change one file of a skill: its document or a support file."""
         relative = _file(change)
         with self._locked_skill(change.name, writer) as skill:
@@ -255,7 +259,7 @@ class Changer:
         message = f"{verb} {relative} of skill {skill.name!r}{copied}"
         return _done(change, skill.name, path, message, shown)
 
-    def _delete(self, change: Change, writer: Writer) -> Outcome:
+    def _delete(self, change: SkillChange, writer: Writer) -> SkillOutcome:
         with self._locked_skill(change.name, writer, whole=True) as skill:
             if skill.source != "home":
                 raise SkillError(
@@ -269,7 +273,7 @@ class Changer:
         return _done(change, change.name, skill.directory, message)
 
     @staticmethod
-    def _undo(change: Change, writer: Writer) -> Outcome:
+    def _undo(change: SkillChange, writer: Writer) -> SkillOutcome:
         with writer.alone():
             last = next(writer.records(change.name), None)
             name = change.name or (last.name if last else "")
@@ -321,7 +325,7 @@ def diff(before: str, after: str, name: str) -> str:
     return head_tail("\n".join(lines), _DIFF_LIMIT)
 
 
-def _file(change: Change) -> str:
+def _file(change: SkillChange) -> str:
     """Return the file that a change is about; raise SkillError where the action is for others."""
     relative = DOCUMENT if change.action == "delete" else change.file
     if relative == DOCUMENT and change.action in ("write_file", "remove_file"):
@@ -337,7 +341,7 @@ def _bytes_at(skill: Skill, relative: str) -> bytes | None:
     return read_regular(path) if os.path.lexists(path) else None
 
 
-def _current(change: Change, skill: Skill, relative: str) -> bytes | None:
+def _current(change: SkillChange, skill: Skill, relative: str) -> bytes | None:
     """Return a file's bytes; raise SkillError when the change was thought for others."""
     before = _bytes_at(skill, relative)
     if change.seen is not None and digest_of(before) != change.seen:
@@ -346,7 +350,7 @@ def _current(change: Change, skill: Skill, relative: str) -> bytes | None:
     return before
 
 
-def _after(change: Change, skill: Skill, before: bytes | None) -> bytes | None:
+def _after(change: SkillChange, skill: Skill, before: bytes | None) -> bytes | None:
     """Return what a file shall be, checked and guarded; None where it shall not be."""
     relative = change.file
     if before is None and change.action in ("remove_file", "patch"):
@@ -418,7 +422,9 @@ def _text(data: bytes) -> str:
     return decoded(data)[0]
 
 
-def _done(change: Change, name: str, path: Path, message: str, shown: str = "") -> Outcome:
-    return Outcome(
+def _done(
+    change: SkillChange, name: str, path: Path, message: str, shown: str = ""
+) -> SkillOutcome:
+    return SkillOutcome(
         applied=True, message=message, action=change.action, name=name, path=path, diff=shown
     )

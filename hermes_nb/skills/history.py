@@ -41,7 +41,7 @@ _LARGEST = 1e15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class SkillOrigin:
     """Who changes a skill: a session and a turn of it, "" and 0 where it is the user.
 
     `proposal` is the id of what the user approved, "" for a change that was made at once.
@@ -53,7 +53,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class SkillUsage:
     """What is known of a skill's life. Times are in seconds since the epoch, 0.0 for never.
 
     `views` counts how often it was looked at, `uses` how often it was loaded into a conversation.
@@ -64,23 +64,23 @@ class Usage:
     patches: int = 0
     last_used: float = 0.0
     made: float = 0.0
-    origin: Origin = field(default_factory=Origin)
+    origin: SkillOrigin = field(default_factory=SkillOrigin)
     disabled: bool = False
 
 
-_NEVER = Usage()
+_NEVER = SkillUsage()
 
 
-class Ledger:
+class UsageLog:
     """The log below `directory`, or, with None, counts in memory. Safe between threads."""
 
     def __init__(self, directory: Path | None) -> None:
         self._path = directory / "usage.jsonl" if directory else None
         self._lock = threading.Lock()
         self._stamp: tuple[int, ...] = ()
-        self._entries: dict[str, Usage] = {}
+        self._entries: dict[str, SkillUsage] = {}
 
-    def entries(self) -> Mapping[str, Usage]:
+    def entries(self) -> Mapping[str, SkillUsage]:
         """Return what is known, by skill name, reading the log again only when it changed."""
         with self._lock:
             stamp: tuple[int, ...] = ()
@@ -93,11 +93,11 @@ class Ledger:
                     self._stamp = stamp
             return dict(self._entries)
 
-    def of(self, name: str) -> Usage:
+    def of(self, name: str) -> SkillUsage:
         """Return what is known of one skill."""
         return self.entries().get(name, _NEVER)
 
-    def note(self, name: str, event: Event, origin: Origin | None = None) -> None:
+    def note(self, name: str, event: Event, origin: SkillOrigin | None = None) -> None:
         """Add an event; where it cannot be written it is known to this process alone."""
         line: dict[str, Json] = {"skill": name, "event": event, "at": round(time.time(), 3)}
         if origin and origin.session:
@@ -134,7 +134,9 @@ def _lines(path: Path) -> Iterable[dict[str, Json]]:
             yield line
 
 
-def _folded(lines: Iterable[Mapping[str, Json]], start: Mapping[str, Usage]) -> dict[str, Usage]:
+def _folded(
+    lines: Iterable[Mapping[str, Json]], start: Mapping[str, SkillUsage]
+) -> dict[str, SkillUsage]:
     entries = dict(start)
     for line in lines:
         name = line["skill"]
@@ -142,7 +144,7 @@ def _folded(lines: Iterable[Mapping[str, Json]], start: Mapping[str, Usage]) -> 
     return entries
 
 
-def _after(usage: Usage, line: Mapping[str, Json]) -> Usage:
+def _after(usage: SkillUsage, line: Mapping[str, Json]) -> SkillUsage:
     at = _number(line.get("at"))
     match line.get("event"):
         case "view":
@@ -156,7 +158,7 @@ def _after(usage: Usage, line: Mapping[str, Json]) -> Usage:
         case "off" | "on" | "gone" as event:
             return replace(usage, disabled=event == "off")
         case "sum":
-            return Usage(
+            return SkillUsage(
                 **{name: int(_number(line.get(name))) for name in ("views", "uses", "patches")},
                 last_used=_number(line.get("last_used")),
                 made=_number(line.get("made")),
@@ -167,16 +169,16 @@ def _after(usage: Usage, line: Mapping[str, Json]) -> Usage:
             return usage
 
 
-def _summary(name: str, usage: Usage) -> bytes:
+def _summary(name: str, usage: SkillUsage) -> bytes:
     known = asdict(usage)
     origin = known.pop("origin")
     del origin["proposal"]
     return _json({"skill": name, "event": "sum", **known, **origin})
 
 
-def _origin(line: Mapping[str, Json]) -> Origin:
+def _origin(line: Mapping[str, Json]) -> SkillOrigin:
     session = line.get("session")
-    return Origin(
+    return SkillOrigin(
         session=session if isinstance(session, str) else "", turn=int(_number(line.get("turn")))
     )
 
@@ -195,7 +197,7 @@ Kind = Literal["made", "file", "removed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class SkillRecord:
     """A change of one skill. `place` is its folder and `file` the file, both relative.
 
     `before` and `after` are the SHA-256 of the file's bytes, "" for no file; `at` is in seconds
@@ -236,7 +238,12 @@ class Writer:
             yield
 
     def create(
-        self, name: str, category: str, contents: Mapping[str, bytes], action: str, origin: Origin
+        self,
+        name: str,
+        category: str,
+        contents: Mapping[str, bytes],
+        action: str,
+        origin: SkillOrigin,
     ) -> Path:
         """Make a skill of files by relative path and return its folder; under both locks."""
         target = self.root / category / name
@@ -270,7 +277,7 @@ class Writer:
         relative: str,
         data: bytes | None,
         action: str,
-        origin: Origin,
+        origin: SkillOrigin,
     ) -> None:
         """Replace, add or, with None, remove one file of a skill; under the skill's lock."""
         path = directory / relative
@@ -284,7 +291,7 @@ class Writer:
         with self._recorded(record, before):
             _set(path, data)
 
-    def remove(self, directory: Path, name: str, action: str, origin: Origin) -> None:
+    def remove(self, directory: Path, name: str, action: str, origin: SkillOrigin) -> None:
         """Take a skill away, so that it can come back; under both locks."""
         self._refuse_links(directory)
         before = read_regular(directory / DOCUMENT)
@@ -293,17 +300,17 @@ class Writer:
             directory.rename(self._kept(record, "folder"))
         self._tidy(directory.parent)
 
-    def records(self, name: str = "") -> Iterator[Record]:
+    def records(self, name: str = "") -> Iterator[SkillRecord]:
         """Yield the records, of one skill if named, the newest first; damaged ones are left out."""
         for path in sorted(self._history.glob("*.json"), reverse=True):
             try:
-                record = restored(Record, json.loads(path.read_bytes()))
+                record = restored(SkillRecord, json.loads(path.read_bytes()))
             except (OSError, ValueError, TypeError):
                 continue
             if record.id == path.stem and name in ("", record.name):
                 yield record
 
-    def undo(self, name: str = "") -> Record:
+    def undo(self, name: str = "") -> SkillRecord:
         """Undo the last change, of one skill if named, and return its record; under the locks.
 
         Raises SkillError when there is none, or when the skill was changed by other means since.
@@ -333,7 +340,7 @@ class Writer:
             found_later[key] = record.before
         return False
 
-    def _undone(self, record: Record) -> bool:
+    def _undone(self, record: SkillRecord) -> bool:
         directory = self.root / record.place
         self._refuse_links(directory / record.file)
         folder = self._kept(record, "folder")
@@ -364,12 +371,12 @@ class Writer:
         action: str,
         name: str,
         directory: Path,
-        origin: Origin,
+        origin: SkillOrigin,
         file: str = "",
         before: bytes | None = None,
         after: bytes | None = None,
-    ) -> Record:
-        return Record(
+    ) -> SkillRecord:
+        return SkillRecord(
             id=f"{time.time_ns():020}-{os.getpid()}",  # sorts by time
             kind=kind,
             action=action,
@@ -383,7 +390,7 @@ class Writer:
         )
 
     @contextmanager
-    def _recorded(self, record: Record, before: bytes | None = None) -> Iterator[None]:
+    def _recorded(self, record: SkillRecord, before: bytes | None = None) -> Iterator[None]:
         """Keep a record around its change, and drop it where the change fails."""
         self._add(record, before)
         try:
@@ -392,7 +399,7 @@ class Writer:
             self._forget(record.id)
             raise
 
-    def _add(self, record: Record, before: bytes | None = None) -> None:
+    def _add(self, record: SkillRecord, before: bytes | None = None) -> None:
         """Keep a record, and the bytes that its change replaces; durable when this returns."""
         make_private(self._history)
         self._prune()
@@ -407,7 +414,7 @@ class Writer:
                 self._kept(record, "before").unlink()
             raise
 
-    def _kept(self, record: Record, what: Literal["json", "before", "folder"]) -> Path:
+    def _kept(self, record: SkillRecord, what: Literal["json", "before", "folder"]) -> Path:
         return self._history / f"{record.id}.{what}"
 
     def _prune(self) -> None:

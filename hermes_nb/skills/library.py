@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Unpack
 
 from hermes_nb.safety.scan import ScanResult
-from hermes_nb.skills.catalogue import GENERAL, Skill, Skipped, render
+from hermes_nb.skills.catalogue import GENERAL, Skill, SkippedSkill, render
 from hermes_nb.skills.discovery import DOCUMENT, decoded, read_regular
 from hermes_nb.skills.document import SkillError, valid_category
-from hermes_nb.skills.editing import Action, Change, Changer, Details, Outcome
-from hermes_nb.skills.history import Origin, Usage
+from hermes_nb.skills.editing import Action, Changer, Details, SkillChange, SkillOutcome
+from hermes_nb.skills.history import SkillOrigin, SkillUsage
 from hermes_nb.skills.support_files import checked_path, is_code, missing
 from hermes_nb.skills.surroundings import Surroundings
 
@@ -27,7 +27,7 @@ INDEX_BUDGET = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class SkillView:
     """A skill's document or one of its files, as it may be shown.
 
     `text` is "" for a binary file, of which `about` says what it is. `files` are the skill's
@@ -103,7 +103,7 @@ class Library(Changer):
         """Return what a text is that is no skill; what was clean before is not scanned again."""
         return self._examiner.scanned(text, name, scan)
 
-    def view(self, name: str, file: str | None = None, *, counted: bool = True) -> View:
+    def view(self, name: str, file: str | None = None, *, counted: bool = True) -> SkillView:
         """Return a skill's SKILL.md or, with `file`, one of its support files, to be shown.
 
         Raises SkillError when there is no such skill or file, when it is refused, and why.
@@ -138,7 +138,7 @@ class Library(Changer):
             marks = (f"it comes from {skill.source} skills, which nobody here wrote", *marks)
         if counted:
             self._ledger.note(skill.name, "view")
-        return View(
+        return SkillView(
             skill=skill, file=relative, text=text, about=about, files=files, marks=tuple(marks)
         )
 
@@ -146,12 +146,12 @@ class Library(Changer):
         """Return a skill by its name, also as `category/name`; raise SkillError, nearest named."""
         return self._catalogue.find(name)
 
-    def skipped(self) -> Sequence[Skipped]:
+    def skipped(self) -> Sequence[SkippedSkill]:
         """Return what was found and is not offered, with the reasons; also what a gate closes."""
         snapshot = self._catalogue.snapshot()
         here = Surroundings()
         closed = [
-            Skipped(name=skill.name, path=skill.file, source=skill.source, reason=reason)
+            SkippedSkill(name=skill.name, path=skill.file, source=skill.source, reason=reason)
             for skill in snapshot.skills.values()
             if (reason := here.closed(skill.gates))
         ]
@@ -164,11 +164,11 @@ class Library(Changer):
             counts[skill.category or GENERAL] = counts.get(skill.category or GENERAL, 0) + 1
         return counts
 
-    def usage(self) -> Mapping[str, Usage]:
+    def usage(self) -> Mapping[str, SkillUsage]:
         """Return what the ledger knows, by skill name."""
         return self._ledger.entries()
 
-    def used(self, name: str, origin: Origin | None = None) -> None:
+    def used(self, name: str, origin: SkillOrigin | None = None) -> None:
         """Count that a skill was loaded into a conversation."""
         self._ledger.note(name, "use", origin)
 
@@ -176,20 +176,22 @@ class Library(Changer):
         """Switch a skill on or off; raise SkillError when there is none of that name."""
         self._ledger.note(self.get(name).name, "on" if on else "off")
 
-    def manage(self, action: Action | str, name: str = "", **details: Unpack[Details]) -> Outcome:
+    def manage(
+        self, action: Action | str, name: str = "", **details: Unpack[Details]
+    ) -> SkillOutcome:
         """Change a skill: create, edit, patch, delete, write_file, remove_file, undo.
 
-        `details` are those of `Change`: `content` is a whole SKILL.md for create (with a
+        `details` are those of `SkillChange`: `content` is a whole SKILL.md for create (with a
         `category`, if any) and edit; patch takes `old_string`, `new_string`, `replace_all` and
         works on SKILL.md unless `file_path` names a support file; write_file takes `file_path` and
         `file_content`; `origin` says who changes it. Never raises for what a caller can cause: an
         outcome that is not `applied` says what to do.
         """
-        return self.make(Change(action=action, name=name.strip(), **details))
+        return self.make(SkillChange(action=action, name=name.strip(), **details))
 
     def preview(self, action: Action | str, name: str = "", **details: Unpack[Details]) -> str:
         """Return what `manage` would do, as a text or a diff; raise SkillError where it cannot."""
-        return self.shown(Change(action=action, name=name.strip(), **details))
+        return self.shown(SkillChange(action=action, name=name.strip(), **details))
 
     def _text(self, skill: Skill, path: Path, relative: str, data: bytes) -> tuple[str, str]:
         """Return a file's text as it may be shown, and what it is where it is no text."""

@@ -37,7 +37,7 @@ Files = Mapping[str, bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class SkillSource:
     """Where skills come from: a path or an address, a folder in it, and as of which commit."""
 
     name: str
@@ -51,7 +51,7 @@ class Source:
         return "://" in self.place
 
 
-def source_of(place: str, folder: str = "") -> Source:
+def source_of(place: str, folder: str = "") -> SkillSource:
     """Return the source of an address or a path; raise SkillError for what is none."""
     if "://" in place or re.match(r"[\w.-]+@[\w.-]+:", place):
         parts = urlsplit(place)
@@ -69,11 +69,11 @@ def source_of(place: str, folder: str = "") -> Source:
         raise SkillError(f"{folder!r} leads out of the source")
     last = PurePosixPath(urlsplit(place).path if "://" in place else place).name
     name = re.sub(r"[^a-z0-9._-]+", "-", last.lower().removesuffix(".git")).strip("-._")
-    return Source(name=name[:NAME_LIMIT] or "skills", place=place, folder=folder)
+    return SkillSource(name=name[:NAME_LIMIT] or "skills", place=place, folder=folder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class SeenSkill:
     """A skill of a source as the guard sees it; `dangerous` ones are not taken."""
 
     name: str
@@ -82,23 +82,25 @@ class Seen:
     why: str = ""
 
 
-def taken(place: Path, below: str = "") -> tuple[Files, list[Seen]]:
+def taken(place: Path, below: str = "") -> tuple[Files, list[SeenSkill]]:
     """Return the skills in a folder of a place and what was seen of each.
 
     Raises SkillError and OSError.
     """
     kept: dict[str, bytes] = {}
-    seen: list[Seen] = []
+    seen: list[SeenSkill] = []
     names: set[str] = set()
     root = place.resolve()
     for folder, document in _skills(real_inside(root / below, root)):
         try:
             one, files = _skill(folder, document)
         except (SkillError, OSError) as error:
-            seen.append(Seen(name=folder.name, level="dangerous", why=str(error)))
+            seen.append(SeenSkill(name=folder.name, level="dangerous", why=str(error)))
             continue
         if one.name in names:
-            one = Seen(name=one.name, level="dangerous", why="there is one of that name already")
+            one = SeenSkill(
+                name=one.name, level="dangerous", why="there is one of that name already"
+            )
         elif one.level != "dangerous":
             names.add(one.name)
             kept |= {f"{one.name}/{path}": data for path, data in files.items()}
@@ -120,7 +122,7 @@ def _skills(place: Path) -> Iterator[tuple[Path, str]]:
         yield found.file.parent, found.file.name
 
 
-def _skill(folder: Path, name: str) -> tuple[Seen, Files]:
+def _skill(folder: Path, name: str) -> tuple[SeenSkill, Files]:
     text, _ = decoded(read_regular(folder / name))
     document = read_document(text, folder=folder.name)
     files = {DOCUMENT: text.encode("utf-8", "replace")}
@@ -133,7 +135,9 @@ def _skill(folder: Path, name: str) -> tuple[Seen, Files]:
     order: tuple[Level, ...] = ("dangerous", "suspicious", "clean")
     level = next(each for each in order if each in levels)
     why = "; ".join(verdict.why for verdict in verdicts if verdict.level == level)
-    return Seen(name=document.name, description=document.description, level=level, why=why), files
+    return SeenSkill(
+        name=document.name, description=document.description, level=level, why=why
+    ), files
 
 
 def difference(before: Files, after: Files) -> str:
@@ -166,11 +170,11 @@ class Sources:
         self.directory = home / FOLDER
         self._record = self.directory / RECORD
 
-    def all(self) -> dict[str, Source]:
+    def all(self) -> dict[str, SkillSource]:
         """Return the sources by name; a record that cannot be read has none."""
         try:
             found = json.loads(self._record.read_bytes())
-            sources = [Source(**{k: str(v) for k, v in each.items()}) for each in found]
+            sources = [SkillSource(**{k: str(v) for k, v in each.items()}) for each in found]
         except (OSError, ValueError, TypeError, AttributeError):
             return {}
         return {each.name: each for each in sources if not name_problems(each.name)}
@@ -183,7 +187,7 @@ class Sources:
             kept |= {f"{folder.name}/{path}": read_regular(folder / path) for path in paths}
         return kept
 
-    def keep(self, source: Source, files: Files) -> None:
+    def keep(self, source: SkillSource, files: Files) -> None:
         """Put these files in the place of what is kept of a source."""
         make_private(self.directory)
         with (
@@ -207,6 +211,6 @@ class Sources:
             self._write({n: each for n, each in self.all().items() if n != name})
             shutil.rmtree(self.directory / name, ignore_errors=True)
 
-    def _write(self, sources: Mapping[str, Source]) -> None:
+    def _write(self, sources: Mapping[str, SkillSource]) -> None:
         data = json.dumps([asdict(each) for each in sources.values()], indent=1).encode()
         write_atomic(self._record, data, mode=0o600)

@@ -24,7 +24,7 @@ from hermes_nb.skills.discovery import (
     FILE_LIMIT,
     WORTH_SAVING,
     Cache,
-    Found,
+    FoundSkill,
     Root,
     decoded,
     read_regular,
@@ -68,7 +68,7 @@ _GUIDES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class SkillVerdict:
     """What a text is. `text` is what may be loaded, neutralised where suspicious, "" if dangerous.
 
     `reasons` name what was found, each with its passage, fit to be shown.
@@ -91,7 +91,7 @@ _DOWNLOAD = "remote-code"
 """The category of what a download is run by, unread."""
 
 
-def examine(text: str, *, name: str = "", strict: bool = False, code: bool = False) -> Verdict:
+def examine(text: str, *, name: str = "", strict: bool = False, code: bool = False) -> SkillVerdict:
     """Return the verdict on a skill's document or, with `code`, on one of its scripts.
 
     What orders the agent is refused. A command that a guide shows is pointed out and left where it
@@ -112,13 +112,13 @@ def examine(text: str, *, name: str = "", strict: bool = False, code: bool = Fal
     meant = [each for each in scanned.findings if not _shown(text, each, code=code)]
     blocked = scanned.verdict == "blocked" and sum(each.score for each in meant) >= MARKS
     if blocked or _dangerous(found):
-        return Verdict(level="dangerous", reasons=reasons)
+        return SkillVerdict(level="dangerous", reasons=reasons)
     if several:
-        return Verdict(level="suspicious", reasons=reasons, text=neutralised(text, meant))
-    return Verdict(text=text)
+        return SkillVerdict(level="suspicious", reasons=reasons, text=neutralised(text, meant))
+    return SkillVerdict(text=text)
 
 
-def examine_own(text: str, *, name: str = "", code: bool = False, before: str = "") -> Verdict:
+def examine_own(text: str, *, name: str = "", code: bool = False, before: str = "") -> SkillVerdict:
     """Return the verdict on a text that is to be written into a skill, in the place of `before`.
 
     It is held to more than what others wrote: a download that goes into a shell or is evaluated,
@@ -127,7 +127,7 @@ def examine_own(text: str, *, name: str = "", code: bool = False, before: str = 
     known = set(_downloads(before, code=code))
     if found := [each for each in _downloads(text, code=code) if each not in known]:
         reasons = _reasons([(_DOWNLOAD, _passage(each)) for each in found])
-        return Verdict(level="dangerous", reasons=reasons)
+        return SkillVerdict(level="dangerous", reasons=reasons)
     return examine(text, name=name, code=code)
 
 
@@ -144,34 +144,34 @@ class Examiner:
     def __init__(self, cache: Cache, accepts: Accepts | None = None) -> None:
         self._cache, self._accepts = cache, accepts
         self._categories: dict[str, str] = {"": ""}
-        self._clean: dict[str, Found] = {}
+        self._clean: dict[str, FoundSkill] = {}
         self._looked_at: set[str] = set()
         self._room = _AT_ONCE
 
     def judged(
         self, root: Root, file: Path, text: str, *, digest: str = "", code: bool = False
-    ) -> Verdict:
+    ) -> SkillVerdict:
         """Return the verdict on a text of a skill in `root`, the user's word included.
 
         `digest` is the SHA-256 of its file, where it is known. A document of the working directory
         is as good as dangerous until it was accepted.
         """
         if not root.examined:
-            return Verdict(text=text)
+            return SkillVerdict(text=text)
         if root.source == "workdir" and file.name.lower() == DOCUMENT.lower():
             if self._accepted(file, text):
-                return Verdict(text=text)
+                return SkillVerdict(text=text)
             reason = "it comes with the working directory and is not trusted yet"
-            return Verdict(level="dangerous", reasons=(reason,))
+            return SkillVerdict(level="dangerous", reasons=(reason,))
         name = visible(file.name)
         level, reasons = self._level(text, digest, name, strict=root.strict, code=code)
         if level == "clean" or self._accepted(file, text):
-            return Verdict(text=text)
+            return SkillVerdict(text=text)
         if root.signed is not None:  # somebody has looked at it
-            return Verdict(level="suspicious", reasons=reasons, text=text)
+            return SkillVerdict(level="suspicious", reasons=reasons, text=text)
         if level == "dangerous":
             self._clean.pop(str(file), None)
-            return Verdict(level=level, reasons=reasons)
+            return SkillVerdict(level=level, reasons=reasons)
         return examine(text, name=name, strict=root.strict, code=code)
 
     def support(self, root: Root, directory: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -212,7 +212,7 @@ class Examiner:
             self._cache.put("verdicts", {key: _CLEAN}, worth=WORTH_SAVING)
         return result
 
-    def level(self, found: Found) -> Judged:
+    def level(self, found: FoundSkill) -> Judged:
         """Return how bad a document is, without reading it again where that is known."""
         root = found.root
         if not root.examined or self._clean.get(found.path) is found:
@@ -236,7 +236,7 @@ class Examiner:
             self._clean[found.path] = found
         return known
 
-    def neutral(self, found: Found, document: Document) -> str:
+    def neutral(self, found: FoundSkill, document: Document) -> str:
         """Return the description of a suspicious skill, which the index shows, neutralised."""
         try:
             text, _ = decoded(read_regular(found.file))
@@ -245,7 +245,7 @@ class Examiner:
         except (OSError, SkillError):  # what was neutralised can no longer be read
             return f"a skill named {document.name}"
 
-    def category(self, found: Found, document: Document) -> str:
+    def category(self, found: FoundSkill, document: Document) -> str:
         """Return what a skill is listed under: folders' names, unless they read like an order."""
         category = found.category or document.category
         if not found.root.examined:  # and the scan's words, 5 MB, are not needed for most turns
@@ -256,7 +256,7 @@ class Examiner:
             known = self._categories[category] = category if level == "clean" else UNFIT
         return known
 
-    def glance(self, several: Sequence[Found]) -> None:
+    def glance(self, several: Sequence[FoundSkill]) -> None:
         """Look at what the index shows of documents that are not examined now, all at once.
 
         Of those that are not clean nothing is noted: each is examined by itself when it is asked
@@ -316,7 +316,7 @@ class Examiner:
             case _:
                 return None
 
-    def _glanced(self, found: Found) -> Judged:
+    def _glanced(self, found: FoundSkill) -> Judged:
         """Return how bad that is which the index shows: the name may be the folder's."""
         document = found.document
         if document is None or self._known(_glance(found.digest, document.name)):

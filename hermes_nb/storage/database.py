@@ -23,7 +23,7 @@ from typing import TypeVar
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.files import make_private
 from hermes_nb.storage import repair
-from hermes_nb.storage.locks import LATER, Queue, SharedLock, patiently, pause, primary
+from hermes_nb.storage.locks import LATER, SharedLock, WriterQueue, patiently, pause, primary
 from hermes_nb.storage.opening import (
     BrokenIndex,
     Opened,
@@ -89,7 +89,7 @@ class Database:
         self._lock = threading.RLock()
         self._opened: Opened | None = None
         self._pid = 0
-        self._sharing, self._queue = SharedLock(Path(path)), Queue(Path(path))
+        self._sharing, self._queue = SharedLock(Path(path)), WriterQueue(Path(path))
         self._paused = False
         self._orphan = False
         self._stamp: tuple[int, int] | None = None

@@ -123,7 +123,7 @@ class SharedLock:
             self._handle = -1
 
 
-class Queue:
+class WriterQueue:
     """One process's end of the queue of writers; not for two threads at once."""
 
     def __init__(self, path: Path) -> None:

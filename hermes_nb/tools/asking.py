@@ -22,7 +22,7 @@ from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Content, Question, Tool, ToolContext, Toolset
 from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.guard import Decision, Guard, look
-from hermes_nb.safety.sandbox import Profile
+from hermes_nb.safety.permissions import SandboxProfile
 
 ROUNDS = 3
 """How often a call is asked about while what it would run changes."""
@@ -137,7 +137,7 @@ class _GuardedCall:
             why = f"the user declined: {approval.reason}".rstrip(": ")
             raise ToolDenied(_refusal(self.tool, why))
         if approval.answer == "outside" and way is not None:
-            return replace(way, profile=Profile.OUTSIDE, watched=False)
+            return replace(way, profile=SandboxProfile.OUTSIDE, watched=False)
         if approval.answer == "always":
             self.remember(way)
         return way
@@ -147,7 +147,7 @@ def _question(decision: Decision) -> Question:
     """Return what is asked about a call: why, and in which way it would run."""
     way, why, confined = decision.way, decision.why, False
     if way is not None:
-        confined = Profile.OUTSIDE not in way.profile
+        confined = SandboxProfile.OUTSIDE not in way.profile
         why = f"{why}. It would run {way.profile.words}"
     return Question(
         why=why,

@@ -21,7 +21,7 @@ from hermes_nb.core.messages import Json
 from hermes_nb.core.patching import patched
 from hermes_nb.core.tools import Risk, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.tools.encodings import SAMPLE, Encoding, decode, encoding_of, kind_of
-from hermes_nb.tools.ignore import Entry, Rules, entries, rules_for, rules_in
+from hermes_nb.tools.ignore import DirectoryEntry, Rules, entries, rules_for, rules_in
 from hermes_nb.tools.schema import tool
 from hermes_nb.tools.search import search
 from hermes_nb.tools.workspace import Workspace, open_regular, size_text
@@ -67,7 +67,7 @@ class _Tree:
         parts = [f"{count:,} {what}" for what, count in self._left_out.items() if count]
         return f"[not shown: {', '.join(parts)}]" if parts else ""
 
-    def _wanted(self, entry: Entry) -> bool:
+    def _wanted(self, entry: DirectoryEntry) -> bool:
         if entry.hidden and not self._hidden:
             self._left_out["hidden"] += 1
             return False
@@ -77,7 +77,7 @@ class _Tree:
         return True
 
 
-def _line(entry: Entry) -> str:
+def _line(entry: DirectoryEntry) -> str:
     name = visible(entry.name)
     if entry.is_link:
         try:
@@ -100,7 +100,7 @@ COUNT_LIMIT = 64_000_000
 _CHUNK = 65_536
 
 
-class Lines:
+class StreamLines:
     """The lines of a stream, each cut to `LINE_LIMIT`, in bounded memory.
 
     Raises `TurnInterrupted` between pieces once `stop` is set: a file may be larger than anybody's
@@ -137,7 +137,7 @@ class Lines:
         return self._text.readline(size)
 
 
-def numbered(lines: Lines, offset: int, limit: int, size: int) -> str:
+def numbered(lines: StreamLines, offset: int, limit: int, size: int) -> str:
     """Return up to `limit` lines from line `offset` (from 1) of a file of `size` bytes."""
     skipped = lines.skip(offset - 1)
     shown: list[str] = []
@@ -158,7 +158,7 @@ def _nothing(offset: int, lines: int, size: int) -> str:
     return f"[line {offset:,} is past the end: the file has {lines:,} lines]"
 
 
-def _rest(lines: Lines, first: int, last: int, size: int) -> list[str]:
+def _rest(lines: StreamLines, first: int, last: int, size: int) -> list[str]:
     """Return a note if anything follows the last line shown."""
     if lines.next() is None:
         return []
@@ -227,7 +227,7 @@ def _read_file(space: Workspace) -> Tool:
                 )
             file.seek(len(encoding.mark))
             text = io.TextIOWrapper(file, encoding.name, errors="replace", newline="\n")
-            shown = numbered(Lines(text, context.stop), offset, limit, size)
+            shown = numbered(StreamLines(text, context.stop), offset, limit, size)
         return shown if encoding.name == "utf-8" else f"{shown}\n[read as {encoding.name}]"
 
     return read_file

@@ -25,7 +25,7 @@ _STARS_IN_A_RULE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class IgnoreRule:
     """One line of a `.gitignore`: what it names is left out, or kept.
 
     pathspec's expressions also match whatever lies below what a line names. Git looks at each path
@@ -53,7 +53,7 @@ class Rules:
     """The rules that hold in `directory` (absolute, `/` as separator), the last line first."""
 
     directory: str
-    own: tuple[Rule, ...]
+    own: tuple[IgnoreRule, ...]
     is_top: bool
     parent: Rules | None = None
 
@@ -109,7 +109,7 @@ def rules_in(directory: str, parent: Rules | None) -> Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DirectoryEntry:
     """One entry of a directory: its absolute path with `/`, its name, and what it is."""
 
     path: str
@@ -120,13 +120,13 @@ class Entry:
     hidden: bool
 
 
-def entries(directory: str, rules: Rules) -> list[Entry]:
+def entries(directory: str, rules: Rules) -> list[DirectoryEntry]:
     """Return a directory's entries by name; one that cannot be read is empty.
 
     An entry whose name begins with a dot is hidden, unless a rule keeps it (`!.github`). Cassettes
     are not there at all: they hold the very answers, and grow while a notebook is recorded.
     """
-    out: list[Entry] = []
+    out: list[DirectoryEntry] = []
     try:
         with os.scandir(directory) as found:
             for each in found:
@@ -137,7 +137,9 @@ def entries(directory: str, rules: Rules) -> list[Entry]:
                 path = f"{directory.rstrip('/')}/{each.name}"
                 verdict = rules.verdict(path, is_directory=is_directory)
                 hidden = each.name.startswith(".") and verdict is not False
-                out.append(Entry(path, each.name, is_directory, is_link, bool(verdict), hidden))
+                out.append(
+                    DirectoryEntry(path, each.name, is_directory, is_link, bool(verdict), hidden)
+                )
     except OSError:
         return out
     out.sort(key=lambda entry: entry.name)
@@ -174,7 +176,7 @@ def spec_of(patterns: Iterable[str]) -> GitIgnoreSpec | None:
     return GitIgnoreSpec.from_lines(valid) if valid else None
 
 
-def _rule(line: str) -> Rule | None:
+def _rule(line: str) -> IgnoreRule | None:
     """Return a line's rule, None if it has none, is invalid, or hostile."""
     from pathspec import GitIgnoreSpec
 
@@ -191,7 +193,7 @@ def _rule(line: str) -> Rule | None:
     if pattern.include is None:
         return None
     is_name = "/" not in text.rstrip().removesuffix("/")
-    return Rule(pattern.include, pattern.match_file, is_name, goes_deep)
+    return IgnoreRule(pattern.include, pattern.match_file, is_name, goes_deep)
 
 
 def is_hostile(pattern: str) -> bool:
@@ -206,7 +208,7 @@ def is_hostile(pattern: str) -> bool:
     return any(len(re.findall(r"\*+", name)) > _STARS_IN_A_NAME for name in names)
 
 
-def _read(path: str) -> tuple[Rule, ...]:
+def _read(path: str) -> tuple[IgnoreRule, ...]:
     try:
         if not Path(path).is_file():  # opening a FIFO of that name would never return
             return ()

@@ -15,15 +15,15 @@ from hermes_nb.core.escapes import visible
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Arguments, Risk, Tool, ToolContext, Toolset
 from hermes_nb.memory.curated import Outcome
-from hermes_nb.memory.entries import Action, Refusal
-from hermes_nb.memory.history import Change, Origin, Unusable
+from hermes_nb.memory.entries import Action, WriteRefusal
+from hermes_nb.memory.history import EntryChange, Unusable, WriteOrigin
 from hermes_nb.tools.schema import tool
 
 MOST_NOTED = 50_000
 """Characters of a `memory` call: a batch that replaces all of both memories has far fewer."""
 
 
-class Step(TypedDict):
+class MemoryStep(TypedDict):
     """One operation of a batch."""
 
     action: Action
@@ -39,12 +39,12 @@ class Notes(Protocol):
         target: str,
         operations: Sequence[Arguments],
         *,
-        origin: Origin | None = None,
+        origin: WriteOrigin | None = None,
     ) -> Outcome:
         """Apply a batch, all of it or nothing."""
         ...
 
-    def preview(self, target: str, operations: Sequence[Arguments]) -> tuple[Change, ...]:
+    def preview(self, target: str, operations: Sequence[Arguments]) -> tuple[EntryChange, ...]:
         """Return what `apply` would do now; raise Refusal, Unusable, OSError."""
         ...
 
@@ -89,7 +89,7 @@ def _memory(memory: Notes, source: str, on_written: Callable[[Outcome], None]) -
         target: Literal["memory", "user"] = "memory",
         content: str = "",
         old_text: str = "",
-        operations: list[Step] | None = None,
+        operations: list[MemoryStep] | None = None,
     ) -> str:
         """Keep short, lasting facts for later sessions; replace or remove what has changed.
 
@@ -101,7 +101,7 @@ def _memory(memory: Notes, source: str, on_written: Callable[[Outcome], None]) -
         """
         steps = _steps(action, content, old_text, operations)
         at = context.place
-        origin = Origin(
+        origin = WriteOrigin(
             session=at.session, turn=at.turn, cell=at.cell, notebook=at.notebook, source=source
         )
         outcome = memory.apply(target, steps, origin=origin)
@@ -114,7 +114,7 @@ def _memory(memory: Notes, source: str, on_written: Callable[[Outcome], None]) -
 
 
 def _steps(
-    action: Action | None, content: str, old_text: str, operations: list[Step] | None
+    action: Action | None, content: str, old_text: str, operations: list[MemoryStep] | None
 ) -> list[Arguments]:
     """Return the operations of a call; raise ToolError unless it says clearly what it wants."""
     if operations and not (content or old_text):
@@ -137,12 +137,12 @@ def _preview(memory: Notes, arguments: Arguments) -> str:
     )
     try:
         changes = memory.preview(target, steps)
-    except (Refusal, Unusable, OSError) as error:
+    except (WriteRefusal, Unusable, OSError) as error:
         raise ToolError(str(error)) from error
     return "\n".join([f"{target}:", *(_diff(change) for change in changes)])
 
 
-def _diff(change: Change) -> str:
+def _diff(change: EntryChange) -> str:
     sides = ((change.before, "-"), (change.after, "+"))
     return "\n".join(f"{mark}{line}" for text, mark in sides if text for line in text.split("\n"))
 

@@ -16,10 +16,9 @@ from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Arguments, Risk, Tool, ToolContext, Toolset
 from hermes_nb.skills.catalogue import GENERAL, Skill
 from hermes_nb.skills.document import DESCRIPTION_LIMIT, SkillError, split
-from hermes_nb.skills.editing import Details
-from hermes_nb.skills.editing import Outcome as SkillOutcome
-from hermes_nb.skills.history import Origin as SkillOrigin
-from hermes_nb.skills.library import Library, View
+from hermes_nb.skills.editing import Details, SkillOutcome
+from hermes_nb.skills.history import SkillOrigin
+from hermes_nb.skills.library import Library, SkillView
 from hermes_nb.tools.schema import tool
 
 Act = Literal["create", "edit", "patch", "delete", "write_file", "remove_file", "undo"]
@@ -163,7 +162,7 @@ def _body(text: str) -> str:
         return text
 
 
-def _heading(view: View) -> str:
+def _heading(view: SkillView) -> str:
     """Return what stands above a skill's text: where it is, what else it has, what to mind."""
     skill = view.skill
     lines = [f"[skill {skill.name}, {view.file}; folder {visible(str(view.directory))}]"]

@@ -35,14 +35,12 @@ from hermes_nb.core.tools import Arguments, Question, Risk, ToolContext, ToolOut
 from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.child_environment import child_environment
 from hermes_nb.safety.guard import Way, opens_network
-from hermes_nb.safety.permissions import Need
+from hermes_nb.safety.permissions import Need, NoSandboxError, SandboxProfile
 from hermes_nb.safety.protected import secret_name
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.sandbox import (
     HOME_SHOWN,
     Launch,
-    NoSandboxError,
-    Profile,
     Taken,
     give_back,
     hidden,
@@ -102,7 +100,7 @@ class CommandRun:
         ValueError where it cannot be started.
         """
         if way.plan:
-            confined = Profile.OUTSIDE not in way.profile
+            confined = SandboxProfile.OUTSIDE not in way.profile
             try:
                 text, ended = await self._planned(way.plan, context, confined=confined)
             except NoSandboxError:
@@ -114,12 +112,12 @@ class CommandRun:
             text, ended, taken = await self._in_shell(way, context)
         except NoSandboxError as error:
             why = f"it cannot run in a sandbox here: {error}. It would run"
-            answer = await self._offered(replace(way, profile=Profile.OUTSIDE), context, why)
+            answer = await self._offered(replace(way, profile=SandboxProfile.OUTSIDE), context, why)
             if answer is None:
                 raise
             way = answer
             text, ended, taken = await self._in_shell(way, context)
-        if way.profile is Profile.READ and (more := self._wanted(text, ended)):
+        if way.profile is SandboxProfile.READ and (more := self._wanted(text, ended)):
             answer = await self._offered(replace(way, profile=more), context)
             if answer is not None:
                 way = answer
@@ -127,17 +125,18 @@ class CommandRun:
         facts = self._where(way.profile)
         if taken:
             facts.append(await self._settled(taken, context))
-        elsewhere = Profile.NETWORK in way.profile or (
-            Profile.OUTSIDE in way.profile and bool(way.needs & {Need.NETWORK, Need.CREDENTIALS})
+        elsewhere = SandboxProfile.NETWORK in way.profile or (
+            SandboxProfile.OUTSIDE in way.profile
+            and bool(way.needs & {Need.NETWORK, Need.CREDENTIALS})
         )
         origin = "outside" if elsewhere else "workspace"
         return ToolOutput(self._told(text, ended, facts), origin=origin)
 
     def _bare_plan(self) -> Plan:
         """Return the plan as it is where no sandbox hides anything; raise NoSandboxError."""
-        from hermes_nb.safety.policy import Place, judge
+        from hermes_nb.safety.policy import CommandPlace, judge
 
-        place = Place(workspace=self.root, directory=self.cwd, home=Path.home())
+        place = CommandPlace(workspace=self.root, directory=self.cwd, home=Path.home())
         verdict = judge(self.command, place)
         if verdict.decision != "allow":
             raise NoSandboxError(verdict.reason)
@@ -188,7 +187,7 @@ class CommandRun:
             return Launch(list(stage.words), environment)
         return prepare(
             stage.words,
-            Profile.READ,
+            SandboxProfile.READ,
             workspace=self.root,
             directory=directory,
             home=Path.home(),
@@ -198,15 +197,15 @@ class CommandRun:
 
     async def _in_shell(self, way: Way, context: ToolContext) -> tuple[str, Ended, list[Taken]]:
         """Run it by a shell; what runs later is put back as it was, and returned."""
-        unasked = way.profile is Profile.READ
+        unasked = way.profile is SandboxProfile.READ
         capture, watched = Capture(clean=_cleaned if unasked else None), None
         launch = await in_thread(self._launch, way.profile)
         taken: list[Taken] = []
         try:
-            if way.watched and way.profile is not Profile.READ:
+            if way.watched and way.profile is not SandboxProfile.READ:
                 watched = await in_thread(watch_later, self.root, way.profile, launch=launch)
             mark = token_hex()
-            outside = Profile.OUTSIDE in way.profile
+            outside = SandboxProfile.OUTSIDE in way.profile
             program = Program(
                 command=launch.command,
                 env={**launch.environment, MARK: mark} if outside else launch.environment,
@@ -220,13 +219,13 @@ class CommandRun:
                 taken = take_back(watched)
         return plain(await in_thread(capture.text)), ended, taken
 
-    def _launch(self, profile: Profile) -> Launch:
+    def _launch(self, profile: SandboxProfile) -> Launch:
         if opens_network(profile) and (why := policy().why("network")):
             raise ToolDenied(f"the command was not run: it may use the network, and {why}")
         from hermes_nb.safety.needs import installs_only
 
         extra = {"PYTHONSAFEPATH": "1"} if installs_only(self.command) else {}
-        if Profile.OUTSIDE in profile:
+        if SandboxProfile.OUTSIDE in profile:
             environment = {**child_environment(), "PWD": str(self.cwd), **extra}
             return Launch(_bounded(_shell(), self.command), environment)
         return prepare(
@@ -238,34 +237,38 @@ class CommandRun:
             extra=extra,
         )
 
-    def _wanted(self, text: str, ended: Ended) -> Profile | None:
+    def _wanted(self, text: str, ended: Ended) -> SandboxProfile | None:
         """Return the profile that a command seems to have failed without, None for none."""
         if not ended.code or ended.timed_out or ended.cut_off:
             return None
         masked = hidden(self.root, Path.home())
         if any(f"'{name}'" in text or f" {name}:" in text for name in masked):
-            return Profile.OUTSIDE
+            return SandboxProfile.OUTSIDE
         lines = text.splitlines()
         text = "\n".join(line for line in lines if not any(f"/{name}" in line for name in masked))
         if _NETWORK.search(text):
             carried = level().name == "bubblewrap"
-            return Profile.WORKSPACE | Profile.NETWORK if carried else Profile.OUTSIDE
+            return (
+                SandboxProfile.WORKSPACE | SandboxProfile.NETWORK
+                if carried
+                else SandboxProfile.OUTSIDE
+            )
         for line in filter(_MISSING.search, text.splitlines()):
             for path in map(_at_home, _ABSOLUTE.findall(line)):
                 if path and not path.is_relative_to(self.root):
                     first = path.relative_to(Path.home()).parts[0]
                     shown = not first.startswith(".") or first in HOME_SHOWN
                     secret = not shown or secret_name(path.parts)
-                    return Profile.OUTSIDE if secret else Profile.HOME
+                    return SandboxProfile.OUTSIDE if secret else SandboxProfile.HOME
         named = (
             re.search(r"line \d+: (\S+): No such file", text) if ended.code == _NO_PROGRAM else None
         )
         if named and (self.cwd / named[1]).exists():
-            return Profile.OUTSIDE
+            return SandboxProfile.OUTSIDE
         module = _NO_MODULE.search(text)
         if module and PathFinder.find_spec(module[1]):  # the kernel has it, from a folder at home
-            return Profile.HOME
-        return Profile.WORKSPACE if _WRITING.search(text) else None
+            return SandboxProfile.HOME
+        return SandboxProfile.WORKSPACE if _WRITING.search(text) else None
 
     async def _offered(
         self,
@@ -277,7 +280,7 @@ class CommandRun:
         offline = bool(policy().why("network"))
         if context.ask is None or (offline and opens_network(way.profile)):
             return None
-        confined = Profile.OUTSIDE not in way.profile
+        confined = SandboxProfile.OUTSIDE not in way.profile
         question = Question(
             why=f"{why} {way.profile.words}",
             shown=visible(self.command, lines=True),
@@ -293,7 +296,7 @@ class CommandRun:
             return None
         if answer == "outside" or not confined:
             needs = way.needs | {Need.CREDENTIALS}  # it may have read them, and used the network
-            return replace(way, profile=Profile.OUTSIDE, needs=needs, watched=False)
+            return replace(way, profile=SandboxProfile.OUTSIDE, needs=needs, watched=False)
         if answer == "always":
             context.remember(way)
         return way
@@ -320,9 +323,9 @@ class CommandRun:
     def _short(self, path: Path) -> str:
         return str(path.relative_to(self.root) if path.is_relative_to(self.root) else path)
 
-    def _where(self, profile: Profile) -> list[str]:
+    def _where(self, profile: SandboxProfile) -> list[str]:
         """Return where it ran, as far as that is not where the user's own commands run."""
-        if Profile.OUTSIDE in profile:
+        if SandboxProfile.OUTSIDE in profile:
             return []
         masked = hidden(self.root, Path.home())
         named = [visible(path) for path in masked[:_NAMED]]
@@ -350,11 +353,11 @@ def _at_home(named: str) -> Path | None:
     return path if path != home and path.is_relative_to(home) else None
 
 
-def _brief(profile: Profile) -> str:
+def _brief(profile: SandboxProfile) -> str:
     """Return in a few words what a profile lets a command do."""
     names = ("workspace", "git", "environment", "network", "home")
-    found = [name for name in names if Profile[name.upper()] in profile]
-    return ", ".join(found) if profile is not Profile.READ else "read-only"
+    found = [name for name in names if SandboxProfile[name.upper()] in profile]
+    return ", ".join(found) if profile is not SandboxProfile.READ else "read-only"
 
 
 def _shell() -> str:
@@ -447,7 +450,7 @@ def terminal(root: Path, *, allowed: Callable[[Path], bool] = lambda _: False) -
         cwd = _directory(space, workdir)
         if "\0" in command:
             raise ToolError("the command has a NUL character in it; leave it out")
-        way = context.permit if isinstance(context.permit, Way) else Way(Profile.OUTSIDE)
+        way = context.permit if isinstance(context.permit, Way) else Way(SandboxProfile.OUTSIDE)
         shell = CommandRun(command=command, root=space.real_root(), cwd=cwd, timeout=timeout)
         try:
             return await shell.run(way, context)

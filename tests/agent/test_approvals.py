@@ -200,7 +200,7 @@ def test_a_death_between_saving_and_noting_it_saves_once(world, monkeypatch, num
         if when == "before":
             patched.setattr(type(world.approvals), "_make", die)
         else:
-            patched.setattr("hermes_nb.agent.proposals.Decision.done", die)
+            patched.setattr("hermes_nb.agent.proposals.ProposalDecision.done", die)
         with pytest.raises(Died):
             world.approvals.approve(number)
     (dead,) = [each for each in world.approvals.waiting() if each.begun]
@@ -217,7 +217,7 @@ def test_what_was_saved_by_a_dead_process_is_not_rejected_in_silence(world, monk
     world.review(add("Likes tea."))
 
     with monkeypatch.context() as patched:
-        patched.setattr("hermes_nb.agent.proposals.Decision.done", die)
+        patched.setattr("hermes_nb.agent.proposals.ProposalDecision.done", die)
         with pytest.raises(Died):
             world.approvals.approve(1)
     assert "undo takes it back" in world.approvals.reject(1).message

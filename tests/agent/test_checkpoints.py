@@ -21,7 +21,7 @@ from hermes_nb.agent.undo.store import (
     CellsItem,
     FileItem,
     FileState,
-    Index,
+    SessionIndex,
     TurnRecord,
     dumps,
     loads,
@@ -556,7 +556,11 @@ turns = st.builds(
 )
 
 
-@given(st.builds(Index, turns=st.lists(turns, max_size=3), renamed=st.dictionaries(words, words)))
+@given(
+    st.builds(
+        SessionIndex, turns=st.lists(turns, max_size=3), renamed=st.dictionaries(words, words)
+    )
+)
 def test_an_index_is_what_it_was_after_json(index):
     assert loads(dumps(index)) == index
 

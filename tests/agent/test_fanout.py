@@ -20,7 +20,7 @@ from hermes_nb import Hermes
 from hermes_nb.agent.fanout import executors
 from hermes_nb.agent.fanout.executors import MapResult, MapTask, open_crew, perform, remote
 from hermes_nb.agent.fanout.inputs import MOST, inputs_of, read_notebook_text
-from hermes_nb.agent.fanout.maps import Fanout, Item, Plan, digest_of, rows_of, table_markdown
+from hermes_nb.agent.fanout.maps import Fanout, Item, MapPlan, digest_of, rows_of, table_markdown
 from hermes_nb.agent.jobs import Jobs
 from hermes_nb.core.budget import Budget, Limits
 from hermes_nb.core.errors import ConfigError, FailureKind, ModelError, StoreError, ToolError
@@ -61,7 +61,7 @@ def store(tmp_path):
 
 
 def run(store, inputs, model, *, retry=False, prompt="go", **options):
-    plan = Plan(prompt=prompt, model="m", retry=retry, parallel=options.pop("parallel", None))
+    plan = MapPlan(prompt=prompt, model="m", retry=retry, parallel=options.pop("parallel", None))
     fanout = Fanout(plan, inputs, model=model, ledger=store, **options)
     asyncio.run(fanout.run())
     return fanout
@@ -115,7 +115,7 @@ def test_a_failure_is_listed_and_tried_again_when_asked(store):
 
 
 def test_what_somebody_else_began_is_unknown_and_never_begun_twice_unasked(store):
-    inputs, plan = given_texts(a="one", b="two"), Plan(prompt="go", model="m")
+    inputs, plan = given_texts(a="one", b="two"), MapPlan(prompt="go", model="m")
     theirs = {"owner": "elsewhere:77:token"}
     key = digest_of(["a", "one"])
     store.claim(plan.run, key, **theirs)
@@ -139,7 +139,7 @@ def test_a_stop_keeps_what_is_done_and_the_same_map_goes_on(store):
             async for item in super().stream(request):
                 yield item
 
-    plan, slow = Plan(prompt="go", model="m", parallel=2), Slow(answering().steps)
+    plan, slow = MapPlan(prompt="go", model="m", parallel=2), Slow(answering().steps)
     fanout = Fanout(plan, inputs, model=slow, ledger=store)
     assert asyncio.run(stop_when(fanout, lambda: slow.slept == 2)) < SOON
     assert states(fanout) == ["done"] * 2 + ["stopped"] * 4
@@ -337,7 +337,7 @@ def test_a_pool_that_breaks_leaves_its_tasks_unknown(store):
 
 def test_what_could_not_be_handed_over_has_failed(store):
     with ThreadPoolExecutor(1) as pool:
-        plan = Plan(prompt="go", model="m", base_url="https://u:pw@host/v1", parallel=9**9)
+        plan = MapPlan(prompt="go", model="m", base_url="https://u:pw@host/v1", parallel=9**9)
         crew = executors.Pool(pool)
         fanout = Fanout(plan, given_texts(1), model=None, ledger=store, crew=crew)
         asyncio.run(fanout.run())
@@ -349,7 +349,7 @@ def test_a_stop_takes_back_what_a_pool_had_not_begun(store):
     with ThreadPoolExecutor(1) as pool:
         gate = threading.Event()
         pool.submit(gate.wait)
-        plan = Plan(prompt="go", model="m", parallel=2)
+        plan = MapPlan(prompt="go", model="m", parallel=2)
         crew = executors.Pool(pool)
         fanout = Fanout(plan, given_texts(2), model=None, ledger=store, crew=crew)
         asyncio.run(stop_when(fanout, lambda: pool._work_queue.qsize() == 2))
@@ -444,7 +444,7 @@ def test_what_a_tool_did_is_done_once_whatever_stops_the_map(store):
             return "done"
         return call("note", text=request.messages[-1].text.split("\n")[-2])
 
-    inputs, plan = given_texts(30), Plan(prompt="go", model="m", tools=("note",))
+    inputs, plan = given_texts(30), MapPlan(prompt="go", model="m", tools=("note",))
 
     def begun():
         model = ScriptedModel([play] * 100)

@@ -20,13 +20,13 @@ from hermes_nb.agent.proposals import (
     to_json,
 )
 from hermes_nb.memory.entries import Operation
-from hermes_nb.memory.history import Origin
-from hermes_nb.skills.editing import Change
-from hermes_nb.skills.history import Origin as SkillOrigin
+from hermes_nb.memory.history import WriteOrigin
+from hermes_nb.skills.editing import SkillChange
+from hermes_nb.skills.history import WriteOrigin as SkillOrigin
 from hypothesis import given
 from hypothesis import strategies as st
 
-FROM = Origin(session="s1", turn=3, notebook="/n.ipynb", source="review")
+FROM = WriteOrigin(session="s1", turn=3, notebook="/n.ipynb", source="review")
 KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
 
 
@@ -35,7 +35,7 @@ def note(text, **details):
 
 
 def patch(old, new, name="a-skill"):
-    change = Change(action="patch", name=name, old_string=old, new_string=new)
+    change = SkillChange(action="patch", name=name, old_string=old, new_string=new)
     return SkillWrite(change=change)
 
 
@@ -166,7 +166,7 @@ def test_an_error_while_deciding_leaves_everything_as_it_was(queue):
 
 TEXTS = st.text(max_size=40)
 CHANGES = st.builds(
-    Change,
+    SkillChange,
     action=st.sampled_from(["create", "patch", "write_file", "delete"]),
     name=st.text(string.ascii_lowercase, min_size=1, max_size=10),
     content=st.none() | TEXTS,

@@ -20,9 +20,9 @@ import pexpect
 import pytest
 from hermes_nb.core.messages import Message
 from hermes_nb.memory.curated import CuratedMemory
-from hermes_nb.memory.history import Origin
+from hermes_nb.memory.history import WriteOrigin
 from hermes_nb.skills.discovery import STATE
-from hermes_nb.skills.history import Ledger
+from hermes_nb.skills.history import UsageLog
 from PIL import Image
 from rich.console import Console
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME, SVG_EXPORT_THEME
@@ -218,10 +218,10 @@ def remembered(side):
     now = time.time()
     moment = [now]
     memory = CuratedMemory(side.home, clock=lambda: moment[0])
-    eda = Origin(session="a", turn=12, notebook="/n/eda.ipynb")
+    eda = WriteOrigin(session="a", turn=12, notebook="/n/eda.ipynb")
     review = replace(eda, source="review")
     for days, target, text, origin in (
-        (21, "user", "Prefers polars over pandas for new code.", Origin(source="user")),
+        (21, "user", "Prefers polars over pandas for new code.", WriteOrigin(source="user")),
         (2, "memory", "Data lives in `data/`; raw files are never edited.", eda),
         (1, "memory", "Figures: seaborn, 89 mm wide, PDF in `figures/`.", eda),
         (0.1, "memory", "`bill_length_mm` arrives in cm from 2024 on.", review),
@@ -230,7 +230,7 @@ def remembered(side):
         memory.apply(target, [{"action": "add", "content": text}], origin=origin)
     skill(side.home / "skills" / "data", "penguin-units", "Fix the 2024 cm export")
     skill(side.work / "skills", "deploy-report", "Build the report and put it online")
-    ledger = Ledger(side.home / "skills" / STATE)
+    ledger = UsageLog(side.home / "skills" / STATE)
     for name, times in (("exploratory-data-analysis", 12), ("penguin-units", 3)):
         for _ in range(times):
             ledger.note(name, "use")

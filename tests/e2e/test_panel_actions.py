@@ -11,12 +11,12 @@ import threading
 
 from hermes_nb.agent.proposals import MemoryWrite, Pending, SkillWrite
 from hermes_nb.memory.entries import Operation
-from hermes_nb.memory.history import Origin
+from hermes_nb.memory.history import WriteOrigin
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.safety.provenance import Trust
 from hermes_nb.skills.discovery import STATE
-from hermes_nb.skills.editing import Change
-from hermes_nb.skills.history import Ledger
+from hermes_nb.skills.editing import SkillChange
+from hermes_nb.skills.history import UsageLog
 
 from tests.e2e.side import BOTH, skill
 from tests.loopback import Reply, chunk, event, stall, stream, text_chunks, tool_chunks
@@ -26,7 +26,7 @@ NOTES = (
     "bill_length_mm arrives in cm from the 2024 export <img src=x onerror='window.obeyed=1'>",
 )
 REVIEWS = "memory:\n  nudge_interval: 1\nskills:\n  creation_nudge_interval: 0\n"
-FROM = Origin(session="s", turn=4, notebook="/n/report.ipynb", source="review")
+FROM = WriteOrigin(session="s", turn=4, notebook="/n/report.ipynb", source="review")
 GUIDE = "---\nname: {name}\ndescription: {name} as this user likes them\n---\n\nStep by step.\n"
 
 
@@ -51,7 +51,7 @@ def propose_note(side, text):
 
 
 def propose_skill(side, name):
-    change = Change(action="create", name=name, content=GUIDE.format(name=name))
+    change = SkillChange(action="create", name=name, content=GUIDE.format(name=name))
     Pending(side.home).propose(SkillWrite(change=change), FROM)
 
 
@@ -154,7 +154,7 @@ def test_skills_are_found_read_switched_deleted_and_brought_back(side):
     side.press("penguin-units")
     side.press("Turn off")
     side.said("is off")
-    ledger = Ledger(side.home / "skills" / STATE)
+    ledger = UsageLog(side.home / "skills" / STATE)
     assert ledger.of("penguin-units").disabled
     side.press("penguin-units")
     side.press("Turn on")
@@ -310,7 +310,7 @@ def test_one_action_of_each_tab_by_keyboard_alone(side):
     side.reach(side.button("Turn off"))
     side.keys("Enter")
     side.said("is off")
-    assert Ledger(side.home / "skills" / STATE).of("penguin-units").disabled
+    assert UsageLog(side.home / "skills" / STATE).of("penguin-units").disabled
     side.plays("## Goal\nFour questions were answered.")
     side.turn()
     side.reach(side.button("Compress now"))

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from hermes_nb.models.scripted import call
 from hermes_nb.safety import protected, sandbox
-from hermes_nb.safety.permissions import Level
+from hermes_nb.safety.permissions import Level, NoSandboxError, SandboxProfile
 from hermes_nb.safety.protected import survey
-from hermes_nb.safety.sandbox import NoSandboxError, Profile, prepare
+from hermes_nb.safety.sandbox import prepare
 
 from tests.contract.safety.people import Person, hermes, results
 from tests.contract.users import ALICE, Prefix, run_ordinary
@@ -172,7 +172,7 @@ def test_89_a_folder_that_is_swapped_each_time_is_not_safe(tmp_path, monkeypatch
     monkeypatch.setattr(protected, "_list", swaps)
     places = {"workspace": work, "directory": work, "home": tmp_path / "home"}
     with pytest.raises(NoSandboxError, match="could not be looked"):
-        prepare(["true"], Profile.READ, use=LEVELS[0], **places)
+        prepare(["true"], SandboxProfile.READ, use=LEVELS[0], **places)
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.skills.document import problems
 from hermes_nb.skills.library import Library
 from hermes_nb.storage import database
-from hermes_nb.storage.locks import Queue
+from hermes_nb.storage.locks import WriterQueue
 
 from tests import kernels
 from tests.conftest import every_call_has_one_result
@@ -242,7 +242,7 @@ def test_22_somebody_keeps_the_turn(tmp_path, monkeypatch):
     monkeypatch.setattr(database, "BUSY_SECONDS", 0.3)
     store, warnings = SqliteStore(tmp_path / "n.db"), []
     recorder = Recorder(store, store.start(), warnings.append)
-    halted = Queue(tmp_path / "n.db")
+    halted = WriterQueue(tmp_path / "n.db")
     halted.take(0)
     for n in range(3):
         recorder(MessageAdded(Message.user(str(n))))
@@ -258,7 +258,7 @@ def test_22_a_wait_that_is_broken_off_leaves_the_turn_to_others(tmp_path):
     """Ctrl-C in code that waits to write: the place in the queue must not be had for good."""
     store = SqliteStore(tmp_path / "n.db")
     session = store.start()
-    halted = Queue(tmp_path / "n.db")
+    halted = WriterQueue(tmp_path / "n.db")
     halted.take(0)
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     signal.setitimer(signal.ITIMER_REAL, 0.2)

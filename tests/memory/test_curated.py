@@ -9,7 +9,7 @@ from hermes_nb.core.files import TEMPORARY
 from hermes_nb.memory import history
 from hermes_nb.memory.curated import CuratedMemory
 from hermes_nb.memory.entries import size
-from hermes_nb.memory.history import Origin
+from hermes_nb.memory.history import WriteOrigin
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -168,7 +168,7 @@ def test_copies_are_few(memory, home):
 
 
 def test_every_write_says_where_it_came_from(memory, home):
-    origin = Origin(session="s1", turn=3, cell="c7", notebook="/n.ipynb", source="review")
+    origin = WriteOrigin(session="s1", turn=3, cell="c7", notebook="/n.ipynb", source="review")
     done = memory.apply("user", add("likes tea"), origin=origin)
     (record,) = CuratedMemory(home).history("user")
     assert record.id == done.records[0]

@@ -22,7 +22,7 @@ from hermes_nb.core.text import estimate_tokens
 from hermes_nb.core.tools import Toolset
 from hermes_nb.models import volatile
 from hermes_nb.models.canonical import Canon, Link
-from hermes_nb.models.cassette import Cassette, CassetteError, CassetteMiss, Deck, Shelf
+from hermes_nb.models.cassette import Cassette, CassetteError, CassetteFiles, CassetteMiss, Deck
 from hermes_nb.models.cassette_file import Tape
 from hermes_nb.models.chat.client import OpenAIChat
 from hermes_nb.models.profiles import EMBEDDED
@@ -409,7 +409,7 @@ def test_a_replay_of_the_embedded_model_is_named_as_it_is(tmp_path):
         recorded = ScriptedModel(["Yes."], name=model)
         said(Cassette(recorded, tmp_path / f"{name}.hermes.jsonl", "record"), name)
     also = tuple(sorted(tmp_path.glob("*.hermes.jsonl")))
-    own = Shelf(tmp_path / "own.jsonl", also)
+    own = CassetteFiles(tmp_path / "own.jsonl", also)
     deck = Deck(mode=lambda: "replay", shelf=lambda: own, home=lambda: tmp_path)
     named = [deck.wrap(ScriptedModel, name=wanted).name for wanted in ("embedded", "")]
     assert named == [EMBEDDED, "other"]

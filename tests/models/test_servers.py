@@ -8,7 +8,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
-from hermes_nb.models.servers import Listed, local_servers, models_at, reach, window_at
+from hermes_nb.models.servers import ListedModel, local_servers, models_at, reach, window_at
 
 from tests.loopback import Loopback, Reply, document, failure, free_port
 from tests.patience import SOON
@@ -42,7 +42,7 @@ def test_a_server_may_say_how_long_its_window_is(said, window):
     entry = {"id": "qwen3-coder", "aliases": ["coder"], **said}
     with Loopback(listing=document({"data": [{"id": "gemma3"}, entry]})) as server:
         other, listed = reach(server.url).chatting
-        assert (other, listed.window) == (Listed(name="gemma3"), window)
+        assert (other, listed.window) == (ListedModel(name="gemma3"), window)
         assert window_at(server.url, "coder") == window_at(server.url, "qwen3-coder") == window
         assert window_at(server.url, "gemma3") is None
 

@@ -13,7 +13,7 @@ from hermes_nb.core.protocols import Request
 from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.models.call_reader import CallReader, PlainReader
 from hermes_nb.models.chat.stream import Assembly
-from hermes_nb.models.chat.wire import Conversation
+from hermes_nb.models.chat.wire import WireConversation
 from hermes_nb.models.profiles import Profile
 from hermes_nb.models.text_calls import RESULT, TextCalls, render
 from hypothesis import given
@@ -259,7 +259,7 @@ def test_an_answer_goes_back_as_it_was_written():
 
 
 def test_the_conversation_only_grows_and_keeps_its_objects():
-    strategy, conversation = TextCalls(), Conversation(Profile())
+    strategy, conversation = TextCalls(), WireConversation(Profile())
     messages = [Message.system("s"), Message.user("go")]
     before = conversation.items(strategy.messages(Request(messages=tuple(messages), tools=TOOLS)))
     for n in range(4):

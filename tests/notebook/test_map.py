@@ -10,7 +10,7 @@ import time
 import nbformat
 import pytest
 from hermes_nb.agent.fanout.inputs import inputs_of
-from hermes_nb.agent.fanout.maps import Fanout, Plan
+from hermes_nb.agent.fanout.maps import Fanout, MapPlan
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.notebook.commands.jobs import MapView, finished, running
@@ -143,7 +143,7 @@ def test_what_a_map_used_counts_to_its_session(desk, home):
 
 def test_the_bar_and_what_is_said_at_the_end():
     inputs = inputs_of({f"<b>{n}": "x" for n in range(10)}, root=None)
-    fanout = Fanout(Plan(prompt="p"), inputs, model=None, ledger=SqliteStore(":memory:"))
+    fanout = Fanout(MapPlan(prompt="p"), inputs, model=None, ledger=SqliteStore(":memory:"))
     for number, state in enumerate(["done"] * 5 + ["failed", "unknown", "running"]):
         fanout._set(number, status=state, error="why" if state == "failed" else "")
     shown = running(fanout, 12.0)
@@ -158,7 +158,7 @@ def test_the_bar_and_what_is_said_at_the_end():
 
 def test_a_cell_is_updated_at_most_ten_times_a_second(monkeypatch):
     inputs = inputs_of({str(n): "x" for n in range(500)}, root=None)
-    fanout = Fanout(Plan(prompt="p"), inputs, model=None, ledger=SqliteStore(":memory:"))
+    fanout = Fanout(MapPlan(prompt="p"), inputs, model=None, ledger=SqliteStore(":memory:"))
     shell = type("Shell", (), {"kernel": type("K", (), {"_allow_stdin": True})()})()
     shown = []
 

@@ -8,7 +8,7 @@ import pytest
 from hermes_nb.core.messages import Message, Text, ToolCall
 from hermes_nb.core.tools import Risk, Tool
 from hermes_nb.safety.guard import ChildGuard, Guard, Way, look
-from hermes_nb.safety.sandbox import Profile
+from hermes_nb.safety.permissions import SandboxProfile
 
 
 def make(name="t", risk=Risk.READ, toolset="", paths=()):
@@ -125,7 +125,9 @@ PAGE = Message(role="tool", parts=(Text("the page says", "outside"),), name="fet
 def test_with_text_from_outside_what_could_act_on_it_asks(name, mode):
     guard = Guard(mode)
     tool, arguments = PLANTS[name]
-    guard.remember(shape_of(tool, arguments), Way(Profile.WORKSPACE | Profile.NETWORK))
+    guard.remember(
+        shape_of(tool, arguments), Way(SandboxProfile.WORKSPACE | SandboxProfile.NETWORK)
+    )
     decision = guard.decide(tool, arguments, messages=[Message.user("look"), PAGE])
     assert decision.verdict == "ask"
     assert "a result of fetch" in decision.why

@@ -7,8 +7,8 @@ import pytest
 from hermes_nb.skills import history
 from hermes_nb.skills.discovery import Root
 from hermes_nb.skills.document import DOCUMENT_LIMIT, SkillError, problems
-from hermes_nb.skills.editing import Change, diff, replaced
-from hermes_nb.skills.history import Origin
+from hermes_nb.skills.editing import SkillChange, diff, replaced
+from hermes_nb.skills.history import SkillOrigin
 from hermes_nb.skills.library import Library
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -47,7 +47,7 @@ def patch(library, old="axes", new="ticks", name="draw", **details):
 
 
 def test_create(library, home, changed):
-    origin = Origin(session="s1", turn=3)
+    origin = SkillOrigin(session="s1", turn=3)
     outcome = library.manage("create", "draw", content=text("draw"), category="data", origin=origin)
     assert outcome
     assert tree(home) == {"data/draw/SKILL.md": text("draw")}
@@ -137,7 +137,7 @@ def test_what_is_not_patched(library, home, old, new, why):
 )
 def test_what_was_thought_for_another_text_is_refused(library, home, action, details):
     put(home, "draw", files={"references/a.md": "old"})
-    seen = library.seen(Change(action=action, name="draw", **details))
+    seen = library.seen(SkillChange(action=action, name="draw", **details))
     assert len(seen) == 64
     path = home / "draw" / (details.get("file_path") or "SKILL.md")
     before = path.read_text()
@@ -152,7 +152,7 @@ def test_what_was_thought_for_another_text_is_refused(library, home, action, det
 def test_a_change_is_found_by_what_was_approved(library, home):
     put(home, "draw")
     assert not library.has_made("p1")
-    assert patch(library, "axes", "lines", origin=Origin(session="s", proposal="p1"))
+    assert patch(library, "axes", "lines", origin=SkillOrigin(session="s", proposal="p1"))
     assert library.has_made("p1")
     assert patch(library, "lines", "dots")
     assert library.has_made("p1")

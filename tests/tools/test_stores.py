@@ -9,7 +9,7 @@ from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Approval
 from hermes_nb.core.tools import Place, Risk
 from hermes_nb.memory.curated import CuratedMemory
-from hermes_nb.memory.history import Origin
+from hermes_nb.memory.history import WriteOrigin
 from hermes_nb.memory.recall import Recall
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.models.scripted import ScriptedModel, call
@@ -103,7 +103,7 @@ def test_a_write_is_recorded_and_told(curated):
     within = context_for(memory, place=Place(session="s", cell="c"))
     run(memory, within=within, action="add", content="likes tea")
     assert [change.after for outcome in told for change in outcome.changes] == ["likes tea"]
-    assert curated.history()[0].origin == Origin(session="s", cell="c")
+    assert curated.history()[0].origin == WriteOrigin(session="s", cell="c")
     assert curated.history()[0].id == told[0].records[0]
 
 

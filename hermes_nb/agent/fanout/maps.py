@@ -61,7 +61,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class MapPlan:
     """What is asked of every input. `model` names who answers, wherever it is served.
 
     `tools` are what a task may use, by name or toolset, in the directory `root`. `afresh` is for a
@@ -135,7 +135,7 @@ class Fanout:
 
     def __init__(  # noqa: PLR0913 - what a map needs, most of it optional
         self,
-        plan: Plan,
+        plan: MapPlan,
         inputs: Sequence[Input],
         *,
         model: ChatModel | None,
@@ -432,7 +432,7 @@ class Mapped:
 
 
 async def run_map(  # noqa: PLR0913 - what a map needs, from two kinds of callers
-    plan: Plan,
+    plan: MapPlan,
     inputs: Sequence[Input],
     *,
     executor: str,

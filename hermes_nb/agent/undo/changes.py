@@ -48,7 +48,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DiffRow:
     """One line of a comparison: `mark` is `+`, `-`, " " or `⋯`, which stands for lines left out.
 
     `words` are the line's pieces, with whether each is part of what differs.
@@ -183,14 +183,14 @@ def sizes(change: Change) -> tuple[int, int]:
     return marks.count("+"), marks.count("-")
 
 
-def rows(change: Change) -> list[Row]:
+def rows(change: Change) -> list[DiffRow]:
     """Return a change's lines as a person reads them: what is far from any difference is left out.
 
     In lines that took the place of lines much like them, the words that differ are marked.
     """
     lines = _compared(change.before, change.after)
     near = _near([mark != " " for mark, _ in lines])
-    found: list[Row] = []
+    found: list[DiffRow] = []
     hidden = 0
     for at, (mark, text) in enumerate(lines):
         if not near[at]:
@@ -198,13 +198,13 @@ def rows(change: Change) -> list[Row]:
             continue
         found += _left_out(hidden)
         hidden = 0
-        found.append(Row(mark, ((text, False),)))
+        found.append(DiffRow(mark, ((text, False),)))
     return _with_words([*found, *_left_out(hidden)])
 
 
-def _left_out(count: int) -> list[Row]:
+def _left_out(count: int) -> list[DiffRow]:
     text = f"{count} line{'s' if count > 1 else ''} as before"
-    return [Row("⋯", ((text, False),))] if count else []
+    return [DiffRow("⋯", ((text, False),))] if count else []
 
 
 def _near(differs: Sequence[bool]) -> list[bool]:
@@ -226,7 +226,7 @@ def _compared(before: str, after: str) -> list[tuple[str, str]]:
     return found
 
 
-def _with_words(found: Sequence[Row]) -> list[Row]:
+def _with_words(found: Sequence[DiffRow]) -> list[DiffRow]:
     """Mark the words that differ, where as many lines came as went."""
     blocks = [list(group) for _, group in groupby(found, key=lambda row: row.mark)]
     for gone, came in pairwise(blocks):
@@ -237,7 +237,7 @@ def _with_words(found: Sequence[Row]) -> list[Row]:
     return [row for block in blocks for row in block]
 
 
-def _paired(was: Row, is_: Row) -> tuple[Row, Row]:
+def _paired(was: DiffRow, is_: DiffRow) -> tuple[DiffRow, DiffRow]:
     """Return two lines with the words that differ marked, or as they are if little is alike."""
     if max(len(was.text), len(is_.text)) > _LONGEST_LINE:
         return was, is_
@@ -248,7 +248,7 @@ def _paired(was: Row, is_: Row) -> tuple[Row, Row]:
     codes = matcher.get_opcodes()
     gone = [("".join(old[i:j]), tag != "equal") for tag, i, j, _, _ in codes if j > i]
     came = [("".join(new[k:m]), tag != "equal") for tag, _, _, k, m in codes if m > k]
-    return Row("-", tuple(gone)), Row("+", tuple(came))
+    return DiffRow("-", tuple(gone)), DiffRow("+", tuple(came))
 
 
 def _text(data: bytes | None) -> str | None:

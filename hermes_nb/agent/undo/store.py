@@ -101,7 +101,7 @@ class TurnRecord:
 
 
 @dataclass(slots=True, kw_only=True)
-class Index:
+class SessionIndex:
     """The turns of a session, oldest first.
 
     `renamed` leads from the ids of cells that an undo inserted again to the ids they then got.
@@ -129,7 +129,7 @@ class Index:
         return cell_id
 
 
-def dumps(index: Index) -> bytes:
+def dumps(index: SessionIndex) -> bytes:
     """Return an index as JSON."""
     document = {"version": VERSION, **asdict(index)}
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode(
@@ -137,7 +137,7 @@ def dumps(index: Index) -> bytes:
     )
 
 
-def loads(data: bytes) -> Index:
+def loads(data: bytes) -> SessionIndex:
     """Return the index that `dumps` wrote; an empty one for anything else.
 
     An index that is damaged, or of a version to come, costs the undo and nothing more.
@@ -145,10 +145,10 @@ def loads(data: bytes) -> Index:
     try:
         document = json.loads(data.decode("utf-8", "surrogatepass"))
         if document.pop("version") != VERSION:
-            return Index()
-        return restored(Index, document)
+            return SessionIndex()
+        return restored(SessionIndex, document)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return Index()
+        return SessionIndex()
 
 
 _PLAIN_NAME = re.compile(r"[\w-][\w.-]{0,79}")
@@ -165,7 +165,7 @@ class OpenTurn:
     """The turn that is being written: its record, within the index of its session."""
 
     session: str
-    index: Index
+    index: SessionIndex
     record: TurnRecord
 
 
@@ -197,11 +197,11 @@ class CheckpointStore:
                 self._fresh.clear()
                 yield
 
-    def load(self, session: str) -> Index:
+    def load(self, session: str) -> SessionIndex:
         """Return a session's index, an empty one where there is none."""
         return _read(self._path(session))
 
-    def save(self, session: str, index: Index) -> None:
+    def save(self, session: str, index: SessionIndex) -> None:
         """Write a session's index."""
         write_atomic(self._path(session), dumps(index), mode=0o600)
 
@@ -276,7 +276,7 @@ class CheckpointStore:
             self._path(session).unlink(missing_ok=True)
         if self._blobs.is_dir():
             nothing = TurnRecord(number=0, turn=0, when=0.0)
-            self.sweep(OpenTurn("", Index(), nothing))
+            self.sweep(OpenTurn("", SessionIndex(), nothing))
 
     def _sizes(self) -> dict[str, int]:
         sizes: dict[str, int] = {}
@@ -297,8 +297,8 @@ class CheckpointStore:
         return self.folder / f"{digest[:32]}.json"
 
 
-def _read(path: Path) -> Index:
+def _read(path: Path) -> SessionIndex:
     try:
         return loads(path.read_bytes())
     except OSError:
-        return Index()
+        return SessionIndex()

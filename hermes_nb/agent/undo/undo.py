@@ -23,8 +23,8 @@ from hermes_nb.agent.undo.store import (
     CheckpointStore,
     FileItem,
     FileState,
-    Index,
     SavedCopyLost,
+    SessionIndex,
     TurnRecord,
     TurnState,
 )
@@ -160,7 +160,7 @@ Sheets = tuple[Cells, Cells] | SavedCopyLost
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class UndoLine:
     """What happened to one item: a file's path or a notebook's key, and a phrase."""
 
     name: str
@@ -173,8 +173,8 @@ class UndoReport:
 
     turn: int
     when: float
-    done: tuple[Line, ...] = ()
-    conflicts: tuple[Line, ...] = ()
+    done: tuple[UndoLine, ...] = ()
+    conflicts: tuple[UndoLine, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -204,8 +204,8 @@ class Undoer:
         done, conflicts = list(report.done), list(report.conflicts)
         for name, sheets in cells.items():
             result = await _restored(name, sheets, restorer, force=force)
-            done += [Line(name, text) for text in result.done]
-            conflicts += [Line(name, text) for text in result.conflicts]
+            done += [UndoLine(name, text) for text in result.done]
+            conflicts += [UndoLine(name, text) for text in result.conflicts]
             await in_thread(self._note_cells, session, record, name, result)
         return replace(report, done=tuple(done), conflicts=tuple(conflicts))
 
@@ -227,8 +227,8 @@ class Undoer:
         self, session: str, turn: int | None, *, force: bool
     ) -> tuple[int, UndoReport, dict[str, Sheets]]:
         """Put the files back; return the record's number, what was done, and cells to put back."""
-        done: list[Line] = []
-        conflicts: list[Line] = []
+        done: list[UndoLine] = []
+        conflicts: list[UndoLine] = []
         with self._index(session) as index:
             record = _find(index, turn, ("", "partly") if force or turn is not None else ("",))
             for path, item in record.files.items():
@@ -239,11 +239,11 @@ class Undoer:
                         Path(path), item, self._store.get, limit=self._file_bytes, force=force
                     )
                 except (NotRestored, SavedCopyLost) as error:
-                    conflicts.append(Line(path, str(error)))
+                    conflicts.append(UndoLine(path, str(error)))
                     continue
                 record.files[path] = replace(item, undone=True)
                 if text:
-                    done.append(Line(path, text))
+                    done.append(UndoLine(path, text))
             record.state = _state(record)
             self._store.save(session, index)
             cells = {
@@ -269,7 +269,7 @@ class Undoer:
                 index.renamed.update(result.renamed)
                 self._store.save(session, index)
 
-    def _sheets(self, index: Index, item: CellsItem) -> Sheets:
+    def _sheets(self, index: SessionIndex, item: CellsItem) -> Sheets:
         """Return cells before and after, under the ids that they have now, or why they are lost."""
         try:
             before, after = (
@@ -303,7 +303,7 @@ class Undoer:
         return self._store.get(state.digest)
 
     @contextmanager
-    def _index(self, session: str) -> Iterator[Index]:
+    def _index(self, session: str) -> Iterator[SessionIndex]:
         try:
             with self._store.lock():
                 yield self._store.load(session)
@@ -335,7 +335,7 @@ def _state(record: TurnRecord) -> TurnState:
     return "undone" if all(undone) else "partly"
 
 
-def _find(index: Index, turn: int | None, states: Sequence[str]) -> TurnRecord:
+def _find(index: SessionIndex, turn: int | None, states: Sequence[str]) -> TurnRecord:
     """Return the last record in one of these states, of a turn if one is given."""
     if not index.turns:
         raise NothingToUndo("no turn of this session has changed a file or a cell")

@@ -20,7 +20,7 @@ from hermes_nb.core.protocols import Request, Variable
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.extras.local.object_reader import REPLY, ObjectReader
-from hermes_nb.models.call_reader import Reader
+from hermes_nb.models.call_reader import ReplyReader
 
 _EMPTY = re.compile(r"(?:np\.float64\()?nan\)?|Empty DataFrame\n.*|Series\(\[\], .*", re.DOTALL)
 _SCALAR = re.compile(r"\bnp\.\w+\(([^()]*)\)")
@@ -285,7 +285,7 @@ class Constrained:
         tools = self._conversation(request).tools
         return {**sampled, "response_format": _format(_allowed(request, tools))}
 
-    def reader(self) -> Reader:
+    def reader(self) -> ReplyReader:
         """Return a reader of one object."""
         self._replies += 1
         return ObjectReader(self._arguments, f"call_{self._replies}")

@@ -18,8 +18,8 @@ from psycopg import Connection
 from psycopg.rows import DictRow
 
 from hermes_nb.memory.search import documents
-from hermes_nb.memory.search.documents import GRAM, Document, grams
-from hermes_nb.memory.search.finding import Passage
+from hermes_nb.memory.search.documents import GRAM, IndexedMessage, grams
+from hermes_nb.memory.search.finding import RankedMessage
 from hermes_nb.memory.search.postings import (
     MOST_ALIKE,
     MOST_COMMON,
@@ -74,7 +74,7 @@ def sign_of(owner: str) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(owner.encode()).digest()).decode()[:6]
 
 
-def number(document: Document, session: int, position: int) -> int:
+def number(document: IndexedMessage, session: int, position: int) -> int:
     """Return a document's number, at a position of the session with a number."""
     return document.number(session << BLOCKS | position // documents.BLOCK, position)
 
@@ -102,7 +102,7 @@ def prune(connection: Connection[DictRow], known: Knowledge) -> None:
     known.forms.clear()
 
 
-def vector(document: Document, sign: str) -> str:
+def vector(document: IndexedMessage, sign: str) -> str:
     """Return a document as the text of a `tsvector`; one too large is cut.
 
     The server leaves out places beyond the 16,383rd, and of a word the 256th: phrases end there.
@@ -154,7 +154,7 @@ def _escaped(text: str) -> str:
 
 
 class Lexemes:
-    """The `ranking.Index` on PostgreSQL: what the connection's user may see, through a filter."""
+    """The `ranking.SearchIndex` on PostgreSQL: what its connection's user may see, filtered."""
 
     def __init__(self, connection: Connection[DictRow], only: Filter, known: Knowledge) -> None:
         self._connection = connection
@@ -217,7 +217,7 @@ class Lexemes:
         )
         return [(row["word"], row["shared"]) for row in rows]
 
-    def load(self, spots: Collection[int]) -> dict[int, Passage]:
+    def load(self, spots: Collection[int]) -> dict[int, RankedMessage]:
         """Return the messages at some spots; a spot without one is left out."""
         wanted = [
             (spot, block >> BLOCKS, (block & (1 << BLOCKS) - 1) * documents.BLOCK + offset)
@@ -233,7 +233,7 @@ class Lexemes:
             tuple([row[n] for row in wanted] for n in range(3)),
         )
         return {
-            row["spot"]: Passage(
+            row["spot"]: RankedMessage(
                 row["spot"],
                 row["id"],
                 row["position"],

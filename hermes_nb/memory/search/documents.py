@@ -90,7 +90,7 @@ on users' disks have the marks."""
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class IndexedMessage:
     """A message in the index, wherever it stands: its role, and its terms and marks in order.
 
     A space stands between any two terms. `length` is the number of terms without marks, `forms`
@@ -107,7 +107,7 @@ class Document:
         return numbered(block, position, self.role, terms=self.length)
 
 
-def document(body: str, *, at: float, began: float | None) -> Document:
+def document(body: str, *, at: float, began: float | None) -> IndexedMessage:
     """Return the document of a stored message.
 
     `at` is when it was written and `began` when its session was, in seconds since the epoch.
@@ -121,7 +121,7 @@ def document(body: str, *, at: float, began: float | None) -> Document:
     if said and said != written:
         marks.append(f"{MARK}s{said}")
     forms += marks
-    return Document(role, length, " ".join((terms, words.BREAK, *marks)), forms)
+    return IndexedMessage(role, length, " ".join((terms, words.BREAK, *marks)), forms)
 
 
 def text_of(body: str) -> str:

@@ -27,7 +27,7 @@ from hermes_nb.memory.search import documents, index, ranking
 from hermes_nb.memory.search.documents import GRAM, speaker, spoken_by, text_of
 from hermes_nb.memory.search.postings import Filter, Postings
 from hermes_nb.memory.search.query import But, Either, Every, Node, Phrase, Query, parse
-from hermes_nb.memory.search.ranking import Index
+from hermes_nb.memory.search.ranking import SearchIndex
 from hermes_nb.storage import words
 from hermes_nb.storage.opening import only_index
 
@@ -69,7 +69,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class RankedMessage:
     """A stored message as ranking sees it. `text` is all of it."""
 
     spot: int
@@ -129,13 +129,13 @@ def _indexed(connection: sqlite3.Connection, asked: Query, only: Filter, limit: 
 
 
 def ranked(
-    postings: Index,
+    postings: SearchIndex,
     asked: Query,
     only: Filter,
     *,
     limit: int,
     size: int,
-    load: Callable[[Collection[int]], dict[int, Passage]],
+    load: Callable[[Collection[int]], dict[int, RankedMessage]],
 ) -> list[Hit]:
     """Return the messages that fit best out of an index of about `size` messages, best first.
 
@@ -144,7 +144,7 @@ def ranked(
     size = max(1, size)
     budget = min(MOST, max(FEWEST, size // SHARE))
     people = People.named(asked, postings)
-    collector = ranking.Collector(
+    collector = ranking.EvidenceCollector(
         postings, asked, people=people.terms, budget=budget, limit=limit, size=size
     )
     evidence = collector.evidence()
@@ -166,11 +166,11 @@ def ranked(
     return [each.hit(asked.terms, found[each.spot]) for each in _distinct(best)[:limit]]
 
 
-def _distinct(found: list[Passage]) -> list[Passage]:
+def _distinct(found: list[RankedMessage]) -> list[RankedMessage]:
     """Return passages with those that repeat another one's text behind all others."""
     seen: set[tuple[Role, str]] = set()
-    first: list[Passage] = []
-    repeated: list[Passage] = []
+    first: list[RankedMessage] = []
+    repeated: list[RankedMessage] = []
     for passage in found:
         key = (passage.role, passage.text)
         (repeated if key in seen else first).append(passage)
@@ -178,7 +178,7 @@ def _distinct(found: list[Passage]) -> list[Passage]:
     return first + repeated
 
 
-def load(connection: sqlite3.Connection, spots: Collection[int]) -> dict[int, Passage]:
+def load(connection: sqlite3.Connection, spots: Collection[int]) -> dict[int, RankedMessage]:
     """Return the messages at some spots; a spot without one is left out."""
     blocks = {
         row[0]: (row[1], row[2])
@@ -201,7 +201,7 @@ def load(connection: sqlite3.Connection, spots: Collection[int]) -> dict[int, Pa
         (json.dumps(wanted),),
     )
     return {
-        spot: Passage(spot, session, position, role, at, text_of(body))
+        spot: RankedMessage(spot, session, position, role, at, text_of(body))
         for spot, session, position, role, at, body in rows
     }
 
@@ -226,7 +226,7 @@ class People:
     roles: frozenset[str] = frozenset()
 
     @classmethod
-    def named(cls, query: Query, postings: Index) -> People:
+    def named(cls, query: Query, postings: SearchIndex) -> People:
         """Return the speakers among a query's capitalised words."""
         terms = query.terms & query.names
         marks = postings.known({spoken_by(term) for term in terms})
@@ -252,7 +252,7 @@ class People:
         )
 
 
-def clues(passage: Passage, people: People, *, number: bool) -> float:
+def clues(passage: RankedMessage, people: People, *, number: bool) -> float:
     """Return what the score of a passage is multiplied with; a query may ask for a number."""
     text = passage.text[:_READ_FOR_CLUES]
     out = 1.0
@@ -265,12 +265,14 @@ def clues(passage: Passage, people: People, *, number: bool) -> float:
     return out
 
 
-def asks(passage: Passage) -> bool:
+def asks(passage: RankedMessage) -> bool:
     """Say whether a passage is a question to the other one."""
     return passage.role in ("user", "assistant") and passage.text[-200:].rstrip().endswith("?")
 
 
-def with_answers(found: Mapping[int, float], texts: Mapping[int, Passage]) -> dict[int, float]:
+def with_answers(
+    found: Mapping[int, float], texts: Mapping[int, RankedMessage]
+) -> dict[int, float]:
     """Return scores in which the turn after a question has most of the question's."""
     out = dict(found)
     for spot, score in found.items():
@@ -306,7 +308,7 @@ def _unindexed(
         " WHERE id > ?2 AND (?1 = '' OR session = ?1) AND state <> 'undone' ORDER BY id DESC",
         (only.session_id, after),
     )
-    found: list[tuple[Passage, list[Phrase]]] = []
+    found: list[tuple[RankedMessage, list[Phrase]]] = []
     counted: Counter[Phrase] = Counter()
     read = 0
     for session_id, position, role, at, body in rows:
@@ -318,7 +320,7 @@ def _unindexed(
         units = [unit for unit in query.units if _holds(held, unit)]
         counted.update(units)
         if _holds(held, query.must) if query.must else units:
-            found.append((Passage(0, session_id, position, role, at, text), units))
+            found.append((RankedMessage(0, session_id, position, role, at, text), units))
         if read == _UNINDEXED:
             break
     weights = {unit: ranking.rarity(number, read) for unit, number in counted.items()}

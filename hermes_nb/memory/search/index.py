@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from hermes_nb.memory.search import documents
-from hermes_nb.memory.search.documents import Document, Vocabulary, document
+from hermes_nb.memory.search.documents import IndexedMessage, Vocabulary, document
 from hermes_nb.storage.opening import only_index
 
 SCHEMA = """
@@ -60,11 +60,11 @@ _PREPARED = 2
 """Batches of messages whose documents are made in advance."""
 Source = tuple[str, float, float | None]
 """All that a document is made of: what is stored of a message, when, and when its session began."""
-Made = Mapping[Source, Document]
+Made = Mapping[Source, IndexedMessage]
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _MessageRow:
     """A message's row: its place, the block of the index if there is one, what it says."""
 
     id: int
@@ -236,7 +236,7 @@ _OF_A_SESSION = _SELECT + (
 
 def _rows(
     connection: sqlite3.Connection, statement: str, *, after: int = -1, session_id: str = ""
-) -> Iterator[list[_Row]]:
+) -> Iterator[list[_MessageRow]]:
     """Yield messages' rows a few at a time: the table may be larger than memory."""
     cursor = connection.cursor()
     cursor.row_factory = None
@@ -252,21 +252,21 @@ def _rows(
             )
         )
         rows = [
-            _Row(id_, session, position, block, (body, at, began.get(session)))
+            _MessageRow(id_, session, position, block, (body, at, began.get(session)))
             for id_, session, position, block, body, at in found
         ]
         yield rows
         values |= {"after": rows[-1].id, "position": rows[-1].position + 1}
 
 
-def _document(source: Source) -> Document:
+def _document(source: Source) -> IndexedMessage:
     body, at, began = source
     return document(body, at=at, began=began)
 
 
 def _numbered(
     connection: sqlite3.Connection,
-    rows: Sequence[_Row],
+    rows: Sequence[_MessageRow],
     blocks: Blocks,
     made: Made,
     forms: set[str] | None = None,

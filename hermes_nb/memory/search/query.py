@@ -99,7 +99,7 @@ def parse(text: str) -> Query:
     text = text[:LONGEST].encode("utf-8", "ignore").decode("utf-8").replace("\0", " ")
     tokens = list(_tokens(text))
     if any(token.kind in _OPERATORS for token in tokens):
-        must = _Reader(tokens).read()
+        must = _QueryReader(tokens).read()
         units = tuple(dict.fromkeys(_wanted(must)))[:MOST_UNITS] if must else ()
         return Query(text=text, units=units, must=must, names=_names(text))
     phrases = [phrase for token in tokens if token.kind == "quoted" if (phrase := _phrase(token))]
@@ -209,7 +209,7 @@ def _wanted(node: Node) -> Iterator[Phrase]:
                 yield from _wanted(kept)
 
 
-class _Reader:
+class _QueryReader:
     """A descent over the tokens: OR binds loosest, then AND (also unspoken), then NOT."""
 
     def __init__(self, tokens: list[_Token]) -> None:

@@ -26,7 +26,7 @@ from hermes_nb.memory.search.query import Either, Every, Node, Phrase, Query
 from hermes_nb.storage.words import stem
 
 
-class Index(Protocol):
+class SearchIndex(Protocol):
     """An index as one search sees it, through its filter."""
 
     def documents(self, match: Node, *, most: int) -> list[int]:
@@ -79,7 +79,7 @@ _ENOUGH = 60
 """Messages with several common words at which fewer words are not tried any more."""
 
 
-class Collector:
+class EvidenceCollector:
     """Gathers the evidence for one query.
 
     `people` are terms that name a speaker; `budget` is in documents, `limit` those that are wanted,
@@ -88,7 +88,7 @@ class Collector:
 
     def __init__(
         self,
-        postings: Index,
+        postings: SearchIndex,
         query: Query,
         *,
         people: frozenset[str],

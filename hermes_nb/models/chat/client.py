@@ -36,7 +36,7 @@ from hermes_nb.models.caching import TTL, mark_items
 from hermes_nb.models.chat.errors import classify, malformed
 from hermes_nb.models.chat.sse import StreamDecoder
 from hermes_nb.models.chat.stream import LIMIT, Assembly
-from hermes_nb.models.chat.wire import Conversation
+from hermes_nb.models.chat.wire import WireConversation
 from hermes_nb.models.profiles import (
     OPENAI,
     Profile,
@@ -151,7 +151,7 @@ class OpenAIChat:
         self._limit = limit
         self._cache_ttl = cache_ttl
         self._marks_results = True  # until a provider says no
-        self._conversation = Conversation(self.profile)
+        self._conversation = WireConversation(self.profile)
         self._stream_usage = self.profile.stream_usage
         self._serialised: dict[str, tuple[object, bytes]] = {}
 

@@ -16,7 +16,7 @@ from hermes_nb.core.json_values import clean, clean_text
 from hermes_nb.core.messages import Json, Message, Reply, ToolCall, Usage
 from hermes_nb.core.thinking import Piece, Thinking
 from hermes_nb.models.arguments import CallFragments
-from hermes_nb.models.call_reader import PlainReader, Reader, Reading
+from hermes_nb.models.call_reader import PlainReader, Reading, ReplyReader
 from hermes_nb.models.chat.errors import from_body, malformed
 from hermes_nb.models.text_calls import RAW
 
@@ -107,9 +107,9 @@ class Assembly:
 
     def __init__(
         self,
-        reader: Reader,
+        reader: ReplyReader,
         *,
-        fresh: Callable[[], Reader] = PlainReader,
+        fresh: Callable[[], ReplyReader] = PlainReader,
         limit: int = LIMIT,
         secret: str = "",
     ) -> None:

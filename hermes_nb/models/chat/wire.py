@@ -1,6 +1,6 @@
 """The conversation in the chat-completions format, each message serialised once.
 
-A `Conversation` keeps the bytes of every message object it has seen for as long as the object
+A `WireConversation` keeps the bytes of every message object it has seen for as long as the object
 lives: a request of a long turn joins bytes that are already there, and looks only at what is new.
 The bytes of a prefix never change while the conversation only grows, which is what providers'
 prompt caches live from.
@@ -63,7 +63,7 @@ _Last: TypeAlias = tuple[int, "list[weakref.ref[Message]]", list[bytes]]
 """The last conversation: from where on its reasoning is sent back, its messages, its items."""
 
 
-class Conversation:
+class WireConversation:
     """Serialises conversations for one profile; several may take turns on one model."""
 
     def __init__(self, profile: Profile) -> None:

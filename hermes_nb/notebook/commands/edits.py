@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from hermes_nb.agent.undo.undo import Line, NothingToUndo, UndoReport
+from hermes_nb.agent.undo.undo import NothingToUndo, UndoLine, UndoReport
 from hermes_nb.core.errors import ConfigError, HermesError, ToolError
 from hermes_nb.core.escapes import visible
 from hermes_nb.core.messages import Text
@@ -152,7 +152,7 @@ def _shown(report: UndoReport, *, force: bool, command: str = "undo") -> str:
     return "\n\n".join(blocks)
 
 
-def _listed(lines: Sequence[Line]) -> str:
+def _listed(lines: Sequence[UndoLine]) -> str:
     shown = [f"- {code_span(_name(line.name))} {escape(_clean(line.text))}" for line in lines]
     if len(shown) > SHOWN_LINES:
         shown[SHOWN_LINES:] = [f"- … and {len(lines) - SHOWN_LINES} more"]

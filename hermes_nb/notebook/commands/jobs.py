@@ -19,7 +19,7 @@ from IPython.core.magic_arguments import argument, magic_arguments
 
 from hermes_nb.agent.fanout.executors import HERE
 from hermes_nb.agent.fanout.inputs import inputs_of
-from hermes_nb.agent.fanout.maps import Fanout, Item, Plan, rows_of, run_map, table_markdown
+from hermes_nb.agent.fanout.maps import Fanout, Item, MapPlan, rows_of, run_map, table_markdown
 from hermes_nb.agent.models import build_model
 from hermes_nb.agent.session.session import CHILD
 from hermes_nb.agent.session.usage import standing_budgets
@@ -269,7 +269,7 @@ async def map_(agent: KernelAgent, words: str) -> str:
         end = settings.endpoint
         tools = tuple(name.strip() for name in options.tools.split(",") if name.strip())
         mapped = await run_map(
-            Plan(
+            MapPlan(
                 prompt=options.prompt,
                 model=model.name,
                 base_url=end.base_url,

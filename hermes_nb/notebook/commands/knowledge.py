@@ -18,7 +18,7 @@ from hermes_nb.core.escapes import visible
 from hermes_nb.core.text import capitalised, head_tail, number_of, one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.memory.curated import FILES
-from hermes_nb.memory.history import BY_HAND, Record
+from hermes_nb.memory.history import BY_HAND, MemoryRecord
 from hermes_nb.notebook.approval import ask_user
 from hermes_nb.notebook.commands.mcp import NEXT, use_servers
 from hermes_nb.notebook.display.tables import ago, grid
@@ -33,7 +33,7 @@ from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
 from hermes_nb.safety.programs import GIT_ENVIRONMENT
 from hermes_nb.safety.redact import redact
 from hermes_nb.skills.document import SkillError
-from hermes_nb.skills.sources import Source, difference, source_of, taken
+from hermes_nb.skills.sources import SkillSource, difference, source_of, taken
 from hermes_nb.tools.mcp_tools import PROJECT
 from hermes_nb.tools.process import Program, run_pipeline
 
@@ -246,7 +246,7 @@ async def _sourced(agent: KernelAgent, action: str, words: str) -> str:
     return f"Dropped {escape(', '.join(words.split()))}, with its skills."
 
 
-async def _looked_at(agent: KernelAgent, source: Source) -> str:
+async def _looked_at(agent: KernelAgent, source: SkillSource) -> str:
     """Show what a source has now and what is new of it; keep that if the user says so."""
     sources, name = agent.knowledge.sources, code_span(source.name)
     with tempfile.TemporaryDirectory(prefix="hermes-skills-") as folder:
@@ -394,7 +394,7 @@ def _memory_shown(known: PromptSources) -> str:
     return "\n\n".join(blocks)
 
 
-def _row(record: Record) -> tuple[object, ...]:
+def _row(record: MemoryRecord) -> tuple[object, ...]:
     change = record.changes[0] if record.changes else None
     text = (change.after or change.before) if change else ""
     verb = "undo of" if record.undoes else change.action if change else ""

@@ -11,7 +11,7 @@ import html
 from collections.abc import Sequence
 from itertools import groupby
 
-from hermes_nb.agent.undo.changes import Change, Row, rows, sizes, summary
+from hermes_nb.agent.undo.changes import Change, DiffRow, rows, sizes, summary
 from hermes_nb.core.escapes import visible
 from hermes_nb.core.text import number_of, one_line
 from hermes_nb.safety.markup import code_block, code_span, escape
@@ -115,34 +115,34 @@ def _title(change: Change) -> str:
     return f"**{escape(name)}** {kind}{f' {said}' if words else ''}"
 
 
-def _clean(found: Sequence[Row]) -> list[Row]:
+def _clean(found: Sequence[DiffRow]) -> list[DiffRow]:
     """Return rows with nothing hidden or secret in them; what is secret is so by its whole line."""
     out = []
     for row in found:
         text = redact(row.text)
         words = row.words if text == row.text else ((text, False),)
-        out.append(Row(row.mark, tuple((visible(word), differs) for word, differs in words)))
+        out.append(DiffRow(row.mark, tuple((visible(word), differs) for word, differs in words)))
     return out
 
 
-def _within(found: Sequence[Row], room: int) -> tuple[list[Row], int]:
+def _within(found: Sequence[DiffRow], room: int) -> tuple[list[DiffRow], int]:
     """Return the rows that there is room for, and what is left of it."""
-    kept: list[Row] = []
+    kept: list[DiffRow] = []
     for row in found:
         text = row.text
         room -= len(text[:_LINE]) + 3
         if room <= 0:
             break
         cut = len(text) > _LINE
-        kept.append(Row(row.mark, ((f"{text[:_LINE]} …", False),)) if cut else row)
+        kept.append(DiffRow(row.mark, ((f"{text[:_LINE]} …", False),)) if cut else row)
     return kept, room
 
 
-def _text(found: Sequence[Row]) -> str:
+def _text(found: Sequence[DiffRow]) -> str:
     return "\n".join(f"{row.mark} {row.text}".rstrip() for row in found)
 
 
-def _html(found: Sequence[Row]) -> str:
+def _html(found: Sequence[DiffRow]) -> str:
     """Return rows for a `pre` element, lines of one mark in one span."""
     blocks = []
     for mark, group in groupby(found, key=lambda row: row.mark):
@@ -152,7 +152,7 @@ def _html(found: Sequence[Row]) -> str:
     return "\n".join(blocks)
 
 
-def _row(row: Row) -> str:
+def _row(row: DiffRow) -> str:
     tag = _TAGS.get(row.mark)
     style = f"text-decoration:none;{_tint(_COLOURS[row.mark], 40)}" if tag else ""
     words = (

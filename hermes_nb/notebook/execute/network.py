@@ -414,9 +414,9 @@ def _is_loopback(host: str) -> bool:
 def _reaches_out(command: str, *, offline: bool) -> bool:
     """Say whether a program is known to use the network; `offline`: not known to only read."""
     from hermes_nb.safety.permissions import Need
-    from hermes_nb.safety.policy import Place, judge
+    from hermes_nb.safety.policy import CommandPlace, judge
 
-    place = Place(workspace=Path("/"), directory=Path("/"), home=Path.home())
+    place = CommandPlace(workspace=Path("/"), directory=Path("/"), home=Path.home())
     judged = judge(command, place)
     if offline:
         return judged.decision != "allow"

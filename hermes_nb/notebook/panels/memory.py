@@ -29,7 +29,7 @@ from hermes_nb.core.events import (
 from hermes_nb.core.threads import in_thread
 from hermes_nb.memory.curated import FILES, Outcome
 from hermes_nb.memory.entries import Fill, Operation
-from hermes_nb.memory.history import BY_HAND, Change, Record, Unusable, undone
+from hermes_nb.memory.history import BY_HAND, EntryChange, MemoryRecord, Unusable, undone
 from hermes_nb.notebook.display.tables import ago
 from hermes_nb.notebook.panels.style import (
     WHOLE,
@@ -75,7 +75,7 @@ class Entry:
     target: str
     text: str = ""
     number: int = 0
-    record: Record | None = None
+    record: MemoryRecord | None = None
     reviewed: str = ""
     planted: bool = False
     proposal: int = 0
@@ -91,7 +91,7 @@ class Recollection:
 
     entries: Mapping[str, tuple[Entry, ...]]
     usage: Mapping[str, Fill]
-    recent: tuple[Record, ...] = ()
+    recent: tuple[MemoryRecord, ...] = ()
     problem: str = ""
 
     def holds(self, entry: Entry) -> bool:
@@ -125,7 +125,7 @@ class MemoryTab(Tab):
         self._learned = kit.markup()
         self._sections = {target: _Section(self, target) for target in FILES}
         self._recent_head = kit.markup()
-        self._recent = Listing[Record](kit, self._change)
+        self._recent = Listing[MemoryRecord](kit, self._change)
         self.widget.children = (
             self._learned,
             self._waiting.widget,
@@ -176,15 +176,15 @@ class MemoryTab(Tab):
         if step is not None and isinstance(write_, MemoryWrite):
             self._edit(Entry(target=write_.target, text=step.content, proposal=proposal.number))
 
-    def _change(self, record: Record) -> Line:
-        change = record.changes[0] if record.changes else Change(action="")
+    def _change(self, record: MemoryRecord) -> Line:
+        change = record.changes[0] if record.changes else EntryChange(action="")
         more = f" and {len(record.changes) - 1} more" if len(record.changes) > 1 else ""
         text = coded(change.after or change.before, 100)
         did = f"{dim(VERBS.get(change.action, 'wrote'))} {text}{more}"
         act = self._undo(record, "take this change back")
         return Line(key=record.id, text=did, foot=_where(record), acts=(act,))
 
-    def _undo(self, record: Record, tip: str) -> Act:
+    def _undo(self, record: MemoryRecord, tip: str) -> Act:
         undo = partial(self._known.memory.undo, record.id, origin=BY_HAND)
         return Act("undo", tip, partial(self._written, undo))
 
@@ -300,7 +300,7 @@ def recollect(known: PromptSources) -> Recollection:
     review = next((r.origin for r in standing if r.origin.source.startswith(REVIEW)), None)
     entries: dict[str, list[Entry]] = {target: [] for target in FILES}
     for target, found in entries.items():
-        made: dict[str, Record] = {}  # the latest write behind each text
+        made: dict[str, MemoryRecord] = {}  # the latest write behind each text
         for record in standing:
             for change in record.changes if record.target == target else ():
                 made.setdefault(change.after, record)
@@ -344,7 +344,7 @@ def _provenance(entry: Entry) -> str:
     return _where(entry.record)
 
 
-def _where(record: Record) -> str:
+def _where(record: MemoryRecord) -> str:
     origin = record.origin
     if origin.source == "user":
         by = "by hand"

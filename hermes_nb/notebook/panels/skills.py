@@ -37,7 +37,7 @@ from hermes_nb.notebook.panels.widgets import (
     outcome,
     write,
 )
-from hermes_nb.skills.catalogue import GENERAL, Skill, Skipped
+from hermes_nb.skills.catalogue import GENERAL, Skill, SkippedSkill
 from hermes_nb.skills.discovery import decoded, read_regular
 from hermes_nb.skills.document import SkillError
 
@@ -60,7 +60,7 @@ class Shelves:
     skills: tuple[tuple[str, Skill], ...] = ()
     total: int = 0
     categories: tuple[tuple[str, int], ...] = ()
-    skipped: tuple[Skipped, ...] = ()
+    skipped: tuple[SkippedSkill, ...] = ()
     undoable: str = ""
 
 
@@ -101,7 +101,7 @@ class SkillsTab(Tab):
         self._now = Shelves()
         self._queue = Queue()
         self._waiting = Waiting(place, "skills")
-        self._open: Skill | Skipped | None = None
+        self._open: Skill | SkippedSkill | None = None
         kit = place.kit
         self._query = kit.field("Search skills")
         self._query.observe(place.actions.typed(self._search), names="value")
@@ -113,7 +113,7 @@ class SkillsTab(Tab):
         self._detail = kit.box(self._detail_text, self._detail_line)
         self._skills = Listing[tuple[str, Skill]](kit, self._line, empty="No skill fits.")
         self._skipped_head = kit.markup()
-        self._skipped = Listing[Skipped](kit, self._skipped_line)
+        self._skipped = Listing[SkippedSkill](kit, self._skipped_line)
         self._undo = kit.push(None, "hermes-link")
         self._undoing = kit.box()
         self.widget.children = (
@@ -192,7 +192,7 @@ class SkillsTab(Tab):
             foot=shown(skill.description, 90),
         )
 
-    def _skipped_line(self, skipped: Skipped) -> Line:
+    def _skipped_line(self, skipped: SkippedSkill) -> Line:
         opened = self._open is not None and _key(self._open) == _key(skipped)
         act = Act(
             "close" if opened else "review",
@@ -237,7 +237,7 @@ class SkillsTab(Tab):
             ),
         )
 
-    async def _review(self, skipped: Skipped) -> None:
+    async def _review(self, skipped: SkippedSkill) -> None:
         text, _ = decoded(await in_thread(read_regular, skipped.path))
         too_long = "it is too long to be shown here; read the file, then %hermes trust"
         self._show_detail(
@@ -252,7 +252,7 @@ class SkillsTab(Tab):
             Act("Close", "leave it untrusted", self._close, here=True),
         )
 
-    def _show_detail(self, about: Skill | Skipped, markup: str, *acts: Act) -> None:
+    def _show_detail(self, about: Skill | SkippedSkill, markup: str, *acts: Act) -> None:
         """Open a skill at once, not only when a list that may be slow has been read again."""
         self._open = about
         write(self._detail_text, markup)
@@ -276,7 +276,7 @@ class SkillsTab(Tab):
         self._open = None
         return f"Skill {skill.name!r} is {'on' if on else 'off'}."
 
-    async def _trust(self, skipped: Skipped, text: str) -> str:
+    async def _trust(self, skipped: SkippedSkill, text: str) -> str:
         """Accept a project's skill, with just the text that was read."""
         await in_thread(self._known.trust.accept, skipped.path, text)
         self._open = None
@@ -287,5 +287,5 @@ def _plain(name: str) -> str:
     return visible(one_line(name, 64))
 
 
-def _key(item: Skill | Skipped) -> str:
+def _key(item: Skill | SkippedSkill) -> str:
     return str(item.file) if isinstance(item, Skill) else f"not offered: {item.path}"

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from hermes_nb.models import servers
-from hermes_nb.models.servers import FILE, Identity, accepted_in, owner_of, remember
+from hermes_nb.models.servers import FILE, ServerIdentity, accepted_in, owner_of, remember
 
 ROW = "  {n}: {local} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000 {uid} 0 9 1 0"
 ADDRESS = "http://127.0.0.1:11434/v1"
@@ -62,18 +62,18 @@ def test_where_there_are_no_tables_it_is_not_known(tmp_path, monkeypatch):
     monkeypatch.setattr(servers, "SOCKETS", tmp_path / "absent")
     assert owner_of(ADDRESS) is None
     assert owner_of("http://models.example.org/v1") is None
-    assert Identity("Ollama", ADDRESS, None).owner == "owner unknown"
+    assert ServerIdentity("Ollama", ADDRESS, None).owner == "owner unknown"
 
 
 def test_another_user_is_named_as_such():
-    assert Identity("Ollama", ADDRESS, os.geteuid()).owner == "yours"
-    assert Identity("Ollama", ADDRESS, 4_000_000).owner == "another user's: user 4000000"
+    assert ServerIdentity("Ollama", ADDRESS, os.geteuid()).owner == "yours"
+    assert ServerIdentity("Ollama", ADDRESS, 4_000_000).owner == "another user's: user 4000000"
     if os.geteuid():
-        assert Identity("Ollama", ADDRESS, 0).owner == "another user's: root"
+        assert ServerIdentity("Ollama", ADDRESS, 0).owner == "another user's: root"
 
 
 def test_what_is_accepted_is_kind_address_and_owner(home):
-    mine, theirs = Identity("Ollama", ADDRESS, 1000), Identity("Ollama", ADDRESS, 1001)
+    mine, theirs = ServerIdentity("Ollama", ADDRESS, 1000), ServerIdentity("Ollama", ADDRESS, 1001)
     remember(home, [mine], ())
     assert accepted_in(home) == {mine} and theirs not in accepted_in(home)
     assert (home / FILE).stat().st_mode & 0o077 == 0
@@ -88,7 +88,7 @@ def test_a_damaged_file_accepts_nothing(home, text):
     home.mkdir()
     (home / FILE).write_text(text, encoding="utf-8")
     assert accepted_in(home) == frozenset()
-    remember(home, [Identity("vLLM", ADDRESS, 1)], ())
+    remember(home, [ServerIdentity("vLLM", ADDRESS, 1)], ())
     assert json.loads((home / FILE).read_bytes())["accepted"] == [
         {"name": "vLLM", "base_url": ADDRESS, "uid": 1}
     ]

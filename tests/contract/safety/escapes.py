@@ -26,12 +26,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_nb.safety import confine, sandbox
-from hermes_nb.safety.sandbox import Profile
+from hermes_nb.safety.permissions import SandboxProfile
 
 SECRET = "CANARY_9f31_SECRET"
 SECRETS = """.ssh/id_rsa .aws/credentials .netrc .bash_history work/.env work/sub/.env.prod
 work/secrets.toml work/server.pem work/.config/gcloud/token.json""".split()
-PROFILES = {"R": Profile.READ, "W": Profile.WORKSPACE, "N": Profile.WORKSPACE | Profile.NETWORK}
+PROFILES = {
+    "R": SandboxProfile.READ,
+    "W": SandboxProfile.WORKSPACE,
+    "N": SandboxProfile.WORKSPACE | SandboxProfile.NETWORK,
+}
 SECONDS = 8.0
 OUTPUT_LIMIT = 1 << 20
 OLD_ABI = 3
@@ -267,7 +271,7 @@ class Outside:
         confine.LIBC.shmctl(self._segment, 0, None)
 
 
-def run(code: str, profile: Profile, level: str, abi: int, canary: Canary) -> bytes:
+def run(code: str, profile: SandboxProfile, level: str, abi: int, canary: Canary) -> bytes:
     """Run code and return the beginning of its output; nothing of it runs on."""
     source = f"python3 - <<'CODE'\n{code[3:]}\nCODE" if code.startswith("py:") else code
     command = ["/bin/bash", "-c", source]
@@ -303,7 +307,7 @@ def run(code: str, profile: Profile, level: str, abi: int, canary: Canary) -> by
     with suppress(ProcessLookupError):
         os.killpg(process.pid, 9)
     launch.close()
-    if snapshot is not None and profile is not Profile.READ:
+    if snapshot is not None and profile is not SandboxProfile.READ:
         sandbox.take_back(snapshot)
     return output
 

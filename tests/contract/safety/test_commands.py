@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from hermes_nb.safety.child_environment import child_environment
-from hermes_nb.safety.policy import LENGTH_LIMIT, Need, Pipeline, Place, Stage, assess, judge
+from hermes_nb.safety.policy import LENGTH_LIMIT, CommandPlace, Need, Pipeline, Stage, assess, judge
 from hermes_nb.safety.protected import survey
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -61,7 +61,7 @@ def work(root):
 
 def decided(command, work, **options):
     """Judge a command that would run in `work`."""
-    return judge(command, Place(work, work, work.parent / "home", **options))
+    return judge(command, CommandPlace(work, work, work.parent / "home", **options))
 
 
 def execute(plan, home):
@@ -386,7 +386,7 @@ def test_no_input_breaks_the_policy(command, hidden):
     handler.emit = records.append
     logger.addHandler(handler)
     try:
-        verdict = judge(command, Place(Path.cwd(), Path.cwd(), Path.home(), hidden=hidden))
+        verdict = judge(command, CommandPlace(Path.cwd(), Path.cwd(), Path.home(), hidden=hidden))
         assert verdict.decision in ("allow", "ask", "deny", *(["confine"] if hidden else []))
         assert bool(verdict.plan) == (verdict.decision == "allow")
         assert bool(verdict.needs) == (verdict.decision == "ask")

@@ -19,16 +19,8 @@ from hermes_nb.core.tools import ToolContext
 from hermes_nb.models.scripted import call
 from hermes_nb.safety import bubblewrap, places, sandbox
 from hermes_nb.safety.guard import Way
-from hermes_nb.safety.sandbox import (
-    Level,
-    NoSandboxError,
-    Profile,
-    give_back,
-    hidden,
-    prepare,
-    take_back,
-    watch_later,
-)
+from hermes_nb.safety.permissions import Level, NoSandboxError, SandboxProfile
+from hermes_nb.safety.sandbox import give_back, hidden, prepare, take_back, watch_later
 from hermes_nb.tools import terminal
 from hermes_nb.tools.terminal import CommandRun
 
@@ -62,7 +54,7 @@ def work(home):
 
 @pytest.fixture
 def run(work, home):
-    def call(script, profile=Profile.READ, use="", workspace=work, **options):
+    def call(script, profile=SandboxProfile.READ, use="", workspace=work, **options):
         command = ["/bin/bash", "-c", script]
         launch = prepare(
             command,
@@ -105,7 +97,7 @@ def test_reading(run, work, use):
 def test_there_is_no_network(run, use):
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(0.2)
-        run(f"exec 3<>/dev/tcp/127.0.0.1/{server.getsockname()[1]}", Profile.WORKSPACE, use)
+        run(f"exec 3<>/dev/tcp/127.0.0.1/{server.getsockname()[1]}", SandboxProfile.WORKSPACE, use)
         with pytest.raises(TimeoutError):
             server.accept()
 
@@ -114,22 +106,26 @@ def test_there_is_no_network(run, use):
 def test_the_network_when_it_is_agreed(run):
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(5)
-        run(f"exec 3<>/dev/tcp/127.0.0.1/{server.getsockname()[1]}", Profile.NETWORK, "bubblewrap")
+        run(
+            f"exec 3<>/dev/tcp/127.0.0.1/{server.getsockname()[1]}",
+            SandboxProfile.NETWORK,
+            "bubblewrap",
+        )
         server.accept()[0].close()
 
 
 def test_landlock_says_what_it_cannot(run):
-    for profile in (Profile.NETWORK, Profile.ENVIRONMENT):
+    for profile in (SandboxProfile.NETWORK, SandboxProfile.ENVIRONMENT):
         with pytest.raises(NoSandboxError, match="Landlock does not carry"):
             run("true", profile, "landlock")
 
 
 @BOTH
 def test_the_home_without_its_secrets(run, use):
-    said = run("cat ~/data.txt ~/.netrc ~/.ssh/id_rsa", Profile.HOME, use)
+    said = run("cat ~/data.txt ~/.netrc ~/.ssh/id_rsa", SandboxProfile.HOME, use)
     assert "of the home" in said
     assert "canary" not in said
-    assert "of the home" not in run("cat ~/data.txt ../data.txt", Profile.READ, use)
+    assert "of the home" not in run("cat ~/data.txt ../data.txt", SandboxProfile.READ, use)
 
 
 @BOTH
@@ -150,8 +146,8 @@ def test_this_python_in_a_hidden_folder_of_the_home(run, home, monkeypatch):
         said = run("cat .envs/here/found .netrc; ls .envs", workspace=home, use="bubblewrap")
         writes = "touch .envs/here/x && rm .envs/here/x && echo changed"
         run_it = lambda profile: run(writes, profile, workspace=home, use="bubblewrap")  # noqa: E731
-        assert "changed" in run_it(Profile.ENVIRONMENT)
-        assert "changed" not in run_it(Profile.WORKSPACE)
+        assert "changed" in run_it(SandboxProfile.ENVIRONMENT)
+        assert "changed" not in run_it(SandboxProfile.WORKSPACE)
     finally:
         places.python.cache_clear()
     assert "found" in said
@@ -248,7 +244,7 @@ def test_what_runs_later_is_taken_away(run, work, use):
     make += (
         "; mkdir -p bare/objects data/.git/objects; echo x > bare/HEAD; echo '[core]' > bare/config"
     )
-    run(f"{make}; echo fine > fine.py; ln -s /etc .idea", Profile.WORKSPACE, use)
+    run(f"{make}; echo fine > fine.py; ln -s /etc .idea", SandboxProfile.WORKSPACE, use)
     taken = take_back(before)
     names = {str(each.path.relative_to(work)) for each in taken}
     assert names == {*LATER.split(), ".idea", ".vscode"} - {".vscode/tasks.json"}
@@ -277,7 +273,7 @@ def test_what_runs_later_and_is_there_stays_as_it_was(run, work, use):
     run(
         f"for f in {' '.join(kept)}; do echo bad > $f; done;"
         "mv .vscode v; mv repo r; rm -rf conftest.py repo; git -C repo config core.fsmonitor bad",
-        Profile.GIT,
+        SandboxProfile.GIT,
         use,
     )
     take_back(before)
@@ -291,7 +287,7 @@ def test_what_the_user_writes_meanwhile_stays(work, home):
     before = watch_later(work)
     (work / "AGENTS.md").write_text("new", encoding="utf-8")
     assert [each.path.name for each in take_back(before)] == ["AGENTS.md"]
-    launch = prepare(["true"], Profile.WORKSPACE, workspace=work, directory=work, home=home)
+    launch = prepare(["true"], SandboxProfile.WORKSPACE, workspace=work, directory=work, home=home)
     before = watch_later(work, launch=launch)
     launch.close()
     (work / "AGENTS.md").write_text("new", encoding="utf-8")
@@ -300,16 +296,20 @@ def test_what_the_user_writes_meanwhile_stays(work, home):
 
 @BUBBLEWRAP
 def test_git(run, work):
-    before = watch_later(work, Profile.GIT)
-    said = run("git init -q . && git add notes.txt && git commit -qm one && git log", Profile.GIT)
+    before = watch_later(work, SandboxProfile.GIT)
+    said = run(
+        "git init -q . && git add notes.txt && git commit -qm one && git log", SandboxProfile.GIT
+    )
     assert "Author: Me <me@example.org>" in said
-    run("git clone -q . copy", Profile.GIT)
+    run("git clone -q . copy", SandboxProfile.GIT)
     assert take_back(before) == []
     assert (work / "copy/.git/config").exists()
     (work / "notes.txt").write_text("more\n", encoding="utf-8")
-    assert "two" in run("git commit -qam two; git log", Profile.GIT)
-    assert "three" not in run("git commit --allow-empty -qm three; git log", Profile.WORKSPACE)
-    run("git config core.fsmonitor bad; echo bad > .git/hooks/pre-commit", Profile.GIT)
+    assert "two" in run("git commit -qam two; git log", SandboxProfile.GIT)
+    assert "three" not in run(
+        "git commit --allow-empty -qm three; git log", SandboxProfile.WORKSPACE
+    )
+    run("git config core.fsmonitor bad; echo bad > .git/hooks/pre-commit", SandboxProfile.GIT)
     assert not (work / ".git/hooks/pre-commit").exists()
     assert "fsmonitor" not in (work / ".git/config").read_text("utf-8")
 
@@ -328,16 +328,18 @@ def test_levels():
     assert Level("landlock").meets("landlock")
     assert not Level("landlock").meets("bubblewrap")
     assert Level("none").meets("")
-    assert Profile.WORKSPACE in Profile.GIT
-    assert (Profile.GIT | Profile.NETWORK) & ~Profile.NETWORK == Profile.GIT
+    assert SandboxProfile.WORKSPACE in SandboxProfile.GIT
+    assert (
+        SandboxProfile.GIT | SandboxProfile.NETWORK
+    ) & ~SandboxProfile.NETWORK == SandboxProfile.GIT
 
 
 def test_words():
-    assert Profile.READ.words == (
+    assert SandboxProfile.READ.words == (
         "in a sandbox: reads the workspace without secrets; writes nothing; no network"
     )
-    assert "169.254.169.254" in Profile.NETWORK.words
-    assert "outside" in Profile.OUTSIDE.words
+    assert "169.254.169.254" in SandboxProfile.NETWORK.words
+    assert "outside" in SandboxProfile.OUTSIDE.words
 
 
 @BOTH
@@ -345,7 +347,9 @@ def test_a_killed_command_leaves_nothing(work, home, use):
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(5):
         command = ["/bin/bash", "-c", "sleep 300 & sleep 300"]
-        launch = prepare(command, Profile.READ, workspace=work, directory=work, home=home, use=use)
+        launch = prepare(
+            command, SandboxProfile.READ, workspace=work, directory=work, home=home, use=use
+        )
         process = subprocess.Popen(
             launch.command,
             cwd=work,

@@ -22,9 +22,8 @@ from hermes_nb.core.messages import ToolCall
 from hermes_nb.core.tools import Question, ToolContext
 from hermes_nb.safety import sandbox
 from hermes_nb.safety.guard import Way
-from hermes_nb.safety.permissions import Level
-from hermes_nb.safety.policy import Place, judge
-from hermes_nb.safety.sandbox import Profile
+from hermes_nb.safety.permissions import Level, SandboxProfile
+from hermes_nb.safety.policy import CommandPlace, judge
 from hermes_nb.tools.terminal import CommandRun
 
 SECRET, EVIL = "CANARY-77aa-OF-THE-TREE", "EVIL-77aa-OF-THE-TREE"
@@ -131,14 +130,16 @@ def ran(tree: Tree, command: str, way: Way) -> tuple[str, list[Question]]:
 
 def sprung(tree: Tree) -> Iterator[str]:
     """Run both commands, and yield what they should not have done."""
-    judged = judge(tree.command(), Place(tree.work, tree.work, tree.root / "home", hidden=True))
+    judged = judge(
+        tree.command(), CommandPlace(tree.work, tree.work, tree.root / "home", hidden=True)
+    )
     if judged.decision != "confine":
         yield f"it is not tried: {judged.decision} {judged.reason}"
     shown, _ = ran(tree, tree.command(), Way())
     if SECRET in shown:
         yield "a secret was shown"
     command, names = tree.planting()
-    shown, asked = ran(tree, command, Way(Profile.WORKSPACE))
+    shown, asked = ran(tree, command, Way(SandboxProfile.WORKSPACE))
     yield from tree.reveal()
     for name in names:
         path = tree.work / name

@@ -13,7 +13,7 @@ import pytest
 from hermes_nb import Hermes
 from hermes_nb.agent.fanout.executors import executor_names, open_crew
 from hermes_nb.agent.fanout.inputs import inputs_of
-from hermes_nb.agent.fanout.maps import Fanout, Plan
+from hermes_nb.agent.fanout.maps import Fanout, MapPlan
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.memory.sessions import SqliteStore
 
@@ -75,7 +75,7 @@ def test_engines_do_the_tasks_and_each_once(cluster, tmp_path):
 async def on_cluster(server, tmp_path, inputs, story):
     """Tell a story with a map that runs; return what became of its items and its claims."""
     crew = await open_crew(f"ipyparallel:{PROFILE}")
-    plan = Plan(prompt="Say", model="loopback", base_url=server.url, parallel=len(inputs))
+    plan = MapPlan(prompt="Say", model="loopback", base_url=server.url, parallel=len(inputs))
     with closing(SqliteStore(tmp_path / "n.db")) as store, closing(crew):
         found = inputs_of(inputs, root=tmp_path)
         fanout = Fanout(plan, found, model=None, ledger=store, crew=crew)

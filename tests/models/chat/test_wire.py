@@ -7,7 +7,7 @@ import json
 
 import pytest
 from hermes_nb.core.messages import Image, Message, ToolCall
-from hermes_nb.models.chat.wire import PICTURES, STOPPED, UNSEEN, Conversation
+from hermes_nb.models.chat.wire import PICTURES, STOPPED, UNSEEN, WireConversation
 from hermes_nb.models.profiles import Profile, profile_for
 
 CALL = ToolCall(id="call_1", name="look", arguments={"a": 1}, text='{"a":  1}')
@@ -18,7 +18,7 @@ SEEING = Profile(vision=True)
 
 
 def wire(*messages, profile=None):
-    return [json.loads(item) for item in Conversation(profile or Profile()).items(messages)]
+    return [json.loads(item) for item in WireConversation(profile or Profile()).items(messages)]
 
 
 def test_each_role():
@@ -71,7 +71,7 @@ def test_a_model_without_eyes_is_told_what_was_left_out():
 
 @pytest.mark.parametrize("profile", [SEEING, Profile()])
 def test_a_prefix_never_changes_and_is_made_once(profile):
-    conversation = Conversation(profile)
+    conversation = WireConversation(profile)
     messages = [Message.system("s")]
     before = conversation.items(messages)
     for n in range(5):
@@ -88,7 +88,7 @@ def test_a_prefix_never_changes_and_is_made_once(profile):
 
 
 def test_bytes_go_with_their_messages():
-    conversation = Conversation(Profile())
+    conversation = WireConversation(Profile())
     kept = Message.user("kept")
     conversation.items([kept, Message.user("x"), Message.tool(CALL, "r", images=[Image("QQ==")])])
     gc.collect()
@@ -100,7 +100,7 @@ def test_bytes_go_with_their_messages():
 def test_what_json_cannot_carry_is_replaced(bad):
     call = ToolCall(id="c", name="f", arguments={"x": bad})
     nan = Message(role="assistant", echo={"reasoning_details": [{"x": float("nan")}]})
-    items = Conversation(Profile(echo=("reasoning_details",), echo_policy="always")).items(
+    items = WireConversation(Profile(echo=("reasoning_details",), echo_policy="always")).items(
         [Message.user(bad), Message.assistant(bad, calls=[call]), nan]
     )
     for item in items:

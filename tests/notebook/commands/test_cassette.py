@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.models.cassette import Cassette, Deck, Shelf, shelf_for
+from hermes_nb.models.cassette import Cassette, CassetteFiles, Deck, shelf_for
 from hermes_nb.models.scripted import ScriptedModel
 from hermes_nb.notebook.interrupt import TurnFailed
 from hermes_nb.testing import normalise
@@ -108,7 +108,7 @@ def test_the_users_normaliser_is_part_of_the_key(shell, server, monkeypatch, tmp
 
 
 def deck(mode, path):
-    return Deck(mode=lambda: mode, shelf=lambda: Shelf(path), home=lambda: path.parent)
+    return Deck(mode=lambda: mode, shelf=lambda: CassetteFiles(path), home=lambda: path.parent)
 
 
 def test_a_deck_makes_models_only_where_they_may_be_asked(tmp_path):
@@ -136,7 +136,7 @@ def test_where_a_cassette_lies(tmp_path):
         return shelf_for(home=home, cwd=tmp_path, **{"mode": "replay", **options})
 
     assert at(explicit=str(tmp_path / "x.jsonl"), notebook="/n.ipynb").path == tmp_path / "x.jsonl"
-    assert at(notebook=str(tmp_path / "n.ipynb")) == Shelf(tmp_path / "n.hermes.jsonl")
+    assert at(notebook=str(tmp_path / "n.ipynb")) == CassetteFiles(tmp_path / "n.hermes.jsonl")
     unknown = at()
     assert unknown.path.parent == home / "cassettes"
     assert unknown.private

@@ -6,14 +6,14 @@ import pytest
 from hermes_nb.agent.proposals import MemoryWrite, SkillWrite
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.memory.entries import Operation
-from hermes_nb.memory.history import Origin
+from hermes_nb.memory.history import WriteOrigin
 from hermes_nb.notebook.commands.knowledge import memory, skills
-from hermes_nb.skills.editing import Change
+from hermes_nb.skills.editing import SkillChange
 
 from tests.notebook.panels.test_panels import HOSTILE, SKILL, desk
 
 __all__ = ["desk"]
-FROM = Origin(session="s", turn=4, notebook="/work/report.ipynb", source="review")
+FROM = WriteOrigin(session="s", turn=4, notebook="/work/report.ipynb", source="review")
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def wait_for(agent, *texts):
     for text in texts:
         propose(agent, text)
     content = SKILL.format(name="plots", about="Plots as this user likes them")
-    change = Change(action="create", name="plots", content=content)
+    change = SkillChange(action="create", name="plots", content=content)
     agent.runtime.approvals.pending.propose(SkillWrite(change=change), FROM)
 
 
