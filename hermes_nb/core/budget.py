@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from hermes_nb.core.messages import Usage
 
+_CENT = 0.01
 ANSWER_TOKENS = 400
 """Tokens that a forecast allows for an answer: a long paragraph, or a call with its arguments."""
 
@@ -100,7 +101,7 @@ def dollars(amount: float) -> str:
     """Return a sum of money: dollars and cents, tenths of a cent, or below that two digits."""
     if amount >= 1 or amount == 0:
         return f"${amount:,.2f}"
-    if amount >= 0.01:  # noqa: PLR2004 - a cent
+    if amount >= _CENT:
         text = f"{amount:.3f}"
         return f"${text.removesuffix('0')}"
     return f"${float(f'{amount:.2g}'):.10f}".rstrip("0")

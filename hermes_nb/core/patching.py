@@ -25,6 +25,8 @@ _PASSAGE_LIMIT = 2_000
 _PLACES_SHOWN = 10
 _HUNK_HEAD = re.compile(r"^@@ -(\d+)((?:,\d+)?) \+(\d+)")
 _NUMBERED = re.compile(r"\s*\d+\t")
+_ALIKE = 0.4
+"""How alike (0 to 1) a passage must be to be named; below, difflib's matches look arbitrary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +197,7 @@ def _no_match(text: str, old: str, terms: Terms) -> str:
     lines = text.split("\n")
     wanted = old.strip("\n").split("\n")
     at, likeness = _nearest(lines, wanted)
-    if likeness < 0.4:  # noqa: PLR2004 - below, difflib's matches look arbitrary
+    if likeness < _ALIKE:
         return f"{terms.old} is not there, nor anything like it; {terms.look} shows what is"
     passage = lines[at : at + len(wanted)]
     same = [line.split() for line in passage] == [line.split() for line in wanted]

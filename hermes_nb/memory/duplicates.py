@@ -51,6 +51,9 @@ _SAME = {
 _EDGES = ".,;:!?\"'()[]{}`*_~“”‘’«»…"
 _SYMBOL = re.compile(r"[<>=≤≥≠→←⇒+%$#@&/\\|^-]+")
 _APOSTROPHES = str.maketrans("’ʼ", "''")
+_PLURAL_OF_Y = re.compile(r"^(.{2,})ies$")
+_PLURAL = re.compile(r"^(.{2,}[^siu])s$")
+_SILENT_E = re.compile(r"^(.{2,})e$")
 
 
 def same_fact(entry: str, other: str) -> bool:
@@ -126,18 +129,14 @@ def _stem(word: str) -> str:
     word = _SAME.get(word, word)
     if word in _EMPTY:
         return word
-    stem = word
-    if len(word) > 4 and word.endswith("ies"):  # noqa: PLR2004 - the length of a word
-        stem = word[:-3] + "y"
-    elif len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):  # noqa: PLR2004
-        stem = word[:-1]
+    stem = _PLURAL.sub(r"\1", _PLURAL_OF_Y.sub(r"\1y", word))
     for ending in ("ing", "ed"):
         base = stem.removesuffix(ending)
         if base != stem and len(base) > 1 and re.search("[aeiouy]", base):
             stem = base[:-1] if base[-1] == base[-2] and base[-1] not in "lsz" else base
             break
     stem = _SAME.get(stem, stem)
-    return stem.removesuffix("e") if len(stem) > 2 and stem not in _EMPTY else stem  # noqa: PLR2004
+    return stem if stem in _EMPTY else _SILENT_E.sub(r"\1", stem)
 
 
 def _common(mine: tuple[str, ...], theirs: tuple[str, ...]) -> int:

@@ -59,8 +59,8 @@ BREAK = "\u00a6"
 """A term that stands between what was said and what was added, so that no phrase spans both."""
 
 
-LONGEST_STEMMED = 40
-"""Characters of the longest word that is stemmed; longer ones are names, hashes or noise."""
+SHORTEST_STEMMED, LONGEST_STEMMED = 3, 40
+"""Characters of the words that are stemmed; longer ones are names, hashes or noise."""
 
 
 @cache
@@ -96,7 +96,8 @@ def stop_words(words: Collection[str]) -> frozenset[str]:
 def stem(word: str) -> str:
     """Return the stem of a lower-case word; what is not plain a-z comes back as it is."""
     word = _irregular().get(word, word)
-    if not 2 < len(word) <= LONGEST_STEMMED or not word.isascii() or not word.isalpha():  # noqa: PLR2004
+    stemmed = SHORTEST_STEMMED <= len(word) <= LONGEST_STEMMED
+    if not stemmed or not word.isascii() or not word.isalpha():
         return word
     number = 0
     while (number := _NEXT[number].get(word[-1:], len(_STEPS))) < len(_STEPS):

@@ -37,6 +37,8 @@ _SIGNATURES = (
 )
 _MUCH_CONTROL = 0.1
 """Share of control characters from which bytes that are no UTF-8 are no Latin-1 either."""
+_BLANK = ord(" ")
+"""The first byte that is no control character."""
 _TEXT_CONTROL = frozenset(b"\t\n\r\f\b\x1b")
 
 
@@ -67,7 +69,7 @@ def encoding_of(sample: bytes, *, whole: bool) -> Encoding | None:
     try:
         codecs.getincrementaldecoder("utf-8")().decode(sample, final=whole)
     except UnicodeDecodeError:
-        control = sum(byte < 0x20 and byte not in _TEXT_CONTROL for byte in sample)  # noqa: PLR2004
+        control = sum(byte < _BLANK and byte not in _TEXT_CONTROL for byte in sample)
         return None if control > _MUCH_CONTROL * len(sample) else Encoding("latin-1")
     return Encoding()
 

@@ -26,8 +26,11 @@ def steps(arguments: Mapping[str, Json]) -> list[tuple[State, str]]:
 
 def _step(item: str) -> tuple[State, str]:
     text = item.strip()
-    marked = len(text) > 2 and text[0] == "[" and text[2] == "]" and text[1] in _MARKS  # noqa: PLR2004
-    return (_MARKS[text[1]], text[3:].strip()) if marked else ("open", text)
+    match list(text):
+        case ["[", mark, "]", *rest] if mark in _MARKS:
+            return _MARKS[mark], "".join(rest).strip()
+        case _:
+            return "open", text
 
 
 def told(plan: Sequence[tuple[State, str]]) -> str:

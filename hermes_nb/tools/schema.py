@@ -128,7 +128,7 @@ def _array(arguments: tuple[Annotation, ...]) -> Shape:
 
 def _mapping(arguments: tuple[Annotation, ...]) -> Shape:
     schema: Schema = {"type": "object"}
-    if len(arguments) < 2 or arguments[1] is Any:  # noqa: PLR2004 - dict[key, value]
+    if not arguments[1:] or arguments[1] is Any:
         return Shape(schema)
     if arguments[0] is not str:
         raise TypeError(f"JSON object keys are strings, not {arguments[0]!r}")

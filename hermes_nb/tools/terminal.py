@@ -36,6 +36,7 @@ from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.child_environment import child_environment
 from hermes_nb.safety.guard import Way, opens_network
 from hermes_nb.safety.permissions import Need, NoSandboxError, SandboxProfile
+from hermes_nb.safety.places import TMP
 from hermes_nb.safety.protected import secret_name
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.sandbox import (
@@ -348,8 +349,8 @@ class CommandRun:
 def _at_home(named: str) -> Path | None:
     """Return the path of the home that a confined command named, whose home is its own /tmp."""
     path, home = Path(named), Path.home()
-    if path.is_relative_to("/tmp") and os.path.exists(home / path.relative_to("/tmp")):  # noqa: S108
-        path = home / path.relative_to("/tmp")  # noqa: S108 - the sandbox's own
+    if path.is_relative_to(TMP) and os.path.exists(home / path.relative_to(TMP)):
+        path = home / path.relative_to(TMP)
     return path if path != home and path.is_relative_to(home) else None
 
 

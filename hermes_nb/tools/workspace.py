@@ -23,6 +23,7 @@ from hermes_nb.core.escapes import visible
 from hermes_nb.safety.protected import why_protected
 
 _NAMES_LOOKED_AT = 2_000
+_THOUSAND = 1_000
 _REASONS = {
     errno.ENOSPC: "the disk is full; free some space and try again",
     errno.EDQUOT: "the disk quota is used up; free some space and try again",
@@ -126,14 +127,14 @@ def _entries(directory: Path) -> Iterator[os.DirEntry[str]]:
 
 def size_text(size: int) -> str:
     """Return a number of bytes for reading: 512 B, 12.3 kB, 4.0 MB (decimal units)."""
-    if size < 1000:  # noqa: PLR2004 - decimal units
+    if size < _THOUSAND:
         return f"{size} B"
     value = float(size)
     for unit in ("kB", "MB", "GB"):
-        value /= 1000
-        if value < 1000:  # noqa: PLR2004
+        value /= _THOUSAND
+        if value < _THOUSAND:
             return f"{value:.1f} {unit}"
-    return f"{value / 1000:.1f} TB"
+    return f"{value / _THOUSAND:.1f} TB"
 
 
 def open_regular(path: Path) -> BinaryIO:

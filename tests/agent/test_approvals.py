@@ -229,16 +229,17 @@ import sys
 from hermes_nb.agent.proposals import Pending
 from hermes_nb.agent.proposals import MemoryWrite, SkillWrite
 from hermes_nb.core.tools import Place
-from hermes_nb.memory.history import Origin
+from hermes_nb.memory.history import WriteOrigin
 from hermes_nb.memory.entries import Operation
-from hermes_nb.skills.editing import Change
+from hermes_nb.skills.editing import SkillChange
 from pathlib import Path
 queue = Pending(Path(sys.argv[1]))
 for n in range(int(sys.argv[2])):
     steps = (Operation(action="add", content=f"Fact {n} of {sys.argv[3]}"),)
-    queue.propose(MemoryWrite(target="memory", steps=steps), Origin(source="review"))
-    change = Change(action="patch", name="log", old_string="<end>", new_string=f"<end>\\n- {n}")
-    queue.propose(SkillWrite(change=change), Origin(source="review"))
+    queue.propose(MemoryWrite(target="memory", steps=steps), WriteOrigin(source="review"))
+    new = f"<end>\\n- {n}"
+    change = SkillChange(action="patch", name="log", old_string="<end>", new_string=new)
+    queue.propose(SkillWrite(change=change), WriteOrigin(source="review"))
 print("done")
 """
 APPROVER = """

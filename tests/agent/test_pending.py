@@ -22,7 +22,7 @@ from hermes_nb.agent.proposals import (
 from hermes_nb.memory.entries import Operation
 from hermes_nb.memory.history import WriteOrigin
 from hermes_nb.skills.editing import SkillChange
-from hermes_nb.skills.history import WriteOrigin as SkillOrigin
+from hermes_nb.skills.history import SkillOrigin
 from hypothesis import given
 from hypothesis import strategies as st
 

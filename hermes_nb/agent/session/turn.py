@@ -69,8 +69,7 @@ class Turn:
 
 def turn_of(events: Sequence[Event]) -> Turn:
     """Return the turn that these events, its last one included, tell of."""
-    ending = events[-1]
-    assert isinstance(ending, TurnEnded)  # noqa: S101 - the loop's first promise
+    ending = next(event for event in reversed(events) if isinstance(event, TurnEnded))
     messages = tuple(event.message for event in events if isinstance(event, MessageAdded))
     spoken = [message.text for message in messages if message.role == "assistant" and message.text]
     reports = [event for event in events if isinstance(event, UsageReported)]

@@ -184,10 +184,10 @@ def _units_of(token: _Token, stop: frozenset[str]) -> Iterator[Phrase]:
         if words.fold(piece).replace("'", "").replace("\u2019", "") in stop:
             continue
         found = words.terms_of(piece)
-        if len(found) <= 2:  # noqa: PLR2004 - a word of a script without spaces, or of any other
-            yield Phrase(found)
-        else:
+        if len(found) > 1:  # a word of a script without spaces
             yield from (Phrase(pair) for pair in itertools.pairwise(found))
+        else:
+            yield Phrase(found)
 
 
 def _names(text: str) -> frozenset[str]:

@@ -268,7 +268,7 @@ def moving(arguments: Arguments, name: Naming) -> str:
 def several(ids: object, name: Naming) -> str:
     """Name some cells: `cells 1, 2 and 5`, or `[5]` for a single one."""
     known = [_named(each, name) for each in (ids if isinstance(ids, list | tuple) else [ids])]
-    if len(known) < 2:  # noqa: PLR2004 - one alone is not listed
+    if not known[1:]:
         return "".join(known)
     unnumbered = all(each.startswith("cell ") for each in known)
     *names, last = [each.removeprefix("cell ") for each in known] if unnumbered else known

@@ -176,9 +176,10 @@ def test_what_is_never_shown(run, home, tmp_path, path):
 KERNEL = """
 import subprocess, sys
 from pathlib import Path
-from hermes_nb.safety.sandbox import Profile, prepare
+from hermes_nb.safety.permissions import SandboxProfile
+from hermes_nb.safety.sandbox import prepare
 use, home, work, script = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
-launch = prepare(["/bin/bash", "-c", script], Profile.READ, workspace=work, directory=work,
+launch = prepare(["/bin/bash", "-c", script], SandboxProfile.READ, workspace=work, directory=work,
                  home=home, use=use)
 done = subprocess.run(launch.command, cwd=work, env=launch.environment, check=False,
                       pass_fds=launch.descriptors)
