@@ -15,12 +15,12 @@ from typing import Literal, TypedDict
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.patching import Patched, Terms, patched
 from hermes_nb.core.text import head_tail
-from hermes_nb.skills.catalogue import Catalogue, Skill, near_duplicate
+from hermes_nb.skills.cache import Cache
+from hermes_nb.skills.catalogue import Catalogue, Skill
 from hermes_nb.skills.discovery import (
     DOCUMENT,
     FILE_LIMIT,
     STATE,
-    Cache,
     Root,
     as_roots,
     decoded,
@@ -33,6 +33,7 @@ from hermes_nb.skills.document import (
     read_document,
     valid_category,
 )
+from hermes_nb.skills.duplicates import near_duplicate
 from hermes_nb.skills.history import SkillOrigin, UsageLog, Writer, digest_of
 from hermes_nb.skills.support_files import checked_path, is_code, missing, support_files
 from hermes_nb.skills.trust import Accepts, Examiner, examine_own

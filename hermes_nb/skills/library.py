@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Unpack
 
 from hermes_nb.safety.scan import ScanResult
-from hermes_nb.skills.catalogue import GENERAL, Skill, SkippedSkill, render
+from hermes_nb.skills.catalogue import Skill, SkippedSkill
 from hermes_nb.skills.discovery import DOCUMENT, decoded, read_regular
 from hermes_nb.skills.document import SkillError, valid_category
 from hermes_nb.skills.editing import Action, Changer, Details, SkillChange, SkillOutcome
 from hermes_nb.skills.history import SkillOrigin, SkillUsage
+from hermes_nb.skills.prompt_index import GENERAL, render
 from hermes_nb.skills.support_files import checked_path, is_code, missing
 from hermes_nb.skills.surroundings import Surroundings
 

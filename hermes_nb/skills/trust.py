@@ -19,16 +19,8 @@ from hermes_nb.core.escapes import visible
 from hermes_nb.core.text import one_line
 from hermes_nb.safety.patterns import MARKS, STRONG, Late, Sign, deadline, flows, piped, threats
 from hermes_nb.safety.scan import DENSE, Finding, ScanResult, neutralised, scan
-from hermes_nb.skills.discovery import (
-    DOCUMENT,
-    FILE_LIMIT,
-    WORTH_SAVING,
-    Cache,
-    FoundSkill,
-    Root,
-    decoded,
-    read_regular,
-)
+from hermes_nb.skills.cache import WORTH_SAVING, Cache
+from hermes_nb.skills.discovery import DOCUMENT, FILE_LIMIT, FoundSkill, Root, decoded, read_regular
 from hermes_nb.skills.document import Document, SkillError, read_document
 from hermes_nb.skills.support_files import is_code, support_files
 

@@ -14,11 +14,12 @@ from hermes_nb.core.errors import ToolError
 from hermes_nb.core.escapes import visible
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Arguments, Risk, Tool, ToolContext, Toolset
-from hermes_nb.skills.catalogue import GENERAL, Skill
+from hermes_nb.skills.catalogue import Skill
 from hermes_nb.skills.document import DESCRIPTION_LIMIT, SkillError, split
 from hermes_nb.skills.editing import Details, SkillOutcome
 from hermes_nb.skills.history import SkillOrigin
 from hermes_nb.skills.library import Library, SkillView
+from hermes_nb.skills.prompt_index import GENERAL
 from hermes_nb.tools.schema import tool
 
 Act = Literal["create", "edit", "patch", "delete", "write_file", "remove_file", "undo"]

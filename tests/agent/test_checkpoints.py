@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from hermes_nb.agent.undo.changes import cell_changes, file_change, rows, shown_path, summary
 from hermes_nb.agent.undo.checkpoints import Checkpoints, NothingToUndo, checkpointed
-from hermes_nb.agent.undo.store import (
+from hermes_nb.agent.undo.records import (
     CellsItem,
     FileItem,
     FileState,

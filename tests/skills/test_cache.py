@@ -7,7 +7,7 @@ import os
 import time
 
 import pytest
-from hermes_nb.skills import discovery, trust
+from hermes_nb.skills import cache, discovery, trust
 from hermes_nb.skills.library import Library
 
 from tests.skills.support import HARM, put, text
@@ -70,7 +70,7 @@ def test_nothing_is_believed_of_other_rules_files_and_bytes(home, work, monkeypa
     path = home / "s-1" / "SKILL.md"
     before = path.stat()
     if changed == "rules":
-        monkeypatch.setattr(discovery, "edition", lambda: "new")
+        monkeypatch.setattr(cache, "edition", lambda: "new")
     elif changed == "path":
         (home / "s-1").rename(home / "s-x")
     else:
@@ -92,7 +92,7 @@ def test_nothing_is_believed_of_other_rules_files_and_bytes(home, work, monkeypa
 
 def test_what_became_dangerous_is_refused_whatever_is_kept_or_brought(home):
     Library([home]).index()
-    forged = {"edition": discovery.edition(), "documents": {str(home / "s-3" / "SKILL.md"): []}}
+    forged = {"edition": cache.edition(), "documents": {str(home / "s-3" / "SKILL.md"): []}}
     (home / "s-3" / ".hermes_nb").mkdir()
     (home / "s-3" / ".hermes_nb" / "cache.json").write_text(json.dumps(forged), encoding="utf-8")
     for name in ("s-2", "s-3"):
@@ -130,7 +130,7 @@ def test_damage_costs_time_and_nothing_else(home, damage):
 def test_a_home_that_cannot_be_written_is_left_alone(tmp_path):
     (tmp_path / "file").write_text("x", encoding="utf-8")
     for place in (tmp_path / "absent" / "s" / "state", tmp_path / "file" / "s" / "state", None):
-        kept = discovery.Cache(place)
+        kept = cache.Cache(place)
         kept.put("verdicts", {str(n): ("clean", ()) for n in range(50)})
         kept.save()
         assert kept.get("verdicts", "7") == ("clean", ())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from hermes_nb.core.text import CHARACTERS_PER_TOKEN
-from hermes_nb.skills.catalogue import likeness, same_name, scores, text_of
 from hermes_nb.skills.document import Gates
 from hermes_nb.skills.library import Library
+from hermes_nb.skills.matching import likeness, same_name, scores, text_of
 from hermes_nb.skills.surroundings import Surroundings
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -17,15 +17,10 @@ from pathlib import Path
 
 from hermes_nb.agent.undo.cells import Cells, NoRoom, keep_cells
 from hermes_nb.agent.undo.changes import Change
-from hermes_nb.agent.undo.store import CellsItem, CheckpointStore, FileItem, FileState, OpenTurn
-from hermes_nb.agent.undo.undo import (
-    NothingToUndo,
-    Restorer,
-    Undoer,
-    UndoReport,
-    look,
-    missing_folders,
-)
+from hermes_nb.agent.undo.files import look, missing_folders
+from hermes_nb.agent.undo.records import CellsItem, FileItem, FileState
+from hermes_nb.agent.undo.store import CheckpointStore, OpenTurn
+from hermes_nb.agent.undo.undo import NothingToUndo, Restorer, Undoer, UndoReport
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread

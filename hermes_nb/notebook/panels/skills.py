@@ -37,9 +37,10 @@ from hermes_nb.notebook.panels.widgets import (
     outcome,
     write,
 )
-from hermes_nb.skills.catalogue import GENERAL, Skill, SkippedSkill
+from hermes_nb.skills.catalogue import Skill, SkippedSkill
 from hermes_nb.skills.discovery import decoded, read_regular
 from hermes_nb.skills.document import SkillError
+from hermes_nb.skills.prompt_index import GENERAL
 
 EVERY = "every category"
 FROM = {

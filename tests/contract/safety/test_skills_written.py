@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from hermes_nb import safety
-from hermes_nb.skills.discovery import Root, edition
+from hermes_nb.skills.cache import edition
+from hermes_nb.skills.discovery import Root
 from hermes_nb.skills.library import Library
 
 from tests import skills as guarded
