@@ -24,7 +24,7 @@ from hermes_nb.context.archive import Archive, everything
 from hermes_nb.context.boundaries import flat, grouped, tail_start
 from hermes_nb.context.compressor import Compressor
 from hermes_nb.context.lossless import Lossless
-from hermes_nb.context.policy import Limits
+from hermes_nb.context.policy import CompressionLimits
 from hermes_nb.context.pruning import Pruner
 from hermes_nb.core.events import ContextCompressed, MessageAdded, UsageReported
 from hermes_nb.core.loop import Agent
@@ -131,7 +131,7 @@ def engine_for(name: str, model, store, session: str, limit: int):
     if name == "none":
         return None
     if name == "lossless":
-        limits = Limits(max_prompt_tokens=limit)
+        limits = CompressionLimits(max_prompt_tokens=limit)
         return Lossless(store, session, model=model, limits=limits)
     if name == "compressor":
         return Compressor(model, max_prompt_tokens=limit, archive=Archive(store, session))

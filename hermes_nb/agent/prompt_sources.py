@@ -32,9 +32,9 @@ from hermes_nb.memory.providers import ANSWER_SECONDS, RECORDED_SECONDS, Guarded
 from hermes_nb.memory.recall import Recall
 from hermes_nb.prompt.builder import IDENTITY, Prompt, PromptTexts
 from hermes_nb.prompt.context_files import (
-    Context,
     ContextFile,
-    Skipped,
+    ProjectContext,
+    SkippedFile,
     ensure_identity,
     find_context,
     identity_text,
@@ -94,8 +94,8 @@ class PromptSources:
         )
         state = HermesDatabase(settings.home / "state.db", note=tell)
         self.recall = Recall([store, state])
-        self.project = Context()
-        self.identity: ContextFile | Skipped | None = None
+        self.project = ProjectContext()
+        self.identity: ContextFile | SkippedFile | None = None
         self._tell = tell
         self._told: set[str] = set()
         self._provider: Guarded | None = None
@@ -278,9 +278,9 @@ class PromptSources:
             toolsets={tool.toolset for tool in tools},
         )
 
-    def _report(self, *files: ContextFile | Skipped | None) -> None:
+    def _report(self, *files: ContextFile | SkippedFile | None) -> None:
         for file in files:
-            if isinstance(file, Skipped):
+            if isinstance(file, SkippedFile):
                 self._once(f"{file.name} was not loaded: {file.reason}")
             elif file is not None and file.verdict != "clean" and not file.trusted:
                 self._once(said_of(file))

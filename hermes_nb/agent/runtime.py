@@ -81,7 +81,7 @@ def build_engine(
     With `sources`, the external memory hears of what is dropped. Raises `ConfigError`.
     """
     from hermes_nb.context.engine import Setup, make_engine
-    from hermes_nb.context.policy import Limits
+    from hermes_nb.context.policy import CompressionLimits
     from hermes_nb.core.threads import in_thread
 
     async def before(messages: Sequence[Message]) -> None:
@@ -89,7 +89,7 @@ def build_engine(
             await in_thread(provider.before_compress, messages)
 
     chosen = settings.compression
-    limits = Limits(
+    limits = CompressionLimits(
         threshold=chosen.threshold,
         max_prompt_tokens=chosen.max_prompt_tokens,
         target_ratio=chosen.target_ratio,

@@ -16,8 +16,8 @@ from hermes_nb.context.archive import Archive, everything, is_cut
 from hermes_nb.context.boundaries import Cut, flat, grouped, size, spliced
 from hermes_nb.context.ledger import HEADER, NO_MODEL, find_facts, ledger, noted_lines
 from hermes_nb.context.ledger import MOST_TOKENS as LEDGER_TOKENS
-from hermes_nb.context.policy import Gauged, Limits
-from hermes_nb.context.pruning import Plan, fitted, make_plan, noted
+from hermes_nb.context.policy import CompressionLimits, Gauged
+from hermes_nb.context.pruning import PruningPlan, fitted, make_plan, noted
 from hermes_nb.context.summary import Material, Summariser, budget, clip, cost, read_summary
 from hermes_nb.core.errors import FailureKind, HermesError, ModelError
 from hermes_nb.core.events import UsageReported
@@ -62,7 +62,7 @@ class Compressor(Gauged):
     the end of its own conversation, where everything is cached. `model` may be None: then facts are
     extracted by rule. `archive` tells where messages are stored, so that what was shortened can be
     read again. `flush` and `before_compress` run before anything is dropped. `clock` is monotonic,
-    in seconds. The limits are explained at `Limits`.
+    in seconds. The limits are explained at `CompressionLimits`.
     """
 
     def __init__(  # noqa: PLR0913 - a public constructor whose settings are named one by one
@@ -82,7 +82,7 @@ class Compressor(Gauged):
         before_compress: BeforeCompress | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        limits = Limits(
+        limits = CompressionLimits(
             threshold=threshold,
             max_prompt_tokens=max_prompt_tokens,
             target_ratio=target_ratio,
@@ -121,7 +121,9 @@ class Compressor(Gauged):
             return made
         return Compression(messages=tuple(flat(plan.groups)), requests=made.requests)
 
-    async def _summarised(self, plan: Plan, whole: Cut, pruned: Cut, focus: str) -> Compression:
+    async def _summarised(
+        self, plan: PruningPlan, whole: Cut, pruned: Cut, focus: str
+    ) -> Compression:
         span = self._unpruned(plan, flat(whole.middle))
         hints, requests = await self._announce(span)
         previous, known = read_summary(span)
@@ -161,7 +163,7 @@ class Compressor(Gauged):
         return noted(made, self._note())
 
     async def _written(
-        self, material: Material, plan: Plan, whole: Cut
+        self, material: Material, plan: PruningPlan, whole: Cut
     ) -> tuple[str, str, Sequence[UsageReported]]:
         """Return the model's summary, what to tell the user if there is none, and what it used."""
         model = self._auxiliary
@@ -183,7 +185,7 @@ class Compressor(Gauged):
         return text, "", summariser.requests
 
     async def _asked_live(
-        self, summariser: Summariser, material: Material, plan: Plan, whole: Cut
+        self, summariser: Summariser, material: Material, plan: PruningPlan, whole: Cut
     ) -> str | None:
         """Return the summary that the main model gave in its own conversation, None if it cannot.
 
@@ -223,7 +225,7 @@ class Compressor(Gauged):
                 logger.warning("memory was not flushed before a compression", exc_info=True)
         return hints or "", tuple(used)
 
-    def _unpruned(self, plan: Plan, messages: Sequence[Message]) -> list[Message]:
+    def _unpruned(self, plan: PruningPlan, messages: Sequence[Message]) -> list[Message]:
         """Return messages as they were before an earlier compression shortened them."""
         if self._archive is not None:
             messages = self._archive.originals(messages, plan.located)
@@ -237,7 +239,7 @@ class Compressor(Gauged):
         return f"{NOTE} session_search(session_id={session!r}, around=N, window=1) shows it."
 
 
-def with_facts(plan: Plan) -> Plan:
+def with_facts(plan: PruningPlan) -> PruningPlan:
     """Return the plan with the lines that count in what pruning shortens.
 
     They have what the aim leaves, and at least a quarter of it beyond, but no more than a ledger.
@@ -265,7 +267,7 @@ def way_back(position: int | None) -> str:
     return "gone from view" if position is None else f"session_search around={position}"
 
 
-def unstored(plan: Plan) -> dict[str, Message]:
+def unstored(plan: PruningPlan) -> dict[str, Message]:
     """Return the originals, by what is left, of shortened messages that no store has."""
     return {
         cut_key(new): old

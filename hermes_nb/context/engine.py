@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 
 from hermes_nb.context.archive import Archive
 from hermes_nb.context.compressor import BeforeCompress, Compressor, Flush
-from hermes_nb.context.policy import Limits
+from hermes_nb.context.policy import CompressionLimits
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.plugins import plugins
 from hermes_nb.core.protocols import ChatModel, ContextEngine, SessionStore
@@ -33,7 +33,7 @@ class Setup:
     session_id: str
     auxiliary: ChatModel | None = None
     window: int | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: CompressionLimits = field(default_factory=CompressionLimits)
     flush: Flush | None = None
     before_compress: BeforeCompress | None = None
 

@@ -204,7 +204,7 @@ def find_facts(messages: Sequence[Message]) -> list[Fact]:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class CountedLines:
     """A text's lines, and for each a number for what it says and one for its shape.
 
     What a line says is the line without its digits; its shape is what is left without letters
@@ -225,7 +225,7 @@ class Census:
         self._kinds: Counter[int] = Counter()
         self._judged: set[int] = set()
 
-    def count(self, lines: Sequence[str]) -> Lines:
+    def count(self, lines: Sequence[str]) -> CountedLines:
         """Take the lines of a text into account."""
         text = _BLANKS.sub(b" ", "\n".join(lines).encode("utf-8", "replace"))
         words = list(map(hash, text.translate(None, _DIGITS).split(b"\n")))
@@ -235,9 +235,9 @@ class Census:
                 self._kinds[shape] += 1
         self._words.update(words)
         self._shapes.update(shapes)
-        return Lines(lines, words, shapes)
+        return CountedLines(lines, words, shapes)
 
-    def standing_out(self, text: Lines) -> Iterator[tuple[str, float]]:
+    def standing_out(self, text: CountedLines) -> Iterator[tuple[str, float]]:
         """Yield the lines of a counted text that stand out, each with its weight, in order.
 
         Of many lines that say the same, in this text or an earlier one, only the first does.

@@ -25,8 +25,16 @@ from hermes_nb.context.boundaries import (
     spliced,
 )
 from hermes_nb.context.ledger import MOST_TOKENS, Fact, clipped, find_facts, ledger, read_ledger
-from hermes_nb.context.policy import Gauged, Limits
-from hermes_nb.context.pruning import Plan, ending, fitted, is_bad, make_plan, noted, paths_of
+from hermes_nb.context.policy import CompressionLimits, Gauged
+from hermes_nb.context.pruning import (
+    PruningPlan,
+    ending,
+    fitted,
+    is_bad,
+    make_plan,
+    noted,
+    paths_of,
+)
 from hermes_nb.core.errors import StoreError, ToolError
 from hermes_nb.core.messages import Image, Message
 from hermes_nb.core.protocols import ChatModel, Compression, SessionStore
@@ -320,9 +328,9 @@ class Lossless(Gauged):
         *,
         model: ChatModel | None = None,
         window: int | None = None,
-        limits: Limits | None = None,
+        limits: CompressionLimits | None = None,
     ) -> None:
-        super().__init__(model, window, limits or Limits())
+        super().__init__(model, window, limits or CompressionLimits())
         self._archive = Archive(store, session_id)
         self._unstored: dict[str, list[Message]] = {}
 
@@ -351,7 +359,7 @@ class Lossless(Gauged):
         self.gauge.settle(size(plan.groups), size(grouped(made.messages)))
         return made
 
-    def _referenced(self, plan: Plan) -> Compression:
+    def _referenced(self, plan: PruningPlan) -> Compression:
         whole, pruned = plan.cut()
         if not whole.vanishing:
             return plan.result(fitted(plan.pruned, plan.aim, plan.pruner), note=NOTE)

@@ -33,7 +33,7 @@ _FUTILE_TWICE = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class CompressionLimits:
     """The settings that decide when and how much to compress.
 
     `threshold` is a share of the window, `max_prompt_tokens` an absolute cap on it, `target_ratio`
@@ -85,7 +85,9 @@ class Aim:
 class Gauge:
     """Watches the size of the prompt; the smaller of the model's window and the one that is set."""
 
-    def __init__(self, model: ChatModel | None, window: int | None, limits: Limits) -> None:
+    def __init__(
+        self, model: ChatModel | None, window: int | None, limits: CompressionLimits
+    ) -> None:
         self._model = model
         self._set = window
         self.limits = limits
@@ -162,7 +164,9 @@ class Gauged(ContextEngine):
     `gauge` is there for whoever shows it, too.
     """
 
-    def __init__(self, model: ChatModel | None, window: int | None, limits: Limits) -> None:
+    def __init__(
+        self, model: ChatModel | None, window: int | None, limits: CompressionLimits
+    ) -> None:
         self.gauge = Gauge(model, window, limits)
         self.live: Callable[[], Request] | None = None
 

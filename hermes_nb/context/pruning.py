@@ -268,7 +268,7 @@ _HEAD_SHARE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class PruningPlan:
     """A conversation, cut, before and after pruning; indexes are the same in both.
 
     `located` gives positions in the store by the `id()` of the messages in `groups`.
@@ -349,7 +349,7 @@ def noted(made: Compression, note: str) -> Compression:
 
 def make_plan(
     messages: Sequence[Message], gauge: Gauge, archive: Archive | None, way_back: WayBack
-) -> Plan:
+) -> PruningPlan:
     """Return how a conversation is to be compressed."""
     groups = grouped(messages)
     # The prompt that was counted also had what no group has, such as a result without its call.
@@ -365,7 +365,7 @@ def make_plan(
     pruned = [*pruner.prune(groups[:tail]), *groups[tail:]]
     while head > 1 and size(pruned[:head]) * _HEAD_SHARE > aim.hard:
         head -= 1
-    return Plan(
+    return PruningPlan(
         groups=groups,
         pruned=pruned,
         head=head,

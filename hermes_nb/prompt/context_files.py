@@ -99,7 +99,7 @@ class ContextFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Skipped:
+class SkippedFile:
     """A file that is there and was not loaded, and why."""
 
     name: str
@@ -126,7 +126,7 @@ class Excerpt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reader:
+class ContextFileReader:
     """Loads files below `root`, a directory without links.
 
     `limit` and `window` are in characters, for what is kept and what is scanned at either end.
@@ -270,11 +270,11 @@ _FRONTMATTER = re.compile(r"---[ \t]*\n(?:.*\n)*?(?:---|\.\.\.)[ \t]*(?:\n|\Z)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class ProjectContext:
     """What was found: the files in the prompt's order, and what was passed over and why."""
 
     files: tuple[ContextFile, ...] = ()
-    skipped: tuple[Skipped, ...] = ()
+    skipped: tuple[SkippedFile, ...] = ()
 
     @property
     def block(self) -> str:
@@ -296,11 +296,11 @@ def context_block(directory: str | Path, *, home: str | Path | None = None) -> s
 
 def find_context(
     directory: str | Path, *, accepts: Accepts = never, scan: Scan = scanned
-) -> Context:
+) -> ProjectContext:
     """Find the context files of a working directory; a text that `accepts` is not scanned."""
     here = Path(os.path.realpath(directory))
     root = repository(here)
-    search = _Search(Reader(root=root or here, accepts=accepts, scan=scan))
+    search = _Search(ContextFileReader(root=root or here, accepts=accepts, scan=scan))
     upwards = [here]
     if root is not None:
         upwards += [each for each in here.parents if each.is_relative_to(root)]
@@ -310,15 +310,15 @@ def find_context(
         or search.first([here / name for name in CLAUDE])
         or search.cursor(here)
     )
-    return Context(files=tuple(files), skipped=tuple(search.skipped))
+    return ProjectContext(files=tuple(files), skipped=tuple(search.skipped))
 
 
 @dataclass(slots=True)
 class _Search:
     """Reads candidates, and notes which are there and cannot be used."""
 
-    reader: Reader
-    skipped: list[Skipped] = field(default_factory=list)
+    reader: ContextFileReader
+    skipped: list[SkippedFile] = field(default_factory=list)
 
     def first(self, paths: list[Path], *, hermes: bool = False) -> list[ContextFile]:
         """Return the first file that says something, as a list."""
@@ -374,7 +374,7 @@ class _Search:
             return None
 
     def _skip(self, path: Path, name: str, reason: str) -> None:
-        self.skipped.append(Skipped(name=visible(name), path=path, reason=reason))
+        self.skipped.append(SkippedFile(name=visible(name), path=path, reason=reason))
 
 
 def without_frontmatter(text: str) -> str:
@@ -388,7 +388,7 @@ NAME = "SOUL.md"
 
 def read_identity(
     home: Path, default: str = "", *, accepts: Accepts = never, scan: Scan = scanned
-) -> ContextFile | Skipped | None:
+) -> ContextFile | SkippedFile | None:
     """Return SOUL.md, scanned and cut like a context file; None when absent or empty.
 
     Most have the `default`, for which the scan's words, 5 MB, need not be loaded.
@@ -400,14 +400,14 @@ def read_identity(
         return text == default.strip() or accepts(real, text)
 
     try:
-        return Reader(root=root, accepts=fine, scan=scan).load(path, NAME)
+        return ContextFileReader(root=root, accepts=fine, scan=scan).load(path, NAME)
     except FileNotFoundError:
         return None
     except Refused as refusal:
-        return Skipped(name=NAME, path=path, reason=str(refusal))
+        return SkippedFile(name=NAME, path=path, reason=str(refusal))
 
 
-def identity_text(found: ContextFile | Skipped | None, default: str) -> str:
+def identity_text(found: ContextFile | SkippedFile | None, default: str) -> str:
     """Return the prompt's first layer: the file's text, or else `default`.
 
     A blocked file leaves the default in place and says behind it that it was blocked.

@@ -29,8 +29,8 @@ from hermes_nb.prompt.context_files import (
     CURSOR,
     Accepts,
     ContextFile,
-    Reader,
-    Skipped,
+    ContextFileReader,
+    SkippedFile,
     never,
 )
 from hermes_nb.safety.protected import NOT_WALKED
@@ -260,14 +260,14 @@ class HintTracker:
     def __init__(self, directory: str | Path, *, accepts: Accepts = never) -> None:
         self._root = os.path.realpath(directory)
         self._accepts = accepts
-        self._reader: Reader | None = None
+        self._reader: ContextFileReader | None = None
         self._visited = {self._root}
         self._told: set[str] = set()
         self._settled = {self._root}
         """Directories that were visited with all their ancestors that count."""
         self._links: dict[str, str] = {}
         self._discovered: list[ContextFile] = []
-        self._skipped: list[Skipped] = []
+        self._skipped: list[SkippedFile] = []
         self._lock = threading.Lock()
 
     @property
@@ -276,7 +276,7 @@ class HintTracker:
         return tuple(self._discovered)
 
     @property
-    def skipped(self) -> tuple[Skipped, ...]:
+    def skipped(self) -> tuple[SkippedFile, ...]:
         """The files that were there and could not be used."""
         return tuple(self._skipped)
 
@@ -397,7 +397,7 @@ class HintTracker:
         name = path.relative_to(self._root).as_posix()
         if self._reader is None:
             here = Path(self._root)
-            self._reader = Reader(
+            self._reader = ContextFileReader(
                 root=repository(here) or here,
                 accepts=self._accepts,
                 limit=LIMIT,
@@ -409,5 +409,5 @@ class HintTracker:
         except FileNotFoundError:
             return None
         except Refused as refusal:
-            self._skipped.append(Skipped(name=visible(name), path=path, reason=str(refusal)))
+            self._skipped.append(SkippedFile(name=visible(name), path=path, reason=str(refusal)))
             return None

@@ -10,7 +10,7 @@ from hermes_nb.context.archive import Archive
 from hermes_nb.context.boundaries import flat, grouped
 from hermes_nb.context.compressor import Compressor
 from hermes_nb.context.lossless import Lossless
-from hermes_nb.context.policy import Limits
+from hermes_nb.context.policy import CompressionLimits
 from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.messages import Message, ToolCall, Usage
 from hermes_nb.core.text import estimate_tokens
@@ -44,7 +44,7 @@ def broken(messages, window=WINDOW):
 
 
 def lossless(messages, window=WINDOW):
-    return Lossless(*stored(messages), window=window, limits=Limits(**LIMITS))
+    return Lossless(*stored(messages), window=window, limits=CompressionLimits(**LIMITS))
 
 
 ENGINES = [by_model, by_model_with_store, by_rule, broken, lossless]

@@ -9,7 +9,7 @@ from hermes_nb.context import engine as registry
 from hermes_nb.context.compressor import Compressor
 from hermes_nb.context.engine import Setup, engine_names, make_engine
 from hermes_nb.context.lossless import Lossless
-from hermes_nb.context.policy import Gauge, Limits, overdue
+from hermes_nb.context.policy import CompressionLimits, Gauge, overdue
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Usage
 from hermes_nb.core.protocols import ContextEngine
@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 
 def gauge(window=200_000, **limits):
-    return Gauge(None, window, Limits(**limits))
+    return Gauge(None, window, CompressionLimits(**limits))
 
 
 def test_the_goals_at_the_threshold():
@@ -109,7 +109,7 @@ class Mine(ContextEngine):
 def setup():
     store = SqliteStore(":memory:")
     model = ScriptedModel([], window=64_000)
-    limits = Limits(threshold=0.25)
+    limits = CompressionLimits(threshold=0.25)
     return Setup(model=model, store=store, session_id=store.start(), limits=limits)
 
 

@@ -16,7 +16,7 @@ from hermes_nb.context.lossless import (
     read_references,
     span_id,
 )
-from hermes_nb.context.policy import Limits
+from hermes_nb.context.policy import CompressionLimits
 from hermes_nb.core.errors import StoreError, ToolError
 from hermes_nb.core.messages import Image, Message, ToolCall
 from hermes_nb.core.protocols import Request
@@ -31,7 +31,7 @@ from tests.context.conversations import check_valid, compress, sessions, stored,
 from tests.tools.support import run
 
 WINDOW = 24_000
-LIMITS = Limits(protect_last_n=4)
+LIMITS = CompressionLimits(protect_last_n=4)
 
 
 def expand(engine, name):

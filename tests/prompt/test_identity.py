@@ -4,7 +4,12 @@ import os
 import stat
 
 from hermes_nb.prompt import context_files
-from hermes_nb.prompt.context_files import Skipped, ensure_identity, identity_text, read_identity
+from hermes_nb.prompt.context_files import (
+    SkippedFile,
+    ensure_identity,
+    identity_text,
+    read_identity,
+)
 from hermes_nb.safety.scan import ScanResult
 
 from tests.prompt.files import put
@@ -56,5 +61,5 @@ def test_what_is_no_file_is_passed_over(home):
     home.mkdir()
     os.mkfifo(home / "SOUL.md")
     found = read_identity(home)
-    assert found == Skipped(name="SOUL.md", path=home / "SOUL.md", reason="it is a pipe")
+    assert found == SkippedFile(name="SOUL.md", path=home / "SOUL.md", reason="it is a pipe")
     assert identity_text(found, "default") == "default"
