@@ -26,7 +26,7 @@ from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.escapes import visible
 from hermes_nb.core.files import write_atomic
 from hermes_nb.notebook.commands import doctor as checks
-from hermes_nb.notebook.commands.doctor import Finding, look
+from hermes_nb.notebook.commands.doctor import CheckResult, look
 from hermes_nb.notebook.lazy import __name__ as WATCHER  # noqa: N812 - a module's name
 from hermes_nb.notebook.shell import EXTENSION, MAGIC, Foreign
 from hermes_nb.safety.redact import redact
@@ -54,7 +54,7 @@ _PATIENCE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ConfigDirectory:
     """A directory with configuration of IPython, and whom it is for."""
 
     directory: Path
@@ -66,7 +66,7 @@ class Place:
         return self.directory / "startup" / STARTUP
 
 
-def place_for(level: Level | None) -> Place:
+def place_for(level: Level | None) -> ConfigDirectory:
     """Return the place of a level; None is what Jupyter itself would prefer here."""
     if level is None:
         from jupyter_core.paths import prefer_environment_over_user
@@ -75,14 +75,18 @@ def place_for(level: Level | None) -> Place:
     if level == "user":
         from IPython.paths import get_ipython_dir
 
-        return Place(Path(get_ipython_dir()) / "profile_default", "your kernels and terminals")
+        return ConfigDirectory(
+            Path(get_ipython_dir()) / "profile_default", "your kernels and terminals"
+        )
     if level == "sys-prefix":
-        return Place(Path(sys.prefix) / "etc" / "ipython", f"the environment {sys.prefix}")
+        return ConfigDirectory(
+            Path(sys.prefix) / "etc" / "ipython", f"the environment {sys.prefix}"
+        )
     from IPython.core.application import SYSTEM_CONFIG_DIRS
 
     if not SYSTEM_CONFIG_DIRS:
         raise ConfigError("IPython has no directory for everybody on this system; use --sys-prefix")
-    return Place(Path(SYSTEM_CONFIG_DIRS[0]), "everybody on this machine")
+    return ConfigDirectory(Path(SYSTEM_CONFIG_DIRS[0]), "everybody on this machine")
 
 
 def enable(arguments: argparse.Namespace) -> int:
@@ -261,7 +265,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     return FAILED if problems else OK
 
 
-def _findings(*, offline: bool) -> list[Finding]:
+def _findings(*, offline: bool) -> list[CheckResult]:
     """Return what all the checks found; a broken configuration leaves out those that need it.
 
     With `offline`, servers that are named are not asked whether they take the key.
@@ -270,10 +274,10 @@ def _findings(*, offline: bool) -> list[Finding]:
     try:
         settings = load_settings()
     except HermesError as error:
-        found.append(Finding("problem", str(error), "settings"))
+        found.append(CheckResult("problem", str(error), "settings"))
     else:
         told = "; ".join(f"{name}: {source}" for name, source in settings.sources.items())
-        found.append(Finding("ok", told or "defaults", "settings"))
+        found.append(CheckResult("ok", told or "defaults", "settings"))
         found += look(
             {
                 "model": partial(checks.model, settings),
@@ -295,25 +299,25 @@ def _findings(*, offline: bool) -> list[Finding]:
     )
 
 
-def _kernel() -> Finding:
+def _kernel() -> CheckResult:
     from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 
     try:
         spec = KernelSpecManager().get_kernel_spec("python3")
     except NoSuchKernel:
         told = f"`{sys.executable} -m ipykernel install --sys-prefix`"
-        return Finding("problem", f"there is no kernelspec python3: {told}")
+        return CheckResult("problem", f"there is no kernelspec python3: {told}")
     python = spec.argv[0] if spec.argv else ""
     if python in ("python", "python3", sys.executable):
-        return Finding("ok", f"python3 ({spec.resource_dir})")
-    return Finding(
+        return CheckResult("ok", f"python3 ({spec.resource_dir})")
+    return CheckResult(
         "note", f"python3 ({spec.resource_dir}) runs {python}, which needs hermes_nb too"
     )
 
 
-def _enabled() -> Finding:
+def _enabled() -> CheckResult:
     here = [level for level in LEVELS if place_for(level).startup.is_file()]
     if here:
-        return Finding("ok", f"%%hermes works at once ({', '.join(here)})")
+        return CheckResult("ok", f"%%hermes works at once ({', '.join(here)})")
     told = "notebooks begin with `%load_ext hermes_nb`; `jupyter hermes enable` makes that needless"
-    return Finding("note", told)
+    return CheckResult("note", told)

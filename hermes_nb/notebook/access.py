@@ -37,7 +37,7 @@ from hermes_nb.notebook.document.document import (
 )
 from hermes_nb.notebook.document.file import FileDocument
 from hermes_nb.notebook.document.ipynb import CLIPPED
-from hermes_nb.notebook.document.outline import Seen, is_message, outline
+from hermes_nb.notebook.document.outline import SeenCells, is_message, outline
 from hermes_nb.notebook.document.undo import CellKeeper
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.page_discovery import Info
@@ -246,7 +246,7 @@ class NotebookAccess:
         moved: Callable[[str, str], None],
     ) -> None:
         self.frontend = FrontEnd(shell)
-        self.seen = Seen()
+        self.seen = SeenCells()
         self._shell = shell
         self._home = home
         self._explicit = explicit

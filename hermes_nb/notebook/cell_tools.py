@@ -36,7 +36,7 @@ from hermes_nb.notebook.document.document import (
 from hermes_nb.notebook.document.outline import (
     KnownCells,
     Open,
-    Seen,
+    SeenCells,
     editing,
     first_words,
     moving,
@@ -63,7 +63,7 @@ def notebook_tools(  # noqa: PLR0913 - all but the first two are optional
     *,
     turn_mark: Callable[[], Arguments] = dict,
     sees_images: Callable[[], bool] = bool,
-    seen: Seen | None = None,
+    seen: SeenCells | None = None,
     here: Callable[[], str] | None = None,
     path: Callable[[], str] = str,
     root: Callable[[], Path] = Path.cwd,
@@ -82,7 +82,7 @@ def notebook_tools(  # noqa: PLR0913 - all but the first two are optional
         open=document,
         turn_mark=turn_mark,
         sees_images=sees_images,
-        seen=Seen() if seen is None else seen,
+        seen=SeenCells() if seen is None else seen,
         here=here or partial(running_cell, shell),
         foreign=foreign,
     )

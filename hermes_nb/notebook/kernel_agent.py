@@ -36,7 +36,7 @@ from hermes_nb.notebook.access import NotebookAccess
 from hermes_nb.notebook.approval import CellApprover, Permission
 from hermes_nb.notebook.cell_tools import own_tools
 from hermes_nb.notebook.display.transcript import Transcript
-from hermes_nb.notebook.display.views import View
+from hermes_nb.notebook.display.views import TurnView
 from hermes_nb.notebook.document.document import NotebookDocument
 from hermes_nb.notebook.dry_run import DryRun, endpoint_of, scene
 from hermes_nb.notebook.event_hub import EventHub
@@ -75,7 +75,7 @@ class KernelAgent:
     ) -> None:
         self.shell = shell
         self.last: Transcript | None = None
-        self.view: View | None = None
+        self.view: TurnView | None = None
         self.turn: Turn | None = None
         self._turn_session = ""
         self.unsent = [] if unsent is None else unsent

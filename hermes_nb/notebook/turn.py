@@ -27,7 +27,7 @@ from hermes_nb.core.tools import Place, Toolset
 from hermes_nb.models.profiles import traits_of
 from hermes_nb.notebook.display.plain_terminal import TerminalView
 from hermes_nb.notebook.display.transcript import Transcript
-from hermes_nb.notebook.display.views import CellView, FinalView, StatusView, View, can_draw
+from hermes_nb.notebook.display.views import CellView, FinalView, StatusView, TurnView, can_draw
 from hermes_nb.notebook.execute.nested import showing
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.page_reload import rejoined
@@ -115,7 +115,9 @@ class CellTurn:
         self._shell = shell
         # Where the answer goes into a variable, its cell shows no more than a status line.
         view = make_view(shell, quiet=options.quiet)
-        self.view: View = StatusView(view.transcript) if options.quiet and options.into else view
+        self.view: TurnView = (
+            StatusView(view.transcript) if options.quiet and options.into else view
+        )
 
     @property
     def transcript(self) -> Transcript:
@@ -192,7 +194,7 @@ class CellTurn:
                 self.transcript.learned = knowledge.learned(session.id, turn)
 
 
-def make_view(shell: Shell, *, quiet: bool = False) -> View:
+def make_view(shell: Shell, *, quiet: bool = False) -> TurnView:
     """Return the view that fits where the cell runs."""
     transcript = Transcript()
     if not has_kernel(shell):
@@ -202,7 +204,7 @@ def make_view(shell: Shell, *, quiet: bool = False) -> View:
     return FinalView(transcript) if quiet or not can_ask(shell) else CellView(transcript)
 
 
-def terminal_view(transcript: Transcript, *, quiet: bool = False) -> View:
+def terminal_view(transcript: Transcript, *, quiet: bool = False) -> TurnView:
     """Return the view for standard output: drawn in a terminal that can, else plain text."""
     if not can_draw(sys.stdout):
         return TerminalView(transcript)

@@ -56,7 +56,7 @@ _TYPES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class VariableChanges:
     """Names that came, changed and went between two looks, each sorted as the namespace is."""
 
     added: tuple[str, ...] = ()
@@ -109,9 +109,9 @@ def fingerprints(
     return {n: _fingerprint(v) for n, v in user_variables(namespace, hidden).items()}
 
 
-def changed(before: Mapping[str, Fingerprint], after: Mapping[str, Fingerprint]) -> Changes:
+def changed(before: Mapping[str, Fingerprint], after: Mapping[str, Fingerprint]) -> VariableChanges:
     """Return which names differ between two looks at a namespace."""
-    return Changes(
+    return VariableChanges(
         added=tuple(name for name in after if name not in before),
         changed=tuple(n for n, mark in after.items() if n in before and before[n] != mark),
         removed=tuple(name for name in before if name not in after),

@@ -5,14 +5,14 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from hermes_nb.extras.local.weights import locate
-from hermes_nb.notebook.commands.doctor import Finding
+from hermes_nb.notebook.commands.doctor import CheckResult
 
 
-def weights() -> Finding:
+def weights() -> CheckResult:
     """Return whether the built-in model could answer without a network."""
     if find_spec("xllamacpp") is None:
-        return Finding("note", 'no built-in model: `pip install "hermes_nb[local]"` adds it')
+        return CheckResult("note", 'no built-in model: `pip install "hermes_nb[local]"` adds it')
     if locate() is None:
         told = "those of the built-in model are not here; a turn that needs them asks first"
-        return Finding("note", told)
-    return Finding("ok", "those of the built-in model are here, and the right bytes")
+        return CheckResult("note", told)
+    return CheckResult("ok", "those of the built-in model are here, and the right bytes")

@@ -57,7 +57,7 @@ KEYS = "`%hermes key` asks for one and keeps it; or set OPENAI_API_KEY in the en
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """What a check found; `text` says what to do where something is to be done."""
 
     state: State
@@ -69,7 +69,7 @@ class Finding:
         return f"{MARKS[self.state]} {self.text}"
 
 
-Check = Callable[[], "Finding | list[Finding]"]
+Check = Callable[[], CheckResult | list[CheckResult]]
 GROUP = "hermes_nb.doctor"
 """Entry points of checks, each by the name of its row."""
 
@@ -77,20 +77,20 @@ GROUP = "hermes_nb.doctor"
 def installed() -> dict[str, Check]:
     """Return the checks that packages bring; one that cannot be loaded says so as a finding."""
 
-    def check(point: EntryPoint) -> Finding | list[Finding]:
+    def check(point: EntryPoint) -> CheckResult | list[CheckResult]:
         return cast("Check", loaded(point))()
 
     return {point.name: partial(check, point) for point in plugins(GROUP)}
 
 
-def look(checks: Mapping[str, Check]) -> list[Finding]:
+def look(checks: Mapping[str, Check]) -> list[CheckResult]:
     """Run checks by name; an error that says what to do is a finding, and the others go on."""
-    found: list[Finding] = []
+    found: list[CheckResult] = []
     for name, check in checks.items():
         try:
             made = check()
         except HermesError as error:
-            made = Finding("problem", str(error))
+            made = CheckResult("problem", str(error))
         some = made if isinstance(made, list) else [made]
         found += [replace(each, name=each.name or name) for each in some]
     return found
@@ -122,19 +122,19 @@ async def doctor(agent: KernelAgent, words: str) -> str:
     return facts([(finding.name, finding.marked) for finding in found])
 
 
-async def _front_end(agent: KernelAgent) -> Finding:
+async def _front_end(agent: KernelAgent) -> CheckResult:
     page = await agent.access.frontend.probe()
     if page is not None:
-        return Finding("ok", f"{page.app} shows {page.path}; cells can be read and edited")
+        return CheckResult("ok", f"{page.app} shows {page.path}; cells can be read and edited")
     if agent.access.frontend.problem:
-        return Finding("problem", agent.access.frontend.problem)
+        return CheckResult("problem", agent.access.frontend.problem)
     where = "a Jupyter kernel" if has_kernel(agent.shell) else "a terminal"
     if can_ask(agent.shell):
-        return Finding("ok", f"{where}; risky calls ask first")
-    return Finding("ok", f"{where} where nobody can be asked: risky calls need `approve all`")
+        return CheckResult("ok", f"{where}; risky calls ask first")
+    return CheckResult("ok", f"{where} where nobody can be asked: risky calls need `approve all`")
 
 
-def versions() -> Finding:
+def versions() -> CheckResult:
     """Return which versions are here, and requirements that are not met."""
     here = [
         f"hermes_nb {hermes_nb.__version__}",
@@ -144,11 +144,11 @@ def versions() -> Finding:
         version = _version(package)
         here += [f"{package} {version}"] if version else []
     if unmet := _unmet():
-        return Finding("problem", f"{', '.join(unmet)}; `pip install -U hermes_nb`")
+        return CheckResult("problem", f"{', '.join(unmet)}; `pip install -U hermes_nb`")
     if OTHER in " ".join(here):
         told = f"{OTHER} has a `%%hermes` too: the one loaded last counts, `%reload_ext hermes_nb`"
-        return Finding("note", f"{', '.join(here)}; {told} takes it back")
-    return Finding("ok", ", ".join(here))
+        return CheckResult("note", f"{', '.join(here)}; {told} takes it back")
+    return CheckResult("ok", ", ".join(here))
 
 
 def _version(package: str) -> str:
@@ -178,40 +178,40 @@ def model(
     settings: Settings,
     variables: Callable[[], Sequence[Variable]] = tuple,
     replayed: Path | None = None,
-) -> Finding:
+) -> CheckResult:
     """Return which model would answer; a replay asks none, so none is looked for."""
     from hermes_nb.agent.models import build_model, not_accepted
 
     if replayed is not None:
-        return Finding("ok", f"replay of {replayed}: no model is asked or looked for")
+        return CheckResult("ok", f"replay of {replayed}: no model is asked or looked for")
     if settings.cassette == "replay":
         file = settings.cassette_file
         if file and not Path(file).is_file():
-            return Finding("problem", f"there is no cassette {file} to replay; record it first")
+            return CheckResult("problem", f"there is no cassette {file} to replay; record it first")
         where = f"of {file}" if file else "of the cassette beside each notebook"
-        return Finding("ok", f"replay {where}: no model is asked or looked for")
+        return CheckResult("ok", f"replay {where}: no model is asked or looked for")
     found = build_model(settings, variables=variables)
     if not traits_of(found).small:
         where = settings.endpoint.base_url
-        return Finding("ok", f"{found.name}" + (f" at {where}" if where else ""))
+        return CheckResult("ok", f"{found.name}" + (f" at {where}" if where else ""))
     text = f"the built-in {found.name}. For real work: %hermes key, or HERMES_NB_MODEL"
-    return Finding("ok", "; ".join([text, *not_accepted(settings)]))
+    return CheckResult("ok", "; ".join([text, *not_accepted(settings)]))
 
 
-def key(settings: Settings) -> Finding:
+def key(settings: Settings) -> CheckResult:
     """Return whether a key is set; never the key."""
     if settings.endpoint.api_key:
         provider = "OPENROUTER" if "openrouter" in settings.endpoint.base_url else "OPENAI"
         where = settings.sources.get("api_key") or settings.values.get("key_env")
         where = where or f"{provider}_API_KEY"
-        return Finding("ok", f"there is one ({where}); it is never shown")
-    return Finding(
+        return CheckResult("ok", f"there is one ({where}); it is never shown")
+    return CheckResult(
         "note",
         "there is none: `%hermes key` asks for one; local and built-in models need none",
     )
 
 
-def home(settings: Settings) -> Finding:
+def home(settings: Settings) -> CheckResult:
     """Return whether the home can be written, and whether others can read its secrets."""
     folder = settings.home
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
@@ -219,39 +219,39 @@ def home(settings: Settings) -> Finding:
         told = (
             f"{nearest} cannot be written, so nothing is kept; set HERMES_HOME to a folder of yours"
         )
-        return Finding("problem", told)
+        return CheckResult("problem", told)
     secrets = folder / ".env"
     others = stat.S_IRWXG | stat.S_IRWXO
     if os.name == "posix" and secrets.is_file() and secrets.stat().st_mode & others:
-        return Finding("problem", f"others can read {secrets}: `chmod 600 {secrets}`")
-    return Finding("ok", f"{folder}" + ("" if folder.exists() else ", made by the first turn"))
+        return CheckResult("problem", f"others can read {secrets}: `chmod 600 {secrets}`")
+    return CheckResult("ok", f"{folder}" + ("" if folder.exists() else ", made by the first turn"))
 
 
-def sessions(settings: Settings) -> Finding:
+def sessions(settings: Settings) -> CheckResult:
     """Return whether the session store can be read."""
     from hermes_nb.agent.session.stores import is_stored, open_store
 
     told: list[str] = []
     where = settings.session_store or settings.home / "notebook.db"
     if not is_stored(settings):
-        return Finding("ok", "none yet")
+        return CheckResult("ok", "none yet")
     try:
         with closing(open_store(settings, told.append)) as store:
             latest = store.sessions(limit=1)
     except HermesError as error:
-        return Finding("problem", redact(str(error)))
+        return CheckResult("problem", redact(str(error)))
     if told:
-        return Finding("note", " ".join(told))
-    return Finding("ok", f"{where}, last “{latest[0].title}”" if latest else f"{where}")
+        return CheckResult("note", " ".join(told))
+    return CheckResult("ok", f"{where}, last “{latest[0].title}”" if latest else f"{where}")
 
 
-def settled() -> list[Finding]:
+def settled() -> list[CheckResult]:
     """Return what the administrator's policy settles, nothing where there is none."""
     found = policy()
-    return [Finding("ok", found.told)] if found else []
+    return [CheckResult("ok", found.told)] if found else []
 
 
-def labextension() -> Finding:
+def labextension() -> CheckResult:
     """Return whether pages of a Jupyter server in this environment have our half of the bridge."""
     from jupyter_core.paths import jupyter_config_path, jupyter_path
 
@@ -261,23 +261,23 @@ def labextension() -> Finding:
         told = (
             "is not installed, so turns cannot edit an open notebook: install hermes_nb where the "
         )
-        return Finding("note", told + "Jupyter server runs")
+        return CheckResult("note", told + "Jupyter server runs")
     package = _json(here / "package.json")
     entry = package.get("jupyterlab", {}).get("_build", {}).get("load", "")
     if not (here / str(entry).partition("?")[0]).is_file():  # behind it stands a hash
-        return Finding("problem", f"{here} is damaged; reinstall hermes_nb")
+        return CheckResult("problem", f"{here} is damaged; reinstall hermes_nb")
     if package.get("version") != hermes_nb.__version__:
         told = (
             f"{here} is of version {package.get('version')}; reinstall hermes_nb, reload the page"
         )
-        return Finding("problem", told)
+        return CheckResult("problem", told)
     for folder in jupyter_config_path():
         page = _json(Path(folder) / "labconfig" / "page_config.json")
         off = page.get("disabledExtensions")  # JupyterLab writes them both ways
         if off.get(EXTENSION) if isinstance(off, dict) else EXTENSION in (off or []):
             told = f"is disabled in {folder}: `jupyter labextension enable {EXTENSION}`"
-            return Finding("problem", told)
-    return Finding("ok", f"{here}, for JupyterLab and Notebook 7")
+            return CheckResult("problem", told)
+    return CheckResult("ok", f"{here}, for JupyterLab and Notebook 7")
 
 
 def _json(file: Path) -> dict[str, Foreign]:
@@ -289,10 +289,10 @@ def _json(file: Path) -> dict[str, Foreign]:
     return document if isinstance(document, dict) else {}
 
 
-def sandbox() -> Finding:
+def sandbox() -> CheckResult:
     """Return what confines commands."""
     slow = "" if shutil.which("rg") else "; ripgrep is not installed, so searching is slower"
-    return Finding("ok" if level().name != "none" else "note", f"{sandbox_told()}{slow}")
+    return CheckResult("ok" if level().name != "none" else "note", f"{sandbox_told()}{slow}")
 
 
 def sandbox_told() -> str:
@@ -304,7 +304,7 @@ def sandbox_told() -> str:
     return f"{found.name}{why}: other commands run unasked where they can only read"
 
 
-def endpoints(settings: Settings, *, timeout: float = SECONDS) -> list[Finding]:
+def endpoints(settings: Settings, *, timeout: float = SECONDS) -> list[CheckResult]:
     """Return what came of asking each server that is named; none in a replay.
 
     Blocks for at most a few times `timeout` seconds for each.
@@ -315,7 +315,7 @@ def endpoints(settings: Settings, *, timeout: float = SECONDS) -> list[Finding]:
     if is_installed(settings.endpoint.model):  # it has no address
         named = named[1:]
     asked = [(name, end) for name, end in named if end.named]
-    return [Finding(*tried(end, timeout)[1:], name) for name, end in asked]
+    return [CheckResult(*tried(end, timeout)[1:], name) for name, end in asked]
 
 
 def tried(end: Endpoint, timeout: float = SECONDS) -> tuple[Kind | None, State, str]:

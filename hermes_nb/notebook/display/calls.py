@@ -286,7 +286,7 @@ _NAMES = 10
 
 
 @dataclass(slots=True)
-class Step:
+class TurnStep:
     """One request's text and the calls it led to."""
 
     text: str = ""
@@ -301,7 +301,7 @@ class _Block:
     line: bool = False
 
 
-def fold(steps: Sequence[Step]) -> str:
+def fold(steps: Sequence[TurnStep]) -> str:
     """Return the calls of all steps as one folded block; "" without any.
 
     The text of the last step is not in it: it is the answer.
@@ -348,7 +348,7 @@ def fitted(text: str, room: int) -> str:
         limit = limit * room // size
 
 
-def _latest(steps: Sequence[Step]) -> tuple[list[_Block], list[CallView]]:
+def _latest(steps: Sequence[TurnStep]) -> tuple[list[_Block], list[CallView]]:
     """Return the blocks that there is room for, and the calls that there is none for."""
     blocks: list[_Block] = []
     whole, listed = WHOLE, LISTED

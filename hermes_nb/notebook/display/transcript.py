@@ -40,7 +40,7 @@ from hermes_nb.notebook.display import changes
 from hermes_nb.notebook.display.calls import (
     WAITING,
     CallView,
-    Step,
+    TurnStep,
     fold,
     folded,
     gist_of,
@@ -95,7 +95,7 @@ class Transcript:
         self.session = ""
         self._turn = 0
         self._plan: list[tuple[State, str]] = []
-        self._steps: list[Step] = []
+        self._steps: list[TurnStep] = []
         self._draft: list[str] = []
         self._reasoning: list[str] = []
         self._calls: dict[str, CallView] = {}
@@ -291,7 +291,7 @@ class Transcript:
 
     def _message(self, message: Message) -> None:
         if message.role == "assistant":
-            self._steps.append(Step(text=message.text))
+            self._steps.append(TurnStep(text=message.text))
             self._draft.clear()
             self._retried = None
             if self._reasoning:
@@ -312,7 +312,7 @@ class Transcript:
                 self._open.add(call.id)
                 self._shown += call.name != TODO
                 if not self._steps:
-                    self._steps.append(Step())
+                    self._steps.append(TurnStep())
                 self._steps[-1].calls.append(view)
             case ApprovalAsked(call) if call.id in self._calls:
                 now = self._calls[call.id].asked = time.monotonic()

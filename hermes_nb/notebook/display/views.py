@@ -56,7 +56,7 @@ LATE = 1.5
 """Seconds without an update after which the event loop is taken to be held up."""
 
 
-class View(Protocol):
+class TurnView(Protocol):
     """Shows one turn."""
 
     transcript: Transcript

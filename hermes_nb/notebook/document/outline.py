@@ -40,7 +40,7 @@ _PREPARING = re.compile(r"\s*(?:#|import\s|from\s+\S+\s+import\s|%|@|\"\"\"|$)")
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class CellChanges:
     """Ids of the cells that are new, edited and gone since the agent last looked."""
 
     new: frozenset[str] = frozenset()
@@ -53,7 +53,7 @@ class Changes:
 
 
 @dataclass(slots=True)
-class Seen:
+class SeenCells:
     """The sources that the agent knows, by notebook (its way) and cell id, as hashes."""
 
     _hashes: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Seen:
         """Say whether the agent knows a cell as it is."""
         return self.hashes(notebook).get(cell.id) == cell.hash
 
-    def changes(self, notebook: str, cells: Iterable[Cell]) -> Changes:
+    def changes(self, notebook: str, cells: Iterable[Cell]) -> CellChanges:
         """Return what changed since the agent last looked; `cells` are all there are.
 
         Before it looked at the whole notebook, a cell that it does not know need not be new.
@@ -89,12 +89,12 @@ class Seen:
         return found if notebook in self._whole else replace(found, new=frozenset())
 
 
-def changes(cells: Iterable[Cell], seen: Mapping[str, str] | None) -> Changes:
+def changes(cells: Iterable[Cell], seen: Mapping[str, str] | None) -> CellChanges:
     """Compare cells with the hashes of those that were seen; without any, nothing changed."""
     if not seen:
-        return Changes()
+        return CellChanges()
     now = {cell.id: cell.hash for cell in cells}
-    return Changes(
+    return CellChanges(
         frozenset(name for name in now if name not in seen),
         frozenset(name for name, mark in now.items() if seen.get(name, mark) != mark),
         tuple(name for name in seen if name not in now),
@@ -115,7 +115,7 @@ class KnownCells:
     open: Open
     turn_mark: Callable[[], Arguments]
     sees_images: Callable[[], bool]
-    seen: Seen
+    seen: SeenCells
     here: Callable[[], str]
     foreign: Callable[[str], bool] = lambda _: False
     _words: dict[str, tuple[int | None, str]] = field(default_factory=dict)
@@ -305,7 +305,7 @@ def outline(
     cells: Sequence[Cell],
     *,
     seen: Mapping[str, str] | None = None,
-    changed: Changes | None = None,
+    changed: CellChanges | None = None,
     limit: int = LIMIT,
 ) -> str:
     """Return one line a cell in at most about `limit` characters, the middle left out beyond.

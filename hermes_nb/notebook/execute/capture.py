@@ -20,7 +20,7 @@ from pathlib import Path
 
 from hermes_nb.core.messages import Json
 from hermes_nb.core.text import head_tail
-from hermes_nb.notebook.execute.collector import Collector, collect_from, collecting, opened
+from hermes_nb.notebook.execute.collector import OutputCollector, collect_from, collecting, opened
 from hermes_nb.notebook.shell import Foreign, Shell
 
 _DRAIN = 0.2
@@ -98,7 +98,7 @@ _streams: dict[tuple[str, int], Stream] = {}
 class Publisher:
     """What stands in for the shell's display publisher."""
 
-    def __init__(self, collector: Collector, outer: Foreign) -> None:
+    def __init__(self, collector: OutputCollector, outer: Foreign) -> None:
         self._collector = collector
         self._outer = outer
 
@@ -197,7 +197,7 @@ def undisturbed(shell: Shell) -> Iterator[None]:
 
 
 @contextmanager
-def captured(shell: Shell, collector: Collector, code: str) -> Iterator[None]:
+def captured(shell: Shell, collector: OutputCollector, code: str) -> Iterator[None]:
     """Send what is shown to `collector` until the block ends."""
 
     def show_error(etype: type[BaseException], evalue: Foreign, stb: Foreign) -> None:
@@ -248,7 +248,7 @@ def text_of(error: Foreign) -> str:
         return f"(its text cannot be shown: {type(failure).__name__})"
 
 
-def _display_hook(shell: Shell, collector: Collector, code: str) -> Callable[[Foreign], None]:
+def _display_hook(shell: Shell, collector: OutputCollector, code: str) -> Callable[[Foreign], None]:
     """Return a display hook that leaves `_`, `__` and `Out` alone."""
 
     def quiet() -> bool:

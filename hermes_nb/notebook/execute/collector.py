@@ -62,7 +62,7 @@ class _Entry:
         return "".join(self.blocks) + "".join(self.pending)
 
 
-class Collector:
+class OutputCollector:
     """Collects outputs; any thread may write."""
 
     def __init__(self) -> None:
@@ -193,15 +193,15 @@ class Collector:
             self._reset()
 
 
-current_run: ContextVar[Collector | None] = ContextVar("hermes_nb_nested_run", default=None)
+current_run: ContextVar[OutputCollector | None] = ContextVar("hermes_nb_nested_run", default=None)
 """The nested run that the current code is part of."""
-_collectors: list[Collector] = []
+_collectors: list[OutputCollector] = []
 """The open ones, the innermost last."""
 _readers: WeakSet[threading.Thread] = WeakSet()
 """ipykernel's threads that hand on what subprocesses write."""
 
 
-def collecting() -> Collector | None:
+def collecting() -> OutputCollector | None:
     """Return the collector that output of the calling code belongs to; None for the user's code.
 
     The code of a run is known by its context, and a thread by having been started by such code: it
@@ -215,7 +215,7 @@ def collecting() -> Collector | None:
     return next((each for each in reversed(_collectors) if each.takes), None)
 
 
-def opened(collector: Collector) -> None:
+def opened(collector: OutputCollector) -> None:
     """Have `collector` take what threads show that the agent's code started."""
     _collectors.append(collector)
 

@@ -29,7 +29,7 @@ from weakref import WeakKeyDictionary
 from hermes_nb.core.messages import Origin
 from hermes_nb.notebook.document.outputs import settle_lines, strip_ansi
 from hermes_nb.notebook.execute.capture import captured, text_of, undisturbed
-from hermes_nb.notebook.execute.collector import Collector, Output, current_run
+from hermes_nb.notebook.execute.collector import Output, OutputCollector, current_run
 from hermes_nb.notebook.execute.figures import UserFigures
 from hermes_nb.notebook.execute.network import kernel_origin, watched
 from hermes_nb.notebook.interrupt import Signals, TimeLimit, has_time_limit, user_code
@@ -137,7 +137,7 @@ GRACE = 2.0
 """Seconds that stopped async code has to end; what has not ended by then is left behind."""
 
 _POLL = 0.02
-_running: WeakKeyDictionary[Shell, Collector] = WeakKeyDictionary()
+_running: WeakKeyDictionary[Shell, OutputCollector] = WeakKeyDictionary()
 """The innermost nested run of each shell, by what it shows."""
 
 
@@ -198,7 +198,7 @@ async def execute(
     goes on in the parent only.
     """
     started = time.monotonic()
-    collector = Collector()
+    collector = OutputCollector()
     agent = getattr(ours(shell), "awake", None)  # its mode is not for the code that it runs
     async with _its_turn(shell, collector):
         with (
@@ -226,7 +226,7 @@ async def execute(
 
 
 @asynccontextmanager
-async def _its_turn(shell: Shell, mark: Collector) -> AsyncIterator[None]:
+async def _its_turn(shell: Shell, mark: OutputCollector) -> AsyncIterator[None]:
     """Wait while other code runs nested, except the code around us: hooks unwind like a stack."""
     around = current_run.get()
     # Not an asyncio.Event: the other run may be on another thread's loop.
@@ -303,7 +303,7 @@ async def _settled(task: asyncio.Task[Foreign]) -> None:
 
 
 def _verdict(
-    result: Foreign, signals: Signals, collector: Collector, timeout: float | None
+    result: Foreign, signals: Signals, collector: OutputCollector, timeout: float | None
 ) -> CellError | None:
     """Say how the code failed, and bring the error output in line with that."""
     errors = () if result is None else (result.error_before_exec, result.error_in_exec)

@@ -32,7 +32,7 @@ from hermes_nb.notebook.panels.style import (
     spending,
     two,
 )
-from hermes_nb.notebook.panels.widgets import QUERY, Act, Line, Listing, Place, Tab, write
+from hermes_nb.notebook.panels.widgets import QUERY, Act, Listing, ListItem, Tab, TabContext, write
 
 NO_SESSION = "there has been no turn in this session yet"
 
@@ -65,7 +65,7 @@ class ContextTab(Tab):
     title = "Context"
     events = (TurnStarted, MessageAdded, UsageReported, ContextCompressed, TurnEnded)
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: TabContext) -> None:
         super().__init__(place)
         self._now = Filling()
         self._open = -1
@@ -126,7 +126,7 @@ class ContextTab(Tab):
             )
         )
 
-    def _line(self, item: tuple[int, Compressed]) -> Line:
+    def _line(self, item: tuple[int, Compressed]) -> ListItem:
         index, compressed = item
         event = compressed.event
         restored = event.phase == "restored"
@@ -146,7 +146,7 @@ class ContextTab(Tab):
         if index == len(self._now.compressions) - 1 and not restored:
             tip = "put the conversation back as it was"
             acts.append(Act("undo", tip, self._restore, off=self._now.busy))
-        return Line(
+        return ListItem(
             key=str(index),
             text=f"<b>{what}{when}</b> {tokens}",
             foot=f"{how} · {shown(event.warning, 200)}" if event.warning else how,

@@ -44,11 +44,11 @@ from hermes_nb.notebook.panels.style import (
 )
 from hermes_nb.notebook.panels.widgets import (
     Act,
-    Line,
+    ActionRefused,
     Listing,
-    Place,
-    Refused,
+    ListItem,
     Tab,
+    TabContext,
     outcome,
     write,
 )
@@ -64,7 +64,7 @@ RECENT = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class MemoryEntry:
     """An entry of a memory file; `record` is the write that made it, `reviewed` if a review did.
 
     `number` tells entries apart that are the same. `planted` is one that prompts leave out. One
@@ -89,12 +89,12 @@ class Entry:
 class Recollection:
     """Both memories as they are now; `problem` says what could not be read."""
 
-    entries: Mapping[str, tuple[Entry, ...]]
+    entries: Mapping[str, tuple[MemoryEntry, ...]]
     usage: Mapping[str, Fill]
     recent: tuple[MemoryRecord, ...] = ()
     problem: str = ""
 
-    def holds(self, entry: Entry) -> bool:
+    def holds(self, entry: MemoryEntry) -> bool:
         """Say whether an entry still stands as it was, whatever else became known of it."""
         return not entry.proposal and any(
             each.key == entry.key for each in self.entries[entry.target]
@@ -107,13 +107,13 @@ class MemoryTab(Tab):
     title = "Memory"
     events = (TurnStarted, ReviewStarted, ReviewFinished)
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: TabContext) -> None:
         super().__init__(place)
         self._known: PromptSources = place.agent.knowledge
         self._now: Recollection | None = None
-        self._queue = Queue()
+        self._queue = PendingProposals()
         self._waiting = Waiting(place, "memory", edit=self._reword)
-        self._editing: Entry | None = None
+        self._editing: MemoryEntry | None = None
         kit = place.kit
         self._text = kit.field("The entry's text", Textarea, rows=4)
         self._hint = kit.markup("", "hermes-small", "hermes-dim")
@@ -134,10 +134,10 @@ class MemoryTab(Tab):
             self._recent.widget,
         )
 
-    def read(self) -> tuple[Recollection, Queue]:
+    def read(self) -> tuple[Recollection, PendingProposals]:
         return recollect(self._known), self._waiting.read()
 
-    def show(self, found: tuple[Recollection, Queue]) -> None:
+    def show(self, found: tuple[Recollection, PendingProposals]) -> None:
         self._now, self._queue = found
         self._draw()
 
@@ -146,7 +146,7 @@ class MemoryTab(Tab):
             return event.call.name == "memory"
         return super().concerned(event)
 
-    def line(self, entry: Entry) -> Line:
+    def line(self, entry: MemoryEntry) -> ListItem:
         secret = redact(entry.text) != entry.text
         forget = {"action": "remove", "old_text": entry.text}
         acts = [
@@ -161,7 +161,7 @@ class MemoryTab(Tab):
         ]
         if entry.record is not None and entry.reviewed:
             acts.append(self._undo(entry.record, "take back what the review wrote"))
-        return Line(
+        return ListItem(
             key=entry.key,
             text=paragraphs(entry.text) + (caution(PLANTED) if entry.planted else ""),
             foot=_provenance(entry),
@@ -169,20 +169,22 @@ class MemoryTab(Tab):
         )
 
     def edit_new(self, target: str) -> None:
-        self._edit(Entry(target=target))
+        self._edit(MemoryEntry(target=target))
 
     def _reword(self, proposal: Proposal) -> None:
         step, write_ = _single(proposal), proposal.write
         if step is not None and isinstance(write_, MemoryWrite):
-            self._edit(Entry(target=write_.target, text=step.content, proposal=proposal.number))
+            self._edit(
+                MemoryEntry(target=write_.target, text=step.content, proposal=proposal.number)
+            )
 
-    def _change(self, record: MemoryRecord) -> Line:
+    def _change(self, record: MemoryRecord) -> ListItem:
         change = record.changes[0] if record.changes else EntryChange(action="")
         more = f" and {len(record.changes) - 1} more" if len(record.changes) > 1 else ""
         text = coded(change.after or change.before, 100)
         did = f"{dim(VERBS.get(change.action, 'wrote'))} {text}{more}"
         act = self._undo(record, "take this change back")
-        return Line(key=record.id, text=did, foot=_where(record), acts=(act,))
+        return ListItem(key=record.id, text=did, foot=_where(record), acts=(act,))
 
     def _undo(self, record: MemoryRecord, tip: str) -> Act:
         undo = partial(self._known.memory.undo, record.id, origin=BY_HAND)
@@ -196,7 +198,7 @@ class MemoryTab(Tab):
     async def _save(self) -> str:
         entry, text = self._editing, self._text.value
         if entry is None:
-            raise Refused("nothing is being edited")
+            raise ActionRefused("nothing is being edited")
         if entry.proposal:
             approvals = self.place.agent.runtime.approvals
             said = await _decided(approvals.approve, entry.proposal, text=text)
@@ -221,7 +223,7 @@ class MemoryTab(Tab):
         told = outcome(done.message, done=done.applied)
         return f"{told} New sessions know it, this one after %hermes reload."
 
-    def _edit(self, entry: Entry | None) -> None:
+    def _edit(self, entry: MemoryEntry | None) -> None:
         """Open the editor for an entry, or close it; the focus goes along."""
         left, self._editing = self._editing, entry
         if entry is not None:
@@ -232,7 +234,7 @@ class MemoryTab(Tab):
         elif left is not None:
             self._sections[left.target].add.focus()
 
-    def _is_there(self, entry: Entry) -> bool:
+    def _is_there(self, entry: MemoryEntry) -> bool:
         return self._now is not None and self._now.holds(entry)
 
     def _draw(self) -> None:
@@ -273,11 +275,11 @@ class _Section:
         self._new = kit.box()
         tip = f"add an entry to {FILES[target]}"
         add = Act("add", tip, partial(tab.edit_new, target), here=True)
-        self._entries = Listing[Entry](kit, tab.line, empty="Nothing yet.")
+        self._entries = Listing[MemoryEntry](kit, tab.line, empty="Nothing yet.")
         self.add = kit.push(add, "hermes-link").widget
         self.widget = kit.box(self._head, self._new, self._entries.widget, self.add)
 
-    def show(self, now: Recollection, editing: Entry | None, editor: Widget) -> None:
+    def show(self, now: Recollection, editing: MemoryEntry | None, editor: Widget) -> None:
         fill, entries = now.usage[self._target], now.entries[self._target]
         full = f"{fill.used:,} / {fill.limit:,}"
         label = f"{NAMES[self._target]}: {fill.used:,} of {fill.limit:,} characters in use"
@@ -298,7 +300,7 @@ def recollect(known: PromptSources) -> Recollection:
     gone = undone(list(reversed(records)))
     standing = [record for record in records if record.id not in gone]
     review = next((r.origin for r in standing if r.origin.source.startswith(REVIEW)), None)
-    entries: dict[str, list[Entry]] = {target: [] for target in FILES}
+    entries: dict[str, list[MemoryEntry]] = {target: [] for target in FILES}
     for target, found in entries.items():
         made: dict[str, MemoryRecord] = {}  # the latest write behind each text
         for record in standing:
@@ -310,7 +312,7 @@ def recollect(known: PromptSources) -> Recollection:
             if maker is not None and maker.origin.source.startswith(REVIEW):
                 by = "the last review" if maker.origin == review else "a review"
             found.append(
-                Entry(
+                MemoryEntry(
                     target=target,
                     text=text,
                     number=seen[text],
@@ -334,7 +336,7 @@ def _looks_planted(text: str) -> bool:
     return scan(text, name="memory", strict=True).verdict != "clean"
 
 
-def _provenance(entry: Entry) -> str:
+def _provenance(entry: MemoryEntry) -> str:
     if entry.record is None:
         return "from elsewhere"
     if entry.reviewed:
@@ -357,7 +359,7 @@ def _where(record: MemoryRecord) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Queue:
+class PendingProposals:
     """What waits, each with what it would do as things are; `problem` is why nobody can tell."""
 
     held: tuple[tuple[Proposal, str], ...] = ()
@@ -368,34 +370,34 @@ class Waiting:
     """A section with the things of one kind that wait; `edit`, if any, opens one in an editor."""
 
     def __init__(
-        self, place: Place, kind: Kind, *, edit: Callable[[Proposal], None] | None = None
+        self, place: TabContext, kind: Kind, *, edit: Callable[[Proposal], None] | None = None
     ) -> None:
         self._agent, self._kind, self._edit = place.agent, kind, edit
         self._head = place.kit.markup()
         self._list = Listing[tuple[Proposal, str]](place.kit, self._line)
         self.widget = place.kit.box()
 
-    def read(self) -> Queue:
+    def read(self) -> PendingProposals:
         approvals = self._agent.runtime.approvals
         try:
             waiting = approvals.waiting(self._kind)
         except ConfigError as error:
-            return Queue(problem=str(error))
-        return Queue(held=tuple((each, approvals.shown(each)) for each in waiting))
+            return PendingProposals(problem=str(error))
+        return PendingProposals(held=tuple((each, approvals.shown(each)) for each in waiting))
 
-    def show(self, queue: Queue) -> None:
+    def show(self, queue: PendingProposals) -> None:
         head = heading("Wait for your approval", str(len(queue.held))) if queue.held else ""
         write(self._head, caution(shown(queue.problem)) if queue.problem else head)
         self._list.show(queue.held)
         parts = (self._head, self._list.widget) if queue.held else (self._head,)
         write(self.widget, parts if queue.held or queue.problem else (), "children")
 
-    def _line(self, item: tuple[Proposal, str]) -> Line:
+    def _line(self, item: tuple[Proposal, str]) -> ListItem:
         proposal, would = item
         marks = caution(DIED) if proposal.begun else ""
         if proposal.problem:
             marks += caution(shown(f"It could not be saved: {proposal.problem}", 300))
-        return Line(
+        return ListItem(
             key=proposal.id,
             text=f"{coded(proposal.gist)}{marks}{document(would)}",
             foot=f"by a {shown(proposal.origin.source, 80)} · {ago(proposal.at)}",

@@ -34,7 +34,7 @@ from hermes_nb.notebook.panels.memory import MemoryTab
 from hermes_nb.notebook.panels.sessions import SessionTab
 from hermes_nb.notebook.panels.skills import SkillsTab
 from hermes_nb.notebook.panels.style import STYLE, shown
-from hermes_nb.notebook.panels.widgets import Actions, Kit, Place, Tab, told, write
+from hermes_nb.notebook.panels.widgets import Actions, Kit, Tab, TabContext, told, write
 from hermes_nb.notebook.shell import Foreign
 from hermes_nb.notebook.widget_messages import teller
 from hermes_nb.safety.administrator import policy
@@ -63,7 +63,7 @@ class Panel:
         self._loop = asyncio.get_running_loop()
         self._actions = Actions(self._loop, say=self._say, after=self._refreshed)
         self._kit = kit = Kit(self._actions, teller(getattr(agent.shell, "kernel", None)))
-        place = Place(agent=agent, kit=kit, refresh=self.refresh)
+        place = TabContext(agent=agent, kit=kit, refresh=self.refresh)
         self.tabs = _tabs(place)
         self._said = kit.markup()
         self._asked = kit.markup()
@@ -281,7 +281,7 @@ def choices(agent: KernelAgent) -> dict[str, list[str]]:
     }
 
 
-def _tabs(place: Place) -> tuple[Tab, ...]:
+def _tabs(place: TabContext) -> tuple[Tab, ...]:
     """Return the tabs, those of other packages last; one that cannot be made is left out."""
     tabs: list[Tab] = [MemoryTab(place), SkillsTab(place), ContextTab(place), SessionTab(place)]
     for point in plugins(GROUP):

@@ -40,7 +40,7 @@ from hermes_nb.notebook.panels.style import (
     shown,
     two,
 )
-from hermes_nb.notebook.panels.widgets import QUERY, Act, Line, Listing, Place, Tab, write
+from hermes_nb.notebook.panels.widgets import QUERY, Act, Listing, ListItem, Tab, TabContext, write
 
 NO_SESSIONS = "There is no session yet."
 
@@ -57,7 +57,7 @@ TICK = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class SessionItem:
     """A session of the list or, with a `quote`, a place where the words were said.
 
     `first` is the quote that stands at the head of its session's.
@@ -77,7 +77,7 @@ class Sessions:
     next prompt in tokens. `problem` says why the store cannot be read.
     """
 
-    found: tuple[Found, ...] = ()
+    found: tuple[SessionItem, ...] = ()
     current: str = ""
     messages: int = 0
     prompt: int = 0
@@ -90,12 +90,12 @@ class Sessions:
     keyless: bool = False
 
 
-def look(place: Place, query: str) -> Sessions:
+def look(place: TabContext, query: str) -> Sessions:
     """Read the store."""
     agent = place.agent
     session, happened, store = agent.session, agent.hub, agent.store
     notebook = agent.notebook
-    found: list[Found] = []
+    found: list[SessionItem] = []
     reviews: tuple[StoredSession, ...] = ()
     problem = reviewing = ""
     try:
@@ -104,10 +104,12 @@ def look(place: Place, query: str) -> Sessions:
                 name = quote.hit.session_id
                 first = not found or found[-1].id != name
                 stored = store.get(name) if first else found[-1].stored
-                found.append(Found(id=name, stored=stored, quote=quote, first=first))
+                found.append(SessionItem(id=name, stored=stored, quote=quote, first=first))
         else:
             listed = store.sessions(notebook=notebook or None, limit=LISTED)
-            found = [Found(id=each.id, stored=each) for each in listed if each.source != REVIEW]
+            found = [
+                SessionItem(id=each.id, stored=each) for each in listed if each.source != REVIEW
+            ]
         reviews = reviews_of(store, session.id) if session else ()
     except StoreError as error:
         problem = f"the sessions cannot be read: {error}"
@@ -147,7 +149,7 @@ class SessionTab(Tab):
     title = "Session"
     events = (TurnStarted, TurnEnded, ContextCompressed, ReviewStarted, ReviewFinished)
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: TabContext) -> None:
         super().__init__(place)
         self._now = Sessions()
         kit = place.kit
@@ -158,7 +160,7 @@ class SessionTab(Tab):
         self._query = kit.field("Search what was said in any session")
         self._query.observe(place.actions.typed(place.refresh), names="value")
         self._review, self._what, self._looked_back = kit.markup(), kit.markup(), kit.markup()
-        self._list = Listing[Found](kit, self._line, empty=NO_SESSIONS)
+        self._list = Listing[SessionItem](kit, self._line, empty=NO_SESSIONS)
         self.widget.children = (
             self._head,
             kit.box(self._new.widget, line=True),
@@ -205,7 +207,7 @@ class SessionTab(Tab):
         write(self._looked_back, "" if now.query else _looked_back(now.reviews) + servers)
         self._jobs.draw()
 
-    def _line(self, found: Found) -> Line:
+    def _line(self, found: SessionItem) -> ListItem:
         stored, quote = found.stored, found.quote
         title = shown(stored.title, 80) if stored and stored.title else dim("untitled")
         where = shown(Path(stored.notebook).name, 60) if stored and stored.notebook else ""
@@ -222,7 +224,7 @@ class SessionTab(Tab):
         resume = Act(
             "resume", "go on with this session", partial(self._resume, found.id), off=self._now.busy
         )
-        return Line(
+        return ListItem(
             key=f"{found.id}/{quote.hit.position}" if quote else found.id,
             text=text,
             head=group(" · ".join(filter(None, (title, where)))) if found.first else "",
@@ -255,7 +257,7 @@ class JobsPart:
     It updates itself, from any thread: to read that costs nothing.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: TabContext) -> None:
         self._actions, self._jobs = place.actions, place.agent.jobs
         self._head = place.kit.markup()
         self._list = Listing[Job](place.kit, self._line)
@@ -290,7 +292,7 @@ class JobsPart:
         if seconds is not None:
             self._timer = asyncio.get_running_loop().call_later(seconds, self.draw)
 
-    def _line(self, job: Job) -> Line:
+    def _line(self, job: Job) -> ListItem:
         doing = dim(shown(job.doing, 90)) if job.doing else ""
         act = Act(
             "stop",
@@ -298,7 +300,7 @@ class JobsPart:
             partial(self._stop, job.id),
             off="it is being stopped" if job.stopping else "",
         )
-        return Line(
+        return ListItem(
             key=job.id,
             text=f"◌ {shown(job.title, 90)} {doing}",
             foot=f"{KINDS[job.kind]} · {int(job.seconds)} s",

@@ -13,7 +13,7 @@ from hermes_nb.core.escapes import visible
 from hermes_nb.core.events import BackgroundEvent, Event, ReviewFinished, ToolFinished
 from hermes_nb.core.text import number_of, one_line
 from hermes_nb.core.threads import in_thread
-from hermes_nb.notebook.panels.memory import Queue, Waiting
+from hermes_nb.notebook.panels.memory import PendingProposals, Waiting
 from hermes_nb.notebook.panels.style import (
     WHOLE,
     caution,
@@ -28,12 +28,12 @@ from hermes_nb.notebook.panels.style import (
 from hermes_nb.notebook.panels.widgets import (
     QUERY,
     Act,
+    ActionRefused,
     Buttons,
-    Line,
     Listing,
-    Place,
-    Refused,
+    ListItem,
     Tab,
+    TabContext,
     outcome,
     write,
 )
@@ -96,11 +96,11 @@ class SkillsTab(Tab):
     title = "Skills"
     events = (ReviewFinished,)
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: TabContext) -> None:
         super().__init__(place)
         self._known: PromptSources = place.agent.knowledge
         self._now = Shelves()
-        self._queue = Queue()
+        self._queue = PendingProposals()
         self._waiting = Waiting(place, "skills")
         self._open: Skill | SkippedSkill | None = None
         kit = place.kit
@@ -126,11 +126,11 @@ class SkillsTab(Tab):
             self._skipped.widget,
         )
 
-    def read(self) -> tuple[Shelves, Queue]:
+    def read(self) -> tuple[Shelves, PendingProposals]:
         found = look(self._known, self._query.value[:QUERY], self._category.value or "")
         return found, self._waiting.read()
 
-    def show(self, found: tuple[Shelves, Queue]) -> None:
+    def show(self, found: tuple[Shelves, PendingProposals]) -> None:
         self._now, self._queue = found
         self._draw()
 
@@ -173,7 +173,7 @@ class SkillsTab(Tab):
         write(self._skipped_head, heading("Not offered", str(count)) if count else "")
         self._skipped.show(now.skipped)
 
-    def _line(self, item: tuple[str, Skill]) -> Line:
+    def _line(self, item: tuple[str, Skill]) -> ListItem:
         head, skill = item
         opened = self._open is not None and _key(self._open) == _key(skill)
         used = f"{skill.usage.uses}×" if skill.usage.uses else "not used yet"
@@ -185,7 +185,7 @@ class SkillsTab(Tab):
             self._close if opened else partial(self._view, skill),
             here=opened,
         )
-        return Line(
+        return ListItem(
             key=_key(skill),
             head=group(shown(head, 60)) if head else "",
             name=name,
@@ -193,7 +193,7 @@ class SkillsTab(Tab):
             foot=shown(skill.description, 90),
         )
 
-    def _skipped_line(self, skipped: SkippedSkill) -> Line:
+    def _skipped_line(self, skipped: SkippedSkill) -> ListItem:
         opened = self._open is not None and _key(self._open) == _key(skipped)
         act = Act(
             "close" if opened else "review",
@@ -201,7 +201,7 @@ class SkillsTab(Tab):
             self._close if opened else partial(self._review, skipped),
             here=opened,
         )
-        return Line(
+        return ListItem(
             key=_key(skipped),
             text=two(shown(skipped.name, 64), tag(FROM[skipped.source])),
             foot=shown(skipped.reason, 200),
@@ -263,7 +263,9 @@ class SkillsTab(Tab):
     async def _take_back(self, shown: str) -> str:
         """Take back the last change, if that is still the one that was shown."""
         if await in_thread(self._known.library.preview, "undo") != shown:
-            raise Refused(f"not done, the last change is another one by now: it was to {shown}")
+            raise ActionRefused(
+                f"not done, the last change is another one by now: it was to {shown}"
+            )
         return await self._manage("undo", "")
 
     async def _manage(self, action: str, name: str) -> str:

@@ -56,7 +56,7 @@ STYLES = {
 }
 
 
-class Refused(HermesError):
+class ActionRefused(HermesError):
     """What was asked for was not done; the text says why."""
 
 
@@ -76,7 +76,7 @@ class Act:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class ListItem:
     """An item of a list, as HTML: `text`, below it `foot` and the buttons.
 
     `head` stands above it, as the heading of a group. `name` is a button before the text, for
@@ -92,7 +92,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class TabContext:
     """Where a tab lives: the agent it is about, what makes its widgets and runs what they do.
 
     `refresh()` reads and shows the tab again soon; it may be called from any thread.
@@ -124,7 +124,7 @@ class Tab:
     events: tuple[type, ...] = ()
     """Kinds of events of `hermes_nb.core.events` after which it is read anew."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: TabContext) -> None:
         self.place = place
         self.widget: widgets.Widget = place.kit.box()
 
@@ -224,9 +224,9 @@ def told(error: Exception) -> str:
 
 
 def outcome(message: str, *, done: bool) -> str:
-    """Return what was done as a sentence; raise `Refused` with the reason why it was not."""
+    """Return what was done as a sentence; raise `ActionRefused` with the reason why it was not."""
     if not done:
-        raise Refused(message)
+        raise ActionRefused(message)
     return f"{capitalised(message)}."
 
 
@@ -349,7 +349,7 @@ class Buttons:
         return tuple(made.widget for made in self._shown[: len(acts)])
 
 
-class Row:
+class ItemWidgets:
     """The widgets of one line."""
 
     def __init__(self, kit: Kit) -> None:
@@ -362,9 +362,9 @@ class Row:
         self._below = kit.box(line=True, css="hermes-foot")
         self._body = kit.box(css="hermes-row")
         self.widget = kit.box(self._body)
-        self._line: Line | None = None
+        self._line: ListItem | None = None
 
-    def show(self, line: Line, below: widgets.Widget | None = None) -> None:
+    def show(self, line: ListItem, below: widgets.Widget | None = None) -> None:
         """Show another line, or the same one as it is now, and what is open `below` it."""
         name = self._name.show(line.key, [line.name] if line.name else [])
         acts = self._acts.show(line.key, line.acts)
@@ -390,11 +390,11 @@ class Listing(Generic[Item]):
     lines alone, so that a page that opens it draws what is seen before the rest.
     """
 
-    def __init__(self, kit: Kit, line: Callable[[Item], Line], *, empty: str = "") -> None:
+    def __init__(self, kit: Kit, line: Callable[[Item], ListItem], *, empty: str = "") -> None:
         self._kit = kit
         self._line = line
         self.empty = kit.markup(empty, "hermes-dim")
-        self._rows: list[Row] = []
+        self._rows: list[ItemWidgets] = []
         self._page = 0
         self._folded = False
         self._items: Sequence[Item] | None = None
@@ -415,7 +415,7 @@ class Listing(Generic[Item]):
         children: list[widgets.Widget] = []
         for index, item in enumerate(some):
             if index == len(self._rows):
-                self._rows.append(Row(self._kit))
+                self._rows.append(ItemWidgets(self._kit))
             line, below = self._line(item), self._opened
             self._rows[index].show(line, below[1] if below and below[0] == line.key else None)
             children.append(self._rows[index].widget)

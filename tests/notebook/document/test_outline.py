@@ -12,8 +12,8 @@ from hermes_nb.notebook.document.document import (
     source_hash,
 )
 from hermes_nb.notebook.document.outline import (
-    Changes,
-    Seen,
+    CellChanges,
+    SeenCells,
     changes,
     editing,
     headings,
@@ -75,10 +75,10 @@ def test_headings_in_code_blocks_are_none():
 
 
 def test_what_changed_is_marked():
-    seen = Seen()
+    seen = SeenCells()
     before = cells("a", "b", "c")
     seen.learn("nb", before[:1])
-    assert seen.changes("nb", before) == changes(before, None) == Changes()
+    assert seen.changes("nb", before) == changes(before, None) == CellChanges()
     seen.look("nb", before)
     grown = seen.changes("nb", cells("a", "b", "c", "d"))
     assert grown.new == {"cell0003"}

@@ -8,7 +8,7 @@ from threading import Thread
 import pytest
 from hermes_nb.notebook.execute import collector as module
 from hermes_nb.notebook.execute.capture import Publisher, Stream
-from hermes_nb.notebook.execute.collector import Collector, current_run
+from hermes_nb.notebook.execute.collector import OutputCollector, current_run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,13 +59,13 @@ def seen(collector):
 
 @given(writes)
 def test_order_is_kept_and_adjacent_writes_merge(steps):
-    collector = Collector()
+    collector = OutputCollector()
     play(collector, steps)
     assert seen(collector) == expected(steps)
 
 
 def test_a_flood_keeps_its_head_and_tail(small):
-    collector = Collector()
+    collector = OutputCollector()
     for i in range(10_000):
         collector.write("stdout", f"line {i}\n")
     (output,) = collector.outputs()
@@ -92,7 +92,7 @@ floods = st.tuples(st.sampled_from(["stdout", "stderr"]), st.integers(0, 3000))
 
 @given(st.lists(floods, max_size=40))
 def test_what_is_dropped_is_counted(small, steps):
-    collector = Collector()
+    collector = OutputCollector()
     for name, count in steps:
         collector.write(name, "x" * count)
     text = "".join(o["text"] for o in collector.outputs())
@@ -105,7 +105,7 @@ def test_what_is_dropped_is_counted(small, steps):
 
 
 def test_displays_survive_a_flood_of_text_in_their_place_and_have_a_limit_too(small):
-    collector = Collector()
+    collector = OutputCollector()
     for i in range(100):
         collector.write("stdout", "x" * 200)
         if i in (50, 99):
@@ -138,7 +138,7 @@ def test_a_publisher_passes_on_what_is_not_its():
         def clear_output(self, wait=False):
             self.published = "cleared"
 
-    outer, collector = Outer(), Collector()
+    outer, collector = Outer(), OutputCollector()
     publisher = Publisher(collector, outer)
     here = current_run.set(collector)
     assert publisher.session == "s"

@@ -11,7 +11,7 @@ import pytest
 from hermes_nb.core.escapes import visible
 from hermes_nb.notebook.previews import names_a_secret, preview
 from hermes_nb.notebook.variables import (
-    Changes,
+    VariableChanges,
     brief,
     changed,
     describe,
@@ -126,8 +126,10 @@ def test_changes(frame):
     frame["more"] = 1
     del namespace["gone"]
     changes = changed(before, fingerprints(namespace))
-    assert changes == Changes(added=("new",), changed=("a", "b", "c", "df"), removed=("gone",))
-    assert changes and not Changes()
+    assert changes == VariableChanges(
+        added=("new",), changed=("a", "b", "c", "df"), removed=("gone",)
+    )
+    assert changes and not VariableChanges()
     before = fingerprints({"x": float("nan"), "y": "a" * 10, "z": -0.0})
     after = fingerprints({"x": float("nan"), "y": "".join(["a"] * 10), "z": 0.0})
     assert changed(before, after).changed == ("z",)
