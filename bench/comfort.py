@@ -16,8 +16,8 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1]))
 
-from tests.contract.safety.seat import fresh_shell
-from tests.contract.safety.stories import OWN, WISHES, asked, notebooks, questions, saved
+from tests.safety.seat import fresh_shell
+from tests.safety.stories import OWN, WISHES, asked, notebooks, questions, saved
 
 BEFORE = Path(__file__).with_name("comfort_before.json")
 DATA = os.environ.get("HERMES_BENCH_TABLES") or Path(__file__).parents[2] / "shared/data/bench"

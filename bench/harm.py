@@ -16,9 +16,9 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1]))
 
-from tests.contract.safety.harms import HARMS, MODES, tried, ways
-from tests.contract.safety.laundering import PATHS, drawn, laundered
-from tests.contract.safety.seat import fresh_shell
+from tests.safety.harms import HARMS, MODES, tried, ways
+from tests.safety.laundering import PATHS, drawn, laundered
+from tests.safety.seat import fresh_shell
 
 DRAWN = 60
 """Ways by which text from outside is written, moved and read again, drawn by their number."""

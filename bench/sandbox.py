@@ -31,7 +31,7 @@ KINDS = (
     ("bubblewrap", SandboxProfile.GIT),
     ("landlock", SandboxProfile.READ),
 )
-TESTS = Path(__file__).parents[1] / "tests/contract/safety"
+TESTS = Path(__file__).parents[1] / "tests/safety"
 ESCAPES, UNLISTABLE = TESTS / "escapes.py", TESTS / "unlistable.py"
 TREES = 150
 

@@ -69,7 +69,7 @@ def restarted():
     """Forget after a test what code in it has loaded from the network, for the whole process."""
     yield
     if "hermes_nb.notebook.execute.network" in sys.modules:
-        from tests.contract.safety.seat import restarted
+        from tests.safety.seat import restarted
 
         restarted()
 

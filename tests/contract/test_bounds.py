@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from pathlib import Path
 
 import pytest
 from hermes_nb import Hermes
 from hermes_nb.models.scripted import ScriptedModel, call
-from hermes_nb.safety.marks import marks_of
 
 HUGE = {
     "prose": "the user likes green tea and " * 150_000,
@@ -57,15 +54,3 @@ def test_a_call_of_megabytes_is_refused_with_its_limit(home, tmp_path, kind, way
     # Neither stored nor sent back.
     assert sum(len(str(message)) for message in model.requests[-1].messages) < 50_000
     assert sum(path.stat().st_size for path in home.rglob("*") if path.is_file()) < 1_000_000
-
-
-@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="descriptors are counted in /proc")
-def test_a_command_in_a_folder_leaves_no_descriptor_open(home, tmp_path):
-    (tmp_path / "data").mkdir()
-    home.mkdir(exist_ok=True)
-    marks_of(home).mark_text("Words of somebody else. " * 9)  # so that files are looked at
-    calls = [call("terminal", command="ls data") for _ in range(12)]
-    with Hermes(ScriptedModel([*calls, "Done."]), home=home, cwd=tmp_path) as hermes:
-        hermes.ask("Look.")
-        leads = [os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()]
-    assert not {str(tmp_path), str(tmp_path / "data")}.intersection(leads)

@@ -6,6 +6,7 @@ order and defaults; new ones have defaults. The promises stand in `promised.toml
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import re
@@ -115,15 +116,35 @@ def test_a_check_that_cannot_fail_is_none():
         assert broken(was, promised(worse)), worse
 
 
-def test_everything_that_the_reference_names_is_there():
+def members_named() -> list[tuple[str, list[str]]]:
+    """Return what the reference names: import paths, each with its members or with none for all."""
     text = API.read_text(encoding="utf-8")
     named = re.findall(r"auto(?:class|module|function):: (hermes_nb[\w.]*)((?:\n   :.*)*)", text)
-    assert len(named) > 25
-    for path, options in named:
+    shown = [(path, re.search(r":members: (.+)", options)) for path, options in named]
+    return [(path, members[1].split(", ") if members else []) for path, members in shown]
+
+
+def test_everything_that_the_reference_names_is_there():
+    assert len(members_named()) > 25
+    for path, members in members_named():
         here = found(path)
-        if members := re.search(r":members: (.+)", options):
-            for name in members[1].split(", "):
-                assert hasattr(here, name), f"{path}.{name}"
+        for name in members:
+            assert hasattr(here, name), f"{path}.{name}"
+
+
+def test_tests_of_promises_import_promised_names_alone():
+    """What is tested by other paths is no promise, and its tests lie in the folder of its room."""
+    whole = {path for path, members in members_named() if not members} | {"hermes_nb"}
+    named = {f"{path}.{name}" for path, members in members_named() for name in members}
+    named |= {*CALLS, *NAMES, *WORDS, *whole}
+    named |= {f"{path}.{name}" for path, names in NAMES.items() for name in names.split()}
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            imported = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module not in whole:
+                imported = [f"{node.module}.{each.name}" for each in node.names]
+            ours = {name for name in imported if name.startswith("hermes_nb")}
+            assert not ours - named, f"{path}:{node.lineno}"
 
 
 def test_the_root_gives_what_the_notebook_gives_and_loads_it_late(tmp_path):

@@ -19,9 +19,9 @@ from hermes_nb import Hermes
 from hermes_nb.core.events import MessageAdded
 from hermes_nb.models.scripted import ScriptedModel, call
 
-from tests.contract.mcp.conftest import started_once
 from tests.contract.safety.people import Person
 from tests.patience import until
+from tests.tools.mcp.conftest import started_once
 
 PEER = str(Path(__file__).with_name("mcp_peer.py"))
 

@@ -16,7 +16,7 @@ from hermes_nb.notebook.shell import Foreign
 from hermes_nb.safety.named_files import LARGEST
 
 from tests.contract.safety.people import results
-from tests.contract.safety.seat import fresh_shell, seated
+from tests.safety.seat import fresh_shell, seated
 
 Change = Callable[[], object]
 

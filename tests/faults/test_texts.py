@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 from hermes_nb.models.scripted import call
 
-from tests.contract.safety.holes import (
+from tests.contract.safety.people import Person, hermes, results
+from tests.cpu import within
+from tests.faults.provider import told_by
+from tests.faults.test_stops import is_stopped
+from tests.faults.unasked import nobody_to_ask, refused, results_of
+from tests.loopback import calls, says
+from tests.safety.holes import (
     ARITHMETIC,
     AUTHOR,
     EVIL_SETTINGS,
@@ -21,13 +27,7 @@ from tests.contract.safety.holes import (
     make_holes,
     make_repository,
 )
-from tests.contract.safety.people import Person, hermes, results
-from tests.contract.safety.test_questions import work
-from tests.cpu import within
-from tests.faults.provider import told_by
-from tests.faults.test_stops import is_stopped
-from tests.faults.unasked import nobody_to_ask, refused, results_of
-from tests.loopback import calls, says
+from tests.safety.test_questions import work
 
 __all__ = ["work"]
 

@@ -10,8 +10,8 @@ from hermes_nb.safety.redact import STUB, _redacted, redact, without_secrets
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.contract.safety.test_redaction import PARTS
 from tests.cpu import within
+from tests.safety.test_redaction import PARTS
 
 BODY = "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3zA5"
 

@@ -19,11 +19,11 @@ from hermes_nb.core.events import MessageAdded
 from hermes_nb.core.messages import Image
 from hermes_nb.models.scripted import ScriptedModel, call
 
-from tests.contract.mcp.conftest import started_once, written
 from tests.contract.safety.people import Person
 from tests.e2e.harness import REPOSITORY, import_path
 from tests.environments import SYSTEMS, environment, node, node_modules
 from tests.patience import until
+from tests.tools.mcp.conftest import started_once, written
 
 PACKAGES = (
     "@modelcontextprotocol/server-everything@2026.8.31",
@@ -149,7 +149,7 @@ def test_a_server_over_streamable_http(modules, tmp_path):
 def test_with_other_versions_of_the_sdk(system):
     """Clients and servers of the contract, and the servers that misbehave, in that version."""
     python = environment(system, *BESIDE) / "bin" / "python"
-    story, faults = "tests/contract/mcp/test_story.py", "tests/faults/test_mcp.py"
+    story, faults = "tests/tools/mcp/test_story.py", "tests/faults/test_mcp.py"
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "120"]
     ran = subprocess.run(
         [*command, story, faults],

@@ -7,10 +7,10 @@ from hermes_nb import use_model
 from hermes_nb.cli.main import main
 from hermes_nb.models.scripted import ScriptedModel, call
 
-from tests.contract.safety.holes import ARITHMETIC, SECRET, SECRETS, make_holes, make_repository
 from tests.contract.safety.people import hermes
 from tests.loopback import Loopback, stream, text_chunks, tool_chunks
 from tests.notebook.conftest import shell
+from tests.safety.holes import ARITHMETIC, SECRET, SECRETS, make_holes, make_repository
 
 __all__ = ["shell"]
 

@@ -9,7 +9,7 @@ from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.extras.gateway.core import open_adapter
 
-from tests.contract.test_policy import work
+from tests.safety.test_policy import work
 
 __all__ = ["work"]
 

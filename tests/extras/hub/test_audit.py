@@ -36,12 +36,12 @@ from hypothesis import strategies as st
 from tests.agent.worlds import World
 from tests.cli.conftest import serve  # noqa: F401
 from tests.contract.safety.people import Person
-from tests.contract.test_policy_of_root import as_root
 from tests.contract.users import ALICE
 from tests.loopback import calls, says
 from tests.notebook.conftest import shell  # noqa: F401
 from tests.notebook.desks import Desk
 from tests.patience import until
+from tests.safety.test_policy_of_root import as_root
 
 KEY = "sk-proj-" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ" * 2
 

@@ -10,7 +10,7 @@ from hermes_nb.cli.main import main
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.extras.jobs.schedule import Job, Schedule, run_due
 
-from tests.contract.test_policy import notebook, shell, work
+from tests.safety.test_policy import notebook, shell, work
 
 __all__ = ["notebook", "shell", "work"]
 

@@ -6,7 +6,7 @@ import pytest
 from hermes_nb import Hermes
 from hermes_nb.core.errors import ConfigError
 
-from tests.contract.test_policy import config, servers, work
+from tests.safety.test_policy import config, servers, work
 
 __all__ = ["servers", "work"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hermes_nb.safety.sandbox import level
 
-from tests.contract.safety.test_questions import run, work
+from tests.safety.test_questions import run, work
 
 __all__ = ["work"]
 
@@ -24,9 +24,9 @@ confined = pytest.mark.skipif(level().name != "bubblewrap", reason="needs bubble
 PACKAGE = "brandnewpackage"
 ASK = f"""
 import json, sys
-sys.path.append({os.fspath(Path(__file__).parents[3])!r})
+sys.path.append({os.fspath(Path(__file__).parents[2])!r})
 from pathlib import Path
-from tests.contract.safety.test_questions import run
+from tests.safety.test_questions import run
 shown, asked = run(Path(sys.argv[1]), *sys.argv[2:])
 print(json.dumps([shown, [each.why for each in asked]]))
 """

@@ -22,9 +22,9 @@ from hermes_nb.tools.mcp_wire import specs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.contract.mcp.conftest import SERVER, STDIO, written
 from tests.notebook.conftest import desk, shell
 from tests.patience import until
+from tests.tools.mcp.conftest import SERVER, STDIO, written
 
 __all__ = ["desk", "shell"]
 

@@ -13,11 +13,11 @@ from hermes_nb.safety import sandbox
 from hermes_nb.safety.marks import _CLOCK
 from hermes_nb.safety.permissions import Level
 
-from tests.contract.safety.holes import AUTHOR, SECRET, git
 from tests.contract.safety.people import Person, hermes, results
-from tests.contract.safety.seat import seated
 from tests.notebook.conftest import shell
 from tests.patience import until
+from tests.safety.holes import AUTHOR, SECRET, git
+from tests.safety.seat import seated
 
 __all__ = ["shell"]
 

@@ -17,7 +17,7 @@ from hermes_nb.core.protocols import Request
 from hermes_nb.core.tools import Tool
 from hermes_nb.models.scripted import ToolCall, call
 
-from tests.contract.safety.seat import Canary, Seat, seated
+from tests.safety.seat import Canary, Seat, seated
 
 Source = Literal["file", "command", "project", "outside"]
 SOURCES: tuple[Source, ...] = ("file", "command", "project", "outside")

@@ -15,7 +15,8 @@ from hermes_nb.safety.protected import survey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.contract.safety.holes import (
+from tests.cpu import within
+from tests.safety.holes import (
     ARITHMETIC,
     EVIL_SETTINGS,
     GIT,
@@ -26,7 +27,6 @@ from tests.contract.safety.holes import (
     make_holes,
     make_repository,
 )
-from tests.cpu import within
 
 
 def commands(name):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.safety.laundering import PATHS, drawn, laundered
 from tests.notebook.conftest import shell
+from tests.safety.laundering import PATHS, drawn, laundered
 
 __all__ = ["shell"]
 DRAWN = 12

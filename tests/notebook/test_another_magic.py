@@ -8,8 +8,8 @@ import sys
 import pytest
 from hermes_nb.notebook.lazy import watch
 
-from tests.contract.notebook.test_modes import plays
 from tests.notebook.conftest import shell
+from tests.notebook.test_modes import plays
 
 __all__ = ["shell"]
 

@@ -13,9 +13,9 @@ from hermes_nb.core.events import ApprovalAsked, MessageAdded, ToolProgress, Usa
 from hermes_nb.core.messages import Image
 from hermes_nb.models.scripted import ScriptedModel, call
 
-from tests.contract.mcp.conftest import STDIO, started_once, written
 from tests.contract.safety.people import Person
 from tests.patience import until
+from tests.tools.mcp.conftest import STDIO, started_once, written
 
 pytestmark = pytest.mark.slow
 

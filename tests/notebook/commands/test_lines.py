@@ -12,9 +12,9 @@ from hermes_nb.agent.session.usage import usage_since
 from hermes_nb.core.messages import Message, Reply, Usage
 from hermes_nb.notebook.commands.table import commands, find
 
-from tests.contract.notebook.test_modes import magics, plays
 from tests.notebook.conftest import shell
 from tests.notebook.desks import Desk
+from tests.notebook.test_modes import magics, plays
 
 __all__ = ["magics", "shell"]
 

@@ -63,7 +63,7 @@ OUTSIDE_PLACES = "/tmp /dev/shm /var/tmp"
 ATTEMPTS = {
     name: Attempt(**given)
     for name, given in tomllib.loads(
-        Path(__file__).with_name("data").joinpath("escapes.toml").read_text(encoding="utf-8")
+        Path(__file__).with_name("cases").joinpath("escapes.toml").read_text(encoding="utf-8")
     ).items()
 }
 LATER = """.git/hooks/pre-commit .git/config .github/workflows/ci.yml .github/workflows/y.yml .vscode .vscode/tasks.json

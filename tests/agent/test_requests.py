@@ -13,10 +13,10 @@ from hermes_nb.core.protocols import Request
 from hermes_nb.models.chat.client import OpenAIChat
 from hermes_nb.safety.redact import STUB
 
-from tests.contract.notebook.test_modes import magics, plays
 from tests.faults.provider import told_by
 from tests.loopback import Loopback, calls, says
 from tests.notebook.conftest import shell
+from tests.notebook.test_modes import magics, plays
 
 __all__ = ["magics", "shell"]
 

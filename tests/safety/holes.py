@@ -12,7 +12,7 @@ from pathlib import Path
 
 SECRET = "hunter2-of-the-test"
 
-DATA = Path(__file__).with_name("data")
+DATA = Path(__file__).with_name("cases")
 
 
 def listed(name: str) -> list[str]:

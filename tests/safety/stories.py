@@ -19,9 +19,9 @@ import nbformat
 from hermes_nb.core.messages import Message
 from hermes_nb.models.scripted import Step, call
 
-from tests.contract.safety.seat import Seat, seated
+from tests.safety.seat import Seat, seated
 
-NOTEBOOKS = Path(__file__).parents[1] / "data" / "notebooks"
+NOTEBOOKS = Path(__file__).parents[1] / "contract" / "data" / "notebooks"
 DATA = "name,mass,island\nada,3750,Dream\nbo,,Biscoe\nada,3750,Dream\ncy,4200,Dream\n"
 SKILL = "---\nname: tidy\ndescription: Tidies tables up\n---\n\n# Tidy\n\n1. Sort by name.\n"
 
@@ -64,7 +64,7 @@ def _own(row: dict) -> Story:
     )
 
 
-TOLD = tomllib.loads(Path(__file__).with_name("data").joinpath("stories.toml").read_text("utf-8"))
+TOLD = tomllib.loads(Path(__file__).with_name("cases").joinpath("stories.toml").read_text("utf-8"))
 OWN = tuple(_own(row) for row in TOLD["stories"])
 """Stories of our own, over one small table."""
 WISHES = tuple(Wish(**{"file": TOLD["readme"], **row}) for row in TOLD["wishes"])

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.safety.harms import HARMS, Way, tried
 from tests.notebook.conftest import shell
+from tests.safety.harms import HARMS, Way, tried
 
 __all__ = ["shell"]
 WAYS = [

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.safety.stories import OWN, WISHES, asked, saved
 from tests.notebook.conftest import shell
+from tests.safety.stories import OWN, WISHES, asked, saved
 
 __all__ = ["shell"]
-BEFORE = json.loads((Path(__file__).parents[3] / "bench/comfort_before.json").read_text())["asked"]
+BEFORE = json.loads((Path(__file__).parents[2] / "bench/comfort_before.json").read_text())["asked"]
 QUICK = (
     "clean a table",
     "fix a script",

@@ -19,8 +19,8 @@ from hermes_nb.safety.provenance import taken
 from hermes_nb.tools.asking import asking
 
 from tests.contract.safety.people import Person, asked, hermes
-from tests.contract.safety.seat import restarted
 from tests.notebook.conftest import shell
+from tests.safety.seat import restarted
 
 __all__ = ["shell"]
 

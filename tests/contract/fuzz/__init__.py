@@ -1,1 +1,0 @@
-"""Whatever comes in: nothing raises what it should not, nothing takes more than linear time."""
