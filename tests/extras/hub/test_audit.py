@@ -247,10 +247,10 @@ def test_who_else_makes_agents_or_runs_calls():
     }
     within = {"core/loop.py", "core/calls.py"}
     assert found - within == {
-        "agent/session.py",  # Session.use
-        "agent/executors.py",  # Runtime.for_tasks
-        "agent/reviews.py",  # Runtime.quiet_tools
-        "agent/turn.py",  # the same
+        "session/session.py",  # Session.use
+        "fanout/executors.py",  # Runtime.for_tasks
+        "learning/review.py",  # Runtime.quiet_tools
+        "session/flush.py",  # the same
         "notebook/references.py",  # References
     }
 
