@@ -17,7 +17,7 @@ PYTEST := $(BIN)/python -m pytest -q -p no:nbval
 SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo test test-systems check lint types imports quick notebooks examples earlier recordings lab weights clean system \
-        everything house docs wheel release-check wheels-check \
+        everything core house docs wheel release-check wheels-check \
         bench bench-loop bench-embedded bench-policy bench-sandbox bench-scan bench-memory bench-recall bench-hints \
         bench-harm bench-comfort \
         bench-context bench-bill bench-map bench-mixture bench-schedule bench-skills bench-prompt bench-learning bench-load \
@@ -107,6 +107,11 @@ types: $(STAMP)
 
 imports: $(STAMP)
 	@$(BIN)/lint-imports --no-logo
+
+CORE = $(addprefix tests/,agent contract models notebook tools) -m 'not embedded and not kernel and not slow'
+
+core: $(STAMP)  ## without each extra and without all: imports, a turn; quick tests of agent, contract, models, notebook, tools (TESTS="tests/cli")
+	@$(BIN)/python bench/core.py $(SIDE_BY_SIDE) --hypothesis-profile=quick $(or $(TESTS),$(CORE))
 
 house: $(STAMP)  ## count the package and walk through its turns, against the limits of a stage (STAGE=bound)
 	@$(BIN)/python bench/house.py $(if $(STAGE),--stage $(STAGE)) --walk

@@ -61,6 +61,8 @@ def opened(home, work):
 def run(opened, capsys, monkeypatch):
     """Return a function that runs a cell and returns what it prints, on a wide terminal."""
     monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("HERMES_NB_MODEL", "a-model")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-not-a-real-key")
     InteractiveShell.clear_instance()
     shell = InteractiveShell.instance()
     shell.run_cell("%load_ext hermes_nb").raise_error()
