@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import nbformat
-import papermill
 import pytest
-from hermes_nb.testing import cassette_for, run_notebook
+from hermes_nb.testing import cassette_for
 
 from tests.examples.runs import NAMES, ROOT, changed, copied, isolated, nbval, reworded
 
@@ -54,22 +52,3 @@ def test_what_is_asked_fails_the_notebooks_it_concerns_and_other_descriptions_no
     assert "02_live_notebook.ipynb::Cell" in prompt
     assert "this table?" in prompt and "is it?" in prompt
     assert "20 trees" in context and "21 trees" in context
-
-
-def test_papermill_and_run_notebook_replay_too(tmp_path, monkeypatch):
-    folder = copied(tmp_path)
-    env = isolated(tmp_path)
-    name = "03_project_context.ipynb"
-    for key, value in env.items():
-        monkeypatch.setenv(key, value)
-    monkeypatch.setenv("HERMES_NB_CASSETTE", "replay")
-    monkeypatch.setenv("HERMES_NB_CASSETTE_FILE", str(cassette_for(folder / name)))
-    out = tmp_path / "out.ipynb"
-    papermill.execute_notebook(folder / name, out, cwd=folder, progress_bar=False)
-    ran, saved = (nbformat.read(path, as_version=4) for path in (out, folder / name))
-    for now, then in zip(ran.cells, saved.cells, strict=True):
-        if then.source.startswith("%%hermes"):
-            assert [output.data["text/markdown"].split("\n\n")[0] for output in now.outputs] == [
-                output.data["text/markdown"].split("\n\n")[0] for output in then.outputs
-            ]
-    run_notebook(folder / "05_skills.ipynb")
