@@ -59,7 +59,6 @@ from hermes_nb.core.protocols import Approver, ChatModel, EventSink
 from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import LoopThread, in_thread
 from hermes_nb.core.tools import Place, Tool, Toolset
-from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.redact import redact
 from hermes_nb.tools.schema import as_tool
 
@@ -189,9 +188,9 @@ class Hermes:
         self._handed = [None if isinstance(model, str) else model, auxiliary]
         self._check_handed()
         if not isinstance(approver, Refusing):
-            policy().check("modes", "all")  # whoever answers may say yes to everything
+            self._settings.policy.check("modes", "all")  # whoever answers may say yes to everything
         if learn:
-            policy().check("learning")
+            self._settings.policy.check("learning")
         self._root = Path(cwd).absolute() if cwd else None
         self._opening = Opening(
             self._settings,

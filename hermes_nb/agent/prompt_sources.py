@@ -42,7 +42,7 @@ from hermes_nb.prompt.context_files import (
     scanned,
 )
 from hermes_nb.prompt.hints import HintTracker
-from hermes_nb.safety.administrator import not_roots, policy
+from hermes_nb.safety.administrator import Policy, not_roots
 from hermes_nb.safety.marks import marks_of
 from hermes_nb.safety.provenance import RECALLED, Trust
 from hermes_nb.skills.discovery import installed_roots, standard_roots
@@ -84,12 +84,12 @@ class PromptSources:
             settings.home,
             workdir=workdir,
             external=[*settings.skills.external_dirs, self.sources.directory],
-            installed=installed_roots(policy(), tell),
-            admin=_admin_skills(),
+            installed=installed_roots(settings.policy, tell),
+            admin=_admin_skills(settings.policy),
             shipped=shipped_skills(),
         )
         self.library = Library(
-            [root for root in roots if not policy().why("skills", root.source)],
+            [root for root in roots if not settings.policy.why("skills", root.source)],
             accepts=self.trust.accepts,
         )
         state = HermesDatabase(settings.home / "state.db", note=tell)
@@ -113,6 +113,7 @@ class PromptSources:
                     memory.provider,
                     self.settings.home,
                     settings=memory.options,
+                    policy=self.settings.policy,
                     warn=self._tell,
                     seconds=ANSWER_SECONDS if self.settings.cassette == "off" else RECORDED_SECONDS,
                 )
@@ -203,7 +204,7 @@ class PromptSources:
 
         Those of the administrator's policy come before all others.
         """
-        settled, file = policy(), self.mcp_file
+        settled, file = self.settings.policy, self.mcp_file
         shared = settled.values.get("mcp_servers")
         if not (settings.servers or shared or file):
             return {}
@@ -359,10 +360,10 @@ def shipped_skills() -> Path | None:
     return None
 
 
-def _admin_skills() -> list[Path]:
+def _admin_skills(policy: Policy) -> list[Path]:
     """Return where an administrator's skills are; a user's own environment is no such place."""
     found = [Path(prefix) / ADMIN_SKILLS for prefix in dict.fromkeys((sys.prefix, *PREFIXES))]
-    return [each for each in found if not (policy() and not_roots(each))]
+    return [each for each in found if not (policy and not_roots(each))]
 
 
 def background(prompt: Prompt, sources: PromptSources | None) -> tuple[Text, ...]:

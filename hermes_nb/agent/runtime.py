@@ -45,7 +45,6 @@ from hermes_nb.core.tools import Place, Risk, Tool, Toolset
 from hermes_nb.memory.history import WriteOrigin
 from hermes_nb.models.profiles import traits_of
 from hermes_nb.prompt.builder import PromptTexts
-from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.guard import ChildGuard, Guard
 from hermes_nb.safety.marks import marks_of
 from hermes_nb.safety.provenance import outside, source_of, taken
@@ -97,7 +96,7 @@ def build_engine(
         automatic=chosen.enabled,
     )
     asked = auxiliary or model
-    memory = None if policy().why("learning") else memory
+    memory = None if settings.policy.why("learning") else memory
     return make_engine(
         chosen.engine,
         Setup(
@@ -150,13 +149,13 @@ class Runtime:
         self.tell = tell
         self.jobs = Jobs() if jobs is None else jobs  # none may run in it now
         self._store = store
-        self._guard = guard
+        self.guard = guard
         self._approver = approver
         self._root = root
         self._own = own or Toolset()
         self._marks = marks_of(settings.home)
         foreign = {tool.name: tool for tool in [*installed_tools(tell), *given]}
-        self._foreign = left_of_added(foreign.values())
+        self._foreign = left_of_added(foreign.values(), settings.policy)
         self._checkpoints = checkpoints
         self._mcp = mcp or McpTools()
         self.observers = observers(settings, tell)
@@ -179,15 +178,16 @@ class Runtime:
         recall = auxiliary.of("recall", model) if auxiliary else None
         condenses = auxiliary.of("compression", model) if auxiliary else None
         known = known_tools(sources, model=recall or model)
-        held = partial(self._tools, self._guard, self._own, known, tell=self.tell)
+        held = partial(self._tools, self.guard, self._own, known, tell=self.tell)
         if traits_of(model).small:  # it has a prompt of its own, and room for little else
             tools = held(self._foreign, mark=False)
-            choice = Choice(usual=tools, groups={})
+            choice = Choice(usual=tools, groups={}, policy=settings.policy)
             return SessionSpec(
                 model=model,
                 tools=_chosen(choice, chosen),
                 choose=choice.of,
                 max_requests=settings.max_requests,
+                policy=settings.policy,
                 watched=self._watched,
                 sinks=self.sinks,
             )
@@ -208,12 +208,13 @@ class Runtime:
         foreign = self._foreign + self._mcp.tools(model)
         tools = held(foreign, self._delegation(partial(self._child, model, condenses, known)))
         more = cache(partial(self._named_alone, model, auxiliary))
-        choice = Choice(usual=tools, more=more, groups=settings.toolsets)
+        choice = Choice(usual=tools, more=more, groups=settings.toolsets, policy=settings.policy)
         return SessionSpec(
             model=model,
             tools=_chosen(choice, chosen),
             choose=choice.of,
             max_requests=settings.max_requests,
+            policy=settings.policy,
             sources=sources,
             enforce=settings.enforce,
             marked=True,
@@ -254,13 +255,14 @@ class Runtime:
                 self.settings, model=model, auxiliary=auxiliary, store=store, place=place
             )
 
-        guard = ChildGuard(parent=self._guard)
+        guard = ChildGuard(parent=self.guard)
         foreign = self._foreign + self._mcp.tools(model)
         reading = Toolset(tool for tool in known if tool.risk is Risk.READ)
         return SessionSpec(
             model=model,
             tools=self._tools(guard, shared(self._own), reading, shared(foreign)),
             texts=PromptTexts(identity=IDENTITY),
+            policy=self.settings.policy,
             enforce=self.settings.enforce,
             marked=True,
             engine=engine,
@@ -275,7 +277,7 @@ class Runtime:
         return sinks_of(self.observers, agent, session, parent, behind=behind)
 
     def _watched(self, tools: Toolset, source: str) -> Toolset:
-        return wrapped(tools, source=source, guard=self._guard, tell=self.tell)
+        return wrapped(tools, source=source, guard=self.guard, tell=self.tell)
 
     def for_tasks(self, model: ChatModel, wanted: Sequence[str]) -> Toolset:
         """Return what tasks of a map get of the tools that children may have.
@@ -306,9 +308,11 @@ class Runtime:
         found = clarify_tools(self._approver) + vision_tools(self._root)
         if auxiliary is not None:
             named = partial(auxiliary.named, main=model)
-            found += installed_toolsets(ToolsetSetup(composed=list(settings.composed), model=named))
+            found += installed_toolsets(
+                ToolsetSetup(composed=list(settings.composed), model=named), settings.policy
+            )
         web = Web(private=settings.web.private, most=settings.web.max_bytes)
-        return self._held(found + web_tools(web, search_url=settings.web.search_url), self._guard)
+        return self._held(found + web_tools(web, search_url=settings.web.search_url), self.guard)
 
     def _tools(
         self,
@@ -338,7 +342,7 @@ class Runtime:
         tools = keeping_origins((tools + free).usable(), self._marks, self._root)
         if self._checkpoints is not None:
             tools = checkpointed(tools, self._checkpoints, self._root)
-        return self._held(tools, guard, mark=mark) + left(ready)
+        return self._held(tools, guard, mark=mark) + left(ready, self.settings.policy)
 
     def _held(self, tools: Toolset, guard: Guard, *, mark: bool = True) -> Toolset:
         """Return tools that are guarded, limited, and say whose text they return."""
@@ -346,7 +350,7 @@ class Runtime:
         from hermes_nb.tools.wrappers import limited, marked
 
         spill = self.settings.home / "outputs"
-        asked = asking(left(tools), guard, self._approver)
+        asked = asking(left(tools, self.settings.policy), guard, self._approver)
         return marked(limited(asked, spill=spill), mark=mark)
 
     def quiet_tools(self, model: ChatModel, place: Place, messages: Sequence[Message]) -> Toolset:
@@ -368,7 +372,9 @@ class Runtime:
             return "" if asked else None
 
         quiet = proposing(
-            left(known_tools(known, model=model, source=REVIEW)).only("memory", "skills"),
+            left(known_tools(known, model=model, source=REVIEW), self.settings.policy).only(
+                "memory", "skills"
+            ),
             memory=known.memory,
             library=known.library,
             pending=self.approvals.pending,
@@ -407,7 +413,7 @@ def observers(settings: Settings, tell: Callable[[str], None]) -> list[Observer]
 
 def _chosen(choice: Choice, names: Sequence[str] | None) -> Toolset:
     """Return the tools of some names, none for no names, the usual ones where nothing is said."""
-    if names is None and DEFAULT not in choice.groups and not policy().forced("tools"):
+    if names is None and DEFAULT not in choice.groups and not choice.policy.forced("tools"):
         return choice.usual
     return Toolset() if names is not None and not names else choice.of(names or ())
 
@@ -450,7 +456,7 @@ class Opening:
         self._handed = model is not None
         self._given = auxiliary
         self._auxiliary: Auxiliary | None = None
-        self._own = left_of_added(own)
+        self._own = left_of_added(own, settings.policy)
         self._chosen = chosen
         self._joined = joined
         self.guard = guard or Guard(

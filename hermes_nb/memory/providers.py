@@ -21,7 +21,7 @@ from hermes_nb.core.messages import Json, Message
 from hermes_nb.core.plugins import loaded, plugins, ships
 from hermes_nb.core.protocols import MemoryProvider
 from hermes_nb.core.text import head_tail, one_line
-from hermes_nb.safety.administrator import policy
+from hermes_nb.safety.administrator import NONE, Policy
 from hermes_nb.safety.provenance import RECALLED
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.scan import scan
@@ -52,6 +52,7 @@ def open_provider(
     home: Path,
     *,
     settings: Mapping[str, Json] | None = None,
+    policy: Policy = NONE,
     warn: Warn,
     seconds: float = ANSWER_SECONDS,
 ) -> Guarded | None:
@@ -62,7 +63,7 @@ def open_provider(
     """
     if not name:
         return None
-    settled = "memory_services" in policy().families  # what it allows is ours, where we have one
+    settled = "memory_services" in policy.families  # what it allows is ours, where we have one
     points = sorted(plugins(GROUP, name), key=ships, reverse=settled)
     if not points:
         known = ", ".join(provider_names())

@@ -138,9 +138,13 @@ def scene(
     `found` is what it would go on with, None for a new session.
     """
     if isinstance(found, Session):
-        return found.agent.system, found.messages, with_context(chosen, found.agent.engine)
+        return (
+            found.agent.system,
+            found.messages,
+            with_context(chosen, found.agent.engine, spec.policy),
+        )
     place = Place(session=found.id if found else UNSAID)
-    tools = with_context(chosen, spec.engine(store, place, tuple))
+    tools = with_context(chosen, spec.engine(store, place, tuple), spec.policy)
     if found is not None:
         return found.system_prompt, mend(store.messages(found.id), note=LOST_RESULT), tools
     prompt = compose(spec, Identity(source=source).platform, UNSAID)

@@ -180,6 +180,8 @@ class KernelAgent:
         """
         options = options or TurnOptions()
         options.check(prompt)
+        if options.approve:
+            self.guard.policy.check("modes", options.approve)
         if self.view is not None:
             raise SessionBusy(BUSY)
         if options.dry_run:
@@ -370,7 +372,12 @@ class KernelAgent:
         if self._spec is None or self._spec.model is not model:
             self._spec = self.runtime.spec(model, auxiliary=self.models.auxiliary)
         budget = self.models.budget(settings)
-        return replace(self._spec, max_requests=settings.max_requests, budget=budget)
+        return replace(
+            self._spec,
+            max_requests=settings.max_requests,
+            budget=budget,
+            policy=settings.policy,
+        )
 
     @property
     def runtime(self) -> Runtime:

@@ -16,7 +16,6 @@ from hermes_nb.models.installed import EMBEDDED
 from hermes_nb.models.profiles import is_loopback, profile_for, seeing, traits_named, traits_of
 from hermes_nb.notebook.approval import ask_user, offer_servers, prepare
 from hermes_nb.notebook.shell import Shell, can_ask
-from hermes_nb.safety.administrator import policy
 
 if TYPE_CHECKING:
     from hermes_nb.models.servers import ServerIdentity
@@ -94,8 +93,7 @@ class ModelsInUse:
     ) -> None:
         """See to it that the model can be asked; one that nobody named has a question first."""
         check_given(self._model if self._given else None)  # the policy may be another by now
-        if settled := policy():
-            settled.check("cassettes", self._deck.mode)
+        self._settings().policy.check("cassettes", self._deck.mode)
         if can_ask(shell):
             await self.offer()
         while self._retired:  # its connections, or its child process

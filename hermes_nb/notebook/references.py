@@ -33,7 +33,7 @@ from hermes_nb.notebook.document.outputs import html_to_text
 from hermes_nb.notebook.execute.network import kernel_origin
 from hermes_nb.notebook.shell import Shell
 from hermes_nb.notebook.variables import describe, user_variables
-from hermes_nb.safety.administrator import policy
+from hermes_nb.safety.administrator import Policy
 from hermes_nb.safety.guard import Guard
 from hermes_nb.safety.markup import code_span
 from hermes_nb.safety.scan import scan, wrap
@@ -157,7 +157,7 @@ class References:
                 command = f"git log -p -n {int(what)}"
                 text, origin = await self._git(command)
             case "url":
-                found = await in_thread(page, what)
+                found = await in_thread(page, what, self._guard.policy)
                 scanned = await in_thread(scan, found, name=what)
                 text, origin = wrap(found, source=what, scanned=scanned), "outside"
             case _ if kind:
@@ -251,9 +251,9 @@ def _file(what: str) -> dict[str, Json]:
     return {"path": what[: lines.start()], "offset": first, "limit": last - first + 1}
 
 
-def page(address: str) -> str:
+def page(address: str, policy: Policy) -> str:
     """Return the text of a page; raise `Missing` where there is none, or it is not to be had."""
-    if why := policy().why("network"):
+    if why := policy.why("network"):
         raise Missing(why)
     if not address.startswith(("http://", "https://")):
         raise Missing("an address begins with http:// or https://")

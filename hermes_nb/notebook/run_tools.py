@@ -56,7 +56,6 @@ from hermes_nb.notebook.variables import (
     summaries,
     user_variables,
 )
-from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.guard import Way
 from hermes_nb.safety.provenance import outside
 from hermes_nb.tools.schema import tool
@@ -125,9 +124,9 @@ async def permitted(
     if outside(context.messages):
         take_in()
     run = partial(execute, shell, code, timeout=timeout)
-    way, settled = context.permit, policy().why("network")
-    execution = await run(offline=bool(settled) or (isinstance(way, Way) and way.offline))
-    if execution.refused and context.ask is not None and not settled:
+    way = context.permit if isinstance(context.permit, Way) else Way()
+    execution = await run(offline=way.offline or bool(way.closed))
+    if execution.refused and context.ask is not None and not way.closed:
         question = Question(
             why=(
                 "it was refused the network, as the conversation holds text from outside. It would "

@@ -33,7 +33,6 @@ from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.page_reload import rejoined
 from hermes_nb.notebook.shell import Shell, can_ask, has_kernel, ours
 from hermes_nb.notebook.widget_messages import widgets_live
-from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.guard import Mode
 from hermes_nb.safety.markup import escape
 
@@ -69,8 +68,6 @@ class TurnOptions:
             raise ConfigError("the prompt is empty; write it below %%hermes or behind %hermes")
         if self.into and (not self.into.isidentifier() or keyword.iskeyword(self.into)):
             raise ConfigError(f"--into {self.into!r} is not a variable's name; nothing was sent")
-        if self.approve:
-            policy().check("modes", self.approve)
 
     def preface(self) -> Preface:
         """Return what goes with the requests of this turn alone; raise `ConfigError`."""

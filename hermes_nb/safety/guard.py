@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from hermes_nb.core.escapes import visible
 from hermes_nb.core.messages import Message
 from hermes_nb.core.tools import Arguments, Content, Risk, Tool
-from hermes_nb.safety.administrator import policy
+from hermes_nb.safety.administrator import Policy, policy
 from hermes_nb.safety.later import starts_agent
 from hermes_nb.safety.permissions import Need, SandboxProfile
 from hermes_nb.safety.protected import why_later
@@ -85,6 +85,7 @@ class Way:
 
     `watched` says that what it changes of what runs later is put back until the user agrees;
     `offline` is for code in the kernel, which is refused the network as far as Python tells of it.
+    `closed` is why nobody may allow it the network, "" where the user may.
     """
 
     profile: SandboxProfile = SandboxProfile.READ
@@ -92,6 +93,7 @@ class Way:
     needs: frozenset[Need] = frozenset()
     watched: bool = True
     offline: bool = False
+    closed: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,9 +131,14 @@ class Guard:
     """Whether a question can be put to the user at all."""
 
     @property
+    def policy(self) -> Policy:
+        """The administrator's policy as it is now, which may change at any time."""
+        return policy()
+
+    @property
     def held(self) -> Mode:
         """The mode, or the highest below it that the administrator allows."""
-        settled = policy()
+        settled = self.policy
         below = MODES[: MODES.index(self.mode) + 1]
         if settled.forced("modes"):  # a lower one, which a ceiling or a parent set, stays
             return next((mode for mode in below if not settled.why("modes", mode)), self.mode)
@@ -139,7 +146,7 @@ class Guard:
 
     def watches(self, tool: Tool) -> bool:
         """Say whether calls of a tool are decided on at all; in no mode does a mere read ask."""
-        return tool.risk is not Risk.READ or "tools" in policy().families
+        return tool.risk is not Risk.READ or "tools" in self.policy.families
 
     def may_ask(self, tool: Tool, arguments: Arguments) -> bool:
         """Say whether a call with valid arguments could put a question to the user as things are.
@@ -166,7 +173,7 @@ class Guard:
         `result` is the text that a write would leave, where that is more than its arguments;
         `content` is what it would run as `look` has found it, by default as it is now.
         """
-        settled, content = policy(), content or look(tool, arguments)
+        settled, content = self.policy, content or look(tool, arguments)
         if why := settled.why("tools", tool.name, tool.toolset):
             return Decision(verdict="deny", why=why, shown=content.shown)
         command, risk = _command(tool, arguments), _risk(tool, arguments, result)
@@ -178,13 +185,16 @@ class Guard:
             decision = self._call(tool, arguments, risk, messages, content)
             unheld = risk is Risk.EXECUTE and tool.name not in _KERNEL
             reaches = risk is Risk.NETWORK or (unheld and tool.toolset not in _LASTING)
-        if reaches and decision.verdict != "deny" and (why := settled.why("network")):
-            return replace(decision, verdict="deny", why=f"it may use the network, and {why}")
-        return decision
+        closed = settled.why("network")
+        if closed and reaches and decision.verdict != "deny":
+            return replace(decision, verdict="deny", why=f"it may use the network, and {closed}")
+        if not closed or (command is None and tool.name not in _KERNEL):
+            return decision
+        return replace(decision, way=replace(decision.way or Way(), closed=closed))
 
     def shape(self, tool: Tool, arguments: Arguments, content: Content) -> str:
         """Return the key under which "always" would be remembered, "" where it may not be."""
-        remembers = not policy().why("always") and content.whole
+        remembers = not self.policy.why("always") and content.whole
         return shape_of(tool, arguments, content) if remembers else ""
 
     def _call(
@@ -219,7 +229,7 @@ class Guard:
         )
 
     def _remembers(self, shape: str) -> bool:
-        return bool(shape) and shape in self.remembered and not policy().why("always")
+        return bool(shape) and shape in self.remembered and not self.policy.why("always")
 
     def remember(self, shape: str, way: object = None) -> None:
         """Let calls of this shape run without asking from now on, in this way; "" is none."""
@@ -290,7 +300,7 @@ class Guard:
             return replace(decision, verdict="deny", why=visible(refused))
         where, lasts = outside(messages), Need.LATER in judged.needs
         mode = self.held
-        if mode == "all" and not (where or lasts or policy().why("network")):
+        if mode == "all" and not (where or lasts or self.policy.why("network")):
             return replace(decision, way=Way(SandboxProfile.OUTSIDE, needs=judged.needs))
         known = self.remembered.get(decision.shape) if self._remembers(decision.shape) else None
         if known is not None and not (where and _reaches_out(known.profile)):

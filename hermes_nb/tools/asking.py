@@ -20,7 +20,6 @@ from hermes_nb.core.events import Answer, ApprovalAsked, ApprovalGiven
 from hermes_nb.core.protocols import Approval, ApprovalRequest, Approver
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Content, Question, Tool, ToolContext, Toolset
-from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.guard import Decision, Guard, look
 from hermes_nb.safety.permissions import SandboxProfile
 
@@ -145,15 +144,15 @@ class _GuardedCall:
 
 def _question(decision: Decision) -> Question:
     """Return what is asked about a call: why, and in which way it would run."""
-    way, why, confined = decision.way, decision.why, False
+    way, why, confined, closed = decision.way, decision.why, False, ""
     if way is not None:
-        confined = SandboxProfile.OUTSIDE not in way.profile
+        confined, closed = SandboxProfile.OUTSIDE not in way.profile, way.closed
         why = f"{why}. It would run {way.profile.words}"
     return Question(
         why=why,
         shown=decision.shown,
         lasting=decision.lasting,
-        outside=confined and not policy().why("network"),
+        outside=confined and not closed,
         in_every_mode=decision.in_every_mode,
     )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.tools import Toolset
-from hermes_nb.safety.administrator import policy
+from hermes_nb.safety.administrator import NONE, Policy
 
 DEFAULT = "default"
 """The toolset that a turn has which names none."""
@@ -25,6 +25,7 @@ class Choice:
     usual: Toolset
     more: Callable[[], Toolset] = Toolset
     groups: Mapping[str, Sequence[str]]
+    policy: Policy = NONE
     _made: dict[tuple[str, ...], Toolset] = field(default_factory=dict)
 
     def of(self, names: Sequence[str] = ()) -> Toolset:
@@ -38,7 +39,7 @@ class Choice:
         return self._made[key]
 
     def _chosen(self, names: Sequence[str]) -> Toolset:
-        forced = policy().forced("tools")
+        forced = self.policy.forced("tools")
         wanted = list(dict.fromkeys([*self._members(names or (DEFAULT,), ()), *forced]))
         here = self._names(self.usual)
         more = Toolset() if here.issuperset(wanted) else self.more()
@@ -48,7 +49,7 @@ class Choice:
             if name in self.groups and name not in here | there:
                 raise ConfigError(f"the list of the toolset {name!r} leads back to itself")
             if name not in here | there:
-                policy().check("tools", name)
+                self.policy.check("tools", name)
                 known = sorted(here | there | self.groups.keys())
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"

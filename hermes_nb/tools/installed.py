@@ -15,7 +15,7 @@ from hermes_nb.core.plugins import loaded, plugins
 from hermes_nb.core.protocols import ChatModel
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Tool, Toolset
-from hermes_nb.safety.administrator import policy
+from hermes_nb.safety.administrator import Policy
 from hermes_nb.safety.redact import redact
 
 GROUP = "hermes_nb.tools"
@@ -49,16 +49,14 @@ def without_taken(tools: Toolset, taken: Toolset, warn: Callable[[str], None]) -
     return Toolset(tool for tool in tools if tool.name not in taken)
 
 
-def left(tools: Toolset) -> Toolset:
+def left(tools: Toolset, policy: Policy) -> Toolset:
     """Return the tools that the administrator leaves; the guard asks again at each call."""
-    settled = policy()
-    return Toolset(tool for tool in tools if not settled.why("tools", tool.name, tool.toolset))
+    return Toolset(tool for tool in tools if not policy.why("tools", tool.name, tool.toolset))
 
 
-def left_of_added(tools: Iterable[Tool]) -> Toolset:
+def left_of_added(tools: Iterable[Tool], policy: Policy) -> Toolset:
     """Return those that are left of what packages bring, or the user."""
-    settled = policy()
-    return Toolset(tool for tool in tools if not settled.why("tools", f"added:{tool.name}"))
+    return Toolset(tool for tool in tools if not policy.why("tools", f"added:{tool.name}"))
 
 
 _NAMED = ("clarify", "vision", "web")
@@ -88,12 +86,12 @@ def named_toolsets() -> list[str]:
     return sorted({*_NAMED, *(point.name for point in plugins(TOOLSETS))})
 
 
-def installed_toolsets(setup: ToolsetSetup) -> Toolset:
+def installed_toolsets(setup: ToolsetSetup, policy: Policy) -> Toolset:
     """Return the tools of all that is in `hermes_nb.toolsets`; raise `ConfigError`."""
     found = Toolset()
     for point in plugins(TOOLSETS):
         made = cast("Callable[[ToolsetSetup], Toolset]", loaded(point))(setup)
-        found += made if point.module.startswith("hermes_nb.") else left_of_added(made)
+        found += made if point.module.startswith("hermes_nb.") else left_of_added(made, policy)
     return found
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.plugins import loaded, plugins, ships
 from hermes_nb.core.tools import Arguments, Tool, ToolContext, Toolset
-from hermes_nb.safety.administrator import policy
+from hermes_nb.safety.administrator import Policy
 from hermes_nb.safety.guard import Guard
 
 if TYPE_CHECKING:
@@ -50,13 +50,13 @@ def wrapped(
     that is not installed. A call raises it too: the policy may change at any time.
     """
     for point in plugins(WRAPPERS):
-        if point.name != AUDIT and not policy().why("tools", f"added:{point.name}"):
+        if point.name != AUDIT and not guard.policy.why("tools", f"added:{point.name}"):
             tools = _in_wrapper(point, tools, source=source, guard=guard, tell=tell)
-    _auditor()
+    _auditor(guard.policy)
 
     def audited(tool: Tool) -> Tool:
         async def run(context: ToolContext, arguments: Arguments) -> object:
-            if (point := _auditor()) is None:
+            if (point := _auditor(guard.policy)) is None:
                 return await tool.run(context, arguments)
             only = Toolset([tool])
             (recorded,) = _in_wrapper(point, only, source=source, guard=guard, tell=tell)
@@ -67,15 +67,14 @@ def wrapped(
     return tools.map(audited)
 
 
-def _auditor() -> EntryPoint | None:
+def _auditor(policy: Policy) -> EntryPoint | None:
     """Return the wrapper that records calls, None where the policy has no audit."""
-    settled = policy()
-    if not settled.values.get(AUDIT):
+    if not policy.values.get(AUDIT):
         return None
     if points := plugins(WRAPPERS, AUDIT):
         return max(points, key=ships)
     raise ConfigError(
-        f"nothing runs: {settled.file} demands an audit, and no installed package has one "
+        f"nothing runs: {policy.file} demands an audit, and no installed package has one "
         f"(entry point {AUDIT!r} of {WRAPPERS})"
     )
 

@@ -32,7 +32,6 @@ from hermes_nb.core.escapes import visible
 from hermes_nb.core.messages import Origin
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Question, Risk, ToolContext, ToolOutput, Toolset
-from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.child_environment import child_environment
 from hermes_nb.safety.guard import Way, opens_network
 from hermes_nb.safety.permissions import Need, NoSandboxError, SandboxProfile
@@ -200,7 +199,7 @@ class CommandRun:
         """Run it by a shell; what runs later is put back as it was, and returned."""
         unasked = way.profile is SandboxProfile.READ
         capture, watched = Capture(clean=_cleaned if unasked else None), None
-        launch = await in_thread(self._launch, way.profile)
+        launch = await in_thread(self._launch, way.profile, way.closed)
         taken: list[Taken] = []
         try:
             if way.watched and way.profile is not SandboxProfile.READ:
@@ -220,9 +219,9 @@ class CommandRun:
                 taken = take_back(watched)
         return plain(await in_thread(capture.text)), ended, taken
 
-    def _launch(self, profile: SandboxProfile) -> Launch:
-        if opens_network(profile) and (why := policy().why("network")):
-            raise ToolDenied(f"the command was not run: it may use the network, and {why}")
+    def _launch(self, profile: SandboxProfile, closed: str) -> Launch:
+        if opens_network(profile) and closed:
+            raise ToolDenied(f"the command was not run: it may use the network, and {closed}")
         from hermes_nb.safety.needs import installs_only
 
         extra = {"PYTHONSAFEPATH": "1"} if installs_only(self.command) else {}
@@ -278,8 +277,7 @@ class CommandRun:
         why: str = "it failed where it could only read. It would run again",
     ) -> Way | None:
         """Ask whether it may run with more; return the way, None for a no."""
-        offline = bool(policy().why("network"))
-        if context.ask is None or (offline and opens_network(way.profile)):
+        if context.ask is None or (way.closed and opens_network(way.profile)):
             return None
         confined = SandboxProfile.OUTSIDE not in way.profile
         question = Question(
@@ -290,7 +288,7 @@ class CommandRun:
                 "this very command, while the files that it names stay as they are, until this "
                 "kernel ends"
             ),
-            outside=confined and not offline,
+            outside=confined and not way.closed,
         )
         answer = await context.ask(question)
         if answer == "deny":

@@ -31,7 +31,6 @@ from hermes_nb.core.escapes import visible
 from hermes_nb.core.messages import Json
 from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Risk, Tool, ToolContext, ToolOutput, Toolset
-from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.child_environment import child_environment
 from hermes_nb.tools.schema import tool
 
@@ -141,8 +140,6 @@ class Web:
         trusted: bool = False,
     ) -> tuple[Fetched, str]:
         """Return what one request gave, and where it leads to, "" for nowhere."""
-        if why := policy().why("network"):
-            raise ToolError(f"{_host(url)} was not asked: {why}")
         connection = self._connection(url, deadline, trusted=trusted)
         parts = urlsplit(url)
         path = urlunsplit(("", "", quote(parts.path or "/", safe="/%:@!$&'()*+,;=~"), "", ""))

@@ -25,6 +25,7 @@ from hermes_nb.core.text import head_tail
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Risk, Tool, ToolContext, ToolOutput, Toolset
 from hermes_nb.prompt.hints import HintTracker
+from hermes_nb.safety.administrator import Policy
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.scan import scan, wrap
 from hermes_nb.tools.arguments import Checker
@@ -234,14 +235,14 @@ def _spilled(spill: Path, context: ToolContext, text: str) -> str:
     return str(path)
 
 
-def with_context(tools: Toolset, engine: ContextEngine | None) -> Toolset:
+def with_context(tools: Toolset, engine: ContextEngine | None, policy: Policy) -> Toolset:
     """Return these tools and those of a context engine, as far as no name is taken.
 
     To the administrator's policy those of an engine of a package's are `added:NAME`.
     """
     offered = context_tools(engine) if engine is not None else Toolset()
     ours = type(engine).__module__.startswith("hermes_nb.")
-    offered = left(offered) if ours else left_of_added(offered)
+    offered = left(offered, policy) if ours else left_of_added(offered, policy)
     return tools + Toolset(tool for tool in offered if tool.name not in tools)
 
 

@@ -22,7 +22,6 @@ from hermes_nb.core.protocols import SessionStore
 from hermes_nb.core.text import used
 from hermes_nb.core.threads import LoopThread
 from hermes_nb.models.profiles import traits_of
-from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.markup import escape
 
 PATIENCE = 120.0
@@ -86,7 +85,7 @@ class Reviews:
         """
         if live and (naming := named_after_turn(session, self._runtime.settings)) is not None:
             self._thread.submit(naming)
-        nudges, held = self._nudges.get(session.id), policy().why("learning")
+        nudges, held = self._nudges.get(session.id), self._runtime.guard.policy.why("learning")
         subject = nudges.due() if nudges is not None else None
         if not nudges or not subject or held or not self.begin(session, subject):
             return False

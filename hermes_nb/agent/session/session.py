@@ -41,7 +41,7 @@ from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Place, Toolset
 from hermes_nb.memory.sessions import new_session_id
 from hermes_nb.prompt.builder import Platform, Prompt, PromptContext, PromptTexts, build
-from hermes_nb.safety.administrator import policy
+from hermes_nb.safety.administrator import NONE, Policy
 from hermes_nb.safety.provenance import accepted, outside
 from hermes_nb.safety.redact import redact, without_secrets
 from hermes_nb.tools.wrappers import with_context, with_hints
@@ -75,12 +75,13 @@ class SessionSpec:
     """What a session is given.
 
     Its prompt is made of the `sources`, or of fixed `texts` where there are none. `enforce` is as
-    in `PromptContext`, `marked` says whether the tools mark untrusted results. `choose` returns
-    the tools of other names than those that it has by itself. `budget` is what the session, and
-    its notebook, may spend. `preface` goes with each request. `jobs` lists what runs beside the
-    conversation. `engine` makes the session's engine: of its store, its place, and what returns the
-    conversation that is in view. `watched` has the calls of tools recorded, for a source as in
-    `Identity`; `sinks` makes what else listens to its agent, by the ids of session and parent.
+    in `PromptContext`, `marked` says whether the tools mark untrusted results. `choose` returns the
+    tools of other names than those that it has by itself. `budget` is what the session, and its
+    notebook, may spend. `preface` goes with each request. `policy` is the administrator's. `jobs`
+    lists what runs beside the conversation. `engine` makes the session's engine: of its store, its
+    place, and what returns the conversation that is in view. `watched` has the calls of tools
+    recorded, for a source as in `Identity`; `sinks` makes what else listens to its agent, by the
+    ids of session and parent.
     """
 
     model: ChatModel
@@ -95,6 +96,7 @@ class SessionSpec:
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     jobs: Jobs = field(default_factory=Jobs)
     preface: Preface = field(default_factory=Preface)
+    policy: Policy = NONE
     watched: Callable[[Toolset, str], Toolset] = lambda tools, _: tools
     sinks: Callable[[Agent, str, str], Sequence[EventSink]] = lambda *_: ()
 
@@ -253,7 +255,7 @@ class Session:
         turn that is under way alone, and `ConfigError` for more requests than the policy allows.
         """
         self.check_idle()
-        policy().check_most("max_requests", max_requests, self.agent.max_requests)
+        self._spec.policy.check_most("max_requests", max_requests, self.agent.max_requests)
         self._taking = True
         extra, sources = [*sinks], self._spec.sources
         if sources is not None and sources.settings.memory.provider:
@@ -329,7 +331,9 @@ class Session:
         if self.hints is not None and sources is not None:
             quoted = partial(sources.marks.quoted, root=sources.workdir)
             hinted = with_hints(tools, self.hints, quoted)
-        self.agent.tools = self._spec.watched(with_context(hinted, engine), self._identity.source)
+        self.agent.tools = self._spec.watched(
+            with_context(hinted, engine, self._spec.policy), self._identity.source
+        )
 
     def reload(self) -> Prompt:
         """Build the system prompt anew, from files and memory as they are now, and keep it."""

@@ -35,7 +35,7 @@ from hermes_nb.models.cassette import Mode as CassetteMode
 from hermes_nb.models.cassette import mode_named
 from hermes_nb.models.installed import Composed, Endpoint
 from hermes_nb.models.profiles import is_address
-from hermes_nb.safety.administrator import policy
+from hermes_nb.safety.administrator import NONE, Policy, policy
 from hermes_nb.safety.guard import Guard, Mode
 
 
@@ -179,11 +179,12 @@ class Settings:
     waiting for providers, `keep_days` how long sessions are kept after their last message, 0 for
     ever. `session_store` is the address of a PostgreSQL server that has them, "" for the home's own
     file. `model_options` has further fields of requests, by a pattern of the model's name;
-    `redact_requests` keeps secrets out of what is sent. `toolsets` are names of tools and toolsets
-    by a name of the user's; `default` is what a turn has that names none. `gateway` is that group
-    as it stands. `unknown` has a line for each key that nothing reads, `held` one for each setting
-    that the administrator's policy has the better of, by its name. `sources` says for every setting
-    that is not a default where it came from, and `values` has them all by the user's names.
+    `redact_requests` keeps secrets out of what is sent. `policy` is the administrator's. `toolsets`
+    are names of tools and toolsets by a name of the user's; `default` is what a turn has that names
+    none. `gateway` is that group as it stands. `unknown` has a line for each key that nothing
+    reads, `held` one for each setting that the administrator's policy has the better of, by its
+    name. `sources` says for every setting that is not a default where it came from, and `values`
+    has them all by the user's names.
     """
 
     home: Path
@@ -217,6 +218,7 @@ class Settings:
     store_password: str = field(default="", repr=False)
     model_options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     redact_requests: bool = False
+    policy: Policy = NONE
     toolsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     web: WebSettings = field(default_factory=WebSettings)
     mcp: McpSettings = field(default_factory=McpSettings)
@@ -306,6 +308,7 @@ def load_settings(
         keep_days=picked.whole("store", "keep_days", 0),
         session_store=_session_store(picked),
         store_password=env.get(str(picked.at("store", "key_env", default="PGPASSWORD")), ""),
+        policy=asked[4],
         unknown=picked.unknown(),  # and these, when all has been picked
         held=picked.held,
         sources=picked.sources,

@@ -27,7 +27,6 @@ from hermes_nb.notebook.execute.network import trust as trust_kernel
 from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.shell import can_ask
 from hermes_nb.prompt.context_files import ContextFile
-from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.child_environment import child_environment
 from hermes_nb.safety.markup import code_block, code_span, escape, safe_markdown
 from hermes_nb.safety.programs import GIT_ENVIRONMENT
@@ -342,7 +341,7 @@ def trust(agent: KernelAgent, words: str) -> str:
         return f"Text from outside ({escape(where)}) is trusted in this conversation from now on."
     if action == "kernel":
         agent.permission.check("trust what it has loaded")
-        if why := policy().why("network"):
+        if why := agent.guard.policy.why("network"):
             raise ConfigError(f"what has used the network is not trusted: {why}")
         loaded = ", ".join(code_span(host) for host in trust_kernel())
         if not loaded:

@@ -29,7 +29,6 @@ from hermes_nb.notebook.display.tables import ago, facts, grid, moment
 from hermes_nb.notebook.display.views import can_draw
 from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.shell import can_ask, working_directory
-from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.markup import code_span, escape, safe_markdown
 from hermes_nb.safety.provenance import outside
 from hermes_nb.safety.redact import redact
@@ -75,7 +74,7 @@ async def status(agent: KernelAgent, _words: str) -> str:
     rows += _totals(agent)
     sources = [f"{name}: {source}" for name, source in settings.sources.items()]
     rows.append(("set by", "; ".join(sources) or "defaults"))
-    if settled := policy():
+    if settled := settings.policy:
         rows.append(("policy", settled.told))
     return facts(rows)
 

@@ -37,7 +37,6 @@ from hermes_nb.notebook.panels.style import STYLE, shown
 from hermes_nb.notebook.panels.widgets import Actions, Kit, Tab, TabContext, told, write
 from hermes_nb.notebook.shell import Foreign
 from hermes_nb.notebook.widget_messages import teller
-from hermes_nb.safety.administrator import policy
 from hermes_nb.safety.markup import code_span, escape
 from hermes_nb.safety.redact import redact
 
@@ -90,7 +89,7 @@ class Panel:
         agent.hub.listeners.append(self)
         agent.shell.events.register("post_run_cell", self._ran)
         agent.access.frontend.listeners.append(self._hello)
-        if settled := policy():
+        if settled := agent.guard.policy:
             self._say(settled.told)
 
     @property
@@ -267,7 +266,7 @@ def choices(agent: KernelAgent) -> dict[str, list[str]]:
 
     Of the models these are the ones of the configuration that are asked at the same address.
     """
-    now, configured, settled = agent.settings(), load_settings(), policy()
+    now, configured, settled = agent.settings(), load_settings(), agent.guard.policy
     model = agent.models.name or now.endpoint.model
     ends = (configured.endpoint, *configured.fallbacks, *configured.auxiliary.values())
     named = {end.model for end in ends if end.base_url == now.endpoint.base_url}
