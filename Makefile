@@ -21,7 +21,7 @@ SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
         bench bench-loop bench-embedded bench-policy bench-sandbox bench-scan bench-memory bench-recall bench-hints \
         bench-harm bench-comfort \
         bench-context bench-bill bench-map bench-mixture bench-schedule bench-skills bench-prompt bench-learning bench-load \
-        bench-start bench-bridge bench-mcp bench-view bench-panel bench-replay bench-chaos bench-stops bench-mutants bench-postgres bench-trl bench-hub screenshots
+        bench-start bench-bridge bench-mcp bench-view bench-panel bench-replay bench-chaos bench-week bench-stops bench-mutants bench-postgres bench-trl bench-hub screenshots
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
@@ -203,6 +203,9 @@ bench-replay: $(STAMP)  ## whether recordings replay in other zones, with other 
 
 bench-chaos: $(STAMP)  ## turns while server, disk and processes fail at random (MINUTES=30)
 	@$(BIN)/python bench/chaos.py --minutes $(or $(MINUTES),30)
+
+bench-week: $(STAMP) system  ## 600 turns of ordinary use, the store away three times (STORES="sqlite postgres")
+	@$(BIN)/python bench/week.py $(STORES)
 
 bench-stops: $(STAMP)  ## how soon a stop ends a turn or a command, and what is kept
 	@$(BIN)/python -m bench.stops
