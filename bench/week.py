@@ -36,7 +36,8 @@ from hermes_nb.agent.checkpoint_store import CheckpointStore  # noqa: E402 - of 
 from hermes_nb.core.files import TEMPORARY  # noqa: E402
 from hermes_nb.memory.sessions import SqliteStore  # noqa: E402
 from hermes_nb.tools import process  # noqa: E402
-from tests.contract.gateway.services import Memory, serving  # noqa: E402
+from tests.extras.gateway.services import Memory, serving  # noqa: E402
+from tests.extras.postgres.server import PASSWORD, Postgres  # noqa: E402
 from tests.faults.cells import environment  # noqa: E402
 from tests.faults.processes import descriptors, unique  # noqa: E402
 from tests.faults.provider import check_request  # noqa: E402
@@ -44,7 +45,6 @@ from tests.faults.test_away import locked  # noqa: E402
 from tests.kernels import Kernel, kernel  # noqa: E402
 from tests.loopback import Loopback, Reply, calls, says  # noqa: E402
 from tests.patience import until  # noqa: E402
-from tests.postgres import PASSWORD, Postgres  # noqa: E402
 
 DAYS, AWAY = 2, 3
 """How often each notebook is opened, and how often the store goes away."""
