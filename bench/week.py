@@ -32,7 +32,7 @@ import nbformat
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
-from hermes_nb.agent.checkpoint_store import CheckpointStore  # noqa: E402 - of this repository
+from hermes_nb.agent.undo.store import CheckpointStore  # noqa: E402 - of this repository
 from hermes_nb.core.files import TEMPORARY  # noqa: E402
 from hermes_nb.memory.sessions import SqliteStore  # noqa: E402
 from hermes_nb.tools import process  # noqa: E402
