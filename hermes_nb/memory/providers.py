@@ -21,7 +21,7 @@ from hermes_nb.core.messages import Json, Message
 from hermes_nb.core.plugins import loaded, plugins, ships
 from hermes_nb.core.protocols import MemoryProvider
 from hermes_nb.core.text import head_tail, one_line
-from hermes_nb.safety.administrator import NONE, Policy
+from hermes_nb.safety.administrator import Policy
 from hermes_nb.safety.provenance import RECALLED
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.scan import scan
@@ -52,7 +52,7 @@ def open_provider(
     home: Path,
     *,
     settings: Mapping[str, Json] | None = None,
-    policy: Policy = NONE,
+    policy: Policy,
     warn: Warn,
     seconds: float = ANSWER_SECONDS,
 ) -> Guarded | None:

@@ -177,7 +177,7 @@ def test_89_a_folder_that_is_swapped_each_time_is_not_safe(tmp_path, monkeypatch
 
 @pytest.mark.slow
 def test_89_trees_of_closed_folders(tmp_path_factory):
-    script = Path(__file__).parents[1] / "contract/safety/unlistable.py"
+    script = Path(__file__).parents[1] / "safety/unlistable.py"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         folder.chmod(0o777)

@@ -16,6 +16,7 @@ from hermes_nb.memory.providers import (
     open_provider,
     provider_names,
 )
+from hermes_nb.safety.administrator import NONE
 
 from tests.faults.stores import finished, run_python
 from tests.patience import until
@@ -249,10 +250,10 @@ def test_providers_are_found_by_name(home, monkeypatch):
     monkeypatch.setattr(providers, "plugins", plugins)
     warnings = []
     assert provider_names() == ["installed"]
-    opened = open_provider("installed", home, settings={"a": 1}, warn=warnings.append)
+    opened = open_provider("installed", home, settings={"a": 1}, policy=NONE, warn=warnings.append)
     assert opened.prefetch("x").startswith("[From memory (fake)")
-    assert open_provider("", home, warn=warnings.append) is None and warnings == []
-    assert open_provider("nothing", home, warn=warnings.append) is None
+    assert open_provider("", home, policy=NONE, warn=warnings.append) is None and warnings == []
+    assert open_provider("nothing", home, policy=NONE, warn=warnings.append) is None
     assert "known: installed" in warnings.pop()
-    broken = open_provider("installed", home, settings={"a": 0}, warn=warnings.append)
+    broken = open_provider("installed", home, settings={"a": 0}, policy=NONE, warn=warnings.append)
     assert broken.prefetch("x") == "" and "ZeroDivisionError" in warnings.pop()

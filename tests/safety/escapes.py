@@ -44,7 +44,7 @@ OLD_ABI = 3
 
 @dataclass(frozen=True)
 class Attempt:
-    """One of `data/escapes.toml`, where it is said what the fields mean."""
+    """One of `cases/escapes.toml`, where it is said what the fields mean."""
 
     profiles: str
     shell: str = ""

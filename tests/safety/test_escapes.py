@@ -38,8 +38,8 @@ def place():
                 shutil.copy(file, folder / "hermes_nb" / part)
         (folder / "hermes_nb/__init__.py").touch()
         shutil.copy(SCRIPT, folder)
-        (folder / "data").mkdir()
-        shutil.copy(SCRIPT.parent / "data/escapes.toml", folder / "data")
+        (folder / "cases").mkdir()
+        shutil.copy(SCRIPT.parent / "cases/escapes.toml", folder / "cases")
         for each in (folder, *folder.rglob("*")):
             each.chmod(0o755)
         yield folder

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from hermes_nb.memory.providers import open_provider, provider_names
+from hermes_nb.safety.administrator import policy
 
 SERVICES = ("hindsight", "honcho", "mem0")
 PLUGIN = """
@@ -34,19 +35,19 @@ def test_a_service_says_what_to_install(home, monkeypatch, name):
     for module in ("mem0", "hindsight_client", "honcho"):
         monkeypatch.setitem(sys.modules, module, None)
     warnings = []
-    absent = open_provider(name, home, warn=warnings.append)
+    absent = open_provider(name, home, policy=policy(), warn=warnings.append)
     assert absent.static_block() == "" and f"pip install 'hermes_nb[{name}]'" in warnings.pop()
     assert name in provider_names()
 
 
 def test_a_package_may_bring_another_one_of_the_name(home, plugin):
     warnings = []
-    assert open_provider("mem0", home, warn=warnings.append).static_block() == ""
+    assert open_provider("mem0", home, policy=policy(), warn=warnings.append).static_block() == ""
     assert "took the place" in warnings.pop()
 
 
 def test_none_takes_the_place_of_what_a_policy_allows(home, plugin, administered):
     administered(memory_services={"*": "force-off", "mem0": "user-choice"})
     warnings = []
-    assert open_provider("mem0", home, warn=warnings.append).static_block() == ""
+    assert open_provider("mem0", home, policy=policy(), warn=warnings.append).static_block() == ""
     assert "took the place" not in warnings.pop()
