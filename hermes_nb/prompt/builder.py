@@ -187,7 +187,7 @@ def _between(text: str, missing: Sequence[str]) -> list[Layer]:
 
 
 def enforced(model: str) -> bool:
-    """Say whether a model of this name tends to announce calls instead of making them."""
+    """Return whether a model of this name tends to announce calls instead of making them."""
     return any(family in model.lower() for family in ENFORCED_FAMILIES)
 
 

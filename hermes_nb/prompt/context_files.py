@@ -56,7 +56,7 @@ def never(_path: Path, _text: str) -> bool:
 
 
 def commands(name: str) -> bool:
-    """Say whether a path reads like an instruction; it stands in the prompt like the text.
+    """Return whether a path reads like an instruction; it stands in the prompt like the text.
 
     What is invisible in it is shown there as an escape and commands nothing.
     """

@@ -1,12 +1,13 @@
-"""The administrator's policy: what is settled for everybody, in a file that root owns.
+"""The administrator's policy: settings for all users, read from a file that root owns.
 
-The first of `PLACES` that has the file counts, alone. Where it lies is asked of nothing that is the
-user's: no variable, no home, no path of Jupyter's. A file that is there and does not count (another
-than root could write it, it cannot be read, it has a key that nothing reads) stops turns: a lock
-that is open without a word is worse than none.
+The file is the first one found in `PLACES`; others are ignored. Its location cannot be influenced
+by users: no environment variable, home directory or Jupyter path counts. A file that exists but is
+invalid stops all turns, so that a broken lock is never silently open. Invalid means that a user
+other than root could change it, that it cannot be read, or that it has an unknown key.
 
-It is data in the form of a traitlets configuration, and no code. A family is a state, or states by
-pattern; `*` is what no other pattern fits. In `ALONE` families what is forced on is all there is.
+The file has the form of a traitlets configuration and contains no code. A family is a state, or a
+mapping of patterns to states, where `*` matches whatever no other pattern does. In a family of
+`ALONE`, only the entry that is forced on is allowed.
 """
 
 from __future__ import annotations
@@ -31,10 +32,13 @@ from hermes_nb.core.regular_files import Refused, read_regular
 
 State = Literal["force-off", "force-on", "user-choice"]
 FILE = "hermes_policy.json"
+"""Name of the policy file."""
 SECTION = "HermesPolicy"
+"""The file's only top-level key."""
 LARGEST = 1_000_000
-"""Bytes of the file."""
+"""Maximum size of the file in bytes."""
 ANY = "*"
+"""The pattern for everything that no other pattern matches."""
 ALONE = {
     "modes": "approve",
     "models": "model",
@@ -42,14 +46,15 @@ ALONE = {
     "cassettes": "cassette",
     "memory_services": "memory.provider",
 }
-"""Families of which one thing holds at a time, each with the setting that says which."""
+"""Families with one active entry at a time, with the setting that selects it."""
 FORCED = frozenset({*ALONE, "tools", "learning"})
-"""Families in which something can be forced on; nothing of a user's takes the others away."""
+"""Families whose entries can be forced on. A user cannot remove the entries of other families."""
 FAMILIES = FORCED | {"always", "gateway", "mcp", "network", "schedules", "skills"}
+"""All families."""
 PLAIN = frozenset({"always", "learning", "network", "schedules"})
-"""Families without names: a state, and no patterns."""
+"""Families with a single state and no patterns."""
 FREE = {"modes": "never", "cassettes": "off"}
-"""What cannot be taken away: the least there is."""
+"""The minimum of a family, which cannot be forbidden."""
 VALUES: Mapping[str, type] = {
     "audit": dict,
     "mcp_servers": dict,
@@ -57,15 +62,16 @@ VALUES: Mapping[str, type] = {
     "shared_skills": str,
     "skills_key": str,
 }
-"""The other keys, and what their values are."""
+"""The other keys of the file, with the type of their values."""
 NUDGES = ("memory.nudge_interval", "skills.creation_nudge_interval")
+"""Settings for how often the background review runs."""
 USUAL = 10
-"""Turns and iterations between two looks back, where learning is forced on."""
+"""Turns or iterations between two background reviews, if learning is forced on."""
 _ROOT = 0
 
 
 def _places() -> tuple[Path, ...]:
-    """Return the folders that may have the file: the system's, and those of this environment."""
+    """Return the folders that may contain the file: the system's and this environment's."""
     if os.name != "posix":
         return ()
     here = Path(__file__).resolve().parents  # PREFIX/lib/python3.x/site-packages/hermes_nb/safety
@@ -74,24 +80,28 @@ def _places() -> tuple[Path, ...]:
 
 
 PLACES = _places()
+"""Folders that may contain the file, in order of precedence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What a file says: states by pattern for each family, and the `values` of the other keys."""
+    """The contents of a policy file."""
 
     file: str = ""
+    """Path of the file. Empty if there is no policy."""
     families: Mapping[str, Mapping[str, State]] = field(default_factory=dict)
+    """States by family and pattern."""
     values: Mapping[str, Json] = field(default_factory=dict)
+    """Values of the other keys."""
 
     def __bool__(self) -> bool:
-        """Say whether there is one."""
+        """Return whether there is a policy."""
         return bool(self.file)
 
     def state(self, family: str, *names: str) -> State:
-        """Return what is settled for a thing, by the first of its names that a pattern fits.
+        """Return the state of an entry. The first of its names that matches a pattern decides.
 
-        Of several patterns the longest counts.
+        If several patterns match a name, the longest one wins.
         """
         patterns = self.families.get(family)
         if not patterns:
@@ -106,30 +116,30 @@ class Policy:
         return patterns.get(ANY, "user-choice")
 
     def forced(self, family: str) -> tuple[str, ...]:
-        """Return what is forced on in a family, by name."""
+        """Return the names of the entries of a family that are forced on."""
         states = self.families.get(family, {})
         return tuple(name for name, state in states.items() if state == "force-on")
 
     def why(self, family: str, *names: str) -> str:
-        """Return why a thing is not to be had, "" where it is."""
+        """Return why an entry is not allowed, "" if it is."""
         if self.state(family, *names) != "force-off":
             return ""
         what = f"{family}: {names[0]}" if names else family
         return f"the administrator does not allow it (`{what}`, {self.file})"
 
     def check(self, family: str, *names: str) -> None:
-        """Raise `ConfigError` for a thing that is not to be had."""
+        """Raise `ConfigError` if an entry is not allowed."""
         if why := self.why(family, *names):
             raise ConfigError(why)
 
     def check_most(self, name: str, wanted: int | None, most: int) -> None:
-        """Raise `ConfigError` for more than a setting says that nobody else sets."""
+        """Raise `ConfigError` if `wanted` exceeds the limit that the policy fixes as `name`."""
         if (wanted or 0) > most and name in self.settings:
             raise ConfigError(f"{name} is {most} at most, as {self.file} says")
 
     @property
     def settings(self) -> Mapping[str, Json]:
-        """The settings that nobody else sets, by the names that users give them."""
+        """The settings that the policy fixes, by their names for users."""
         found = dict(self.values.get("settings", {}))
         for family, name in ALONE.items():
             found.update((name, each) for each in self.forced(family))
@@ -139,7 +149,7 @@ class Policy:
 
     @property
     def told(self) -> str:
-        """What it settles, in one line without values: some are nobody's business."""
+        """A one-line summary of the policy. It omits values, which may be confidential."""
         states = [
             f"{family} {name} {state}".replace(f" {ANY} ", " ")
             for family, patterns in self.families.items()
@@ -151,7 +161,9 @@ class Policy:
 
 
 NONE = Policy()
+"""No policy."""
 _known: dict[Path, tuple[tuple[int, ...], Policy]] = {}
+"""The policies read so far by path, with the file status they were read at."""
 
 
 @cache
@@ -160,9 +172,9 @@ def _files(places: tuple[Path, ...]) -> tuple[Path, ...]:
 
 
 def policy() -> Policy:
-    """Return the policy as it is now; raise `ConfigError` for a file that does not count.
+    """Return the current policy. Raise `ConfigError` if the file is invalid.
 
-    It costs a few calls of `stat`: whoever acts on it asks for it, and is given it by nobody.
+    A call costs a few `stat` calls. Call it for each decision instead of passing the result around.
     """
     for path in _files(PLACES):
         try:
@@ -205,7 +217,7 @@ def _read(path: Path) -> Policy:
             near = difflib.get_close_matches(key, [*FAMILIES, *VALUES], n=1, cutoff=0)
             right = f"it is a {VALUES[key].__name__}" if key in VALUES else f"{near[0]!r}?"
             raise _unusable(path, f"nothing reads {key!r} as it is; {right}")
-    for family in FREE:  # what is pinned is forced on: no command chooses another either
+    for family in FREE:  # a fixed setting is forced on, so that no command can change it either
         if (name := ALONE[family]) in values.get("settings", {}):
             one = str(values["settings"][name])
             states = {**families.get(family, {}), one: "force-on"}
@@ -218,7 +230,7 @@ def _read(path: Path) -> Policy:
 
 
 def _states(path: Path, family: str, given: Json) -> Mapping[str, State]:
-    """Return the states of a family by pattern; raise `ConfigError` for what makes no sense."""
+    """Return the states of a family by pattern. Raise `ConfigError` for an invalid one."""
     states = given if isinstance(given, dict) else {ANY: given}
     if family in PLAIN and states.keys() != {ANY}:
         raise _unusable(path, f"{family} is a state, without names")
@@ -239,10 +251,10 @@ def _states(path: Path, family: str, given: Json) -> Mapping[str, State]:
 
 
 def _fits(pattern: str, name: str) -> bool:
-    """Say whether a name is one that a pattern means; of addresses each part by itself.
+    """Return whether a pattern matches a name. The parts of a URL are matched separately.
 
-    So that no `*` in a host reaches into the path of an address elsewhere, and with one for a
-    port what is allowed is no name before an `@`.
+    A `*` in the host therefore cannot match into the path of another host, and a `*` for the port
+    cannot turn an allowed host into the user name before an `@`.
     """
     pattern, name = pattern.lower(), name.lower()
     if "://" not in pattern:
@@ -257,9 +269,10 @@ def _fits(pattern: str, name: str) -> bool:
 
 
 def not_roots(path: Path) -> str:
-    """Return what of a path another than root could change, "" for nothing.
+    """Return which part of a path a user other than root could change, "" for none.
 
-    For this process: what it may write counts, whatever the modes say. Root may write all.
+    The test is whether this process may write, whatever the permission bits say. If the process
+    runs as root, the permission bits decide.
     """
     whole, real = path.absolute(), Path(os.path.realpath(path))
     for part in dict.fromkeys([whole, *whole.parents, real, *real.parents]):
@@ -269,7 +282,7 @@ def not_roots(path: Path) -> str:
             return f"{part}: {error.strerror}"
         if status.st_uid != _ROOT:
             return f"{part} does not belong to root"
-        # In a sticky folder nobody but its owner exchanges a file.
+        # In a sticky folder only the owner can replace a file.
         sticky = stat.S_ISDIR(status.st_mode) and bool(status.st_mode & stat.S_ISVTX)
         if stat.S_ISLNK(status.st_mode) or sticky:
             continue

@@ -69,7 +69,7 @@ class TextContext:
         self._words = words
 
     def intended(self, match: Match) -> bool:
-        """Say whether the match of an intent is no accident, and not forbidden."""
+        """Return whether the match of an intent is no accident, and not forbidden."""
         name = match.row.name
         if name in _TOLD and expression("~3 PROGRAM").match(self._words.tags, match.sentence[0]):
             return False
@@ -85,7 +85,7 @@ class TextContext:
         return unbroken(self._text, self._words.span(match.first, match.last))
 
     def meant(self, sign: Sign) -> bool:
-        """Say whether a sign is part of an attack and not of talk about one."""
+        """Return whether a sign is part of an attack and not of talk about one."""
         start, end = sign.start, sign.end
         first, last = self._words.before(start), self._words.before(end)
         if not sign.negated and self._forbidden(start, first):
@@ -109,7 +109,7 @@ class TextContext:
         )
 
     def _innocent(self, sign: Sign) -> bool:
-        """Say whether a sign is something else that looks alike, each kind in its own way."""
+        """Return whether a sign is something else that looks alike, each kind in its own way."""
         start, end = sign.start, sign.end
         if sign.category == "role_hijack":
             return self._named(start, end)
@@ -118,7 +118,7 @@ class TextContext:
         return sign.category == "deception" and _ITEM.search(self._text, start, end) is not None
 
     def example(self, start: int, end: int) -> bool:
-        """Say whether a passage is quoted by a text that speaks of attacks again and again."""
+        """Return whether a passage is quoted by a text that speaks of attacks again and again."""
         if not self._quoted(start, end):
             return False
         first, last = self._words.before(start), self._words.before(end)
@@ -128,7 +128,7 @@ class TextContext:
         return not self._ordered(start, end)
 
     def _ordered(self, start: int, end: int) -> bool:
-        """Say whether the line around a quotation orders to follow it."""
+        """Return whether the line around a quotation orders to follow it."""
         words, text = self._words, self._text
         line = text.rfind("\n", max(0, start - _BEFORE), start) + 1
         stop = text.find("\n", end, end + _AFTER)
@@ -141,7 +141,7 @@ class TextContext:
         return orders.search(before) is not None or orders.search(after) is not None
 
     def _described(self, first: int, last: int, score: float) -> bool:
-        """Say whether the text around speaks of attacks and does not order to follow this one.
+        """Return whether the text around speaks of attacks and does not order to follow this one.
 
         For a weak sign any talk of danger will do.
         """
@@ -154,7 +154,7 @@ class TextContext:
         return not (_orders().search(before) or _orders().search(after))
 
     def _forbidden(self, start: int, first: int) -> bool:
-        """Say whether a word of forbidding before a passage, or its `first` tag, governs it."""
+        """Return whether a word of forbidding before a passage, or its `first` tag, governs it."""
         words = self._words
         for place in range(first - 1, max(-1, first - 1 - _NEAR), -1):
             if words.tags[place] in (SENTENCE, PARAGRAPH):
@@ -168,14 +168,14 @@ class TextContext:
         return False
 
     def _denied(self, first: int, last: int) -> bool:
-        """Say whether a "never" follows a passage's verb, or the passage."""
+        """Return whether a "never" follows a passage's verb, or the passage."""
         words = self._words
         if last - first > 1 and expression("FORBID").match(words.tags, first + 1):
             return not expression("HESITATE|INSTEAD|ALSO").match(words.tags, first + 2)
         return expression("~2 POSTNEG").match(words.tags, last, last + 3) is not None
 
     def _named(self, start: int, end: int) -> bool:
-        """Say whether a passage is all that stands between two backticks: a thing that is named."""
+        """Return whether a passage is the whole text between two backticks: a name of something."""
         before = self._text[max(0, start - _LEAD) : start].rpartition("\n")[2]
         behind = self._text[end : end + _LEAD].partition("\n")[0]
         inside = before.count("`") % 2 == 1 and "`" in behind
@@ -188,7 +188,7 @@ class TextContext:
         )
 
     def _elsewhere(self, start: int, end: int) -> bool:
-        """Say whether an order to ignore is about a directory, or about what some program does."""
+        """Return whether an order to ignore concerns a directory or the behaviour of a program."""
         before = self._text[max(0, start - _LEAD) : start].rpartition("\n")[2]
         if _pattern("causes").search(before) or _pattern("asked").search(before):
             return True
@@ -203,7 +203,7 @@ class TextContext:
         )
 
     def _listed_as_forbidden(self, start: int, before: str) -> bool:
-        """Say whether the passage is an item of a list that is introduced by forbidding it."""
+        """Return whether the passage is an item of a list that is introduced by forbidding it."""
         lines = before.split("\n")
         if not _LIST_ITEM.match(lines[-1] or self._text[start : start + 4]):
             return False
@@ -214,7 +214,7 @@ class TextContext:
         return False
 
     def _quoted(self, start: int, end: int) -> bool:
-        """Say whether the passage stands in quotation marks, code, or a table."""
+        """Return whether the passage stands in quotation marks, code, or a table."""
         text = self._text
         line = text[max(0, start - _BEFORE) : start + 1].rpartition("\n")[2]
         behind = text[end : end + _AFTER].partition("\n")[0]

@@ -1,13 +1,16 @@
-"""The one decision point: a call runs, asks first, or is refused, and in which way it runs.
+"""Decide for every tool call whether it runs, needs approval or is denied, and how it runs.
 
-The mode says how much trust there is. A shell command is judged by the grammar in every mode: what
-only reads runs as a plan without a shell, what a sandbox can hold runs there read-only, and the
-rest asks for exactly the profile that it would run in. What outlives the session (instruction
-files, start-up files, hooks) asks in every mode, and so does whatever could carry something out or
-plant something while text from outside is in the conversation. What the user answered with "always"
-holds for the very same thing with the same content, until the kernel ends.
+The approval mode sets the level of trust. Shell commands are checked by the command grammar in
+every mode. A read-only command runs as a plan without a shell. Other commands run in a read-only
+sandbox if that is enough; the rest need approval for exactly the profile that they would run with.
 
-The guard of a child agent: as strict as its parent's, and with nobody to ask.
+Two kinds of calls need approval in every mode: writes that outlive the session (instruction files,
+startup files, hooks), and calls that could send data out or plant something while the conversation
+contains untrusted content. An "always" answer applies to the same call with the same content until
+the kernel ends.
+
+`ChildGuard` is the guard of a child agent. It is as strict as its parent's and denies whatever
+would need approval.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
 Mode = Literal["ask", "edits", "all", "never"]
 Verdict = Literal["allow", "ask", "deny"]
 MODES: tuple[Mode, ...] = ("never", "ask", "edits", "all")
-"""From the least that runs without a question to the most."""
+"""The approval modes, from the strictest to the most permissive."""
 
 _FREE: dict[Mode, frozenset[Risk]] = {
     "ask": frozenset({Risk.READ, Risk.REMEMBER}),
@@ -44,6 +47,7 @@ _FREE: dict[Mode, frozenset[Risk]] = {
     "all": frozenset(Risk) - {Risk.LATER},
     "never": frozenset({Risk.READ}),
 }
+"""Risks that need no approval, by mode."""
 _WHY = {
     Risk.READ: "it reads",
     Risk.REMEMBER: "it changes what Hermes remembers",
@@ -52,11 +56,13 @@ _WHY = {
     Risk.EXECUTE: "it runs code",
     Risk.NETWORK: "it uses the network",
 }
+"""Why a call needs approval, by risk."""
 _LASTING = frozenset({"memory", "skills"})
 """Toolsets whose writes are read again in every later session."""
 _KERNEL = frozenset({"run_python", "run_cell", "run_cells"})
 """Tools whose code can be refused the network while it runs."""
 _UNHELD = "it runs code in your kernel, where no sandbox holds it"
+"""Why code in the kernel needs approval."""
 _EACH = {
     "edit_cell": "edits of any cell of this notebook",
     "insert_cell": "new cells anywhere in this notebook",
@@ -65,7 +71,7 @@ _EACH = {
     "run_cell": "running any cell of this notebook, alone",
     "run_cells": "running any cells of this notebook in a row",
 }
-"""What "always" covers, of tools that are remembered by their name alone."""
+"""What "always" covers, for tools that are remembered by name only."""
 _NETWORK = "With text from outside in the conversation, use of the network still asks"
 _AGENT = "the cell would start an agent when it is run"
 _PROFILES = {
@@ -77,81 +83,86 @@ _PROFILES = {
     Need.CREDENTIALS: SandboxProfile.OUTSIDE,
     Need.LATER: SandboxProfile.OUTSIDE,
 }
+"""The sandbox profile that covers each need."""
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How a command runs: by a plan without a shell, else by a shell within a profile.
-
-    `watched` says that what it changes of what runs later is put back until the user agrees;
-    `offline` is for code in the kernel, which is refused the network as far as Python tells of it.
-    `closed` is why nobody may allow it the network, "" where the user may.
-    """
+    """How a command runs: as a plan without a shell, or in a shell with a sandbox profile."""
 
     profile: SandboxProfile = SandboxProfile.READ
+    """What the command may do."""
     plan: Plan = ()
+    """The programs to run without a shell. Empty: run the command in a shell."""
     needs: frozenset[Need] = frozenset()
+    """What the command needs beyond reading."""
     watched: bool = True
+    """Revert the command's changes to files that run later until the user approves them."""
     offline: bool = False
+    """Refuse the network to code in the kernel, as far as Python's audit events reveal its use."""
     closed: str = ""
+    """Why the user may not allow the network. Empty if the user may."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What happens to a call.
-
-    `shown` is what would run, whole. `shape` is the key under which "always" is remembered, "" for
-    a question that no earlier answer settles, and `lasting` what it would cover, in words. `way` is
-    how a command runs. `in_every_mode` says that no approval mode spares the question.
-    """
+    """The decision on a call."""
 
     verdict: Verdict
+    """Run the call, ask for approval, or deny it."""
     why: str = ""
+    """Why the call needs approval or is denied. Empty for "allow"."""
     shown: str = ""
+    """The complete text of what would run, for display."""
     shape: str = ""
+    """The key under which "always" is remembered. Empty if the answer cannot be remembered."""
     lasting: str = ""
+    """What "always" would cover, in words. Empty if `shape` is."""
     way: Way | None = None
+    """How a command or code in the kernel runs. None: nothing special."""
     in_every_mode: bool = False
+    """Whether the call needs approval in every mode."""
 
 
 @dataclass(slots=True)
 class Guard:
-    """Decides on calls; `mode` may change between turns, `remembered` maps shapes to ways.
-
-    `required` is the least level of sandbox, "" for any: where there is less, no command runs but
-    those that are known to only read. `sandboxed` says whether there is to be one at all.
-    """
+    """Decides on tool calls."""
 
     mode: Mode = "ask"
+    """The approval mode. It may change between turns."""
     remembered: dict[str, Way | None] = field(default_factory=dict)
+    """Calls that were approved with "always": how they run, by shape."""
     required: str = ""
+    """The lowest acceptable sandbox level, "" for any. On a machine with a lower level only
+    commands that are known to be read-only run."""
     sandboxed: bool = True
+    """Whether commands run in a sandbox if the machine has one."""
 
     asks: ClassVar[bool] = True
-    """Whether a question can be put to the user at all."""
+    """Whether the user can be asked for approval."""
 
     @property
     def policy(self) -> Policy:
-        """The administrator's policy as it is now, which may change at any time."""
+        """The administrator's current policy, read again on each access."""
         return policy()
 
     @property
     def held(self) -> Mode:
-        """The mode, or the highest below it that the administrator allows."""
+        """The effective mode: `mode`, or the highest lower mode that the administrator allows."""
         settled = self.policy
         below = MODES[: MODES.index(self.mode) + 1]
-        if settled.forced("modes"):  # a lower one, which a ceiling or a parent set, stays
+        if settled.forced("modes"):  # a ceiling or a parent may have set a lower mode: keep it
             return next((mode for mode in below if not settled.why("modes", mode)), self.mode)
         return next((m for m in reversed(below) if not settled.why("modes", m)), "never")
 
     def watches(self, tool: Tool) -> bool:
-        """Say whether calls of a tool are decided on at all; in no mode does a mere read ask."""
+        """Return whether the guard decides on calls of a tool. Reads never need approval."""
         return tool.risk is not Risk.READ or "tools" in self.policy.families
 
     def may_ask(self, tool: Tool, arguments: Arguments) -> bool:
-        """Say whether a call with valid arguments could put a question to the user as things are.
+        """Return whether a call with valid arguments could need the user's approval.
 
-        A change of files that the mode allows asks only where it is run or obeyed later.
+        A file change that the mode allows needs approval only if the file is run or obeyed later.
         """
         if not self.asks or tool.risk is Risk.READ or self.held == "never":
             return False
@@ -168,10 +179,14 @@ class Guard:
         result: str | None = None,
         content: Content | None = None,
     ) -> Decision:
-        """Return the verdict on a call whose arguments are valid, made after these messages.
+        """Return the decision on a call.
 
-        `result` is the text that a write would leave, where that is more than its arguments;
-        `content` is what it would run as `look` has found it, by default as it is now.
+        Args:
+            tool: The tool to call.
+            arguments: The validated arguments.
+            messages: The conversation before the call.
+            result: The complete text after a write, if the arguments hold only a part of it.
+            content: What the call would run, as returned by `look`. Default: read it now.
         """
         settled, content = self.policy, content or look(tool, arguments)
         if why := settled.why("tools", tool.name, tool.toolset):
@@ -193,7 +208,7 @@ class Guard:
         return replace(decision, way=replace(decision.way or Way(), closed=closed))
 
     def shape(self, tool: Tool, arguments: Arguments, content: Content) -> str:
-        """Return the key under which "always" would be remembered, "" where it may not be."""
+        """Return the key under which "always" is remembered, "" if it may not be remembered."""
         remembers = not self.policy.why("always") and content.whole
         return shape_of(tool, arguments, content) if remembers else ""
 
@@ -205,7 +220,7 @@ class Guard:
         messages: Sequence[Message],
         content: Content,
     ) -> Decision:
-        """Return the verdict on what is no shell command."""
+        """Return the decision on a call that is not a shell command."""
         shows, mode = content.shown, self.held
         if why := self._why(tool, arguments, messages, risk, mode):
             always = bool(self._why(tool, arguments, messages, risk, "all"))
@@ -232,7 +247,7 @@ class Guard:
         return bool(shape) and shape in self.remembered and not self.policy.why("always")
 
     def remember(self, shape: str, way: object = None) -> None:
-        """Let calls of this shape run without asking from now on, in this way; "" is none."""
+        """Run calls with this shape without approval from now on. An empty shape is ignored."""
         if shape:
             self.remembered[shape] = way if isinstance(way, Way) else None
 
@@ -244,10 +259,11 @@ class Guard:
         risk: Risk,
         mode: Mode,
     ) -> str:
-        """Return what makes a call ask whatever the answers before, "" for nothing.
+        """Return why a call needs approval despite earlier answers, "" if it does not.
 
-        Only what a memory service recalls depends on the mode: in "all" it may be remembered
-        beside, as long as the wording is not the service's.
+        The mode matters only for text recalled by a memory service: in mode "all" the agent may
+        write to memory while such text is in the conversation, unless the wording is copied from
+        it.
         """
         if mode == "never" or risk is Risk.READ:
             return ""
@@ -274,8 +290,8 @@ class Guard:
         messages: Sequence[Message],
         content: Content,
     ) -> Decision:
-        """Return the verdict on a shell command, and how it runs."""
-        from hermes_nb.safety.policy import CommandPlace, judge  # with the first command
+        """Return the decision on a shell command, including how it runs."""
+        from hermes_nb.safety.policy import CommandPlace, judge  # imported with the first command
 
         root = tool.root or Path()
         directory = root / str(arguments.get("workdir") or ".")
@@ -319,7 +335,7 @@ class Guard:
         return replace(decision, verdict="ask", why=why, way=way, in_every_mode=lasts)
 
     def _refusal(self, judged: Judgement) -> str:
-        """Return why a command does not run at all, "" if it may."""
+        """Return why a command must not run at all, "" if it may."""
         if judged.decision == "deny":
             return f"the policy refuses it in every mode: {judged.reason}"
         if self.held == "never":
@@ -332,12 +348,12 @@ class Guard:
 
 
 def _reaches_out(profile: SandboxProfile) -> bool:
-    """Say whether a profile lets a command carry something out of the workspace."""
+    """Return whether a profile lets a command send data out of the workspace."""
     return bool(profile & (SandboxProfile.NETWORK | SandboxProfile.HOME | SandboxProfile.OUTSIDE))
 
 
 def opens_network(profile: SandboxProfile) -> bool:
-    """Say whether a profile lets a command use the network."""
+    """Return whether a profile lets a command use the network."""
     return bool(profile & (SandboxProfile.NETWORK | SandboxProfile.OUTSIDE))
 
 
@@ -345,7 +361,7 @@ _UNCONFINED = "code in the kernel runs without a sandbox and may use the network
 
 
 def profile_for(needs: frozenset[Need]) -> SandboxProfile:
-    """Return the least profile that covers what a command wants, on this machine."""
+    """Return the narrowest profile on this machine that covers a command's needs."""
     profile = SandboxProfile.WORKSPACE
     for need in needs:
         profile |= _PROFILES[need]
@@ -353,22 +369,22 @@ def profile_for(needs: frozenset[Need]) -> SandboxProfile:
     if SandboxProfile.OUTSIDE in profile or found == "none":
         return SandboxProfile.OUTSIDE
     if found == "landlock" and SandboxProfile.NETWORK in profile:
-        return SandboxProfile.OUTSIDE  # Landlock cannot let a command reach the network and no more
+        return SandboxProfile.OUTSIDE  # Landlock cannot allow only the network
     return profile
 
 
 def _risk(tool: Tool, arguments: Arguments, result: str | None = None) -> Risk:
-    """Return the risk of one call: a write that is run or obeyed later is one of its own."""
+    """Return the risk of a call. A write to a file that is run or obeyed later has `Risk.LATER`."""
     risk = tool.risk if tool.risk_of is None else tool.risk_of(arguments)
     return Risk.LATER if risk is Risk.WRITE and _later(tool, arguments, result) else risk
 
 
 def _later(tool: Tool, arguments: Arguments, result: str | None = None) -> str:
-    """Return why what a call writes would be run or obeyed later, "" if it would not."""
+    """Return why the written content would be run or obeyed later, "" if it would not."""
     texts = [value for value in arguments.values() if isinstance(value, str)]
     if tool.toolset == "notebook":
         return _AGENT if any(map(starts_agent, texts if result is None else [result])) else ""
-    # As the strings of a notebook's JSON read: no escapes of letters, lists of lines joined.
+    # Decode a notebook's JSON strings roughly: unescape letters, join lists of lines.
     plain = (re.sub(r"\\u00([0-9a-fA-F]{2})", lambda u: chr(int(u[1], 16)), text) for text in texts)
     texts = [re.sub(r'"\s{0,99},\s{0,99}"', "", text) for text in plain]
     root = tool.root or Path()
@@ -385,7 +401,7 @@ def _later(tool: Tool, arguments: Arguments, result: str | None = None) -> str:
 
 
 def _told(tool: Tool, risk: Risk) -> str:
-    """Return what makes a tool worth a question."""
+    """Return why a tool's calls need approval."""
     if tool.toolset == "notebook" and risk is Risk.WRITE:
         return "it changes the notebook"
     if tool.toolset == "mcp":
@@ -396,11 +412,12 @@ def _told(tool: Tool, risk: Risk) -> str:
 
 
 def shape_of(tool: Tool, arguments: Arguments, content: Content) -> str:
-    """Return the key under which "always" is remembered: as narrow as the next call may be alike.
+    """Return the key under which "always" is remembered, as narrow as a repeated call allows.
 
-    A command is remembered to the letter, with its directory and the files that it names as they
-    were in `content`; what runs a file, by that file's content; code only as "this tool", since no
-    two snippets are the same; a change of files by the files; everything else by the tool.
+    For a command, the key has its exact text, its directory and the digests in `content` of the
+    files that it names. For a tool that runs a file, it has that file's digest; for a tool that
+    changes files, their paths. Code snippets are never the same twice, so their key is the tool, as
+    for all other calls.
     """
     command = _command(tool, arguments)
     if command is not None:
@@ -414,7 +431,7 @@ def shape_of(tool: Tool, arguments: Arguments, content: Content) -> str:
 
 
 def lasting(tool: Tool, arguments: Arguments) -> str:
-    """Return in words what "always" covers."""
+    """Return a description of what "always" covers."""
     named = ", ".join(str(arguments.get(name, ".")) for name in tool.paths)
     if tool.paths and tool.risk is Risk.EXECUTE:
         what = f"{tool.name} of {named}, as it is now"
@@ -431,10 +448,10 @@ def lasting(tool: Tool, arguments: Arguments) -> str:
 
 
 def look(tool: Tool, arguments: Arguments) -> Content:
-    """Return what a call would run or change as it is now, with the files that it names.
+    """Return what a call would run or change, and digests of the files that it names.
 
-    It is shown exactly and whole, with nothing hidden: no ANSI, no tricks of direction. A script
-    that a command names is shown behind it, as it was when it was digested.
+    The text is complete and has no ANSI codes or bidirectional overrides that could hide something.
+    Scripts that a command names follow it, with the content that was digested.
     """
     from hermes_nb.safety.named_files import files_of, read_files
 
@@ -461,7 +478,7 @@ def look(tool: Tool, arguments: Arguments) -> Content:
 
 
 def _paths(tool: Tool, arguments: Arguments) -> Iterator[str]:
-    """Yield the paths that a call names."""
+    """Yield the paths in a call's arguments."""
     for name in tool.paths:
         given = arguments.get(name)
         for path in given if isinstance(given, list | tuple) else [given]:
@@ -470,13 +487,13 @@ def _paths(tool: Tool, arguments: Arguments) -> Iterator[str]:
 
 
 def _command(tool: Tool, arguments: Arguments) -> str | None:
-    """Return the shell command of a call, if it is one."""
+    """Return the shell command of a call, None for other calls."""
     command = arguments.get("command")
     return command if tool.toolset == "terminal" and isinstance(command, str) else None
 
 
 def _argument(name: str, value: object) -> str:
-    """Return one argument as `name: value`, longer text as a block that is marked like a diff."""
+    """Return an argument as `name: value`, or a multi-line value as a block with diff marks."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     text = visible(text, lines=True)
     if "\n" not in text:
@@ -490,9 +507,13 @@ REPORT_IT = "a child agent cannot ask. Say in the report what should be run"
 
 @dataclass(slots=True)
 class ChildGuard(Guard):
-    """What its parent would have to ask about is refused; what the user allowed before is not."""
+    """The guard of a child agent: denies what its parent would have to ask about.
+
+    What the user has already allowed stays allowed.
+    """
 
     parent: Guard = field(default_factory=Guard)
+    """The guard of the parent agent, which makes the decision."""
 
     asks: ClassVar[bool] = False
 
@@ -505,7 +526,7 @@ class ChildGuard(Guard):
         result: str | None = None,
         content: Content | None = None,
     ) -> Decision:
-        """Return the verdict on a call, which is never to ask."""
+        """Return the parent's decision on a call, with "deny" for "ask"."""
         decision = self.parent.decide(
             tool, arguments, messages=messages, result=result, content=content
         )

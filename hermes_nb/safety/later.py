@@ -42,7 +42,7 @@ magic without its `%`, which IPython takes if it is the only line."""
 
 
 def starts_agent(source: str) -> bool:
-    """Say whether a cell with this source starts an agent when it is run."""
+    """Return whether a cell with this source starts an agent when it is run."""
     return bool(_AGENT.search(source))
 
 
@@ -252,7 +252,7 @@ class Look:
 
 
 def _had(known: Mapping[str, int], path: str, inode: int) -> bool:
-    """Say whether an entry that hides itself was there, or has moved with its folder."""
+    """Return whether an entry that hides itself was there, or has moved with its folder."""
     if path in known:
         return True
     name = os.path.basename(path)
@@ -277,7 +277,7 @@ def _entries(place: str, opened: TemporaryAccess | None) -> list[os.DirEntry[str
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Say whether an entry is a folder or leads to one; a link that leads nowhere does not."""
+    """Return whether an entry is a folder or leads to one; a link that leads nowhere does not."""
     try:
         return entry.is_dir()
     except OSError:
@@ -306,7 +306,7 @@ def _walked(parts: tuple[str, ...], folders: list[str]) -> list[str]:
 
 
 def all_later(parts: tuple[str, ...]) -> bool:
-    """Say whether everything in a folder runs later."""
+    """Return whether everything in a folder runs later."""
     later = known_names("later")
     return not later.folders.keys().isdisjoint(parts) or any(
         pair in later.pairs for pair in pairwise(parts)
@@ -314,5 +314,5 @@ def all_later(parts: tuple[str, ...]) -> bool:
 
 
 def is_todo(path: Path) -> bool:
-    """Say whether git itself writes there what is left to do of a rebase or a sequence."""
+    """Return whether git itself writes there what is left to do of a rebase or a sequence."""
     return path.name in _TODO and path.parent.name in _SEQUENCES and "hooks" not in path.parts

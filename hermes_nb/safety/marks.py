@@ -56,7 +56,7 @@ class Mark:
     session: str = ""
 
     def covers(self, path: str, changed: float) -> bool:
-        """Say whether a file is from outside by its place and change time, whatever is in it."""
+        """Return whether a file is from outside by its place and change time, whatever is in it."""
         below = path == self.path or path.startswith(self.path.rstrip("/") + "/")
         return not self.sha256 and below and self.since <= changed <= self.until
 
@@ -103,7 +103,7 @@ class Marks:
         self._add(Mark(path=each, since=since, until=now, session=session) for each in unseen)
 
     def holds(self, path: Path) -> bool:
-        """Say whether a file holds text from outside, as it is now."""
+        """Return whether a file holds text from outside, as it is now."""
         known, real = self._known(), os.path.realpath(path)
         if not known:
             return False
@@ -119,7 +119,7 @@ class Marks:
         return self._holds(data, real)
 
     def holds_text(self, text: str) -> bool:
-        """Say whether a cell's source, or another whole text, is from outside."""
+        """Return whether a cell's source, or another whole text, is from outside."""
         return self._holds(text.encode("utf-8", "replace"), "")
 
     def _holds(self, data: bytes, path: str) -> bool:
@@ -132,7 +132,7 @@ class Marks:
         return False
 
     def quoted(self, text: str, root: Path) -> bool:
-        """Say whether a line of a marked file below `root` stands in a text, such as an output."""
+        """Return whether a text, such as an output, has a line of a marked file below `root`."""
         folder = os.path.realpath(root)
         for mark in reversed(self._known()):
             below = mark.path and mark.sha256 and Path(mark.path).is_relative_to(folder)

@@ -87,7 +87,7 @@ def _inert(text: str) -> str:
 
 
 def _balanced(content: str) -> bool:
-    """Say whether the braces pair up; JupyterLab looks for the end behind an open one."""
+    """Return whether the braces pair up; JupyterLab looks for the end behind an open one."""
     depth = 0
     for brace in _BRACES.findall(content):
         depth += {"{": 1, "}": -1}.get(brace, 0)
@@ -111,7 +111,7 @@ _FIRST = re.compile(r"^(?:[^\S\n]|[>*+\-0-9.)])*+<", re.MULTILINE)
 
 
 def _folds_close(text: str) -> bool:
-    """Say whether a text's `<details>` stand on lines of their own and all of them close."""
+    """Return whether a text's `<details>` stand on lines of their own and all of them close."""
     depth = tags = 0
     for line in _FOLD_LINE.finditer(text):
         tags += len(_FOLD.findall(line[0]))
@@ -156,7 +156,7 @@ def _link_target(written: str) -> str:
 
 
 def _is_local(written: str) -> bool:
-    """Say whether a picture lies beside the notebook or in it, so that loading it tells nobody."""
+    """Return whether an image is embedded or a local file, so that no server is contacted."""
     address = _decoded(written).replace("\\", "/")
     if address.lower().startswith("attachment:"):
         return True

@@ -102,7 +102,7 @@ def _runs_here(command: str, directory: Path) -> Iterator[str]:
 
 
 def installs_only(command: str) -> bool:
-    """Say whether all that a command names is pip and what only reads.
+    """Return whether all that a command names is pip and what only reads.
 
     Then Python need not look into the working folder, where a `pip.py` would run in pip's place.
     """

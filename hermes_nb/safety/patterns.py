@@ -266,7 +266,7 @@ def _graded(each: _Pattern, text: str, place: Span, *, guide: bool) -> float | N
 
 
 def _forbidden(text: str, position: int, words: re.Pattern[str]) -> bool:
-    """Say whether the sentence up to `position`, on its line, forbids or describes what follows."""
+    """Return whether the text before `position` in its sentence forbids or describes the rest."""
     quoted = text[max(0, position - 2) : position]
     inline = quoted.endswith("`") and quoted != "``"
     line = text.rfind("\n\n" if inline else "\n", 0, position) + 1
@@ -323,7 +323,7 @@ class _Tainted:
         return frozenset(found)
 
     def encodes(self, expression: str, secrets: Iterable[str]) -> bool:
-        """Say whether an expression with some secrets holds an encoded one."""
+        """Return whether an expression with some secrets holds an encoded one."""
         if secrets and _pattern("encodes").search(expression):
             return True
         return bool(self.encoded) and not self.encoded.isdisjoint(_NAME.findall(expression))

@@ -87,6 +87,6 @@ class Level:
                 return "commands are not confined"
 
     def meets(self, required: str) -> bool:
-        """Say whether it is as good as `required`: "", landlock or bubblewrap."""
+        """Return whether it is as good as `required`: "", landlock or bubblewrap."""
         order = ("none", "landlock", "bubblewrap")
         return order.index(self.name) >= order.index(required or "none")

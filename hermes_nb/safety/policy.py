@@ -1,8 +1,9 @@
-"""Which commands run unasked: literal words, pipes and `&&` of known readers, and nothing else.
+"""Decide which commands run without approval: literal words, pipes and `&&` of known readers.
 
-What is judged is what runs: the plan that `judge` returns holds final words, expanded globs and
-absolute programs, and is run without a shell. So nobody has to know what a shell would make of it.
-Whatever is not of the grammar (an assignment, an expansion, a loop, a file written) is not known.
+The check and the execution use the same plan. `judge` returns it with final words, expanded globs
+and absolute program paths, and it runs without a shell, so no one has to predict how a shell would
+interpret the command. Anything outside the grammar (assignments, expansions, loops, redirections to
+files) is unknown.
 """
 
 from __future__ import annotations
@@ -47,43 +48,50 @@ from hermes_nb.safety.shell import (
 logger = logging.getLogger(__name__)
 
 LENGTH_LIMIT = 10_000
+"""Longest command that is checked, in characters."""
 SECONDS = 0.1
-"""Of work for everything that looks at the disk; a few thousandths are usual."""
+"""CPU time for all checks that access the disk. A few milliseconds are typical."""
 _WAITING = 0.4
-"""Seconds after which a slow disk or a busy machine is waited for no longer."""
+"""Wall-clock limit in seconds for a slow disk or a busy machine."""
 _MOST_TRIALS = 8
-"""Programs of a command about which git or sed itself is asked."""
+"""How often git or sed may be run to check one command."""
 _HIDDEN = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
     r"|[\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
-"""Terminal sequences, control, zero-width, direction and tag characters."""
+"""Terminal sequences and control, zero-width, bidirectional and tag characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One program of a pipeline: final words, the program absolute, and where its streams go.
-
-    `paths` are the files outside of the workspace that it names, for a sandbox to show them;
-    `elsewhere` says that it shows what is in one that no installed software brought.
-    """
+    """One program of a pipeline."""
 
     words: tuple[str, ...]
+    """The absolute path of the program and its final arguments."""
     stdin: Path | None = None
+    """The file to read as standard input. None: the previous stage's output, or nothing."""
     out: Stream = "out"
+    """Where standard output goes."""
     err: Stream = "err"
+    """Where standard error goes."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables to set."""
     paths: tuple[str, ...] = ()
+    """Files outside of the workspace that the program names and a sandbox has to expose."""
     elsewhere: bool = False
+    """Whether the program shows a file outside of the workspace that is not part of installed
+    software."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Stages joined by pipes; `after` is how they follow the pipeline before."""
+    """Stages joined by pipes."""
 
     after: str
+    """The operator that joins this pipeline to the previous one. Empty for the first."""
     stages: tuple[Stage, ...]
     directory: Path
+    """The working directory."""
 
 
 Plan = tuple[Pipeline, ...]
@@ -91,36 +99,42 @@ Plan = tuple[Pipeline, ...]
 
 @dataclass(frozen=True, slots=True)
 class CommandPlace:
-    """Where a command would run. `hidden`: in a sandbox that hides the workspace's secrets.
-
-    A plan that starts outside of the workspace is judged as if nothing were hidden: no sandbox has
-    such a place, so that it runs without one.
-    """
+    """Where a command would run."""
 
     workspace: Path
+    """The root of the workspace."""
     directory: Path
+    """The working directory."""
     home: Path
+    """The user's home directory."""
     hidden: bool = False
+    """Whether the command runs in a sandbox that hides the workspace's secrets. Ignored for a
+    directory outside of the workspace: no sandbox contains it, so the command runs without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`allow` runs the plan; `confine` may run in a read-only sandbox; `ask` says what it needs."""
+    """The result of checking a command."""
 
     decision: Literal["allow", "confine", "ask", "deny"]
+    """`allow`: run the plan. `confine`: may run in a read-only sandbox. `ask`: needs approval.
+    `deny`: never runs."""
     reason: str = ""
+    """Why the command is not simply allowed. Empty for `allow`."""
     plan: Plan = ()
+    """The programs to run for `allow`, otherwise empty."""
     needs: frozenset[Need] = frozenset()
+    """What the command needs beyond reading, for `ask`."""
 
 
 def judge(command: str, place: CommandPlace) -> Verdict:
-    """Judge a command; never raises, and takes a few tenths of a second at worst."""
+    """Check a command. Never raises, and takes a few tenths of a second at most."""
     if len(command) > LENGTH_LIMIT:
         return _ask(f"it is longer than {LENGTH_LIMIT:,} characters", Wanted())
     place = CommandPlace(_real(place.workspace), _real(place.directory), place.home, place.hidden)
     try:
         return _judged(command, place)
-    except Exception:  # what cannot be judged is not allowed, whatever the cause
+    except Exception:  # a command that cannot be checked is not allowed, whatever the cause
         logger.exception("a command could not be judged")
         return _ask("it could not be checked beforehand", Wanted())
 
@@ -153,7 +167,7 @@ def _judged(command: str, place: CommandPlace) -> Verdict:
 
 
 class _Judge:
-    """Judges what was written in its place: expands globs, finds programs, looks at files."""
+    """Checks a parsed command in its directory: expands globs, finds programs, inspects files."""
 
     def __init__(self, place: CommandPlace) -> None:
         self.place, self.directory = place, place.directory
@@ -165,7 +179,7 @@ class _Judge:
         self._linked: frozenset[tuple[int, int]] | None = None
 
     def plan(self, lines: list[Line]) -> Plan:
-        """Return what runs; raise for what may do more than read."""
+        """Return the plan that runs. Raise if it may do more than read."""
         out: list[Pipeline] = []
         for number, (after, drafts) in enumerate(lines):
             if drafts[0].words[0] == "cd":
@@ -214,7 +228,7 @@ class _Judge:
         )
 
     def _judged(self, name: str, words: list[str]) -> list[str]:
-        """Return what the program is told; raise for what may do more than read."""
+        """Return the program's arguments. Raise if they may do more than read."""
         known = (name in programs.versioned() and name != "pip") or name in readers()
         if known and (words == ["--version"] or (words == ["--help"] and name not in _LONG_HELP)):
             return words
@@ -228,7 +242,7 @@ class _Judge:
             case "sed":
                 return self._sed(words)
             case "which":
-                del self.environment["PATH"]  # the user's, which is what is asked about
+                del self.environment["PATH"]  # `which` is about the user's own PATH
                 return programs.which(words)
             case "pip" | "python":
                 return programs.pip(words) if name == "pip" else programs.python(words)
@@ -268,7 +282,7 @@ class _Judge:
                 pass
 
     def _reads(self, words: list[str], *, deep: bool = False) -> None:
-        """Check files that are read; `deep` also all that is below them."""
+        """Check files that are read, with `deep` also everything below them."""
         for word in words:
             self._hurry()
             path = self.directory / word
@@ -285,7 +299,7 @@ class _Judge:
                 self._below(word, _real(path))
 
     def _below(self, word: str, path: Path) -> None:
-        """Refuse a folder below which a secret is, or another name of one of the workspace's."""
+        """Refuse a folder with a secret or a hard link to one of the workspace's secrets."""
         found = [self._survey(path)]
         if path.is_relative_to(self.place.workspace) and not found[0].secrets:
             found.append(self._survey(self.place.workspace))
@@ -296,7 +310,7 @@ class _Judge:
             refuse(f"there may be secrets below {word!r}")
 
     def _leads_out(self, words: list[str]) -> None:
-        """Refuse a folder with a link out of it, which `diff` follows."""
+        """Refuse a folder with a link to the outside, which `diff` would follow."""
         for root in (self.directory / word for word in words):
             if not root.is_dir() or (self.hidden and self._inside(root)):
                 continue
@@ -307,7 +321,7 @@ class _Judge:
                         refuse(f"{path.name!r} leads out of {root.name!r}")
 
     def _names(self, words: list[str]) -> None:
-        """Let a program that shows no content look outside of the workspace too."""
+        """Record paths outside of the workspace for a program that shows no file contents."""
         for word in words:
             self._hurry()
             if not self._inside(self.directory / word):
@@ -317,7 +331,7 @@ class _Judge:
         return _real(path).is_relative_to(self.place.workspace)
 
     def _links(self, path: Path) -> frozenset[tuple[int, int]]:
-        """Return the inodes of secrets with a second name, if this file may be one."""
+        """Return the inodes of hard-linked secrets if this file may be one of them."""
         try:
             if path.stat().st_nlink <= 1 or path.is_dir():
                 return frozenset()
@@ -359,7 +373,7 @@ class _Judge:
         return ["--sandbox", *words]
 
     def _tries(self) -> None:
-        """Count that a program is started to judge another."""
+        """Count a program that is run to check another. Refuse after `_MOST_TRIALS`."""
         self.trials += 1
         if self.trials > _MOST_TRIALS:
             refuse("it would take long to check")
@@ -374,26 +388,27 @@ def _unseen(error: OSError) -> None:
 
 
 _ENVIRONMENT = {"PATH": SYSTEM_PATH, "LD_LIBRARY_PATH": "", "PYTHONPATH": ""}
-"""No folder of the user's, from which a program would load what a workspace may hold."""
+"""Excludes the user's folders: a program could load files from the workspace through them."""
 _OURS = (*SYSTEM, "/etc", "/proc")
+"""System folders whose files need not be marked as `elsewhere`."""
 _LONG_HELP = frozenset({"ipython", "jupyter", "conda"})
-"""Their help imports half of what is installed, which may write caches."""
+"""Programs whose `--help` imports many installed packages, which may write caches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """What the policy says about a command, and why in a few words."""
+    """The policy's decision on a command and the reason in a few words."""
 
     decision: Literal["allow", "ask", "deny"]
     reason: str = ""
 
 
 def assess(command: str, *, directory: Path | None = None) -> Assessment:
-    """Judge a shell command that would run in `directory` (default: the process's); never raises.
+    """Check a shell command that would run in `directory` (default: the process's). Never raises.
 
-    It is judged as where there is no sandbox. `deny` is for what names the destruction of a system,
-    a home or a disk; `allow` for what is known to only read, and reads no secret; everything else
-    is `ask`.
+    The check assumes that there is no sandbox. `deny` is for commands that would destroy the
+    system, a home directory or a disk. `allow` is for commands that are known to be read-only and
+    read no secret. Everything else is `ask`.
     """
     try:
         place = directory or Path.cwd()

@@ -104,7 +104,7 @@ def secret(parts: tuple[str, ...]) -> tuple[str, str]:
 
 
 def secret_file(name: str) -> bool:
-    """Say whether a file of this name holds secrets."""
+    """Return whether a file of this name holds secrets."""
     name = _COPY.sub("", name)
     return bool(known_names("secret").file.match(name)) and not _HARMLESS.fullmatch(name)
 
@@ -201,17 +201,17 @@ def _hides(path: Path, root: Path) -> str:
 
 
 def hides_at_home(name: str) -> bool:
-    """Say whether an entry of the home hides itself: then programs obey it, or it is private."""
+    """Return whether an entry of the home hides itself: then programs obey it, or it is private."""
     return name.startswith(".") and name.casefold() not in OF_GIT
 
 
 def obeyed_at_home(name: str) -> bool:
-    """Say whether programs look into an entry of the home: a hidden one, or a system's own."""
+    """Return whether programs look into an entry of the home: a hidden one, or a system's own."""
     return hides_at_home(name) or name.casefold() in ("bin", "library", "appdata")
 
 
 def hides(name: str) -> bool:
-    """Say whether a new entry of a workspace hides itself and is not known to be harmless."""
+    """Return whether a new entry of a workspace hides itself and is not known to be harmless."""
     return name.startswith(".") and not (
         _harmless_names().match(name) or _HARMLESS.fullmatch(name) or name.casefold() in OF_GIT
     )
@@ -323,7 +323,7 @@ class Deadline:
         return self._clock - time.monotonic()
 
     def over(self) -> bool:
-        """Say whether it has passed."""
+        """Return whether it has passed."""
         return time.thread_time() > self._work or time.monotonic() > self._clock
 
 

@@ -1,14 +1,15 @@
-"""Where the texts of a conversation come from, what a write takes from them, what the user accepts.
+"""Find untrusted content in a conversation, and store the files that the user trusts.
 
-Every part of a message carries its origin (`core.messages.Origin`), through store, compression,
-delegation and resumption. Two questions are asked here. Is there text from outside, which may hold
-anybody's orders: then what could carry something out or plant something asks. And is what would be
-remembered taken word for word from a text that is not the user's: then that write asks.
+Every part of a message has an origin (`core.messages.Origin`) that survives storage, compression,
+delegation and resuming. This module answers two questions. Does the conversation contain untrusted
+content? It may hold instructions from anyone, so calls that could send data out or plant something
+then need approval. Is a text for the memory copied word for word from someone other than the user?
+Then saving it needs approval.
 
-`Trust` is what the user has accepted although the scan warned: this content, at this place, nothing
-else. One JSON file under the home directory, readable by its owner only. Looking something up
-writes nothing. A damaged file means that nothing is trusted; it is kept aside when the next entry
-is written, and `Trust.problem` says so until then.
+`Trust` stores which files the user has accepted in spite of the scan's warning: this content at
+this path. It is a JSON file in the Hermes directory that only its owner can read. Lookups write
+nothing. If the file is damaged, nothing is trusted and `Trust.problem` describes the damage; the
+next write renames the damaged file.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from hermes_nb.core.messages import Message, Origin, Part, Text
 from hermes_nb.core.text import one_line
 
 ROW = 5
-"""Words in a row that are no coincidence; of scripts without blanks, twice as many characters."""
+"""Words in sequence that count as copied. In scripts without spaces: twice as many characters."""
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _WORD = re.compile(f"[{_UNSPACED}]|[^\\W_{_UNSPACED}]+")
 _PRECISE = re.compile(
@@ -38,21 +39,22 @@ _PRECISE = re.compile(
     r"|`[^`\s]{1,200}\s[^`\n]{2,200}`"  # a command or code, not a mere name
 )
 _LINE_NUMBER = re.compile(r"(?m)^\s{0,9}(?:[\w./-]{1,200}[:-])?\d{1,9}[\t:-]")
-"""Before a line, as tools number them: it would part words that follow each other."""
+"""A line number added by a tool. It would separate words that follow each other."""
 _UNSEEN = re.compile(r"[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
 _LINE = re.compile(r"[^\n]{8,400}")
 _CODE = re.compile(r"[|;={}()<>$]|^\s*(?:[\w./-]+\s+)?-{1,2}\w")
 
 
 RECALLED = "[From memory ("
-"""How the text begins that a memory service recalls for a message of the user's, or tells of
-itself. Whatever else comes with a message has a heading or marks of its own before it."""
+"""Start of the text that a memory service recalls for a user's message or says about itself.
+
+All other content that comes with a message starts with another heading or mark."""
 
 
 def outside(messages: Iterable[Message], *, recalled: bool = True) -> str:
-    """Return where text from outside stands in a conversation, "" if there is none.
+    """Return where a conversation contains untrusted content, "" if it contains none.
 
-    Without `recalled`, what a memory service recalls is left out.
+    With `recalled=False`, text recalled by a memory service does not count.
     """
     for message in messages:
         if message.origin == "outside" and (recalled or not _is_recalled(message)):
@@ -61,7 +63,7 @@ def outside(messages: Iterable[Message], *, recalled: bool = True) -> str:
 
 
 def _is_recalled(message: Message) -> bool:
-    """Say whether all text from outside in a message is a memory service's."""
+    """Return whether all untrusted content in a message comes from a memory service."""
     found = [part for part in message.parts if isinstance(part, Text) and part.origin == "outside"]
     with_prompt = message.role == "user" and message.parts[0] not in found
     return (with_prompt or message.role == "system") and all(
@@ -82,7 +84,7 @@ _WHERE = {
 
 
 def accepted(messages: Iterable[Message]) -> list[Message]:
-    """Return the messages with text from outside counted as the workspace's."""
+    """Return the messages with the origin "outside" replaced by "workspace"."""
 
     def ours(part: Part) -> Part:
         if isinstance(part, Text) and part.origin == "outside":
@@ -98,10 +100,10 @@ def accepted(messages: Iterable[Message]) -> list[Message]:
 
 
 def taken(text: str, messages: Sequence[Message]) -> str:
-    """Return a passage of `text` that stands in somebody else's text and not in the user's own.
+    """Return a passage of `text` that was copied from someone other than the user, or "".
 
-    That is five words in a row, an address, a path, a command or a line of code. "" if there is
-    none: then what `text` says, it says in the model's own words or in the user's.
+    A passage is five words in sequence, a URL or e-mail address, a path, a command or a line of
+    code. It must occur in a text of origin "workspace" or "outside" and in none of the user's.
     """
     foreign = _joined(messages, ("workspace", "outside"))
     if not foreign:
@@ -118,7 +120,7 @@ def taken(text: str, messages: Sequence[Message]) -> str:
 
 
 def source_of(text: str, messages: Sequence[Message]) -> str:
-    """Return which message the passage that `taken` found stands in."""
+    """Return which message contains the passage that `taken` returns."""
     own = [message for message in messages if message.role == "user"]
     for message in messages:
         if message.origin in ("workspace", "outside") and taken(text, [message, *own]):
@@ -142,7 +144,7 @@ def _plain(text: str) -> str:
 
 
 def _words(text: str) -> list[str]:
-    """Return the words, without what is not seen and what tools put before lines."""
+    """Return the words, without invisible characters and line numbers added by tools."""
     return _WORD.findall(_LINE_NUMBER.sub("", _UNSEEN.sub("", text)).casefold())
 
 
@@ -168,38 +170,41 @@ def _passages(text: str) -> Iterator[str]:
 FILE = "trust.json"
 _VERSION = 1
 _LARGEST = 4_000_000
-"""Bytes; more is no list of what somebody accepted by hand."""
+"""Maximum size in bytes. A larger file cannot be a list of manual approvals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """One entry: the file's canonical path, the SHA-256 of its text, and when, in UTC."""
+    """A file that the user trusts."""
 
     path: str
+    """Canonical path of the file."""
     sha256: str
+    """SHA-256 of its text."""
     when: str
+    """When the user accepted it: ISO 8601, UTC."""
 
 
 class Trust:
-    """What the user has accepted; safe among processes."""
+    """The files that the user has accepted. Safe for concurrent processes."""
 
     def __init__(self, home: Path) -> None:
         self._file = Path(home) / FILE
 
     @property
     def problem(self) -> str:
-        """Return why nothing is trusted although there is a file, or ""."""
+        """Return why the existing file cannot be used, "" if there is no problem."""
         return self._read()[1]
 
     def accepts(self, path: Path | str, text: str) -> bool:
-        """Say whether the user accepted exactly this text at this place."""
+        """Return whether the user accepted exactly this text at this path."""
         entry = self._read()[0].get(_canonical(path))
         return entry is not None and entry.sha256 == _digest(text)
 
     def accept(self, path: Path | str, text: str) -> None:
-        """Remember that the user accepts this text at this place, instead of an earlier one.
+        """Store that the user accepts this text at this path, replacing an earlier text.
 
-        Raises OSError, or TimeoutError where another process holds the file.
+        Raises OSError, or TimeoutError if another process has locked the file.
         """
         place = _canonical(path)
         when = datetime.now(UTC).isoformat(timespec="seconds")
@@ -209,7 +214,7 @@ class Trust:
             self._write({**self._read_or_set_aside(), place: entry})
 
     def revoke(self, path: Path | str) -> bool:
-        """Forget what was accepted at this place; say whether anything was."""
+        """Remove the entry for this path. Return whether there was one."""
         place = _canonical(path)
         if place not in self._read()[0]:
             return False
@@ -220,11 +225,11 @@ class Trust:
         return known
 
     def entries(self) -> tuple[Accepted, ...]:
-        """Return everything accepted, by path."""
+        """Return all entries, sorted by path."""
         return tuple(entry for _, entry in sorted(self._read()[0].items()))
 
     def _read(self) -> tuple[dict[str, Accepted], str]:
-        """Return the entries by path, and what is wrong with the file."""
+        """Return the entries by path, and a description of the file's problem or ""."""
         try:
             with self._file.open("rb") as file:
                 data = file.read(_LARGEST + 1)
@@ -239,7 +244,7 @@ class Trust:
             return {}, f"{FILE} is damaged and nothing is trusted; {told}"
 
     def _read_or_set_aside(self) -> dict[str, Accepted]:
-        """Return the entries; a file that is damaged takes another name first."""
+        """Return the entries. A damaged file is renamed first."""
         entries, problem = self._read()
         if problem:
             places = (self._file.with_name(f"{FILE}.damaged-{n}") for n in count(1))
@@ -256,7 +261,7 @@ class Trust:
 
 
 def _entries(data: bytes) -> dict[str, Accepted]:
-    """Return the entries in a file's bytes; raise ValueError, TypeError or KeyError."""
+    """Return the entries in a file's bytes. Raise ValueError, TypeError or KeyError if invalid."""
     if len(data) > _LARGEST:
         raise ValueError("too large")
     document = json.loads(data)

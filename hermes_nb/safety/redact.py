@@ -1,14 +1,15 @@
-"""Take secrets out of text before it is stored, shown, exported or summarised.
+"""Remove secrets from text before it is stored, displayed, exported or summarised.
 
-Invariants: linear time on any input, idempotent, and quiet: a secret becomes `[redacted]`, all else
-stays byte for byte. Known key formats (`secrets.toml`) go wherever they stand. A named secret
-(`PASSWORD=…`, `"api_key": "…"`) goes when its value can be one: code that merely names a secret
-(`token = tokenizer.next()`, `api_key=os.environ["KEY"]`), placeholders and prose are left alone.
-Files are known by how they are built (.netrc, .pgpass, shadow, PuTTY's keys); white space may be
-that of an address.
+Invariants: linear time on any input, idempotent, and minimal: a secret becomes `[redacted]`,
+everything else stays the same byte for byte. Known key formats (`secrets.toml`) are redacted
+everywhere. The value of a secret name (`PASSWORD=…`, `"api_key": "…"`) is redacted if it can be a
+secret. Code that only mentions a secret (`token = tokenizer.next()`, `api_key=os.environ["KEY"]`),
+placeholders and prose are kept. Files are recognised by their structure (.netrc, .pgpass, shadow,
+PuTTY keys), even if their white space is URL-encoded.
 
-Terminal codes and invisible characters hide nothing: what would be seen is looked at, and a line
-that holds a secret loses them. Base64 is decoded once: a run that holds a secret goes as a whole.
+Terminal codes and invisible characters cannot hide a secret: the visible text is searched, and a
+line with a secret loses its codes. Base64 is decoded once, and a run that contains a secret is
+redacted completely.
 """
 
 from __future__ import annotations
@@ -30,20 +31,24 @@ from hermes_nb.safety import table
 from hermes_nb.safety.seed_phrases import seed_phrases
 
 STUB = "[redacted]"
+"""Replaces every secret."""
 _SHORTEST_TOKEN = 8
-_SHORTEST_FORM = 15  # characters of a key, or a hash, that is known by its own form
-_SHORTEST_RUN = 24  # of base64 that is decoded
+"""Minimum characters of the value of a name that ends with TOKEN."""
+_SHORTEST_FORM = 15  # minimum characters of a key or hash with a recognisable format
+_SHORTEST_RUN = 24  # minimum characters of a base64 run that is decoded
 _BASE64 = frozenset(f"{string.ascii_letters}{string.digits}+/")
 _URL_SAFE = str.maketrans("-_", "+/")
 _LONGEST_PHRASE = 64
+"""Maximum characters of a quoted secret with spaces."""
 _LONGEST_NAME = 60
+"""Maximum characters of a name."""
 _DIGESTS = frozenset({32, 40, 56, 64, 96, 128})
-"""How long digests are in hexadecimal: they are keys of caches more often than of doors."""
+"""Lengths of hexadecimal digests. They are cache keys more often than secrets."""
 
 _IN_NAMES = f"{string.ascii_letters}{string.digits}_.-"
 _BEFORE = re.compile(r"(?i)(?:;|%3B)\s{0,2}$")
 _AFTER = re.compile(r"(?i)(?:;|%3B)\s{0,2}[a-z ]{2,24}(?:=|%3D)")
-"""What stands before and after a part of a connection string."""
+"""The text before and after a part of a connection string."""
 
 _CODE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|@?[A-Za-z_]+\d{0,3}")
 _TYPE = re.compile(r"(?:[A-Z][a-z]{2,}\d{0,2}[A-Z]?)+|[A-Z]\w{1,30}(?:Private|Public)Key")
@@ -55,23 +60,23 @@ _AGING = re.compile(r":\d{1,6}(?::\d{0,6}){5}:")
 
 
 def families() -> dict[str, Json]:
-    """Return what `secrets.toml` says."""
+    """Return the contents of `secrets.toml`."""
     return table("secrets")
 
 
 @cache
 def _pattern(name: str) -> re.Pattern[str]:
-    """Return a pattern of `secrets.toml`."""
+    """Return a compiled pattern of `secrets.toml`."""
     return re.compile(families()["patterns"][name].replace("\n", ""))
 
 
 def _is_placeholder(value: str) -> bool:
-    """Say whether `value` only stands for a secret, such as `<your key>` or `$TOKEN`."""
+    """Return whether `value` is a placeholder, such as `<your key>` or `$TOKEN`."""
     return _pattern("placeholder").fullmatch(value) is not None
 
 
 def _folded(text: str) -> str:
-    """Return the text in lower case and of the same length, as patterns without case see it."""
+    """Return the text in lower case with the same length, as case-insensitive patterns see it."""
     if not text.isascii():
         for letter, plain in (("\u017f", "s"), ("\u212a", "k"), ("\u0130", "i"), ("\u0131", "i")):
             text = text.replace(letter, plain)
@@ -79,12 +84,12 @@ def _folded(text: str) -> str:
 
 
 def _second(match: re.Match[str]) -> str:
-    """Return the match with its second group redacted, unless that is a placeholder."""
+    """Return the match with its second group redacted, unless the group is a placeholder."""
     return match[0] if _is_placeholder(match[2]) else match[1] + STUB
 
 
 def _if_random(run: int, match: re.Match[str]) -> str:
-    """Return the match with its second group redacted if that looks generated."""
+    """Return the match with its second group redacted if the group looks generated."""
     return match[1] + STUB if _is_random(match[2], run) else match[0]
 
 
@@ -104,7 +109,7 @@ def _without_files(text: str) -> str:
 
 
 def _is_login(value: str) -> bool:
-    """Say whether `value` is a name and a password in base64, as Docker and npm keep them."""
+    """Return whether `value` is a base64 user name and password, as in Docker and npm settings."""
     try:
         told = base64.b64decode(value + "=" * (-len(value) % 4), validate=True)
     except (binascii.Error, ValueError):
@@ -113,7 +118,7 @@ def _is_login(value: str) -> bool:
 
 
 def _without_phrases(text: str) -> str:
-    """Return `text` without seed phrases: twelve or more words of the list one after another."""
+    """Return `text` without seed phrases: twelve or more consecutive words of the word list."""
     pieces: list[str] = []
     done = 0
     for start, end in seed_phrases(text):
@@ -123,7 +128,7 @@ def _without_phrases(text: str) -> str:
 
 
 def _without_named(text: str) -> str:
-    """Return `text` without the values of names such as `password`, where they can be secrets."""
+    """Return `text` without the values of names such as `password`, if they can be secrets."""
     low = _folded(text)
     pieces: list[str] = []
     done = at = 0
@@ -143,14 +148,14 @@ def _without_named(text: str) -> str:
 
 
 def _name(text: str, start: int, end: int) -> str:
-    """Return the whole name whose telling part is `text[start:end]`; none if it is no name."""
+    """Return the whole name around `text[start:end]`, "" if it is too long to be a name."""
     before = text[max(0, start - _LONGEST_NAME - 1) : start]
     length = len(before) - len(before.rstrip(_IN_NAMES))
     return "" if length > _LONGEST_NAME else text[start - length : end]
 
 
 def _named_secret(name: str, found: re.Match[str], kind: str) -> bool:
-    """Say whether the value that `found` holds, as the named group `kind`, is a secret."""
+    """Return whether the value in the named group `kind` of `found` is a secret."""
     value = found[kind]
     low = name.lower()
     if not name or kind == "braced":
@@ -165,7 +170,7 @@ def _named_secret(name: str, found: re.Match[str], kind: str) -> bool:
         return _is_pass(low, found, kind)
     strong = _pattern("strong").search(re.sub(r"[_.-]", "", low)) is not None
     if kind == "bare" and found.string[found.end() : found.end() + 1] in ("'", '"'):
-        between = found["between"]  # `arn:aws:…:secret:name"` is an address
+        between = found["between"]  # `arn:aws:…:secret:name"` is a resource name, not a secret
         if not ("=" in between or "%" in between or between[-1:].isspace()):
             return False
     if kind == "quoted":
@@ -174,14 +179,14 @@ def _named_secret(name: str, found: re.Match[str], kind: str) -> bool:
 
 
 def _connects(found: re.Match[str]) -> bool:
-    """Say whether a setting stands in a connection string, before or behind another one."""
+    """Return whether a setting is part of a connection string, next to another setting."""
     text, end = found.string, found.end()
     start = found.start() - len("pwd")
     return bool(_AFTER.match(text, end) or _BEFORE.search(text, max(0, start - 6), start))
 
 
 def _is_pass(name: str, found: re.Match[str], kind: str) -> bool:
-    """Say whether the value of `pass` is a password; mostly it is how a test ended."""
+    """Return whether the value of `pass` is a password. Usually it is a test result."""
     if name != "pass" and not name.endswith(("_pass", "-pass")):
         return False
     between, value = found["between"], found[kind]
@@ -194,7 +199,7 @@ def _is_pass(name: str, found: re.Match[str], kind: str) -> bool:
 
 
 def _quoted_secret(name: str, value: str, *, strong: bool) -> bool:
-    """Say whether a quoted value is a secret: a strong name needs no more than one word."""
+    """Return whether a quoted value is a secret. After a strong name any single word is one."""
     digits = any(c.isdigit() for c in value)
     if " " in value or "\t" in value:
         return strong and name.isupper() and digits and len(value) <= _LONGEST_PHRASE
@@ -202,13 +207,13 @@ def _quoted_secret(name: str, value: str, *, strong: bool) -> bool:
         return True
     if name.isupper() and name.endswith("TOKEN") and digits:
         return len(value) >= _SHORTEST_TOKEN
-    if name.lower().endswith("key"):  # "key": "…" is every mapping's word
+    if name.lower().endswith("key"):  # "key": "…" is common in any mapping
         return name.isupper() and _is_random(value, 12)
     return _is_random(value, 12)
 
 
 def _bare_secret(name: str, value: str, *, strong: bool) -> bool:
-    """Say whether an unquoted value is a secret: in .env style nearly always, else if random."""
+    """Return whether an unquoted value is a secret: usually in .env style, otherwise if random."""
     if name.isupper():
         if strong:
             return not (value.startswith("/") and name.endswith("PWD"))
@@ -224,10 +229,10 @@ def _bare_secret(name: str, value: str, *, strong: bool) -> bool:
 
 
 def _is_random(value: str, run: int) -> bool:
-    """Say whether `value` looks generated: letters and digits mixed, and at least `run` long.
+    """Return whether `value` looks generated: letters and digits mixed, at least `run` long.
 
-    Words joined by hyphens (`sk-container-id-1` in scikit-learn's HTML) are not: without capitals
-    a generated value has a long unbroken stretch.
+    Words joined by hyphens (`sk-container-id-1` in scikit-learn's HTML) do not. A generated value
+    without capitals has a long unbroken stretch.
     """
     if len(value) < run or not any(c.isdigit() for c in value):
         return False
@@ -240,38 +245,42 @@ def _is_random(value: str, run: int) -> bool:
 
 
 _ROUNDS = 4
+"""Maximum passes over a text."""
 _WRITTEN = (
     *("\\u001b[", "\\u001B[", "\\x1b[", "\\x1B[", "\\033[", "\\e["),
     *("\\u00ad", "\\u00AD", "\\u200", "\\u2060", "\\ufe", "\\uFE", "\\udb40"),
     *("\\u115f", "\\u1160", "\\u17b", "\\u180", "\\u3164", "\\uff", "\\ud834"),
 )
+"""Escape sequences in source code for terminal codes and invisible characters."""
 _STRINGS = re.compile(r"\x1b[\]PX^_]")
-"""What begins a code with text of its own, such as the address of a link."""
+"""Start of a terminal code that contains text, such as the URL of a link."""
 
 _MARK = "\x1e"
 _ESCAPES = (("\\n", f"{_MARK}\x0b"), ("\\r", f"{_MARK}\x0c"), ("\\t", f"{_MARK}\x1f"))
-"""Escapes of white space, and the white space of the same length that stands for them meanwhile."""
+"""Escape sequences for white space, with a temporary replacement of the same length."""
 
 OPAQUE = frozenset({"signature", "data", "encrypted_content", "id"})
-"""Fields of a provider's own that it checks byte by byte: they look random, and say nothing."""
+"""Provider fields that the provider checks byte by byte. They look random but are no secrets."""
 _HEADERS = ("api-key", "auth-token", "access-token", "subscription-key")
+"""Names of HTTP headers that hold a key, as substrings."""
 _SIGNS = (
     *("key", "token", "secret", "pass", "pwd", "cred", "auth", "bearer", "basic", "cookie"),
     *("curl", "mysql", "mariadb", "://", "eyj", "$", "{s", "private", "\\", "\x1b", "\x9b"),
 )
+"""Substrings that occur in or next to almost every secret. Texts without any are searched less."""
 _SHORT_RUNS = re.compile(r"(?:[A-Za-z0-9_-]{0,14}+[^A-Za-z0-9_-]++)*+[A-Za-z0-9_-]{0,14}+")
-"""Passes over text without a run of 15 letters and digits: every token has one.
+"""Matches a text without a run of 15 letters and digits. Every token contains such a run.
 
-A secret has a telling word beside it or in it, is such a run, or stands in a file of its own form.
-"""
+A secret contains or follows one of `_SIGNS`, is such a run, or is in a file with a known
+structure."""
 
 
 def redact(text: str) -> str:
-    """Return `text` with `[redacted]` in place of every secret in it."""
+    """Return `text` with every secret replaced by `[redacted]`."""
     if not text.isascii() and _pattern("invisible").search(text):
         return _redacted(text)
     low = _folded(text)
-    for sign in _SIGNS:  # this is called for every output: a generator would take twice as long
+    for sign in _SIGNS:  # called for every output; a generator would take twice as long
         if sign in low:
             return _redacted(text)
     if not _SHORT_RUNS.fullmatch(text):
@@ -280,7 +289,7 @@ def redact(text: str) -> str:
 
 
 def _redacted(text: str) -> str:
-    """Redact what a reader would see; lines without a secret keep what is not seen of them."""
+    """Redact the visible text. Lines without a secret keep their invisible characters."""
     coded = "\x1b" in text or "\x9b" in text or bool(_pattern("invisible").search(text))
     if not coded and not ("\\" in text and any(sign in text for sign in _WRITTEN)):
         return _searched(text)
@@ -296,14 +305,14 @@ def _redacted(text: str) -> str:
     if len(plains) == len(hiddens):
         kept = zip(lines, plains, hiddens, strict=True)
         return "\n".join(line if was == now else now for line, was, now in kept)
-    # Some lines became one: those above and below the ones that differ stay.
+    # Lines were joined: keep those above and below the difference.
     top = [*map(eq, plains, hiddens), False].index(False)
     end = [*map(eq, plains[top:][::-1], hiddens[top:][::-1]), False].index(False)
     return "\n".join([*lines[:top], *hiddens[top : len(hiddens) - end], *lines[len(lines) - end :]])
 
 
 def _searched(text: str) -> str:
-    """Redact text without codes; line ends and tabs of a JSON string or of code count as such."""
+    """Redact text without codes. Escaped line ends and tabs (JSON, code) count as white space."""
     if "\\" not in text or _MARK in text:
         return _settled(text)
     for escape, space in _ESCAPES:
@@ -315,7 +324,7 @@ def _searched(text: str) -> str:
 
 
 def _settled(text: str) -> str:
-    """Redact until nothing changes: a key may stand directly behind one that went."""
+    """Redact until nothing changes: a key may directly follow one that was removed."""
     for _ in range(_ROUNDS):
         hidden = _known(text)
         if hidden == text:
@@ -325,7 +334,7 @@ def _settled(text: str) -> str:
 
 
 def _encoded(match: re.Match[str]) -> str:
-    """Redact a run of base64 if redaction would change what it says."""
+    """Redact a base64 run if its decoded text contains a secret."""
     run = _pattern("base64_ends").sub("", match[0]).translate(_URL_SAFE)
     letters = "".join([c for c in run if c in _BASE64])
     letters = letters[:-1] if len(letters) % 4 == 1 else letters
@@ -355,9 +364,9 @@ def _known(text: str, *, decode: bool = True) -> str:
 
 
 def _without_tokens(text: str, words: str) -> str:
-    """Return `text` without what shows by its own form that it is a key.
+    """Return `text` without keys that are recognisable by their format.
 
-    Each has its sign in one of the `words` that are long enough, so only these are searched.
+    Only the long `words` are searched for the start of each format, because every key has it there.
     """
     for prefix, rest in _forms("tokens"):
         if prefix in words:
@@ -381,7 +390,10 @@ def _without_tokens(text: str, words: str) -> str:
 
 @cache
 def _forms(kind: Literal["tokens", "marked", "hashes"]) -> tuple[tuple[str, str], ...]:
-    """Return what secrets begin with (or have in them), and what follows (or all), as a pattern."""
+    """Return the formats of a kind as pairs: a substring to search, and a pattern.
+
+    The substring is the start of the secret or a part of it. The pattern matches the rest, or all.
+    """
     listed = families()[kind].values()
     return tuple(
         (each, rest) for forms in listed for begin, rest in forms for each in begin.split()
@@ -390,14 +402,14 @@ def _forms(kind: Literal["tokens", "marked", "hashes"]) -> tuple[tuple[str, str]
 
 @cache
 def _token(prefix: str, rest: str) -> re.Pattern[str]:
-    """Return the pattern of a token: no letter or digit stands before it but those of `%20`."""
+    """Return the pattern of a token. No letter or digit may precede it, except those of a `%20`."""
     begun = re.escape(prefix)
     before = rf"(?<![A-Za-z0-9]{begun})|(?<=%[0-9A-Fa-f]{{2}}{begun})"
     return re.compile(f"{begun}(?:{before}){rest}")
 
 
 def _discord(match: re.Match[str]) -> str:
-    """Redact a Discord token: its first part is the number of an account, in base64."""
+    """Redact a Discord token. Its first part is an account number in base64."""
     first = match[0].partition(".")[0]
     with suppress(binascii.Error, ValueError):
         if first == "mfa" or base64.urlsafe_b64decode(first + "=" * (-len(first) % 4)).isdigit():
@@ -406,7 +418,7 @@ def _discord(match: re.Match[str]) -> str:
 
 
 def _without_headers(text: str, low: str) -> str:
-    """Return `text` without what HTTP headers and clients send to say who asks."""
+    """Return `text` without the credentials in HTTP headers and clients."""
     if "auth" in low:
         text = _pattern("pair").sub(_second, text)
     if "cookie" in low:
@@ -421,19 +433,19 @@ def _without_headers(text: str, low: str) -> str:
 
 
 def _header(match: re.Match[str]) -> str:
-    """Redact an authorization header; `authorization = request.headers.get(…)` is code."""
+    """Redact an authorization header. Code (`authorization = request.headers.get(…)`) is kept."""
     code = "." in match[2] and match[1][-1:] in " =" and _CODE.fullmatch(match[2])
     return match[0] if code else _second(match)
 
 
 def _login(match: re.Match[str]) -> str:
-    """Redact the password behind `curl -u name:` and `mysql -p`."""
+    """Redact the password after `curl -u name:` and `mysql -p`."""
     before, value = (match[1], match[2]) if match[1] else (match[3], match[4])
     return match[0] if _is_placeholder(value) else before + STUB
 
 
 def _scheme(match: re.Match[str]) -> str:
-    """Redact `Bearer …` outside a header, where "basic functionality" may be meant."""
+    """Redact `Bearer …` and `Basic …` outside of a header, unless it may be prose ("basic use")."""
     shortest = 12 if match[1].lower() == "bearer" else 16
     if len(match[3]) < shortest or not _is_random(match[3], shortest):
         return match[0]
@@ -441,14 +453,14 @@ def _scheme(match: re.Match[str]) -> str:
 
 
 def _address(match: re.Match[str]) -> str:
-    """Redact the password of an address; it may hold slashes that should have been escaped."""
+    """Redact the password in a URL. It may contain slashes that should have been escaped."""
     return match[0] if _is_placeholder(match[2] or match[3]) else f"{match[1]}{STUB}@"
 
 
 def without_secrets(message: Message) -> Message:
-    """Return the message as it may be stored: the same object where it holds no secret.
+    """Return the message as it may be stored: the same object if it contains no secret.
 
-    Text, reasoning, arguments and a provider's readable fields are looked at, pictures are not.
+    Text, reasoning, arguments and readable provider fields are searched, but not images.
     """
     parts = tuple(
         replace(part, text=redact(part.text)) if isinstance(part, Text) else part
@@ -462,7 +474,7 @@ def without_secrets(message: Message) -> Message:
 
 
 def _call(call: ToolCall) -> ToolCall:
-    """Return the call with its arguments redacted, together with the names they stand under."""
+    """Return the call with redacted arguments. A value is checked together with its name."""
     written = redact(call.text)
     arguments = _arguments(call.arguments)
     if written == call.text and arguments == call.arguments:
@@ -476,7 +488,7 @@ def _arguments(arguments: Mapping[str, Json]) -> Mapping[str, Json]:
     hidden = redact(told)
     if hidden == told:
         return arguments
-    with suppress(ValueError):  # a secret that spans an escape or a quote
+    with suppress(ValueError):  # no longer JSON if a secret spans an escape or a quote
         if isinstance(found := json.loads(hidden), dict):
             return found
     return dict[str, Json](_strings(arguments))

@@ -297,7 +297,7 @@ def give_back(taken: Sequence[Taken]) -> None:
 
 
 def _may_stay(path: Path, before: Kept | None, now: Kept | None, opened: TemporaryAccess) -> bool:
-    """Say whether a change is what `git init`, `git clone`, `git checkout` and a rebase make.
+    """Return whether a change is what `git init`, `git clone`, `git checkout` and a rebase make.
 
     Attributes choose among filters that are set elsewhere: they may where a repository sets none.
     """

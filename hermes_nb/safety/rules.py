@@ -220,14 +220,14 @@ def together(found: Iterable[Match], words: Tagged) -> Iterator[Sign]:
 
 
 def _close(text: str, start: int, end: int, steps: int) -> bool:
-    """Say whether what lies between is one passage of at most so many steps."""
+    """Return whether what lies between is one passage of at most so many steps."""
     if end - start > _FAR or _ELSEWHERE.search(text, start, end):
         return False
     return len(_STEP.findall(text, start, end)) <= steps
 
 
 def unbroken(text: str, place: Span) -> bool:
-    """Say whether no other item or paragraph begins in a place."""
+    """Return whether no other item or paragraph begins in a place."""
     return _STEP.search(text, *place) is None
 
 

@@ -1,18 +1,18 @@
-"""Look for prompt injection in text before it reaches a prompt, and mark what somebody else wrote.
+"""Scan text for prompt injection before it reaches a prompt, and mark untrusted content.
 
-A heuristic, not a boundary. The text is unfolded (`normalise`), turned into a row of word classes
-(`words`) and read by rules (`rules`); code and markup are looked at as they are written
-(`patterns`); what is encoded is decoded and looked at again. Passages that forbid or describe an
-attack do not count (`context_filter`). The rest adds up: from `patterns.MARKS` on a text is
-suspicious, from `patterns.BLOCKS` on it is blocked. Rules and words are imported with the first
-text: most first turns have none to look at.
+This is a heuristic, not a security boundary. The text is normalised (`normalise`), converted to
+word classes (`words`) and matched by rules (`rules`). Code and markup are searched in their
+original form (`patterns`). Encoded passages are decoded and scanned again. Passages that forbid or
+describe an attack do not count (`context_filter`). The scores of the findings are added: from
+`patterns.MARKS` the text is suspicious, from `patterns.BLOCKS` it is blocked. Rules and words are
+imported with the first scan, because most first turns need none.
 
-All of the text is looked at. A flood of what is slow to read meets a deadline (`patterns.LIMIT`),
-and is withheld. Other packages may look as well: an entry point in the group `hermes_nb.detectors`
-is a function from a text to findings. What it raises is logged, and it is not asked again.
+The whole text is scanned. Input that is too slow to scan exceeds a deadline (`patterns.LIMIT`) and
+is withheld. Other packages can add detectors: an entry point in the group `hermes_nb.detectors` is
+a function from a text to findings. If it raises, the error is logged and the detector is disabled.
 
-`wrap` marks a text so that the model can tell data from instructions: the mark carries a random
-nonce that the text cannot know. The same text, source and nonce give the same bytes.
+`wrap` puts a text into marks, so that the model can tell data from instructions. The marks contain
+a random nonce that the text cannot predict. The same text, source and nonce give the same bytes.
 """
 
 from __future__ import annotations
@@ -54,60 +54,61 @@ if TYPE_CHECKING:
 ScanVerdict = Literal["clean", "suspicious", "blocked"]
 
 DETECTORS = "hermes_nb.detectors"
+"""Entry point group for additional detectors."""
 DENSE = "too_dense"
-"""The category of a text that could not be read in time."""
+"""The category of a text that could not be scanned in time."""
 _TOO_DENSE = "more to judge than any honest text has, so not all was read: {}"
-"""What is said of such a text; `{}` is its beginning."""
+"""Description of such a text. `{}` is its beginning."""
 _SHOWN, _SHOWN_NAME, _SAMPLE = 200, 120, 80
+"""Maximum characters of a passage, of a name, and of the beginning of an unscanned text."""
 _NEAR = 60
-"""Characters between passages of one category that are shown as one."""
+"""Passages of one category that are at most this many characters apart are merged."""
 _TOLD, _FLOOD = 24, 2_000
-"""Passages of one text that are told apart like that; behind them those that are at most `_FLOOD`
-characters from each other are one."""
+"""The first `_TOLD` passages of a text are merged within `_NEAR`, later ones within `_FLOOD`."""
 _SENTENCE = 240
-"""How far around a passage its sentence is looked for."""
+"""Characters around a passage in which the ends of its sentence are searched."""
 _LAST_LINE = 200
-"""Characters of a last line that is read by itself where the rest is not."""
+"""Maximum length of a last line that is scanned on its own if the scan timed out."""
 _DEEPEST = 4
-"""How often what was decoded is decoded again; more layers than that are a finding themselves."""
+"""How many layers of encoding are decoded. More layers count as a finding."""
 _DISGUISE = 1.0
-"""What hiding adds: an order that was encoded or hidden was hidden for a reason."""
+"""Score added to an instruction that was encoded or hidden."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A passage that looks like an attack.
-
-    `category` is its id; `passage` is what stands in the original, fit to be shown: escaped, on one
-    line, without secrets (of `too_dense`, the beginning, behind what that means). `score` says how
-    much it counts (`patterns.BLOCKS` alone blocks), and the passage is `text[start:end]` of the
-    scanned text.
-    """
+    """A passage that looks like an attack: `text[start:end]` of the scanned text."""
 
     category: str
+    """Id of the kind of attack."""
     passage: str
+    """The passage for display: escaped, on one line, without secrets. For `too_dense`, a
+    description with the beginning of the text."""
     score: float = 1.0
+    """Weight of the finding. `patterns.BLOCKS` blocks the text on its own."""
     start: int = 0
+    """Index of the first character."""
     end: int = 0
+    """Index after the last character."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanResult:
-    """What a scan found.
-
-    `text` is what may be loaded: the text itself when it is `clean`, with the passages neutralised
-    when it is `suspicious`, one line that says so when it is `blocked`.
-    """
+    """The result of a scan."""
 
     verdict: ScanVerdict
+    """How much of the text may be loaded: all, all but the suspicious passages, or nothing."""
     findings: tuple[Finding, ...] = ()
+    """The findings in order. Empty if the text is clean."""
     text: str = ""
+    """The text that may be loaded: the original if `clean`, the original without the suspicious
+    passages if `suspicious`, a one-line notice if `blocked`."""
 
 
 def scan(text: str, *, name: str = "", strict: bool = False) -> ScanResult:
-    """Return what `text` is; `strict` blocks what would otherwise be suspicious.
+    """Return the result of scanning `text`. `strict` also blocks a suspicious text.
 
-    `name` is what the line about a blocked text calls it.
+    `name` is the title of the text in the notice that replaces a blocked one.
     """
     found = sorted(
         (*_read(text), *_detected(text)), key=lambda sign: (sign.start, sign.end, -sign.score)
@@ -121,24 +122,24 @@ def scan(text: str, *, name: str = "", strict: bool = False) -> ScanResult:
     return ScanResult(verdict="suspicious", findings=findings, text=neutralised(text, findings))
 
 
-# What speaks for an attack.
+# Signs of an attack.
 
 _Place = Callable[[int, int], Span]
 
 
 def _read(text: str) -> list[Sign]:
-    """Return the signs of an attack in a text: what was found of it in time."""
+    """Return the signs of an attack that were found in a text before the deadline."""
     from hermes_nb.safety.rules import rows
     from hermes_nb.safety.words import lexicon
 
     found: list[Sign] = []
-    lexicon(), rows()  # made ready before the clock runs
+    lexicon(), rows()  # load them before the deadline starts
     try:
         with deadline(len(text)):
             found.extend(_invisible(text))
             found.extend(_layer(text, lambda start, end: (start, end), 0))
     except Late:
-        end = text.rfind("\n")  # a short last line may say how a command ended
+        end = text.rfind("\n")  # a short last line may be the exit status of a command: keep it
         if end <= 0 or len(text) - end > _LAST_LINE or _read(text[end:]):
             end = len(text)
         found.append(Sign(DENSE, "unread", MARKS, 0, end))
@@ -146,7 +147,7 @@ def _read(text: str) -> list[Sign]:
 
 
 def _layer(text: str, place: _Place, depth: int) -> Iterator[Sign]:
-    """Yield the signs in a text that came out of `depth` encodings; `place` leads back."""
+    """Yield the signs in a text from `depth` encodings. `place` maps positions to the original."""
     from hermes_nb.safety.context_filter import TextContext
     from hermes_nb.safety.words import Tagged
 
@@ -179,7 +180,7 @@ _COMMENT = re.compile(r"<!--(?:[^-]|-(?!->)){0,20000}+(?:-->)?")
 
 
 def _hidden(lower: str) -> tuple[list[Span], list[Span]]:
-    """Return the elements that a page does not show, and with them its comments."""
+    """Return the elements that a page does not display, and the same with comments added."""
     if "<" not in lower:
         return [], []
     veiled = [match.span() for match in hidden_elements()[0].finditer(lower)]
@@ -187,7 +188,7 @@ def _hidden(lower: str) -> tuple[list[Span], list[Span]]:
 
 
 def _meant(text: str, words: Tagged, context: TextContext) -> Iterator[Sign]:
-    """Yield what rules and patterns find in a text and what stands there as an attack."""
+    """Yield the signs found by rules and patterns that are not just quoted or described."""
     from hermes_nb.safety.rules import matches, signs, together
 
     found = [*matches(words)]
@@ -200,7 +201,7 @@ def _meant(text: str, words: Tagged, context: TextContext) -> Iterator[Sign]:
 
 
 def _together(runs: list[Decoded], spans: list[Span]) -> tuple[str, _Place]:
-    """Return what runs say as one text, a paragraph each, and the way from there to their spans."""
+    """Return decoded runs as one text of paragraphs, and a function from its positions to spans."""
     starts = [0, *accumulate(len(run.text) + 2 for run in runs)]
 
     def place(start: int, _end: int) -> Span:
@@ -220,16 +221,17 @@ _UNSEEN = (
     ("override", 1.0, re.compile("([\u202d\u202e])")),
     ("run", 1.0, re.compile("([\u200b-\u200f\u2060-\u2064\ufeff]{8,}+)")),
 )
-"""Characters that show nothing: what they are called and count, and how many of them do."""
+"""Invisible characters: name, score and pattern with the least number of them that counts."""
 _INSIDE = re.compile(
     "[\u200b-\u200d\u2060\ufeff](?<=[A-Za-z].)[\u200b-\u200d\u2060\ufeff]*(?=[A-Za-z])"
 )
 _SPLIT = 3
-"""Invisible characters inside Latin words that no longer are leftovers of a web page."""
+"""Least number of invisible characters inside Latin words that counts. Fewer are common in web
+pages."""
 
 
 def _invisible(text: str) -> Iterator[Sign]:
-    """Yield the characters that show nothing and have no business where they are."""
+    """Yield invisible characters in unusual places or numbers."""
     if text.isascii():
         return
     for name, score, pattern in _UNSEEN:
@@ -242,9 +244,9 @@ def _invisible(text: str) -> Iterator[Sign]:
 
 
 def _total(found: Iterable[Sign]) -> float:
-    """Return how much signs count together: each once, at its strongest.
+    """Return the total score of signs. Each kind counts once, with its highest score.
 
-    Signs of a category that stand on the same words say the same thing, so they count as one.
+    Overlapping signs of one category mean the same, so only the highest of their scores counts.
     """
     strongest: dict[tuple[str, str], Sign] = {}
     for sign in found:
@@ -264,7 +266,7 @@ def _total(found: Iterable[Sign]) -> float:
     return counted
 
 
-# What other packages find.
+# Detectors of other packages.
 
 _log = logging.getLogger(__name__)
 Detector = Callable[[str], Iterable[Finding]]
@@ -272,7 +274,7 @@ Detector = Callable[[str], Iterable[Finding]]
 
 @cache
 def _loaded() -> dict[str, Detector]:
-    """Return the detectors by name, looked for once a process."""
+    """Return the detectors by name. They are searched for once per process."""
     found: dict[str, Detector] = {}
     for point in plugins(DETECTORS):
         try:
@@ -283,7 +285,7 @@ def _loaded() -> dict[str, Detector]:
 
 
 def _detected(text: str) -> Iterator[Sign]:
-    """Yield what detectors find; one that fails is not asked again."""
+    """Yield the findings of the detectors. A detector that fails is disabled."""
     for name, detector in [*_loaded().items()]:
         try:
             found = [_as_sign(name, finding, len(text)) for finding in detector(text)]
@@ -305,11 +307,11 @@ def _off(name: str, error: Exception) -> None:
     _log.warning("the detector %r is off: %s", name, why)
 
 
-# What is said of it.
+# Reports.
 
 
 def _merged(found: Iterable[Sign]) -> list[Sign]:
-    """Return signs with neighbouring ones of a category made one; they are sorted by start."""
+    """Return the signs, sorted by start, with neighbouring ones of a category merged."""
     groups: list[Sign] = []
     latest: dict[str, int] = {}
     for sign in found:
@@ -344,7 +346,7 @@ def _blocked(name: str, findings: Sequence[Finding]) -> str:
 
 
 def neutralised(text: str, findings: Sequence[Finding]) -> str:
-    """Return `text` with the sentences around its findings replaced by a marker each."""
+    """Return `text` with each sentence around a finding replaced by a marker."""
     parts: list[str] = []
     done = 0
     for start, end, categories in _passages(text, findings):
@@ -354,7 +356,7 @@ def neutralised(text: str, findings: Sequence[Finding]) -> str:
 
 
 def _passages(text: str, findings: Sequence[Finding]) -> list[tuple[int, int, list[str]]]:
-    """Return the sentences around findings, merged where they touch, with their categories."""
+    """Return the sentences around findings, merged if they touch, with their categories."""
     passages: list[tuple[int, int, list[str]]] = []
     for finding in sorted(findings, key=lambda f: (f.start, f.end)):
         start, end = _sentence(text, finding.start, finding.end)
@@ -373,7 +375,7 @@ _END = re.compile(r"[.!?](?=\s)|[。！？\n]")
 
 
 def _sentence(text: str, start: int, end: int) -> Span:
-    """Return the sentence around a passage: half an order can still be followed."""
+    """Return the sentence around a passage, because half an instruction can still be followed."""
     low = max(0, start - _SENTENCE)
     first = low
     for stop in _END.finditer(text, low, start):
@@ -394,11 +396,10 @@ _LETTERS = {code: latin for code, latin in LOOKALIKES.items() if len(latin) == 1
 def wrap(
     text: str, *, source: str, nonce: str | None = None, scanned: ScanResult | None = None
 ) -> str:
-    """Return `text` between marks that name its `source` and say that it is data.
+    """Return `text` between marks that name its `source` and declare it as data.
 
-    A text that the scan finds suspicious or worse keeps everything but the passages in question;
-    the mark names their categories. `scanned` is what a scan of this very text found, where there
-    was one already.
+    From a suspicious or blocked text only the passages with findings are removed, and the opening
+    mark lists their categories. Pass `scanned` if this text was already scanned.
     """
     result = scanned or scan(text)
     body, note = text, ""
@@ -419,7 +420,7 @@ def wrap(
 
 
 def without_marks(text: str) -> str:
-    """Return `text` with everything that looks like a mark of ours taken apart."""
+    """Return `text` with everything that looks like one of these marks replaced."""
     view = normalise(text)
     parts: list[str] = []
     done = 0

@@ -221,7 +221,10 @@ def _longest_first(
 
 
 def _misspelt(word: str, meant: str) -> bool:
-    """Say whether `word` is `meant` with inner letters jumbled, or one wrong, missing or added."""
+    """Return whether `word` is a typo of `meant`.
+
+    Typos are jumbled inner letters, or one wrong, missing or extra letter.
+    """
     if len(word) == len(meant):
         wrong = sum(map(ne, word, meant))
         return wrong <= 1 or (wrong <= _JUMBLED and sorted(word) == sorted(meant))
