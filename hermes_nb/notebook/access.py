@@ -1,14 +1,17 @@
-"""The notebook around the agent: which one it is, how it is reached, what the agent has seen.
+"""The agent's access to its notebook: find its path, open it, and track the cells it has seen.
 
-Which one, in this order: what the caller says > what the open page says, below the server's root >
-the server's session list, right even after a rename (24 ms) > VS Code's variable >
-`JPY_SESSION_NAME`, stale after a rename > unknown. jupyter_server is not imported: in a kernel that
-takes 15 s.
+The path comes from the first of these that is available:
 
-An open notebook is edited through its page and no other way: what the user has typed and not saved
-stays, and every edit is one step of the front end's undo. Its file is left alone as long as any
-session has it open. A notebook that was named and that nobody has open is edited on disk. Where
-neither is possible, cells are offered below the running one.
+1. the path that the user set 2. the open page's path, below the server's root 3. the server's
+session list, correct even after a rename (24 ms) 4. VS Code's variable 5. `JPY_SESSION_NAME`,
+outdated after a rename
+
+jupyter_server is not imported: in a kernel that takes 15 s.
+
+An open notebook is edited only through its page, so that unsaved input stays and every edit is one
+step of the front end's undo. Its file is not written while any session has it open. A notebook that
+the user named and that is not open is edited on disk. If neither is possible, cells are offered
+below the running one.
 """
 
 from __future__ import annotations
@@ -45,12 +48,13 @@ from hermes_nb.notebook.shell import Shell, has_kernel, running_cell
 from hermes_nb.safety.marks import Marks, marks_of
 
 OUTPUT_CAP = 1_000_000
-"""Characters of one output that cross the bridge; a longer one is cut and marked with `CLIPPED`."""
+"""Characters of one output that the page sends; a longer one is cut and marked with `CLIPPED`."""
 SAVE_SECONDS = 20.0
+"""Timeout for saving the notebook."""
 
 
 class LiveDocument(NotebookDocument):
-    """A notebook that is open in a front end, over the bridge."""
+    """A notebook that is open in a front end, accessed through its page."""
 
     way = "the open notebook"
 
@@ -64,7 +68,7 @@ class LiveDocument(NotebookDocument):
         return [_cell(each) for each in found]
 
     async def sketch(self) -> list[Cell]:
-        """Return the cells, of whose outputs only the kinds cross: values are empty."""
+        """Return the cells with only the kinds of their outputs: values are empty."""
         return [_cell(each) for each in await self._call("list", timeout=10, outputs="kinds")]
 
     async def get(self, cell_id: str) -> Cell:
@@ -72,7 +76,7 @@ class LiveDocument(NotebookDocument):
         return _cell(await self._call("get", timeout=10, id=cell_id, cap=OUTPUT_CAP))
 
     async def apply(self, edit: Edit) -> Cell | None:
-        """Make an edit in the page; refuse outputs that were cut on their way here."""
+        """Make an edit in the page; raise `ToolError` for outputs that were cut on reading."""
         match edit:
             case Insert():
                 return _cell(await self._call("insert", **asdict(edit)))
@@ -113,14 +117,14 @@ def _joined(output: Mapping[str, Json]) -> dict[str, Json]:
 TIMEOUT = 1.0
 """Seconds for one server to answer."""
 FRESH = 8
-"""At most this many of the newest server files are asked."""
+"""Number of server files that are tried, the newest first."""
 
 
 def notebook_path(namespace: Mapping[str, Json], *, explicit: str = "", open_path: str = "") -> str:
-    """Return the absolute path of the notebook, or "" when there is none to be found.
+    """Return the absolute path of the notebook, "" if it cannot be found.
 
-    `open_path` is `Info.path`, what the page calls the notebook that it shows. It is relative to
-    the server's root; where nothing on this machine tells that root, it is returned as it is.
+    `open_path` is `Info.path`, the path of the notebook in its page, relative to the server's root.
+    If that root cannot be found on this machine, `open_path` is returned unchanged.
     """
     if explicit:
         return str(Path(explicit).expanduser().absolute())
@@ -132,7 +136,7 @@ def notebook_path(namespace: Mapping[str, Json], *, explicit: str = "", open_pat
 
 
 def is_open(path: str) -> bool:
-    """Say whether any server of this machine has a session for the notebook at that path."""
+    """Return whether any server of this machine has a session for the notebook at that path."""
     wanted = os.path.realpath(path)
     return any(
         os.path.realpath(Path(server.get("root_dir") or "") / str(session.get("path"))) == wanted
@@ -154,10 +158,10 @@ def kernel_id() -> str:
 
 
 def _from_server(open_path: str = "") -> str:
-    """Ask the servers of this machine which notebook runs this kernel.
+    """Return the path of the notebook that runs this kernel, from the servers of this machine.
 
-    With `open_path`, only the root of the server that runs it is in question: of several notebooks
-    on one kernel the page knows which one it shows.
+    With `open_path`, only the root of the kernel's server is used: several notebooks may share one
+    kernel, and the page knows its own.
     """
     mine = kernel_id()
     if not mine:
@@ -170,9 +174,9 @@ def _from_server(open_path: str = "") -> str:
 
 
 def _below_a_root(open_path: str) -> str:
-    """Complete a page's path by the kernel's own places: its directory, or what it was started for.
+    """Complete a page's path from the working directory or `JPY_SESSION_NAME`.
 
-    A kernel starts in its notebook's directory, so that the directory ends as the path does.
+    A kernel starts in its notebook's directory, so the directory ends like the path does.
     """
     started_for = Path(_from_environment())
     for place in (started_for, Path.cwd() / Path(open_path).name):
@@ -190,7 +194,7 @@ def _from_environment() -> str:
 
 
 def _servers() -> Iterator[Mapping[str, Json]]:
-    """Yield what the server files say, our parent's first, then the newest."""
+    """Yield the contents of server files: the parent's first, then the newest."""
     from jupyter_core.paths import jupyter_runtime_dir
 
     parent = os.environ.get("JPY_PARENT_PID", "")
@@ -224,16 +228,11 @@ def _sessions(server: Mapping[str, Json]) -> list[Mapping[str, Json]]:
 
 
 OUTLINE = 4_000
-"""Characters of the outline that a turn's message carries; notebook_outline has the whole."""
+"""Characters of the outline in a turn's message; notebook_outline returns all of it."""
 
 
 class NotebookAccess:
-    """One kernel's notebook.
-
-    `home` is the Hermes home, `explicit` the path the user named, if any; `session` and `turn` say
-    whose edits are saved for undo. All four are asked when they are needed. `moved` is told the old
-    path and the new one when they differ.
-    """
+    """One kernel's notebook."""
 
     def __init__(
         self,
@@ -245,6 +244,16 @@ class NotebookAccess:
         turn: Callable[[], int],
         moved: Callable[[str, str], None],
     ) -> None:
+        """Create the access; all functions are called when their values are needed.
+
+        Args:
+            shell: the kernel's IPython shell
+            home: returns the Hermes home
+            explicit: returns the path that the user set, "" for none
+            session: returns the id of the session whose edits are saved for undo
+            turn: returns the number of the turn whose edits are saved for undo
+            moved: called with the old and the new path after a rename
+        """
         self.frontend = FrontEnd(shell)
         self.seen = SeenCells()
         self._shell = shell
@@ -260,22 +269,23 @@ class NotebookAccess:
 
     @property
     def path(self) -> str:
-        """The notebook's absolute path, "" where there is none to be found."""
+        """The notebook's absolute path, "" if it cannot be found."""
         if self._path is None:
             self._path = self._find()
         return self._path
 
     @property
     def checkpoints(self) -> Checkpoints:
-        """What can be undone, in this session and others."""
+        """The saved states for undo, of this session and others."""
         if self._checkpoints is None:
             self._checkpoints = Checkpoints(self._home() / "checkpoints")
         return self._checkpoints
 
     async def document(self) -> NotebookDocument:
-        """Return the notebook, every edit of it saved for undo.
+        """Return the notebook; all its edits are saved for undo.
 
-        A page that is being reloaded is waited for; where it stays away the next best is returned.
+        If the page is reloading, wait for it; if it does not return, fall back to the file or to
+        cells below the running one.
         """
         document = await self._reach()
         if isinstance(document, FallbackDocument):
@@ -286,17 +296,17 @@ class NotebookAccess:
 
     @property
     def marks(self) -> Marks:
-        """What of this home holds text from outside."""
+        """The register of untrusted content in this home."""
         return marks_of(self._home())
 
     def foreign(self, source: str) -> bool:
-        """Say whether a cell's source is text from outside."""
+        """Return whether a cell's source contains untrusted content."""
         return self.marks.holds_text(source)
 
     def here(self) -> str:
-        """Return the id of the cell that a turn is at, "" where there is none.
+        """Return the id of the cell that a turn refers to, "" if unknown.
 
-        That is the running one; for what is asked in the panel it is the selected one.
+        This is the running cell, or the selected one for prompts from the panel.
         """
         page = self.frontend.page
         return running_cell(self._shell) or (page.active if page is not None else "")
@@ -304,9 +314,9 @@ class NotebookAccess:
     async def above(self) -> tuple[str, str, bool]:
         """Return the outline of the cells above the running one, that cell's id, and its origin.
 
-        For what is asked in the panel these are the cells down to the selected one, and "".
-        Both are "" where the notebook cannot be read or the cell is not in it. The last says
-        whether one of the cells holds text from outside.
+        For prompts from the panel the outline includes the selected cell, and the id is "". Both
+        are "" if the notebook cannot be read or does not contain the cell. The third value is True
+        if one of the cells contains untrusted content.
         """
         running = running_cell(self._shell)
         if not (running or self.frontend.in_lab):
@@ -314,22 +324,22 @@ class NotebookAccess:
         try:
             document = await self._reach()
             cells = [] if isinstance(document, FallbackDocument) else await document.sketch()
-        except ToolError:  # the turn goes on without it; the notebook tools will say why
+        except ToolError:  # the turn continues without; the notebook tools report the reason
             return "", "", False
         before = _before(cells, self.here(), itself=not running)
         if not before:
             return "", running if cells else "", False
         changed = self.seen.changes(document.way, cells)
         text = outline(before, changed=changed, limit=OUTLINE)
-        for gone in changed.deleted:  # it has been told now
+        for gone in changed.deleted:  # the outline reports each deletion once
             self.seen.forget(document.way, gone)
         self.seen.learn(document.way, before)
         return text, running, any(self.foreign(cell.source) for cell in before)
 
     async def cell_above(self) -> Cell | None:
-        """Return the cell above the running one; messages to the agent and empty ones do not count.
+        """Return the cell above the running one, without empty cells and prompts to the agent.
 
-        None where the notebook cannot be read or there is no such cell.
+        None if the notebook cannot be read or has no such cell.
         """
         try:
             document = await self._reach()
@@ -342,11 +352,11 @@ class NotebookAccess:
         return None
 
     def learn(self, cell: Mapping[str, Json]) -> None:
-        """Note a cell as the page says that it is: what is approved of it is meant for that."""
+        """Record a cell as the page showed it when the user approved its edit."""
         self.seen.learn(LiveDocument.way, [_cell(cell)])
 
     async def look(self) -> str:
-        """Find the notebook's path anew, as it may have been renamed since, and return it."""
+        """Find the notebook's path again, in case of a rename, and return it."""
         page = await self.frontend.present() if self.frontend.page is not None else None
         await self._look_at(page.path if page is not None else "")
         return self.path
@@ -367,7 +377,7 @@ class NotebookAccess:
         return FallbackDocument(self._shell)
 
     async def _look_at(self, open_path: str) -> None:
-        """Find the notebook's path anew; `open_path` is what its page says."""
+        """Find the notebook's path again; `open_path` is the path of its page."""
         before, self._path = self._path, await in_thread(self._find, open_path)
         if before and self._path and self._path != before:
             self._moved(before, self._path)

@@ -1,15 +1,16 @@
-"""What the user is asked: before a call runs, before a model is used that nobody named.
+"""Questions to the user: before a tool call runs, and before an unnamed model is used.
 
-Buttons where a page answers, else `input()`, else the policy. The page draws the box, from texts
-that it never takes for HTML, and a page that is reloaded draws it again. What stays in the notebook
-is the answer, in the line of the call.
+Questions appear as buttons if a page answers, otherwise as `input()`. If neither is possible, the
+policy decides. The page treats all texts as plain text, never as HTML, and shows the question again
+after a reload. Only the answer stays in the notebook, in the line of the call.
 
-Whoever listens on a known port of a shared machine may be anybody, so a server is offered with its
-owner, and used once it is accepted. The built-in model's weights are fetched after a question.
+On a shared machine anyone may listen on a well-known port. So a local server is offered with its
+owner, and used once the user accepts it. Downloading the built-in model's weights also needs
+approval.
 
-The approval mode is raised by the kernel's user, not by what runs under it. A cell of a notebook
-that somebody else wrote can say `--approve all`: in a notebook that this home has not seen, the
-user is asked once; where nobody can be, what started the process counts alone.
+Only the user may raise the approval mode, not the code that Hermes runs. A cell of someone else's
+notebook may say `--approve all`: in a notebook that is new to this home the user is asked once. In
+a headless kernel only the mode that the process was started with counts.
 """
 
 from __future__ import annotations
@@ -54,11 +55,11 @@ LEFT = (
     "wanted to do, so that the user can ask again"
 )
 ABSENT = 600.0
-"""Seconds that a question waits for its page to come back: the laptop may have been closed."""
+"""Seconds that a question waits for its page to return, such as after a laptop slept."""
 
 
 class CellApprover:
-    """Asks below the cell, or refuses where no one can answer."""
+    """Asks below the cell, or refuses if no one can answer."""
 
     def __init__(
         self,
@@ -68,9 +69,9 @@ class CellApprover:
         learn: Callable[[Mapping[str, Json]], None] | None = None,
         read: Callable[[str], Awaitable[str | None]] | None = None,
     ) -> None:
-        """`learn` is told the cell that an answer was about, as it was then.
+        """`learn` receives the cell that an answer was about, with its source at that time.
 
-        `read` asks a question where there is no page, as `ask_user` does.
+        `read` asks a question if there is no page; by default `ask_user` does.
         """
         self._shell = shell
         self._read = read
@@ -78,21 +79,23 @@ class CellApprover:
         self._learn = learn
 
     async def ask(self, request: ApprovalRequest) -> Approval:
-        """Return the user's answer; anything but yes or always is a refusal and its reason."""
+        """Return the user's answer; anything but an approval is a denial with a reason."""
         if not can_ask(self._shell):
             return Approval("deny", unanswered(request, REMEDY))
         if await self._frontend.present() is not None:
             question = _question(request) | {"cell": running_cell(self._shell)}
-            # In another window the cell that would change may differ: the box is all of it there.
+            # In another window the cell may differ, so the box shows all of the change there.
             given = await self._frontend.hold("ask", ABSENT, {"change": None}, **question)
             if given is None:
                 return Approval("deny", LEFT)
-            edits = request.tool.name == "edit_cell"  # what is deleted must be what was shown
+            edits = (
+                request.tool.name == "edit_cell"
+            )  # a deletion must match the cell that was shown
             if self._learn is not None and edits and given.get("cell"):
                 self._learn(given["cell"])
             return _chosen(given, request)
         if self._frontend.expected and not self._frontend.problem:
-            # A line to type in would wait in a page that is gone.
+            # `input()` would wait in a page that has been closed.
             return Approval("deny", LEFT)
         self._show(request)
         line = question_line(request)
@@ -117,14 +120,13 @@ class CellApprover:
         if has_kernel(self._shell) or can_draw(sys.stdout):
             show({"text/markdown": markdown, "text/plain": plain})
         else:
-            print(plain, flush=True)  # noqa: T201 - a terminal's way to ask
+            print(plain, flush=True)  # noqa: T201 - shows the question in a terminal
 
 
 def ask_user(question: str, read: Callable[[str], str] | None = None) -> str | None:
-    """Return what the user types, None where the input has ended.
+    """Return the user's typed answer, None at the end of the input.
 
-    It blocks the event loop, as a question is meant to; the stop button still raises
-    KeyboardInterrupt in it.
+    It blocks the event loop on purpose. The stop button still raises KeyboardInterrupt in it.
     """
     forget_typed()
     with user_code():
@@ -135,7 +137,7 @@ def ask_user(question: str, read: Callable[[str], str] | None = None) -> str | N
 
 
 def forget_typed() -> None:
-    """Drop what was typed into a terminal before a question: it is no answer to it."""
+    """Discard input typed into a terminal before the question appeared."""
     with suppress(ImportError, io.UnsupportedOperation):  # Windows; an input without a terminal
         import termios
 
@@ -144,13 +146,13 @@ def forget_typed() -> None:
 
 
 def _scope(request: ApprovalRequest) -> str:
-    """Return a line that says what "always" would cover."""
+    """Return a line that describes what "always" would allow."""
     lasts = request.lasting
     return f"\n\nAlways allows {escape(lasts)}." if request.shape and lasts else ""
 
 
 def question_line(request: ApprovalRequest) -> str:
-    """Return the line behind which an answer is typed."""
+    """Return the prompt of a question that is answered by typing."""
     if request.choices is not None:
         listed = [f"{n}. {visible(each)}" for n, each in enumerate(request.choices, start=1)]
         numbers = "a number, or " if listed else ""
@@ -161,7 +163,7 @@ def question_line(request: ApprovalRequest) -> str:
 
 
 def _chosen(given: Mapping[str, Json], request: ApprovalRequest) -> Approval:
-    """Return the answer that a page sent; whatever is not plainly a yes is a no."""
+    """Return the answer that a page sent; anything but a clear approval is a denial."""
     match given.get("answer"):
         case "once" if request.choices is not None:
             said = str(given.get("reason") or "").strip()
@@ -185,11 +187,11 @@ _WISHES = {
     (Risk.WRITE, "files"): "change files",
     (Risk.WRITE, "notebook"): "change this notebook",
 }
-"""What Hermes wants, by the risk of a tool and its name or toolset."""
+"""What Hermes asks to do, by the risk of a tool and its name or toolset."""
 
 
 def _question(request: ApprovalRequest) -> dict[str, Json]:
-    """Return the box as the page draws it: plain texts, `lines` with their CSS classes."""
+    """Return the box for the page: plain texts, `lines` with their CSS classes."""
     tool = request.tool
     if request.choices is not None:
         box = _box(request.shown, request.choices, request.nonce)
@@ -218,7 +220,7 @@ def _question(request: ApprovalRequest) -> dict[str, Json]:
 
 
 def _box(text: str, choices: Sequence[str] | None = None, nonce: str = "") -> dict[str, Json]:
-    """Return a question with answers to choose from, as the page draws it."""
+    """Return a question with answers to choose from, as data for the page."""
     return {
         "id": nonce or token_hex(16),
         "title": "Hermes asks",
@@ -232,7 +234,7 @@ def _box(text: str, choices: Sequence[str] | None = None, nonce: str = "") -> di
 
 
 def _change(request: ApprovalRequest) -> dict[str, Json] | None:
-    """Return what the page shows in the cell itself; None where it is not about one."""
+    """Return the change that the page shows in the cell; None if the call edits no cell."""
     given = request.call.arguments
     if request.tool.name not in ("edit_cell", "delete_cell") or not given.get("id"):
         return None
@@ -242,7 +244,7 @@ def _change(request: ApprovalRequest) -> dict[str, Json] | None:
 
 
 COLOURED = 200_000
-"""Characters of what would run up to which it is coloured."""
+"""Maximum characters of code that gets syntax highlighting."""
 _COLOURS = {
     "Comment": "comment",
     "Keyword": "keyword",
@@ -253,11 +255,11 @@ _COLOURS = {
     "Literal.Number": "number",
     "Literal.String": "string",
 }
-"""Names of colours that an editor's theme has, by what they are for."""
+"""Names of an editor theme's colours, by Pygments token type."""
 
 
 def coloured(text: str, language: str) -> list[list[tuple[str, int, int]]]:
-    """Return for each line its stretches of code that have a colour: its name, from, to."""
+    """Return the coloured ranges of each line as (colour, start, end)."""
     marks: list[list[tuple[str, int, int]]] = [[] for _ in text.split("\n")]
     if not language or len(text) > COLOURED:
         return marks
@@ -281,10 +283,10 @@ BAR_WIDTH = 30
 
 
 async def offer_servers(settings: Settings, ask: Ask, declined: set[ServerIdentity]) -> bool:
-    """Offer the servers found on this machine in one question; say whether one is new in use.
+    """Offer the servers found on this machine in one question; return whether one was accepted.
 
-    Nothing is offered where a model is named or a server that was accepted answers. A yes is
-    written into the home; a no is added to `declined`, whose servers are not offered again.
+    Nothing is offered if the settings name a model or an accepted server answers. An accepted
+    server is saved in the home. Declined ones are added to `declined` and not offered again.
     """
     if settings.endpoint.named or settings.cassette == "replay":
         return False
@@ -321,10 +323,10 @@ async def prepare(
     settings: Settings,
     note: Callable[[str], None],
 ) -> None:
-    """See to it that a model has what it needs first, and say once what it is.
+    """Prepare a model for its first use, and show its notice once.
 
-    Asks before anything is downloaded; where nobody can answer, `HERMES_NB_FETCH_WEIGHTS=1` is the
-    yes. Raises `ConfigError`, with the ways out, when the answer is no.
+    Asks before anything is downloaded; a headless run needs `HERMES_NB_FETCH_WEIGHTS=1` instead.
+    Raises `ConfigError`, with the alternatives, if the download is not approved.
     """
 
     def agreed(question: str) -> bool:
@@ -369,7 +371,7 @@ _LETS = {"edits": "change files and cells", "all": "run and change anything"}
 
 
 class Permission:
-    """What the cells of one kernel may choose; `began` is the mode that a configuration gave."""
+    """Decides which approval modes the cells of one kernel may choose."""
 
     def __init__(
         self,
@@ -380,6 +382,15 @@ class Permission:
         began: Callable[[], str],
         note: Callable[[str], None],
     ) -> None:
+        """Create the permission of a kernel.
+
+        Args:
+            shell: the kernel's IPython shell
+            guard: holds the current mode
+            notebook: returns the notebook's path, "" if unknown
+            began: returns the mode that the configuration gave at the start, "" for none
+            note: shows a message to the user
+        """
         self._shell = shell
         self._guard = guard
         self._notebook = notebook
@@ -389,13 +400,13 @@ class Permission:
         self._answers: dict[tuple[str, Mode], bool] = {}
 
     def check(self, deed: str = "change the approval mode") -> None:
-        """Raise `ConfigError` while code that the agent runs is what asks."""
+        """Raise `ConfigError` if code that the agent runs makes this change."""
         if self._held:
             raise ConfigError(f"code that an agent runs cannot {deed}; the user can, in a cell")
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Run code for the agent: what it changes of the mode is as before when it is over."""
+        """Run code for the agent, and restore the approval mode afterwards."""
         mode, before = self._guard.mode, os.environ.get(VARIABLE)
         self._held += 1
         try:
@@ -409,7 +420,7 @@ class Permission:
                 os.environ[VARIABLE] = before
 
     async def granted_in(self, frontend: FrontEnd, wanted: Mode) -> Mode:
-        """Return what `granted` does; where there is a page, that is where it asks."""
+        """Return what `granted` returns; ask in the page if there is one."""
         unknown = CEILING is None and self._known(wanted)[0] is None
         if unknown and await frontend.present() is not None:
             box = _box(self._question(wanted), ["Allow for this notebook", "No"])
@@ -418,7 +429,7 @@ class Permission:
         return self.granted(wanted)
 
     def granted(self, wanted: Mode) -> Mode:
-        """Return the mode that a cell gets which wants this one; it may ask, once a notebook."""
+        """Return the mode that a cell gets for the one it wants; ask once per notebook."""
         if CEILING is not None:
             if (lower := within(wanted)) != wanted:
                 self._note(f"`{wanted}` is above what this kernel allows: `{lower}`.")
@@ -436,9 +447,12 @@ class Permission:
         return started
 
     def _known(self, wanted: Mode) -> tuple[bool | None, Mode]:
-        """Say whether the notebook may choose a mode, None for to be asked; and what holds else."""
+        """Return whether the notebook may choose a mode, and the mode without its choice.
+
+        None means that the user has to be asked.
+        """
         if wanted not in _LETS or not has_kernel(self._shell):
-            return True, wanted  # what is typed into a terminal is the user's own
+            return True, wanted  # in a terminal the user types every line
         environ = {name: value for name, value in os.environ.items() if name != VARIABLE}
         started = load_settings(
             overrides={"approve": self._began() or None},

@@ -1,10 +1,9 @@
-"""The pictures that a turn is handed: figures, images, arrays, files.
+"""Images that go with a turn: figures, images, arrays and files.
 
-What goes is at most `LONGEST` pixels on the longer
-side and `BYTES` of PNG or JPEG: providers scale anything larger down themselves, or refuse it, and
-it is paid for either way. Pillow and matplotlib are used where the object itself has brought them,
-or a file needs them; arrays are encoded with numpy alone, and their bytes depend on nothing else,
-so that a recorded turn is found again.
+An image is sent with at most `LONGEST` pixels on its longer side and at most `BYTES` of PNG or
+JPEG. Providers scale larger images down or refuse them, and charge for them either way. Pillow and
+matplotlib are used only if the object comes from them or a file needs them. Arrays are encoded with
+numpy alone, so that their bytes are reproducible and a recorded turn matches.
 """
 
 from __future__ import annotations
@@ -29,14 +28,15 @@ from hermes_nb.notebook.shell import Foreign, Shell
 from hermes_nb.notebook.user_message import Attachment
 
 COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
-"""PNG specification, 11.2.2: grey, grey and alpha, RGB, RGB and alpha, by channels."""
+"""PNG colour types (specification, 11.2.2) by number of channels: grey, grey and alpha, RGB, RGBA.
+"""
 
 
 def shrunk_array(value: Foreign, longest: int) -> Foreign:
-    """Return an array of bytes, rows x columns x channels, at most `longest` on its longer side.
+    """Return a uint8 array, rows x columns x channels, at most `longest` on its longer side.
 
-    It is made smaller by a whole factor, each pixel the mean of those it stands for. Raises
-    `ConfigError` for an array that is no picture.
+    It is reduced by a whole factor; each pixel is the mean of a block. Raises `ConfigError` for an
+    array that is not an image.
     """
     numpy: Foreign = sys.modules["numpy"]
     pixels = _pixels(value, numpy)
@@ -94,26 +94,28 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 
 LONGEST = 1_568
-"""Pixels; above that Claude scales a picture down, and others count more tiles."""
+"""Pixels; Claude scales larger images down, and other models count more tiles."""
 BYTES = 1_500_000
-"""Of one encoded picture: 2 million characters of base64, which every provider takes."""
+"""Bytes of one encoded image: 2 million characters of base64, which every provider accepts."""
 MOST = 8
-"""Pictures of one turn."""
+"""Maximum images of one turn."""
 MOST_FILE = 50_000_000
+"""Maximum bytes of an image file."""
 SMALLEST = 64
-"""Pixels; a picture that is still too big then is not one."""
+"""Pixels below which an image is not reduced any further."""
 HEADS = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
     b"GIF87a": "image/gif",
     b"GIF89a": "image/gif",
 }
+"""The first bytes of each file format, and its media type."""
 
 
 def attachments(expressions: tuple[str, ...], shell: Shell) -> tuple[Attachment, ...]:
-    """Return the pictures that expressions in the user's namespace stand for.
+    """Return the values of expressions in the user's namespace as images.
 
-    Raises `ConfigError` for what is no picture, or cannot be made one; then nothing is sent.
+    Raises `ConfigError` for a value that cannot become an image; then nothing is sent.
     """
     if len(expressions) > MOST:
         message = f"{len(expressions)} pictures are too many for one turn; send at most {MOST}"
@@ -122,11 +124,11 @@ def attachments(expressions: tuple[str, ...], shell: Shell) -> tuple[Attachment,
 
 
 def attached(expression: str, shell: Shell) -> Image:
-    """Return one expression's value as a picture; raise `ConfigError`."""
+    """Return one expression's value as an image; raise `ConfigError`."""
     value = evaluate(expression, shell, shown=f"--image {one_line(expression, 60)}")
     try:
         with user_code(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about fonts and colours; the user sees the picture
+            warnings.simplefilter("ignore")  # about fonts and colours; they show in the image
             data = encoded(value)
     except HermesError as error:
         raise ConfigError(f"--image {expression}: {error}. Nothing was sent") from error
@@ -138,7 +140,7 @@ def attached(expression: str, shell: Shell) -> Image:
 
 
 def encoded(value: Foreign) -> bytes:
-    """Return a value as the bytes of a picture within the limits; raise `ConfigError`."""
+    """Return a value as the bytes of an image within the limits; raise `ConfigError`."""
     for fits, convert in CONVERTERS:
         if fits(value):
             return convert(value)
@@ -150,17 +152,17 @@ def encoded(value: Foreign) -> bytes:
 
 
 def _figure(value: Foreign) -> Foreign:
-    """Return the matplotlib figure that a value is or lies in, None for anything else."""
+    """Return the matplotlib figure that a value is or belongs to, None for anything else."""
     if "matplotlib.figure" not in sys.modules:
         return None
     base: Foreign = sys.modules["matplotlib.figure"].FigureBase
     if _is_array(value) and value.dtype == object and value.size:
-        value = value.flat[0]  # what plt.subplots gives for many axes
+        value = value.flat[0]  # plt.subplots returns an array of axes
     if isinstance(value, base):
         return value.get_figure() or value
     try:
         figure = getattr(value, "figure", None)
-    except Exception:  # noqa: BLE001 - a property of anybody's
+    except Exception:  # noqa: BLE001 - a foreign property may raise anything
         return None
     return figure if isinstance(figure, base) else None
 
@@ -182,7 +184,7 @@ def _is_pillow(value: Foreign) -> bool:
 
 
 def _saved(value: Foreign) -> bytes:
-    """Return a Pillow image encoded, smaller if it must be: PNG, or JPEG where that is too big."""
+    """Return an encoded Pillow image within the limits: PNG, or JPEG if PNG is too large."""
     image = value.copy()
     image.thumbnail((LONGEST, LONGEST))
     has_alpha = image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info
@@ -219,7 +221,7 @@ def _file(value: Foreign) -> bytes:
 
 
 def _within(data: bytes, name: str) -> bytes:
-    """Return the bytes of a picture as they are where that will do, else made smaller."""
+    """Return an image's bytes unchanged if they are within the limits, otherwise reduced."""
     mime = _mime(data)
     if not mime:
         raise ConfigError(f"{one_line(name, 80)} is not a PNG, JPEG, GIF or WebP picture")
@@ -235,7 +237,7 @@ def _within(data: bytes, name: str) -> bytes:
         message = f"{one_line(name, 80)} is too large; `pip install pillow` lets it be made smaller"
         raise ConfigError(message) from error
     with PIL.Image.open(io.BytesIO(data)) as image:
-        still = getattr(image, "n_frames", 1) == 1  # most models refuse what moves
+        still = getattr(image, "n_frames", 1) == 1  # most models refuse animations
         if max(image.size) <= LONGEST and len(data) <= BYTES and still:
             return data
         return _saved(image)
@@ -276,4 +278,4 @@ CONVERTERS: tuple[tuple[Callable[[Foreign], bool], Callable[[Foreign], bytes]], 
     (_is_array, _array),
     (_shows_itself, _shown),
 )
-"""What kinds of values there are, and how each becomes a picture; the first that fits does it."""
+"""Tests for kinds of values with the functions that encode them; the first match is used."""

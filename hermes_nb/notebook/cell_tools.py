@@ -1,8 +1,8 @@
 """The tools of a kernel: the `notebook` toolset, and which of all tools a turn may use.
 
-The functions are async: they run on the loop's own thread, which is the kernel's. Edits stand
-alone, name the cell they are for by id, and refuse one that the user changed meanwhile: their
-previews need no digests, and a cell that moved does not ask again.
+The functions are async, so they run on the event loop's thread, which is the kernel's main thread.
+Each edit names its cell by id, and is refused if the user has changed that cell since it was read.
+So previews need no digests, and moving a cell does not require another approval.
 """
 
 from __future__ import annotations
@@ -69,13 +69,19 @@ def notebook_tools(  # noqa: PLR0913 - all but the first two are optional
     root: Callable[[], Path] = Path.cwd,
     foreign: Callable[[str], bool] = lambda _: False,
 ) -> Toolset:
-    """Return the tools for the notebook that `document()` opens, anew for each call.
+    """Return the tools for the notebook; `document` is called again for each tool call.
 
-    `turn_mark()` is the `hermes` metadata of cells the agent makes. `seen` may be shared with
-    whoever else shows cells to the agent. `here()` is the id of the cell behind which new ones go,
-    by default the running one. `path()` is the notebook's own file, "" if unknown, and `root()` the
-    directory below which other notebooks may be run. `foreign` says whether a source is text from
-    outside.
+    Args:
+        shell: the kernel's IPython shell
+        document: opens the notebook
+        turn_mark: returns the `hermes` metadata for cells that the agent creates
+        sees_images: returns whether the model accepts images
+        seen: record of the cells that the agent has seen; None for a new one
+        here: returns the id of the cell after which new ones are inserted; by default the running
+            one
+        path: returns the path of the notebook's file, "" if unknown
+        root: returns the directory that other notebooks must be in to be run
+        foreign: returns whether a source contains untrusted content
     """
     bench = KnownCells(
         shell=shell,
@@ -153,7 +159,7 @@ def _insert(bench: KnownCells) -> Tool:
         """
         document, cells = await bench.cells()
         behind = find(cells, after).id if after else bench.place(cells)
-        # It is marked as the agent's as long as it has the source of this hash.
+        # The cell counts as the agent's while its source has this hash.
         mark = {"hermes": {**bench.turn_mark(), "hash": source_hash(source)}}
         cell = await document.insert(source, after=behind, type=type, metadata=mark)
         bench.seen.learn(document.way, [cell])
@@ -204,7 +210,7 @@ def _edit(bench: KnownCells) -> Tool:
 
 
 async def _run_kept(bench: KnownCells, context: ToolContext, cell: Cell, edited: str) -> ToolOutput:
-    """Run a cell for the user, who kept its change so; the edit is made, whatever comes of it."""
+    """Run an edited cell that the user kept and ran; a failure does not undo the edit."""
     try:
         ran = await run_known(bench, context, [cell.id], CELL_TIMEOUT)
     except ToolError as error:
@@ -288,7 +294,7 @@ def _diff(before: str, after: str) -> str:
 
 
 def _shown(before: str, after: str) -> str:
-    """Return a comparison as a person reads it."""
+    """Return a comparison for people to read."""
     change = Change(name="", kind="edited", before=before, after=after)
     return "\n".join(f"{row.mark} {row.text}" for row in rows(change))
 
@@ -305,9 +311,14 @@ def own_tools(
     mark: Callable[[], Arguments],
     root: Callable[[], Path],
 ) -> Toolset:
-    """Return the kernel's tools, and the notebook's where there is one.
+    """Return the kernel's tools, with those of the notebook if there is one.
 
-    `mark()` is the metadata of cells that the agent makes now.
+    Args:
+        shell: the kernel's IPython shell
+        access: the kernel's notebook
+        sees_images: returns whether the model accepts images
+        mark: returns the metadata for cells that the agent creates
+        root: returns the directory that other notebooks must be in to be run
     """
     tools = kernel_tools(shell, sees_images=sees_images)
     if not has_kernel(shell):

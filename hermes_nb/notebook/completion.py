@@ -1,7 +1,7 @@
-"""What TAB offers in a prompt: references, and the names of the user's variables.
+"""TAB completion in a prompt: references, and the names of the user's variables.
 
-It is asked while a cell runs as well, by another thread. So it looks at names and folders alone,
-evaluates nothing, and imports little.
+Another thread may ask for completions while a cell runs. So this module only reads names and
+folders, evaluates nothing, and imports little.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from hermes_nb.notebook.shell import Shell
 from hermes_nb.notebook.variables import user_variables
 
 ENTRIES = 200
-"""Files of a folder that are offered."""
+"""Maximum number of a folder's entries to offer."""
 KINDS = ("cell:", "error", "file:", "folder:", "diff", "staged", "git:", "url:")
+"""The kinds of references, apart from MCP servers."""
 Servers = Mapping[str, Sequence[str]]
+"""MCP servers by name, each with the resources and prompts that a prompt can reference."""
 _FENCED = re.compile(r"^(`{3,}|~{3,})[^\n]*\n.*?(?:^\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _REFERENCE = re.compile(r"(?<![\w@./`])@([\w./~-]*(?::[^\s`\"]*)?)\Z")
 _VALUE = re.compile(r"(?<!\$)\$`(?:[^`\n]*[^`\n\w.])?([^\W\d]\w*)?\Z")
@@ -25,17 +27,16 @@ _WORD = re.compile(r"(?<![\w@.+`-])([^\W\d][\w@+-]*)?\Z")
 
 
 def bare(prompt: str) -> str:
-    """Return a prompt of the same length, with blanks for what stands in fenced blocks."""
+    """Return a prompt of the same length with its fenced blocks blanked out."""
     return _FENCED.sub(lambda block: " " * len(block[0]), prompt)
 
 
 def completed(
     prompt: str, shell: Shell, root: Path, servers: Servers
 ) -> tuple[str, list[str]] | None:
-    """Return how the end of a prompt begins and what it may become; None for plain text.
+    """Return the text to complete at the end of a prompt and its completions; None for plain text.
 
-    What looks like a reference and is not known may become what it is: whoever else completes
-    would take it for Python. `servers` are those of MCP, with what of each a prompt can name.
+    An unknown reference completes to itself, because other completers would read it as Python.
     """
     if value := _VALUE.search(prompt):
         begun = value[1] or ""
@@ -47,7 +48,7 @@ def completed(
 
 
 def in_words(prompt: str, shell: Shell) -> tuple[str, list[str]] | None:
-    """Return the same for plain text: variables, or what it is; None in code."""
+    """Complete a variable's name in plain text, an unknown word to itself; None in code."""
     word = _WORD.search(prompt)
     if word is None or bare(f"{prompt}x")[-1] == " ":
         return None
@@ -62,7 +63,7 @@ def _variables(begun: str, shell: Shell) -> list[str]:
 
 
 def _references(typed: str, shell: Shell, root: Path, servers: Servers) -> Iterable[str]:
-    """Return what a reference that is being typed, without its `@`, may become."""
+    """Return the completions of a partial reference, given without its `@`."""
     kind, colon, path = typed.partition(":")
     if not colon:
         known = [*_variables(typed, shell), *KINDS, *(f"{name}:" for name in servers)]

@@ -1,6 +1,6 @@
-"""The request that a turn would begin with, shown and not sent (`--dry-run`).
+"""The first request of a turn, shown but not sent (`--dry-run`).
 
-Nothing is stored, no session begins or ends, no counter moves. Expressions are evaluated.
+Nothing is stored, no session starts or ends, and no counter changes. Expressions are evaluated.
 """
 
 from __future__ import annotations
@@ -30,26 +30,27 @@ from hermes_nb.safety.redact import redact
 from hermes_nb.tools.wrappers import with_context
 
 SHOWN = 6_000
-"""Characters shown of one message; `--into NAME` gets all of them."""
+"""Characters shown of one message; `--into NAME` returns all of them."""
 SHOWN_MESSAGES = 40
-"""Messages that are shown, the latest ones; the system prompt comes on top."""
+"""Number of latest messages to show, in addition to the system prompt."""
 UNSAID = "(new session)"
-"""Stands for the id that a session gets when it begins."""
+"""Placeholder for the id that a new session would get."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRun:
-    """A request that could be sent: to which model, where, and in which bytes.
-
-    `body` is the request's JSON, {} for a model that does not speak JSON. `session` is the id of
-    the one that would go on, "" for a new one.
-    """
+    """A request that could be sent, and its destination."""
 
     model: str
+    """Name of the model."""
     endpoint: str
+    """Address of the model, without secrets; "" if the model was passed as an object."""
     session: str
+    """Id of the session that the turn would continue, "" for a new one."""
     request: Request
+    """The request itself."""
     body: Mapping[str, Json] = field(default_factory=dict)
+    """The JSON body of the request, {} for a model that does not use JSON."""
 
     @classmethod
     def of(cls, model: ChatModel, request: Request, *, endpoint: str, session: str) -> DryRun:
@@ -65,7 +66,7 @@ class DryRun:
 
     @property
     def tokens(self) -> dict[str, int]:
-        """Estimated tokens of its parts."""
+        """Estimated tokens by part of the request."""
         system = [m for m in self.request.messages if m.role == "system"]
         rest = [m for m in self.request.messages if m.role != "system"]
         return {
@@ -77,7 +78,7 @@ class DryRun:
 
     @property
     def wire(self) -> Mapping[str, Json]:
-        """The body, or what stands for it where there is none."""
+        """The body, or the messages and tool names of a model without one."""
         if self.body:
             return self.body
         return {
@@ -96,7 +97,7 @@ class DryRun:
         }
 
     def told(self) -> str:
-        """Return it as Markdown: sizes, then each message, tools and settings folded."""
+        """Return a Markdown report: sizes, messages, and tools and settings in a fold."""
         total = sum(self.tokens.values())
         where = f" at {code_span(self.endpoint)}" if self.endpoint else ""
         session = f"session {code_span(self.session)}" if self.session else "a new session"
@@ -135,7 +136,12 @@ def scene(
 ) -> tuple[str, Sequence[Message], Toolset]:
     """Return the system prompt, the conversation and the tools that a turn would have.
 
-    `found` is what it would go on with, None for a new session.
+    Args:
+        found: the session to continue, None for a new one
+        spec: the specification of a new session
+        chosen: the tools of the turn
+        store: the session store
+        source: where the session runs, such as "notebook"
     """
     if isinstance(found, Session):
         return (
@@ -152,7 +158,7 @@ def scene(
 
 
 def endpoint_of(end: Endpoint, *, here: bool) -> str:
-    """Return where a request would go; `here` says that the model runs on this machine."""
+    """Return the address of a request; `here` says that the model runs on this machine."""
     if here:
         return end.base_url or "this machine"
     return redact(end.base_url or ("this machine" if end.model == "embedded" else "api.openai.com"))
@@ -179,7 +185,7 @@ def _shown(text: str) -> str:
 
 
 def _text_of(item: Mapping[str, Json]) -> str:
-    """Return a wire message as text: what is said, pictures by their size, calls as JSON."""
+    """Return a wire message as text: its words, images by their size, calls as JSON."""
     content = item.get("content", item.get("parts"))
     parts = content if isinstance(content, list) else [{"text": content or ""}]
     texts = [_part(part) for part in parts if isinstance(part, Mapping)]
@@ -196,7 +202,7 @@ def _part(part: Mapping[str, Json]) -> str:
 
 
 def _redacted(value: Json) -> Json:
-    """Return JSON without secrets; pictures stay as they are."""
+    """Return JSON without secrets; images stay unchanged."""
     match value:
         case str():
             return value if value.startswith("data:image/") else redact(value)

@@ -1,7 +1,7 @@
-"""What goes on in this kernel's sessions, for whoever shows it: a fold over their events.
+"""The state of this kernel's sessions for panels, computed from their events.
 
-It is a sink of every session that the kernel enters, from the start, so that a panel which is
-opened late still has the whole story. It draws nothing and knows no widgets.
+The hub is a sink of every session that the kernel enters, from the start. So a panel that opens
+late still gets the whole history. The hub draws nothing and knows no widgets.
 """
 
 from __future__ import annotations
@@ -28,43 +28,47 @@ from hermes_nb.core.events import (
 from hermes_nb.core.messages import Usage
 
 MOST_SESSIONS = 50
-"""Accounts that are kept; the oldest one goes."""
+"""Maximum accounts to store; the least recently used one is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compressed:
-    """A compression and the turn it happened in or after, 0 before the first one here."""
+    """A compression of the conversation."""
 
     turn: int
+    """The turn during or after which it happened, 0 before the first one here."""
     event: ContextCompressed
+    """The event that reported it."""
 
 
 @dataclass(slots=True)
 class Account:
-    """What one session did in this kernel: `turns` has what each turn used, the oldest first."""
+    """The activity of one session in this kernel."""
 
     turns: list[Usage] = field(default_factory=list)
+    """Usage of each turn, the oldest first."""
     compressions: list[Compressed] = field(default_factory=list)
+    """Compressions in order."""
 
 
 class Listener(Protocol):
-    """Shows what goes on. It must be quick; `heard` may be called from any thread."""
+    """Displays activity. It must be quick; `heard` may be called from any thread."""
 
     def heard(self, event: Event | BackgroundEvent) -> None:
-        """Take note of an event that has been folded already."""
+        """Receive an event after the hub has updated its state."""
         ...
 
     def close(self) -> None:
-        """Stop showing."""
+        """Stop displaying."""
         ...
 
 
 class EventHub:
-    """The state behind a panel.
+    """The state that panels display.
 
-    `running` is the number of the turn that runs, 0 for none; `asked` holds the questions that
-    wait for an answer, by call. `reviewing` is the review that runs and `reviewed` the last one
-    that ended, at `reviewed_at` seconds since the epoch.
+    `running` is the number of the running turn, 0 for none. `asked` holds pending questions by call
+    id. `reviewing` is the running review, `reviewed` the last one that ended, and `reviewed_at` its
+    end in seconds since the epoch.
     """
 
     def __init__(self) -> None:
@@ -79,10 +83,10 @@ class EventHub:
         self._turn = 0
 
     def enter(self, session: Session) -> None:
-        """Listen to a session from now on; the kernel goes on with it."""
+        """Listen to a session from now on; it becomes the current one."""
         self._account = self.of(session.id)
         self._accounts.pop(session.id, None)
-        self._accounts[session.id] = self._account  # at the end: the one used last
+        self._accounts[session.id] = self._account  # moved to the end: most recently used
         if len(self._accounts) > MOST_SESSIONS:
             del self._accounts[next(iter(self._accounts))]
         self._turn = session.agent.turns
@@ -90,11 +94,11 @@ class EventHub:
             session.agent.sinks.append(self)
 
     def of(self, session_id: str) -> Account:
-        """Return what is known of a session; an empty account where it was not heard here."""
+        """Return the account of a session, empty if the session was not active here."""
         return self._accounts.get(session_id, Account())
 
     def __call__(self, event: Event) -> None:
-        """Take in an event of the running session, as a sink."""
+        """Handle an event of the current session, as a sink."""
         match event:
             case TurnStarted(turn):
                 self.running = self._turn = turn
@@ -117,7 +121,7 @@ class EventHub:
         self._tell(event)
 
     def background(self, event: BackgroundEvent) -> None:
-        """Take in what happens beside the turns, on whatever thread it does."""
+        """Handle an event of background work; may be called from any thread."""
         match event:
             case ReviewStarted():
                 self.reviewing = event
@@ -127,14 +131,14 @@ class EventHub:
         self._tell(event)
 
     def close(self) -> None:
-        """Close whatever shows this."""
+        """Close all listeners."""
         for watcher in list(self.listeners):
             watcher.close()
         self.listeners.clear()
 
     def _spend(self, usage: Usage) -> None:
         turns = self._account.turns
-        if turns:  # what is asked between two turns counts to the one before
+        if turns:  # usage between two turns counts towards the earlier one
             turns[-1] += usage
         else:
             turns.append(usage)

@@ -1,6 +1,6 @@
-"""How a cell failed: what its error says, and the lines of the user's own that led to it.
+"""How a cell failed: its error message and the lines of the user's code that led to it.
 
-Errors of ours, and a stop by the user, are no failure of the cell's code.
+Errors of Hermes and interrupts by the user do not count as failures of the cell's code.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hermes_nb.notebook.shell import Shell, ours
 from hermes_nb.safety.redact import redact
 
 MESSAGE = 1_000
-"""Characters of an error's message."""
+"""Maximum characters of an error's message."""
 _OWN_FRAMES = 4
 _FRAME = 200
 _NOT_OURS_TO_MEND = (HermesError, KeyboardInterrupt, SystemExit, GeneratorExit)
@@ -28,27 +28,30 @@ _NOT_OURS_TO_MEND = (HermesError, KeyboardInterrupt, SystemExit, GeneratorExit)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedCell:
-    """A cell's failure. `lines` are the frames worth reading, outermost first.
-
-    `cell_id` is "" where it is not known, `source` where the cell is not.
-    """
+    """The failure of a cell."""
 
     ename: str
+    """Name of the error's class."""
     evalue: str
+    """The error's message, redacted and cut to `MESSAGE` characters."""
     lines: tuple[str, ...] = ()
+    """The relevant frames, one per line, the outermost first."""
     source: str = ""
+    """The cell's source, "" if unknown."""
     cell_id: str = ""
+    """The cell's id, "" if unknown."""
 
     @property
     def title(self) -> str:
-        """The error as Python prints it last."""
+        """The error as in the last line of a traceback."""
         return f"{self.ename}: {self.evalue}" if self.evalue else self.ename
 
 
 def last_error(shell: Shell, *, earlier: bool = False) -> FailedCell | None:
-    """Return how the cell before the running one failed, None if it did not.
+    """Return the failure of the cell before the running one, None if it succeeded.
 
-    `earlier` also takes that of a cell further up which only success, or Hermes' errors, followed.
+    `earlier` also accepts an older failure, if all cells since have succeeded or failed with errors
+    of Hermes.
     """
     result = getattr(shell, "last_execution_result", None)
     if result is not None:
@@ -58,11 +61,11 @@ def last_error(shell: Shell, *, earlier: bool = False) -> FailedCell | None:
             source, cell_id = str(info.raw_cell or ""), str(info.cell_id or "")
             return _failed(shell, error, source=source, cell_id=cell_id)
     error = getattr(sys, "last_value", None) if earlier else None
-    if isinstance(error, HermesError):  # such as that of a turn about the cell that failed
+    if isinstance(error, HermesError):  # such as a failed turn about the failed cell
         error = getattr(ours(shell), "failed", None)
     if not isinstance(error, BaseException) or isinstance(error, _NOT_OURS_TO_MEND):
         return None
-    # Any code of this process may have left an error there: only one of a cell's is the user's.
+    # Any code of this process may set `last_value`: accept only an error from a cell.
     name = _first_cell(shell, error)
     return _failed(shell, error, source="".join(linecache.getlines(name))) if name else None
 
@@ -87,10 +90,10 @@ def _syntax(error: SyntaxError) -> list[str]:
 
 
 def _frames(shell: Shell, error: BaseException) -> list[str]:
-    """Return the last frames in the user's own code, and the last one of all."""
+    """Return the last frames in the user's own code, and the innermost frame."""
     frames = _places(error.__traceback__)
     first = next((i for i, place in enumerate(frames) if _cell(shell, place[0])), len(frames))
-    frames = frames[first:]  # what is above is IPython's
+    frames = frames[first:]  # the frames above are IPython's
     own = [i for i, place in enumerate(frames) if not LIBRARY.search(place[0])]
     keep = sorted({*own[-_OWN_FRAMES:], len(frames) - 1}) if frames else []
     return [_line(shell, *frames[i]) for i in keep]
@@ -111,7 +114,7 @@ def _line(shell: Shell, filename: str, line: int, function: str) -> str:
 
 
 def _first_cell(shell: Shell, error: BaseException) -> str:
-    """Return the file name of the outermost cell in an error's traceback, "" if there is none."""
+    """Return the file name of the outermost cell in an error's traceback, or ""."""
     names = [name for name, _, _ in _places(error.__traceback__)]
     if isinstance(error, SyntaxError) and error.filename:
         names.append(error.filename)
@@ -119,6 +122,6 @@ def _first_cell(shell: Shell, error: BaseException) -> str:
 
 
 def _cell(shell: Shell, filename: str) -> str:
-    """Return what IPython calls a cell by its code's file name, "" for what is no cell."""
+    """Return IPython's name for the cell of a code file name, "" if it belongs to no cell."""
     named = shell.compile.format_code_name(filename)
     return " ".join(named) if named else ""

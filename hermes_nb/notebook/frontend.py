@@ -1,12 +1,12 @@
 """The kernel's end of the bridge to the page that shows the notebook.
 
-A probe opens a comm; every page that shows a notebook of this kernel says hello on it, and one of
-them is chosen to answer what follows: the one where the running cell was run, else the one that
-answered last, else the first. A page comes and goes as its user likes, so each turn probes afresh,
-and a page that was not heard for a moment shows that it is there before anything is asked of it.
+A probe opens a comm, and every page that shows a notebook of this kernel answers with a hello. One
+of them is chosen for further requests: the page where the running cell was run, otherwise the one
+that answered last, otherwise the first. Users open and close pages at any time, so each turn probes
+again, and a page that has been silent for a moment is pinged before a request.
 
-A page that is gone is most likely being reloaded, and is waited for. Where there never was one,
-that is said soon and not waited for again in the same cell.
+A missing page is most likely reloading, so the kernel waits for it. If there never was a page, the
+probe fails soon and is not repeated in the same cell.
 """
 
 from __future__ import annotations
@@ -24,23 +24,27 @@ from hermes_nb.notebook.page_discovery import GONE, Channel, Heard, Info, RollCa
 from hermes_nb.notebook.shell import Shell, can_ask, has_kernel
 
 PROTOCOL = 2
-"""The same number as in labextension/static/bridge.js; raised when a message changes."""
+"""Version of the messages, as in labextension/static/bridge.js; increased with each change."""
 QUICK = 1.5
-"""Seconds that a page which was never heard has for its first hello."""
+"""Seconds to wait for the first hello of a page."""
 SLOW = 8.0
-"""Seconds for that hello where the user asked for what only a page can show, and JupyterLab ran the
-cell: it has the extension most of the time, and may be busy drawing a large notebook."""
+"""Seconds to wait for the first hello if JupyterLab ran the cell and the request needs a page.
+
+JupyterLab usually has the extension, and may be busy rendering a large notebook.
+"""
 RELOAD = 20.0
-"""Seconds that a page which has answered before has for coming back: loading takes 1 to 5 of them,
-and several times that on a busy machine or over a slow line."""
+"""Seconds to wait for a known page to return after a reload.
+
+Loading takes 1 to 5 s, and several times that on a busy machine or a slow connection.
+"""
 SILENT = 0.5
-"""Seconds for a client that has let a whole probe pass without an answer before."""
+"""Seconds to wait for a client that did not answer the previous probe."""
 FRESH = 1.0
-"""Seconds for which a page that was heard is taken to be there still."""
+"""Seconds after a message during which a page counts as present."""
 PING = 1.0
-"""Seconds that a page has to show that it is still there."""
+"""Seconds to wait for the answer to a ping."""
 LOOK = 2.0
-"""Seconds between two looks whether a page that shows a question is still there."""
+"""Seconds between checks that a page with an open question is still present."""
 NO_PAGE = (
     "no open page of this notebook answers; reload the page if it is open in JupyterLab or "
     "Notebook 7 (%hermes doctor says more)"
@@ -52,10 +56,10 @@ OLD_PAGE = (
 
 
 class FrontEnd:
-    """The page that shows this kernel's notebook, as far as there is one.
+    """The page that shows this kernel's notebook, if there is one.
 
-    `listeners` are called with every hello, also with one between turns after a page was reloaded.
-    `problem` says why the last probe found nobody who can be talked to, where there is a reason.
+    `listeners` are called with every hello, also after a reload between turns. `problem` is the
+    reason why the last probe found no usable page, "" if none is known.
     """
 
     def __init__(self, shell: Shell) -> None:
@@ -77,26 +81,26 @@ class FrontEnd:
 
     @property
     def page(self) -> Info | None:
-        """What the chosen page said when it was last heard."""
+        """The chosen page's last hello, None without a page."""
         return self._page
 
     @property
     def expected(self) -> bool:
-        """Whether the page that ran this cell has answered before: if it is silent, it was left."""
+        """Whether the page that ran this cell has answered before: if silent now, it was closed."""
         return self._parent()[1] in self._clients
 
     async def probe(self, timeout: float | None = None) -> Info | None:
-        """Return who answers now, None when nobody does within `timeout` seconds.
+        """Return the page that answers now, None if none does within `timeout` seconds.
 
-        By default a page that answered before has `RELOAD` seconds, another one `QUICK`. Where
-        nobody could answer a question either (nbclient, a terminal) it does not even try. A client
-        that never answered costs `SILENT` seconds in later cells, and that once a cell.
+        By default `timeout` is `RELOAD` for a page that answered before and `QUICK` for another
+        one. Headless kernels (nbclient) and terminals are not probed. In later cells a client that
+        never answered is probed once a cell, for `SILENT` seconds.
         """
         async with self._one_probe:
             return await self._probe(timeout)
 
     async def present(self, *, patient: bool = False) -> Info | None:
-        """Return the page that answers; ask it only if it has not been heard for a moment.
+        """Return the page that answers; ping it only if it has been silent for a moment.
 
         `patient` waits longer, once for each client, for a page that is likely to answer.
         """
@@ -109,9 +113,9 @@ class FrontEnd:
             return await self._probe(SLOW if slow else None)
 
     async def look(self) -> Info | None:
-        """Return the page that answers now, and let whoever calls it next ask again.
+        """Return the page that answers now, and have the next request ping again.
 
-        Looking now and then must not make a page that has gone since pass for one just heard.
+        Otherwise a page that closes right after this check would count as present.
         """
         async with self._one_probe:
             self._heard = -math.inf
@@ -121,14 +125,18 @@ class FrontEnd:
             return await self._probe(None)
 
     async def call(self, op: str, timeout: float = 5.0, **arguments: Json) -> Json:
-        """Have the page do something and return what it says.
+        """Send a request to the page and return its result.
 
-        A page that is reloaded meanwhile takes what was asked of it along, unsaved; the page that
-        comes back is asked again. Raises `CellConflict` or `ToolError`; it returns within `timeout`
-        seconds, or twice that, plus a probe's where a page had to be found.
+        If the page reloads before it answers, its unsaved edits are lost, and the request is sent
+        again to the page that returns. Returns within `timeout` seconds, or twice that plus the
+        time of a probe.
+
+        Raises:
+            CellConflict: the cell has changed since it was read
+            ToolError: the page is missing, refused or did not answer
         """
         reply = await self._ask(op, timeout, arguments)
-        if _is_gone(reply):  # and so has done nothing
+        if _is_gone(reply):  # the page did nothing: safe to send again
             self._page = None
             reply = await self._ask(op, timeout, arguments)
         return _result(reply, arguments)
@@ -136,13 +144,20 @@ class FrontEnd:
     async def hold(
         self, op: str, absent: float, beside: Mapping[str, Json], **arguments: Json
     ) -> Json:
-        """Have the page do what takes as long as its user does, and return what it says.
+        """Send a request that takes as long as its user does, and return the result.
 
-        It goes by the argument `id`, and is asked anew (with `again`) of a page that was reloaded.
-        Other windows that show the running cell, also those opened meanwhile, are asked too, with
-        `beside` in place of some arguments; the first answer counts. None where no page has
-        answered for `absent` seconds; raises `ToolError` as `call` does. However it is left, a page
-        drops what was not answered.
+        Other windows that show the running cell are asked too, also those opened later; the first
+        answer counts. After a reload the request is sent again with `again=True`. When this method
+        ends for any reason, pages close a request that has no answer.
+
+        Returns None if no page has answered for `absent` seconds. Raises `ToolError` as `call`
+        does.
+
+        Args:
+            op: name of the operation
+            absent: seconds to wait for a page to return
+            beside: arguments that replace some in requests to the other windows
+            **arguments: arguments of the operation; `id` identifies the request
         """
         page = await self.present()
         while page is not None and self._channel is not None:
@@ -173,14 +188,14 @@ class FrontEnd:
         return None
 
     def tell(self, op: str, **arguments: Json) -> None:
-        """Have the page do something, if there still is a page; nobody waits for its answer."""
+        """Send a request to the page, if there is one, without waiting for a result."""
         if self._page is not None and self._channel is not None and not self._channel.closed:
             self._channel.tell(self._page.name, op, arguments)
 
     def _showing(self) -> dict[str, Channel]:
-        """Return the names of the pages that can be asked and show the running cell, and how.
+        """Return the pages that show the running cell by name, with their channels.
 
-        A prompt that was asked at the side has no cell, and is asked about in each window.
+        A prompt from the panel has no cell, so all windows are returned.
         """
         anywhere = not self._parent()[0]
         return {
@@ -201,7 +216,9 @@ class FrontEnd:
         except TimeoutError:
             self._page = None
             other = await self.present()
-            if other is not None and other.client not in known:  # no second window: it was reloaded
+            if (
+                other is not None and other.client not in known
+            ):  # a new client: the page was reloaded
                 return GONE
             raise ToolError(
                 f"the notebook's page did not answer within {timeout:g} s; it may be loading, or a "
@@ -252,7 +269,7 @@ class FrontEnd:
         return self._usable(self._page)
 
     async def _call_for_pages(self, call: RollCall, timeout: float) -> Heard | None:
-        """Open comms until a page answers on one of them; the others are closed in the end."""
+        """Open comms until a page answers on one of them; close the others."""
         opened = [] if self._channel is None else [self._channel]
 
         def open_one() -> None:
@@ -276,7 +293,7 @@ class FrontEnd:
         return chosen
 
     def _hear(self, channel: Channel, info: Info) -> None:
-        """Take in a hello: an answer to a probe, or a page that was just loaded."""
+        """Handle a hello: the answer to a probe, or a page that has just loaded."""
         if channel.closed:
             return
         self._silent.clear()
@@ -287,13 +304,13 @@ class FrontEnd:
         if self._hellos is not None:
             self._hellos.put_nowait((channel, info))
         elif info.name not in self._names or self._is_better(info):
-            self._probed_in = ""  # the chosen page may be the one that was reloaded: look again
+            self._probed_in = ""  # the chosen page may have reloaded: probe again
         self._names.add(info.name)
         for listener in self.listeners:
             listener(info)
 
     def _is_better(self, info: Info) -> bool:
-        """Say whether a page ran the cell, and is not the one that was chosen."""
+        """Return whether a page ran the cell and is not the chosen one."""
         chosen = self._page.name if self._page else ""
         return info.name != chosen and info.client == self._parent()[1]
 
@@ -304,12 +321,12 @@ class FrontEnd:
 
     @property
     def in_lab(self) -> bool:
-        """Whether JupyterLab or Notebook 7 ran this cell: they say something that no other does."""
+        """Whether JupyterLab or Notebook 7 ran this cell: only they send `recordTiming`."""
         parent = self._shell.kernel.get_parent() if has_kernel(self._shell) else {}
         return "recordTiming" in (parent.get("metadata") or {})
 
     def _parent(self) -> tuple[str, str, str]:
-        """Return the running cell's id, the client that runs it, and the request's own id."""
+        """Return the running cell's id, the id of its client, and the id of the request."""
         parent = self._shell.kernel.get_parent() if has_kernel(self._shell) else {}
         header = parent.get("header") or {}
         cell = (parent.get("metadata") or {}).get("cellId") or ""
@@ -319,8 +336,8 @@ class FrontEnd:
 async def _first(
     asked: Mapping[str, asyncio.Future[Mapping[str, Json]]], page: Info
 ) -> Mapping[str, Json] | None:
-    """Return the first answer, None without one for a while; other windows may have none."""
-    if (answer := _answer(asked, page)) is None:  # it may have come while the page was looked for
+    """Return the first answer, None after `LOOK` seconds without one."""
+    if (answer := _answer(asked, page)) is None:  # it may have arrived during the probe
         waiting = [future for future in asked.values() if not future.done()]
         await asyncio.wait(waiting, timeout=LOOK, return_when=asyncio.FIRST_COMPLETED)
         answer = _answer(asked, page)
@@ -337,19 +354,19 @@ def _answer(
 
 
 async def _echoes(channel: Channel, page: Info) -> bool:
-    """Say whether a page still answers."""
+    """Return whether a page still answers."""
     with suppress(TimeoutError):
         return not _is_gone(await channel.ask(page.name, "info", {}, PING))
     return False
 
 
 def _is_gone(reply: Mapping[str, Json]) -> bool:
-    """Say whether the page could not be asked, as it closed the notebook or the comm."""
+    """Return whether the page could not be asked, because it closed the notebook or comm."""
     return (reply.get("error") or {}).get("kind") == "gone"
 
 
 def _result(reply: Mapping[str, Json], arguments: Mapping[str, Json]) -> Json:
-    """Return what a page answered; raise what its refusal means for whoever asked."""
+    """Return the result in a page's answer; raise the error for a refusal."""
     if error := reply.get("error"):
         raise _refusal(error, arguments)
     return reply.get("result")

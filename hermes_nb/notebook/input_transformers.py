@@ -1,7 +1,7 @@
-"""Input transformers for IPython: calls of our magics are awaited, and never taken for help.
+"""Input transformers for IPython: `await` calls of our magics, and do not treat them as help.
 
-Where nothing can be awaited (below `%%capture` and `%%time`, in a plain function) a turn cannot
-run: such a cell fails with one line, and nothing is sent.
+A turn cannot run if the call cannot be awaited, such as below `%%capture` and `%%time` or in a
+plain function. Such a cell fails with one line, and nothing is sent.
 """
 
 from __future__ import annotations
@@ -26,16 +26,18 @@ if TYPE_CHECKING:
 CALL = re.compile(
     r"^(\s*(?:[\w.,\[\]'\" ]+=\s*)?)(get_ipython\(\)\.run_(?:cell|line)_magic\('hermes',)"
 )
+"""The call that IPython generates for one of our magics, with an assignment before it."""
 
 
 QUESTION = re.compile(r"^(\s*)%hermes[ \t]+(\S.*\?)\s*$")
+"""A line magic that ends with a question mark."""
 
 
 def questions(lines: list[str]) -> list[str]:
-    """Turn `%hermes … ?` into the call it stands for.
+    """Turn `%hermes … ?` into the call that IPython would generate without the question mark.
 
-    IPython takes any line that ends with a question mark for a request for help, so a question to
-    the agent would look up its last word. Lines inside a string are left alone.
+    IPython reads any line that ends with a question mark as a request for help, so it would look up
+    the last word of a question. Lines inside a string are not changed.
     """
     rows = [row for row, line in enumerate(lines) if QUESTION.match(line)]
     if not rows or _others():
@@ -53,7 +55,7 @@ def questions(lines: list[str]) -> list[str]:
 
 
 def _others() -> bool:
-    """Say whether the magics are another package's by now, which are not to be awaited."""
+    """Return whether the magics belong to another package now and must not be awaited."""
     shell: Foreign = get_ipython()
     return shell is not None and bool(other(shell))
 
@@ -75,9 +77,9 @@ class NotAwaitedError(HermesError):
 
 
 class _UnheardError(BaseException):
-    """The same below a magic that runs its cell and does not look at how that ended.
+    """Like NotAwaitedError, for a magic that runs its cell and ignores the result.
 
-    Only what is no `Exception` passes through `InteractiveShell.run_cell`.
+    Not an `Exception`, because `InteractiveShell.run_cell` catches those.
     """
 
     def _render_traceback_(self) -> list[str]:
@@ -87,7 +89,7 @@ class _UnheardError(BaseException):
 def awaited(lines: list[str]) -> list[str]:
     """Put `await` before every call of our magics that IPython generated.
 
-    Raises where nothing can be awaited, so that the cell fails.
+    Raises `NotAwaitedError` or `_UnheardError` if a call cannot be awaited, so that the cell fails.
     """
     out = [CALL.sub(r"\1await \2", line) for line in lines]
     if out == lines or _others():
@@ -105,9 +107,10 @@ def awaited(lines: list[str]) -> list[str]:
 
 
 def _around() -> tuple[str, bool] | None:
-    """Return what runs these lines without awaiting, and whether it hears of no error.
+    """Return the magic or function that runs these lines without awaiting, None if none does.
 
-    None if there is none. In a terminal no loop runs yet, and a cell in a cell starts one.
+    The second value is True if it ignores errors. In a terminal no loop runs yet, so a nested cell
+    may start one.
     """
     frame, unheard = inspect.currentframe(), False
     while frame is not None:

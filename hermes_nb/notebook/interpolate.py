@@ -1,7 +1,7 @@
 """Values in a prompt.
 
-A dollar sign and an expression in backticks stand for a value, by explicit request only: braces,
-dollars and backslashes are just text. Two dollar signs before a backtick mean nothing.
+A dollar sign and an expression in backticks insert a value. Other braces, dollars and backslashes
+are plain text. Two dollar signs escape the backtick.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from hermes_nb.notebook.variables import describe, user_variables
 from hermes_nb.safety.redact import redact
 
 TEXT_BUDGET = 50_000
-"""Characters of a string: whoever asks for one wants its text."""
+"""Maximum characters of a string."""
 BUDGET = 4_000
-"""Characters of the description of anything else."""
+"""Maximum characters of the description of any other value."""
 _PLACE = re.compile(r"\$\$`|\$`([^`\n]+)`")
 
 
 def interpolate(prompt: str, shell: Shell) -> str:
     """Return the prompt with each expression replaced by its value.
 
-    Strings and numbers are put in as they are, everything else as `inspect_variable` shows it.
-    Raises `ConfigError` when an expression cannot be evaluated; then nothing is sent.
+    Strings and numbers are inserted unchanged, other values as `inspect_variable` describes them.
+    Raises `ConfigError` if an expression cannot be evaluated; then nothing is sent.
     """
 
     def replaced(match: re.Match[str]) -> str:
@@ -40,7 +40,7 @@ def interpolate(prompt: str, shell: Shell) -> str:
 
 
 def literal(text: str) -> str:
-    """Return text that `interpolate` gives back as it is: for what the user did not type."""
+    """Escape text that the user did not type, so that `interpolate` leaves it unchanged."""
     return text.replace("$`", "$$`")
 
 
@@ -52,7 +52,7 @@ def _value(expression: str, shell: Shell) -> str:
     if issubclass(kind, str):
         return redact(head_tail(str(value), TEXT_BUDGET))
     if issubclass(kind, int) and not issubclass(kind, bool):
-        return preview(value)  # of thousands of digits it says so
+        return preview(value)  # very long integers are summarised
     if value is None or issubclass(kind, numbers.Number):
         return str(value)
     return describe(expression, value, budget=BUDGET)
@@ -61,7 +61,7 @@ def _value(expression: str, shell: Shell) -> str:
 def evaluate(expression: str, shell: Shell, *, shown: str) -> object:
     """Return an expression's value in the user's namespace.
 
-    `shown` is what the `ConfigError` calls it that is raised when it has none.
+    Raises `ConfigError` if it has none; `shown` is the expression's name in the error.
     """
     try:
         with user_code():

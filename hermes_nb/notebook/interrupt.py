@@ -1,9 +1,10 @@
-"""What the stop button does to a turn, and to user code that runs inside one.
+"""The effect of the stop button on a turn, and on user code that runs inside one.
 
-ipykernel's own handler for async cells does not wake an idle event loop: a stop in a quiet moment
-is noticed when the next timer fires, 6.7 s into a `sleep(8)`. Ours wakes it. Handlers and timers
-exist on the main thread only; elsewhere both context managers do nothing. What they change they put
-back, also when user code in between changed it again.
+ipykernel's own handler for async cells does not wake an idle event loop. An interrupt is then
+noticed only when the next timer fires, such as 6.7 s into a `sleep(8)`. The handler here wakes the
+loop. Signal handlers and timers exist on the main thread only; on other threads both context
+managers do nothing. Both restore the previous handlers and timers, even if user code has changed
+them again.
 """
 
 from __future__ import annotations
@@ -22,26 +23,28 @@ from hermes_nb.core.errors import HermesError
 from hermes_nb.notebook.shell import Foreign
 
 PATIENCE = 1.0
-"""Seconds after a stop in which further presses are ignored: they would stop the cleaning up."""
+"""Seconds after an interrupt in which further ones are ignored, so that cleanup can finish."""
 AGAIN = 1.0009765625
-"""Seconds between alarms once time is up. Code that swallows one meets the next; the odd fraction
-tells our timer from one that user code has set."""
+"""Seconds between alarms after the time limit, in case code swallows the first one.
+
+The odd fraction distinguishes this timer from one that user code has set.
+"""
 SOON = 0.01
-"""Seconds after which a signal comes again whose exception was lost in a finaliser."""
+"""Seconds after which a signal is sent again if its exception was lost in a finaliser."""
 CLOSE = 1e-4
-"""Seconds between two intervals of a timer that are the same one."""
+"""Tolerance in seconds for comparing timer intervals."""
 
 
 class TimeLimit(KeyboardInterrupt):
-    """Time is up: a Ctrl-C by the clock.
+    """The time limit has passed: like a Ctrl-C sent by a timer.
 
-    What cleans up after a Ctrl-C (IPython's `!`, subprocess, joblib) so cleans up after this too,
-    and `except Exception` does not swallow it.
+    Code that cleans up after a Ctrl-C (IPython's `!`, subprocess, joblib) also cleans up after
+    this, and `except Exception` does not catch it.
     """
 
 
 class Stop:
-    """Whether, and how, the user stopped a block; made by `stoppable`."""
+    """The state of an interruptible block; created by `stoppable`."""
 
     def __init__(self) -> None:
         self.stopped = False
@@ -50,6 +53,7 @@ class Stop:
         self._last = 0.0
 
     def arm(self, task: asyncio.Task[object]) -> None:
+        """Install the signal handler for a task."""
         self.task = task
         self._loop = asyncio.get_running_loop()
         self._before = task.cancelling()
@@ -57,9 +61,10 @@ class Stop:
         self._old = signal.signal(signal.SIGINT, self._on_signal)
 
     async def catch_up(self) -> None:
-        """Take over a stop that came before this block.
+        """Take over an interrupt from just before this block.
 
-        The kernel's own handler had it then, and cancels the task a few rounds of the loop later.
+        The kernel's own handler received it, and cancels the task after a few iterations of the
+        loop.
         """
         try:
             for _ in range(4):
@@ -76,16 +81,16 @@ class Stop:
             return
         self.stopped, self._last = True, now
         threads.press()
-        with suppress(RuntimeError):  # the loop is closed: nothing is left to stop
+        with suppress(RuntimeError):  # the loop is closed: nothing to cancel
             self._loop.call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:
-        # The block may have ended between the signal and now; what follows it is not ours to stop.
+        # The block may have ended since the signal; do not cancel the code after it.
         if self.active and self.task.cancel():
             self._cancels += 1
 
     def disarm(self) -> bool:
-        """End the watch and take our cancellations back; return whether others remain."""
+        """Restore the handler and undo our cancellations; return whether others remain."""
         if self.active:
             self.active = False
             threads.release()
@@ -98,10 +103,10 @@ class Stop:
 
 @contextmanager
 def stoppable() -> Iterator[Stop]:
-    """Let the stop button cancel the current task, and end this block quietly when it did.
+    """Let the stop button cancel the current task, and suppress that cancellation.
 
-    The block leaves by its end with `.stopped` True; a cancellation that was not ours passes
-    through. A nested use within one task shares the outer one, which then is where the stop ends.
+    After an interrupt the block exits normally with `.stopped` True. A cancellation by other code
+    passes through. A nested use within one task shares the outer one, where the cancellation ends.
     """
     task = _task_on_main_thread()
     old = signal.getsignal(signal.SIGINT)
@@ -128,13 +133,14 @@ def _anywhere(_frame: FrameType | None) -> bool:
 
 
 class Signals:
-    """What arrived while user code ran; made by `user_code`."""
+    """The signals that arrived while user code ran; created by `user_code`."""
 
     def __init__(
         self,
         inside: Callable[[FrameType | None], bool] = _anywhere,
         elsewhere: Callable[[], None] | None = None,
     ) -> None:
+        """`inside` decides whether to raise in a frame; otherwise `elsewhere` is called."""
         self.interrupted = False
         self.timed_out = False
         self.active = True
@@ -143,13 +149,13 @@ class Signals:
         self._before = signal.getsignal(signal.SIGINT)
         self._pending = False
         self._raised: KeyboardInterrupt | None = None
-        self._starting = False  # the thread that sends a stop again
+        self._starting = False  # whether `Thread.start` of the resending timer has yet to return
 
     def raise_pending(self) -> None:
-        """Raise KeyboardInterrupt if the user has pressed stop already.
+        """Raise KeyboardInterrupt if the user has already interrupted.
 
-        To be called where signals may be raised, before the code begins: a stop from just before
-        has only asked for a cancellation, which code that runs synchronously would hold up.
+        Call it before the code starts, at a place where signals may raise. An interrupt from just
+        before has only requested a cancellation, which synchronous code would delay.
         """
         stop = getattr(self._before, "__self__", None)
         if self._pending or (isinstance(stop, Stop) and stop.stopped):
@@ -157,6 +163,7 @@ class Signals:
             raise KeyboardInterrupt
 
     def on_interrupt(self, signum: int, frame: FrameType | None) -> None:
+        """Handle SIGINT."""
         if self.active and self._inside(frame):
             self.interrupted = True
             self._raised = KeyboardInterrupt()
@@ -170,6 +177,7 @@ class Signals:
             self._before(signum, frame)
 
     def on_alarm(self, timeout: float, frame: FrameType | None) -> None:
+        """Handle SIGALRM."""
         if self.active and self._inside(frame):
             self.timed_out = True
             self._raised = TimeLimit(f"stopped after {timeout:g} s")
@@ -179,10 +187,10 @@ class Signals:
             self._elsewhere()
 
     def _on_unraisable(self, lost: sys.UnraisableHookArgs) -> None:
-        """Send a signal again whose exception Python ignores.
+        """Send a signal again if Python discarded its exception.
 
-        So it does with all that comes out of `__del__`, what weak references call, and what
-        watches the garbage collector: the user would have to press stop twice.
+        Python ignores exceptions in `__del__`, weak reference callbacks and garbage collector
+        callbacks. Without this the user would have to press stop twice.
         """
         mine = self._raised is not None and lost.exc_value is self._raised
         if not mine or not self.active:
@@ -197,7 +205,7 @@ class Signals:
             self._starting = False
 
     def _interrupt_main(self) -> None:
-        while self._starting:  # what is raised before the hook returns is lost for good
+        while self._starting:  # an exception raised before the hook returns is lost
             time.sleep(SOON)
         main = threading.main_thread().ident
         if not self.active or main is None:
@@ -205,10 +213,13 @@ class Signals:
         if sys.platform == "win32":
             signal.raise_signal(signal.SIGINT)
         else:
-            signal.pthread_kill(main, signal.SIGINT)  # `raise_signal` would not end its sleep
+            signal.pthread_kill(
+                main, signal.SIGINT
+            )  # `raise_signal` would not wake a sleeping main thread
 
     @contextmanager
     def not_lost(self) -> Iterator[None]:
+        """Install the hook for discarded exceptions in this block."""
         self._unraisable = sys.unraisablehook
         hook = sys.unraisablehook = self._on_unraisable
         try:
@@ -226,23 +237,27 @@ def user_code(
     inside: Callable[[FrameType | None], bool] = _anywhere,
     elsewhere: Callable[[], None] | None = None,
 ) -> Iterator[Signals]:
-    """Let the stop button raise KeyboardInterrupt in this block, and the clock `TimeLimit`.
+    """Let the stop button raise KeyboardInterrupt in this block, and a timer raise `TimeLimit`.
 
-    An async cell's handler only cancels at the next `await`, which user code running synchronously
-    (or `input()`) never reaches. `timeout` is in seconds; there is no limit without SIGALRM
-    (Windows) and off the main thread. An alarm that the user had set is put back with the time it
-    has left, or at once when that is over; an alarm the block sets for itself replaces the limit.
+    An async cell's handler only cancels at the next `await`, which synchronous user code (or
+    `input()`) never reaches. An alarm of the user is restored with its remaining time, or fires at
+    once if that has passed. An alarm that the block sets replaces the time limit.
 
-    `inside(frame)` says whether the interrupted frame may be raised in. Where it may not, a signal
-    calls `elsewhere`; without that a stop goes to the handler before ours and an alarm waits for
-    the next one. Whoever gives `inside` calls `raise_pending` there, before the code begins.
+    Args:
+        timeout: seconds, None for no limit; ignored without SIGALRM (Windows) and off the main
+            thread
+        inside: returns whether a signal may raise in the interrupted frame; callers that pass it
+            must
+            call `raise_pending` there, before the code starts
+        elsewhere: called for a signal outside of such frames; by default an interrupt goes to the
+            previous handler, and a timeout waits for the next alarm
     """
     if threading.current_thread() is not threading.main_thread():
         yield Signals()
         return
     signals = Signals(inside, elsewhere)
     before = signal.getsignal(signal.SIGINT)
-    if before is not None:  # None: a handler that Python could not put back
+    if before is not None:  # None: installed from C; Python cannot restore it
         signal.signal(signal.SIGINT, signals.on_interrupt)
     put_back = _set_alarm(timeout, signals.on_alarm)
     try:
@@ -269,7 +284,7 @@ def _task_on_main_thread() -> asyncio.Task[object] | None:
 def _set_alarm(
     timeout: float | None, on_alarm: Callable[[float, FrameType | None], None]
 ) -> Callable[[], None]:
-    """Start the clock; return a function that puts back what was there."""
+    """Start the timer; return a function that restores the previous one."""
     if timeout is None or not has_time_limit():
         return lambda: None
 
@@ -296,7 +311,7 @@ def _set_alarm(
 
 
 def has_time_limit() -> bool:
-    """Say whether code that runs here and now can be given a time limit by `user_code`."""
+    """Return whether `user_code` can limit the time of code that runs here."""
     return (
         hasattr(signal, "setitimer")
         and threading.current_thread() is threading.main_thread()
@@ -305,24 +320,24 @@ def has_time_limit() -> bool:
 
 
 class TurnFailed(HermesError):
-    """The turn failed; its cell fails with it, so that a run of the whole notebook stops here."""
+    """The turn failed; its cell fails too, so that running all cells stops here."""
 
 
 class Stopped(HermesError):
-    """The user stopped the turn; the cell ends as interrupted cells do, in one line."""
+    """The user interrupted the turn; the cell ends with one line, as interrupted cells do."""
 
     def _render_traceback_(self) -> list[str]:
         return [str(self)]
 
 
 class StoppedInView(Stopped):
-    """It was stopped, and what is shown of the turn says so: its cell fails without an error."""
+    """The turn was interrupted and its view shows that: the cell fails without a message."""
 
 
 def stopped_in_view(shell: Foreign) -> StoppedInView:
-    """Return the error that stands for a stop, which the shell shows as nothing from now on.
+    """Return the error for an interrupted turn, and have the shell show nothing for it.
 
-    What others had asked for of their errors stays.
+    Custom exception handlers of other packages stay.
     """
     others, handler = shell.custom_exceptions, shell.CustomTB
     if StoppedInView in others:

@@ -1,6 +1,6 @@
-"""Hermes as it lives in this kernel: one model, one set of tools, one session at a time.
+"""The agent of a kernel: one model, one set of tools, one session at a time.
 
-Nothing is built before the first turn: no client, no directory, no connection.
+Everything is built on first use: no client, directory or connection exists before the first turn.
 """
 
 from __future__ import annotations
@@ -53,16 +53,11 @@ from hermes_nb.safety.markup import code_span
 from hermes_nb.tools.mcp_tools import McpTools
 
 MINE = "mine"
-"""The toolset of tools that the user hands over without naming one."""
+"""The toolset of user tools that do not name one."""
 
 
 class KernelAgent:
-    """The agent of one kernel.
-
-    `overrides` are the traitlets' values, asked for whenever settings are read, and `began` is the
-    approval mode that they had at first. `say` shows a line of ours outside of a turn. `unsent` are
-    prompts that were stopped before there was a session to keep them in: the next turn's has them.
-    """
+    """The agent of one kernel."""
 
     def __init__(
         self,
@@ -73,6 +68,16 @@ class KernelAgent:
         say: Callable[[str], None],
         unsent: list[str] | None = None,
     ) -> None:
+        """Create the agent without building anything expensive.
+
+        Args:
+            shell: the kernel's IPython shell
+            overrides: returns the traitlets' values; called whenever settings are read
+            began: returns the approval mode that the traitlets had at first
+            say: shows a message outside of a turn
+            unsent: prompts that were interrupted before a session existed; the next turn's session
+                stores them
+        """
         self.shell = shell
         self.last: Transcript | None = None
         self.view: TurnView | None = None
@@ -125,12 +130,12 @@ class KernelAgent:
 
     @property
     def session(self) -> Session | None:
-        """The session that the next turn goes on with, None before the first one."""
+        """The session that the next turn continues, None before the first one."""
         return self.sessions.current
 
     @property
     def turn_here(self) -> Turn | None:
-        """The last turn of this kernel, None where the session is another one since."""
+        """The last turn of this kernel, None if the session has changed since."""
         return self.turn if self._turn_session == self._session_id else None
 
     @property
@@ -138,7 +143,7 @@ class KernelAgent:
         return self.session.id if self.session is not None else ""
 
     def settings(self, **options: object) -> Settings:
-        """Return the settings, read once a turn; `options` that are not None come first."""
+        """Return the settings, read once a turn; `options` that are not None override them."""
         wished = {name: value for name, value in options.items() if value is not None}
         if self._read is not None and not wished:
             return self._read
@@ -148,7 +153,7 @@ class KernelAgent:
         return found
 
     def _choose(self, key: str, value: object) -> None:
-        """Choose a value from now on, None for what it would be without; raise `ConfigError`."""
+        """Set a value from now on, None to restore the default; raise `ConfigError`."""
         wanted = {**self._chosen, key: value}
         found = load_settings(overrides={**self._overrides(), **wanted})
         found.insist(*([] if value is None else [key]))
@@ -167,16 +172,20 @@ class KernelAgent:
         return self.access.path
 
     async def document(self) -> NotebookDocument:
-        """Return this kernel's notebook; raise `ToolError` where it cannot be reached."""
+        """Return this kernel's notebook; raise `ToolError` if it cannot be reached."""
         return await self.access.document()
 
     @by_hermes
     async def ask(self, prompt: str, options: TurnOptions | None = None) -> str:
-        """Take a turn, show it, and return the answer; a dry run shows what would be sent.
+        """Run a turn, show it, and return the answer; a dry run only shows the request.
 
-        Raises `Stopped` when the user stopped it and `TurnFailed` when it failed; both render as
-        one line. What was shown and stored until then stays. Raises `SessionBusy` while a turn of
-        this kernel runs, and leaves that alone.
+        The parts of a turn that ended early stay visible and stored.
+
+        Raises:
+            Stopped: the user interrupted the turn; renders as one line
+            TurnFailed: the turn failed; renders as one line
+            SessionBusy: another turn of this kernel is running; it continues
+            ConfigError: the prompt or an option is invalid
         """
         options = options or TurnOptions()
         options.check(prompt)
@@ -209,7 +218,7 @@ class KernelAgent:
 
     @asynccontextmanager
     async def _under(self, shown: CellTurn) -> AsyncIterator[None]:
-        """Have the turn shown, and its calls judged as it and the settings say."""
+        """Set the view and the guard for a turn, and restore them afterwards."""
         guard, mode = self.guard, self.guard.mode
         self.view, self.turn = shown.view, None
         try:
@@ -225,12 +234,12 @@ class KernelAgent:
             self.view = self._read = None
 
     async def _take(self, prompt: str, shown: CellTurn) -> None:
-        """Get everything ready, and take the turn."""
+        """Prepare the model, the session and the message, then run the turn."""
         options = shown.options
         if options.model:
             self.choose_model(options.model)
         await self.models.make_ready(self.shell, self.note)
-        # Before there is a session: where there are none to be had, nothing is sent or stored.
+        # Evaluated before the session starts: if an image fails, nothing is sent or stored.
         pictures = self._pictures(options, self.models.main)
         session = self._session_for(prompt, options)
         await self._keep_unsent(session)
@@ -251,7 +260,7 @@ class KernelAgent:
         )
 
     def _came_to(self, shown: CellTurn) -> None:
-        """Keep what a turn came to, and bind its answer to the variable that the user named."""
+        """Store the result of a turn, and bind its answer to the variable of `--into`."""
         if shown.begun and self.session is not None:
             self.last = shown.transcript
             shown.tell_changes(self.session, self.access.checkpoints, self.knowledge)
@@ -266,22 +275,22 @@ class KernelAgent:
             self.note(f"`{into}` was not set: the turn ended without an answer.")
 
     def _take_other_settings(self) -> None:
-        """Let a key or an address that is set after a failure count from the next turn on.
+        """Rebuild the model after a failed turn, so that a corrected key or address takes effect.
 
-        A model of this machine has neither, and would be loaded again.
+        Local models are kept: they have neither, and would have to load again.
         """
         failed = self.turn is not None and self.turn.reason == "failed"
         if failed and not traits_of(self.models.main).local:
             self.models.renew()
 
     async def _keep_unsent(self, session: Session) -> None:
-        """Add the prompts that were stopped before their turns began, each as a turn that was."""
+        """Add each prompt that was interrupted before its turn started as a stopped turn."""
         while self.unsent:
             async with aclosing(session.agent.run(self.unsent.pop(0))) as stopped:
                 await anext(stopped)
 
     def _session_for(self, prompt: str, options: TurnOptions) -> Session:
-        """Return the session that takes the turn: begun, resumed, or as it stands."""
+        """Return the session for the turn: a new one, a resumed one, or the current one."""
         if options.new:
             self.new()
         spec = self.spec(self.settings())
@@ -296,7 +305,7 @@ class KernelAgent:
         return session
 
     def _budgets(self, options: TurnOptions) -> list[Budget]:
-        """Return the budgets of one turn; money is no matter for a model on this machine."""
+        """Return the budgets of one turn, without a cost limit if the model runs locally."""
         limits = options.limits
         if limits.cost is not None and self.models.run_here(self.settings()):
             self.note("The model runs on this machine and costs nothing: `--max-cost` is idle.")
@@ -304,7 +313,7 @@ class KernelAgent:
         return [Budget(limits, scope="this turn")] if limits else []
 
     def _pictures(self, options: TurnOptions, model: ChatModel) -> Sequence[Attachment]:
-        """Return the pictures that a turn names; raise `ConfigError` where the model sees none."""
+        """Return the images of a turn; raise `ConfigError` if the model does not accept images."""
         if not options.images:
             return ()
         from hermes_nb.notebook.attachments import attachments
@@ -313,7 +322,7 @@ class KernelAgent:
         return attachments(options.images, self.shell)
 
     async def _foreseen(self, prompt: str, options: TurnOptions) -> DryRun:
-        """Return the request that a turn would begin with; raise `ConfigError` as it would."""
+        """Return the first request of a turn without running it; raise `ConfigError` likewise."""
         settings = self.settings(model=options.model or None)
         if options.model:
             model = await in_thread(build_model, settings, variables=self.variables, deck=self.deck)
@@ -347,7 +356,7 @@ class KernelAgent:
                 await model.aclose()
 
     def _show_request(self, found: DryRun, options: TurnOptions) -> None:
-        """Show what would be sent, or bind it to the variable that `--into` names."""
+        """Show the request of a dry run, or bind it to the variable of `--into`."""
         if options.into:
             self.shell.user_ns[options.into] = found.as_dict()
         if options.into and options.quiet:
@@ -357,17 +366,17 @@ class KernelAgent:
             self._say(found.told())
 
     def new(self) -> None:
-        """End the running session; the next turn begins another."""
+        """End the current session; the next turn starts a new one."""
         self.sessions.end()
         if self.mcp.thaw():
             self._spec = self._runtime = None
 
     def resume(self, wanted: str = "") -> Session:
-        """Go on with a session by id or title, else the latest; raise `ConfigError` without one."""
+        """Resume a session by id or title, "" for the latest; raise `ConfigError` if missing."""
         return self.sessions.resume(wanted, self.spec(self.settings()))
 
     def spec(self, settings: Settings) -> SessionSpec:
-        """Return what a session is given now; raise `ConfigError` where there is no model."""
+        """Return the specification of a session; raise `ConfigError` if no model is configured."""
         model = self.models.main
         if self._spec is None or self._spec.model is not model:
             self._spec = self.runtime.spec(model, auxiliary=self.models.auxiliary)
@@ -381,7 +390,7 @@ class KernelAgent:
 
     @property
     def runtime(self) -> Runtime:
-        """What equips sessions, with everything Hermes knows here; made on first use."""
+        """The runtime that equips sessions with tools and knowledge; created on first use."""
         if self._runtime is None:
             self._runtime = Runtime(
                 self.settings(),
@@ -406,12 +415,12 @@ class KernelAgent:
 
     @property
     def equipped(self) -> bool:
-        """Whether tools and knowledge have been made, so that asking for them costs little."""
+        """Whether tools and knowledge have been built, so that reading them is cheap."""
         return self._spec is not None
 
     @property
     def knowledge(self) -> PromptSources:
-        """What Hermes knows in this home and working directory."""
+        """The prompt sources of this home and working directory, such as memory and skills."""
         return self.runtime.knowledge
 
     def choose_model(self, name: str) -> None:
@@ -420,24 +429,24 @@ class KernelAgent:
         self.use(None)
 
     def change_models(self) -> None:
-        """Ask the models that the settings name now, from the next turn on."""
+        """Rebuild the models from the current settings before the next turn."""
         self.models.renew()
         self._spec = None
 
     def _renew(self) -> None:
-        """Have everything that was made from the settings made anew when it is next needed."""
+        """Discard everything that was built from the settings; it is rebuilt on next use."""
         self.change_models()
         if self._reviews is not None:
             self._reviews.close()
         self._runtime = self._reviews = None
 
     def switch_cassette(self, mode: CassetteMode) -> None:
-        """Record, replay, both or neither from the next turn on; raise `ConfigError`."""
+        """Set recording and replay from the next turn on; raise `ConfigError`."""
         self.deck.switch(mode)
         self.change_models()
 
     def configure(self, key: str, value: object) -> None:
-        """Set a setting for this kernel, None for what it would be without; raise `ConfigError`."""
+        """Set a setting for this kernel, None to restore the default; raise `ConfigError`."""
         if key == "approve":
             self.permission.check()
             wished = self.settings(approve=value)
@@ -449,14 +458,14 @@ class KernelAgent:
 
     @property
     def reviews(self) -> Reviews:
-        """What looks back after turns; made on first use."""
+        """The background reviews of turns; created on first use."""
         if self._reviews is None:
             emit = self.hub.background
             self._reviews = Reviews(self.runtime, model=self.models.another, emit=emit)
         return self._reviews
 
     def close(self) -> None:
-        """Stop what runs in the background, and leave the session, which can be resumed."""
+        """Stop background work and leave the session, which can be resumed."""
         for each in (self.hub, self.mcp, self._reviews):
             if each is not None:
                 each.close()
@@ -467,11 +476,11 @@ class KernelAgent:
 
     @property
     def _looks_back(self) -> bool:
-        """Whether reviews run: where somebody is there, and with a model that can learn."""
+        """Whether background reviews run: interactively, and with a model that can learn."""
         return can_ask(self.shell) and self.models.can_learn
 
     def tell_what_was_learned(self, session: Session) -> None:
-        """Say what waits for the user, and what the reviews since the last turn have saved."""
+        """Report pending proposals, and the results of reviews since the last turn."""
         if can_ask(self.shell):
             self.reviews.tell_what_waits()
         if not self._looks_back:
@@ -481,29 +490,29 @@ class KernelAgent:
             self.note(told)
 
     def use(self, model: ChatModel | None) -> None:
-        """Use this model object from the next turn on; None is the one that the settings name."""
+        """Use this model object from the next turn on; None restores the model of the settings."""
         self.models.use(model)
 
     def use_tools(self, tools: Sequence[Tool]) -> None:
-        """Add tools of the user's, or put them in the place of earlier ones of their names."""
+        """Add tools of the user; they replace earlier ones with the same names."""
         mine = {tool.name: tool for tool in [*self._given, *tools]}
         self._given = Toolset(replace(each, toolset=each.toolset or MINE) for each in mine.values())
         self._renew()
 
     def tools(self) -> Toolset:
-        """Return all the tools there are, built on first use."""
+        """Return all available tools, built on first use."""
         return self.spec(self.settings()).tools
 
     def _mark(self) -> dict[str, Json]:
-        """Return the metadata of cells that the agent makes now."""
+        """Return the metadata for cells that the agent creates in this turn."""
         session = self.session
         return {"session": session.id, "turn": session.agent.turns} if session else {}
 
     def variables(self) -> list[Variable]:
-        """Return the user's variables as a prompt needs them."""
+        """Return summaries of the user's variables for the prompt."""
         return summaries(self.shell.user_ns, self.shell.user_ns_hidden)
 
     def note(self, markdown: str) -> None:
-        """Show a line of ours: in the running turn, or by itself."""
+        """Show a message in the running turn, or in the cell's output if no turn runs."""
         show = self._say if self.view is None else self.view.note
         show(markdown)

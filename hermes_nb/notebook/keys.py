@@ -1,4 +1,4 @@
-"""API keys in a line: such a line is refused, and taken out of IPython's history."""
+"""API keys in a line: the line is refused, and removed from IPython's history."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 KEY_OPTION = re.compile(r"--?(?:api[-_]?key|token|secret)\b", re.IGNORECASE)
+"""An option that would carry a key."""
 REMOVED = "# (a line with an API key was removed)"
 ADVICE = (
     "an API key does not belong in a notebook; this line was removed from the history. "
@@ -23,14 +24,14 @@ ADVICE = (
 
 
 def refuse_key(shell: Shell, line: str) -> None:
-    """Raise `ConfigError` if a line holds a key, and forget the line."""
+    """Raise `ConfigError` if a line contains a key, and remove the line from the history."""
     if KEY_OPTION.search(line) or redact(line) != line:
         forget(shell)
         raise ConfigError(ADVICE)
 
 
 def forget(shell: Shell) -> None:
-    """Take the running cell's input out of the history: the lists, the cache and the database."""
+    """Remove the running cell's input from the history: lists, cache and database."""
     manager = shell.history_manager
     number = len(manager.input_hist_raw) - 1
     if number < 1:

@@ -1,9 +1,10 @@
-"""`%%hermes` in a kernel where nobody said `%load_ext hermes_nb`: what loads it, just in time.
+"""Load the extension when a cell calls `%%hermes` without `%load_ext hermes_nb`.
 
-IPython loads a lazily declared magic when a cell calls it. Ours are async, and what puts `await`
-before the call has to be there before the cell is read. So `watch`, which `jupyter hermes enable`
-has every kernel call as it starts, looks for the magic in what is about to run, and notes whether
-cells load something from the network; it imports nothing else, and costs a kernel nothing else.
+IPython loads a lazily registered magic when a cell calls it. That is too late for ours: they are
+async, and the transformer that inserts `await` must exist before the cell is parsed. So `jupyter
+hermes enable` has every kernel call `watch` as it starts. It looks for the magic in each cell, and
+records whether cells load something from the network. It imports nothing else, and adds no other
+cost to a kernel.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from hermes_nb.notebook.execute.network import watch_cells
 from hermes_nb.notebook.shell import EXTENSION, MAGIC, Shell, other
 
 CALL = re.compile(r"^\s*(?:[\w.,\[\]'\" ]+=\s*)?%%?hermes\b")
+"""A line that calls one of our magics."""
 
 
 class LoadedLate(HermesError):
@@ -28,7 +30,7 @@ class LoadedLate(HermesError):
 
 
 def watch(shell: Shell) -> None:
-    """Load the extension as soon as a cell has one of its magics, before the cell is read."""
+    """Load the extension as soon as a cell contains one of its magics, before it is parsed."""
     if EXTENSION in shell.extension_manager.loaded:
         return
     watch_cells(shell)
@@ -41,23 +43,24 @@ def watch(shell: Shell) -> None:
         hooks[:] = before
         if EXTENSION not in shell.extension_manager.loaded:
             _load(shell)
-        for hook in hooks[len(before) :]:  # this cell's lines are underway without them
+        for hook in hooks[len(before) :]:  # the new hooks missed this cell's lines
             lines = hook(lines)
         return lines
 
-    load_in_time.has_side_effects = True  # type: ignore[attr-defined] # not for mere questions
+    load_in_time.has_side_effects = True  # type: ignore[attr-defined] # IPython skips it on completion checks
     hooks.append(load_in_time)
-    shell.magics_manager.register_lazy(MAGIC, EXTENSION)  # so that it completes, and has a help
+    shell.magics_manager.register_lazy(MAGIC, EXTENSION)  # for completion and help
 
 
 load_ipython_extension = watch
-"""So that a kernelspec can name this module as an extension of its own."""
+"""Lets a kernelspec name this module as an extension."""
 
 
 def _load(shell: Shell) -> None:
-    """Load the extension; a stop meanwhile, for which no cell runs yet, comes again when one does.
+    """Load the extension, and deliver an interrupt only when the cell runs.
 
-    It would end the kernel's own work on the message, and the cell would never be answered.
+    An interrupt earlier would end the kernel's handling of the message, and the cell would never
+    get a reply.
     """
     import asyncio
 
@@ -79,11 +82,12 @@ def _load(shell: Shell) -> None:
 
 
 def settle_running_call(shell: Shell) -> None:
-    """Help a call of the magic in the cell that loads the extension, as it was read without it.
+    """Handle the cell that loads the extension and also calls the magic.
 
-    That happens where only `lazy_magics` is configured, and in a cell with both `%load_ext` and
-    `%hermes`. In a terminal nothing else runs, so a lazy first call runs to its end where it
-    stands; elsewhere it cannot, and `LoadedLate` says to run the cell once more.
+    Such a cell was parsed without the transformers. This happens if only `lazy_magics` is
+    configured, or if a cell has both `%load_ext` and `%hermes`. In a terminal a lazy first call
+    runs to its end synchronously. Elsewhere that is not possible, and `LoadedLate` asks the user to
+    run the cell again.
     """
     caller = sys._getframe(1)  # noqa: SLF001 - the only way to the caller
     kind = _called(caller)
@@ -103,7 +107,7 @@ def settle_running_call(shell: Shell) -> None:
 
 
 def _called(frame: FrameType | None) -> str:
-    """Return how a frame's callers call the magic: as a `line`, as a `cell`, or not at all ("")."""
+    """Return how the callers of a frame call the magic: `line`, `cell`, or "" for not at all."""
     kinds = {"run_line_magic": "line", "run_cell_magic": "cell"}
     while frame is not None:
         kind = kinds.get(frame.f_code.co_name, "")
@@ -114,7 +118,7 @@ def _called(frame: FrameType | None) -> str:
 
 
 def _running_cell(frame: FrameType | None) -> str:
-    """Return the source of the cell that a frame is called from, "" where there is none."""
+    """Return the source of the cell that a frame is called from, or ""."""
     while frame is not None:
         if frame.f_code.co_name == "run_cell_async":
             return str(frame.f_locals.get("raw_cell", ""))

@@ -1,8 +1,8 @@
-"""`%hermes` and `%%hermes`: doorbells. They read the line, find the agent and hand over.
+"""Entry points `%hermes` and `%%hermes`: parse the line, get the kernel's agent, call it.
 
 Both are async: an input transformer puts `await` before the call that IPython generates, so that a
-turn runs on the kernel's own loop. Only then are widget clicks delivered while a cell runs, and a
-stop is noticed at once.
+turn runs on the kernel's event loop. Only then can the kernel deliver widget clicks and notice an
+interrupt while the cell runs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @magics_class
 class HermesMagics(Magics):
-    """The agent's magics; `%config HermesMagics.model = "…"` sets what no option does."""
+    """The agent's magics; `%config HermesMagics.model = "…"` and the like set defaults."""
 
     model = Unicode("", help="Model name; `embedded` is the built-in one.").tag(config=True)
     base_url = Unicode("", help="Address of an OpenAI-compatible server.").tag(config=True)
@@ -51,11 +51,11 @@ class HermesMagics(Magics):
 
     shell: Foreign
     spelled = "%hermes "
-    """How a command is begun where this is shown."""
+    """How commands are spelled in messages to the user."""
 
     def __init__(self, shell: Foreign) -> None:
         self._agent: KernelAgent | None = (
-            None  # before the traits, which may be set by a configuration
+            None  # set before the traits: a configuration may set those in super().__init__
         )
         super().__init__(shell=shell, parent=shell)
         self._began = self.approve
@@ -66,23 +66,23 @@ class HermesMagics(Magics):
 
     @validate("approve")
     def _another_mode(self, proposal: Foreign) -> Foreign:
-        """Refuse `%config` to code that an agent runs."""
+        """Refuse `%config` for the approval mode to code that the agent runs."""
         if self.awake is not None:
             try:
                 self.awake.permission.check()
                 self.awake.settings(approve=proposal["value"] or None).insist("approve")
             except ConfigError as error:
-                raise TraitError(str(error)) from None  # the kind that traitlets rolls back
+                raise TraitError(str(error)) from None  # traitlets rolls back only on this error
         return proposal["value"]
 
     @observe("model", "base_url")
     def _another_model(self, _change: object) -> None:
-        """Have `%config` work on an agent that is awake: the next turn asks the new model."""
+        """Apply a change by `%config` to the running agent from its next turn on."""
         if self.awake is not None:
             self.awake.change_models()
 
     def take(self, shell: Shell) -> None:
-        """Register these magics; say so where they take the place of another package's."""
+        """Register these magics; tell the user if they replace those of another package."""
         if package := other(shell):
             told = f"`%%hermes` was that of `{package}` and is Hermes' own now"
             self._show(f"{told}; `%unload_ext hermes_nb` gives it back.")
@@ -94,7 +94,7 @@ class HermesMagics(Magics):
         shell.events.register("post_run_cell", self._look)
 
     def _look(self, _result: Foreign) -> None:
-        """Keep the last error that is not Hermes'; say once that another package has the magics."""
+        """Store the last error that is not Hermes'; warn once if another package has the magics."""
         error = getattr(sys, "last_value", None)
         self.failed = self.failed if isinstance(error, HermesError) else error
         package = other(self.shell)
@@ -104,7 +104,7 @@ class HermesMagics(Magics):
         self._taken = bool(package)
 
     def give_back(self, shell: Shell) -> None:
-        """Undo `take`; what another package has taken meanwhile stays where it is."""
+        """Undo `take`, unless another package has registered its magics since."""
         shell.events.unregister("post_run_cell", self._look)
         for table, name, before in [] if other(shell) else self._before:
             if before is None:
@@ -113,18 +113,18 @@ class HermesMagics(Magics):
                 table[name] = before
 
     def close(self) -> None:
-        """Stop what runs in the background."""
+        """Stop background work."""
         if self._agent is not None:
             self._agent.close()
 
     @property
     def awake(self) -> KernelAgent | None:
-        """The agent of this kernel if it has been used, else None."""
+        """The agent of this kernel, None before its first use."""
         return self._agent
 
     @property
     def agent(self) -> KernelAgent:
-        """The agent of this kernel, made on first use."""
+        """The agent of this kernel, created on first use."""
         if self._agent is None:
             from hermes_nb.notebook import kernel_agent
 
@@ -183,7 +183,7 @@ class HermesMagics(Magics):
                 await stop.catch_up()
                 if cell is not None or not await self._command(line):
                     await self._ask(line, cell)
-        except KeyboardInterrupt:  # in a question
+        except KeyboardInterrupt:  # raised while `input()` waited for an answer
             stop.stopped = True
         except ImportError as error:
             if (error.name or "").startswith("hermes_nb.") and (told := exchanged()):
@@ -196,7 +196,7 @@ class HermesMagics(Magics):
             raise stopped_in_view(self.shell) from None
 
     async def _ask(self, line: str, cell: str | None) -> None:
-        """Take the turn that a call asks for."""
+        """Run a turn with the options and the prompt of a line or cell."""
         arguments, rest = self._parse(line)
         prompt = "\n".join(text for text in (rest, cell) if text and text.strip())
         try:
@@ -228,13 +228,13 @@ class HermesMagics(Magics):
 
     @by_hermes
     async def _wake(self) -> None:
-        """Import what the agent is made of in a thread, where it does not hold up a stop."""
+        """Import the agent's modules in a thread, so that an interrupt is not delayed."""
         if self._agent is None:
             await asyncio.to_thread(importlib.import_module, "hermes_nb.notebook.kernel_agent")
 
     @by_hermes
     async def _command(self, line: str) -> bool:
-        """Run the command that a line names; say whether it was one."""
+        """Run the command in a line; return False if the line is a prompt."""
         from hermes_nb.notebook.commands.table import find, perform
 
         found = find(line or "help")
@@ -247,12 +247,12 @@ class HermesMagics(Magics):
         return True
 
     def _parse(self, line: str) -> tuple[argparse.Namespace, str]:
-        """Split a line into its leading options and the prompt, which is taken as it stands."""
+        """Split a line into its leading options and the prompt, which stays unchanged."""
         parser = self.hermes.parser
         words, rest = split_options(line, parser)
         try:
             arguments = parser.parse_args(words)
-        except UsageError as error:  # which IPython prints without failing the cell's outputs
+        except UsageError as error:  # IPython would only print it and not fail the cell
             raise ConfigError(str(error)) from None
         for name in ("max_requests", "max_cost", "max_tokens"):
             if (value := getattr(arguments, name)) is not None and not 0 < value < math.inf:
@@ -273,14 +273,14 @@ class HermesMagics(Magics):
         from hermes_nb.notebook.shell import has_kernel
 
         markdown = markdown.replace("`%hermes ", f"`{self.spelled}")
-        # Nobody reads the plain text in a notebook, but its runs are compared with recorded ones.
+        # Notebooks render the Markdown, but tests compare the plain text: its width must not vary.
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
         plain = plain_text(markdown) if has_kernel(self.shell) else printed(markdown, width)
         show({"text/markdown": markdown, "text/plain": plain})
 
 
 def exchanged() -> str:
-    """Say that another version was installed than the one that this kernel runs, "" if none was."""
+    """Return a message if the installed version differs from the running one, or ""."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -298,18 +298,20 @@ def exchanged() -> str:
 def use_model(model: ChatModel) -> None:
     """Let the agent of this kernel use a model object, such as a `ScriptedModel`, from now on.
 
-    `%hermes model NAME` goes back to one by name. Raises `ConfigError` where it is not
-    loaded yet.
+    `%hermes model NAME` switches back to a model by name. Raises `ConfigError` if the extension is
+    not loaded.
     """
     _magics().agent.use(model)
 
 
 def use_tools(*tools: Tool | Callable[..., Any]) -> None:
-    """Let the agent of this kernel call tools of yours from now on; the conversation stays.
+    """Give the agent of this kernel your tools from the next turn on; the conversation stays.
 
-    A plain function becomes a tool as by `@tool`. One handed over earlier under the same name is
-    replaced, one of Hermes' own is not: the next turn says so. Raises `ConfigError` where
-    `%load_ext hermes_nb` has not run, and TypeError for what no tool can be made of.
+    A plain function becomes a tool as by `@tool`. A tool replaces an earlier one that you added
+    under the same name. It cannot replace a tool of Hermes: the next turn reports the conflict.
+
+    Raises `ConfigError` if `%load_ext hermes_nb` has not run, and TypeError for an object that
+    cannot become a tool.
     """
     from hermes_nb.tools.schema import as_tool
 
@@ -317,9 +319,9 @@ def use_tools(*tools: Tool | Callable[..., Any]) -> None:
 
 
 def last_turn() -> Turn | None:
-    """Return the turn that this kernel's agent took last, with its events, usage and cost.
+    """Return the last turn of this kernel's agent, with its events, usage and cost.
 
-    None before the first one. Raises `ConfigError` where `%load_ext hermes_nb` has not run.
+    None before the first turn. Raises `ConfigError` if `%load_ext hermes_nb` has not run.
     """
     return _magics().agent.turn
 
@@ -335,7 +337,7 @@ def _magics() -> HermesMagics:
 
 
 def load(shell: Shell) -> None:
-    """Register the magics and the transformer, once however often this is called."""
+    """Register the magics and input transformers; calling it again replaces them."""
     unload(shell)
     magics = HermesMagics(shell)
     magics.take(shell)
@@ -349,9 +351,9 @@ def load(shell: Shell) -> None:
 
 
 def unload(shell: Shell) -> None:
-    """Take back what `load` registered, and stop what runs in the background."""
+    """Remove what `load` registered, and stop background work."""
     for hooks in (shell.input_transformers_cleanup, shell.input_transformers_post):
-        # By where they are from: after a reload they are other objects.
+        # Compare module names, not identity: a reload creates new function objects.
         where = awaited.__module__
         hooks[:] = [hook for hook in hooks if getattr(hook, "__module__", "") != where]
     if (completer := getattr(shell, "Completer", None)) is not None:

@@ -1,4 +1,4 @@
-"""The models of one kernel: built when first needed, exchanged between turns, closed in the end."""
+"""The models of one kernel: built on first use, replaced between turns, closed when replaced."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ModelsInUse:
-    """The conversation's model and those beside it, as the settings or the user say."""
+    """The conversation's model and the auxiliary ones, as set by the settings or the user."""
 
     def __init__(
         self,
@@ -43,35 +43,35 @@ class ModelsInUse:
 
     @property
     def name(self) -> str:
-        """The model in use, or "" before the first turn."""
+        """The name of the current model, "" before the first turn."""
         return self._model.name if self._model else ""
 
     @property
     def main(self) -> ChatModel:
-        """The conversation's model; raise `ConfigError` when there is none to be had."""
+        """The conversation's model; raise `ConfigError` if none is configured."""
         if self._model is None:
             self._model = self._built()
         return self._model
 
     @property
     def auxiliary(self) -> Auxiliary:
-        """The models for work beside the conversation."""
+        """The models for background tasks."""
         if self._auxiliary is None:
             self._auxiliary = Auxiliary(self._settings(), deck=self._deck)
         return self._auxiliary
 
     @property
     def can_learn(self) -> bool:
-        """Whether the model in use is one that reviews make sense with."""
+        """Whether background reviews are useful with the current model."""
         return self._model is not None and traits_of(self._model).learns
 
     @property
     def given(self) -> bool:
-        """Whether the model was handed over as an object."""
+        """Whether the model was passed as an object."""
         return self._given
 
     def renew(self) -> None:
-        """Build the models that the settings name anew, from the next turn on."""
+        """Rebuild the models of the settings before the next turn."""
         self._looked = False
         if self._auxiliary is not None:
             self._retired.append(self._auxiliary)
@@ -80,7 +80,7 @@ class ModelsInUse:
             self.use(None)
 
     def use(self, model: ChatModel | None) -> None:
-        """Use this model from the next turn on; None is the one that the settings name."""
+        """Use this model from the next turn on; None restores the model of the settings."""
         check_given(model)
         if self._model is not None:
             self._retired.append(self._model)
@@ -91,12 +91,12 @@ class ModelsInUse:
         shell: Shell,
         note: Callable[[str], None],
     ) -> None:
-        """See to it that the model can be asked; one that nobody named has a question first."""
-        check_given(self._model if self._given else None)  # the policy may be another by now
+        """Build and prepare the model; ask the user first if the settings name none."""
+        check_given(self._model if self._given else None)  # the policy may have changed
         self._settings().policy.check("cassettes", self._deck.mode)
         if can_ask(shell):
             await self.offer()
-        while self._retired:  # its connections, or its child process
+        while self._retired:  # close connections and child processes
             await self._retired.pop().aclose()
         if self._model is None:
             self._model = await in_thread(self._built)
@@ -105,7 +105,7 @@ class ModelsInUse:
             self._ready = self._model
 
     async def offer(self, *, again: bool = False) -> None:
-        """Offer the user, who is there, a server that is found here; `again` also after a no."""
+        """Offer the user a server found on this machine; `again` also after a refusal."""
         if again:
             self._declined.clear()
         elif self._given or self._looked:
@@ -115,17 +115,17 @@ class ModelsInUse:
         self._looked = True
 
     def another(self) -> tuple[ChatModel, bool]:
-        """Return a model for reviews, in another thread, and whether that thread is to close it."""
+        """Return a model for reviews in another thread, and whether that thread must close it."""
         given = self._model if self._given else None
         main = given or self._built()
         return for_reviews(self._settings(), main, given=given is not None, deck=self._deck)
 
     def sees_images(self) -> bool:
-        """Say whether the model is known to see images."""
+        """Return whether the model is known to accept images."""
         return sees(self._settings(), self.name, given=self._model if self._given else None)
 
     def require_eyes(self, model: ChatModel) -> None:
-        """Raise `ConfigError` for a model that is not known to take pictures."""
+        """Raise `ConfigError` for a model that is not known to accept images."""
         if sees(self._settings(), model.name, given=model if self._given else None):
             return
         raise ConfigError(
@@ -135,19 +135,19 @@ class ModelsInUse:
         )
 
     def run_here(self, settings: Settings) -> bool:
-        """Say whether the model runs on this machine, so that its requests cost no money."""
+        """Return whether the model runs on this machine, so that its requests are free."""
         if self._given:
             return False
         end = settings.endpoint
         if self._model is not None and traits_of(self._model).local:
             return True
-        # Without an address, a name or a key it is a local server that was accepted, or built in.
+        # Without address, name or key the model is built in, or a local server that was accepted.
         host = urlsplit(end.base_url).hostname or ""
-        several = end.model in settings.composed  # each of them has an address of its own
+        several = end.model in settings.composed  # each member has its own address
         return not end.named or end.model == EMBEDDED or (is_loopback(host) and not several)
 
     def budget(self, settings: Settings) -> BudgetSettings:
-        """Return what the settings let be spent, which is no money on this machine."""
+        """Return the budget of the settings, without a cost limit if the model runs locally."""
         return settings.budget.without_cost() if self.run_here(settings) else settings.budget
 
     def _built(self) -> ChatModel:
@@ -155,9 +155,9 @@ class ModelsInUse:
 
 
 def sees(settings: Settings, name: str, *, given: ChatModel | None = None) -> bool:
-    """Say whether a model is known to see images, itself or by another that describes them.
+    """Return whether a model is known to accept images, itself or by an auxiliary vision model.
 
-    `given` is one that was handed over; it may say so itself, in an attribute `vision`.
+    `given` is a model passed as an object; its attribute `vision` may be a bool that decides.
     """
     if given is None and "vision" in settings.auxiliary and not traits_named(name).small:
         return True

@@ -1,4 +1,4 @@
-"""Options at the start of a magic's line; the prompt after them stays as it is."""
+"""Options at the start of a magic's line; the prompt after them is not changed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _QUOTED = re.compile(r"""'([^']*)'|"((?:[^"\\]|\\.)*)\"""")
 
 
 def split_options(line: str, parser: argparse.ArgumentParser) -> tuple[list[str], str]:
-    """Return the option words at the start of a line, and the rest untouched.
+    """Return the option words at the start of a line, and the rest unchanged.
 
-    A prompt is no shell command: its apostrophes, quotes and dashes mean nothing here. The value
-    of an option may be quoted, behind a blank or an equals sign. `--` ends the options. Raises
-    `ConfigError` for an option that does not exist.
+    A prompt is not parsed like a shell command: its apostrophes, quotes and dashes are plain text.
+    The value of an option may be quoted, after a space or an equals sign. `--` ends the options.
+    Raises `ConfigError` for an unknown option.
     """
     words: list[str] = []
     rest = line.strip()
@@ -51,7 +51,7 @@ def _unknown(name: str, known: dict[str, bool]) -> ConfigError:
 
 
 def _first_word(text: str) -> tuple[str, str]:
-    """Return the first word, which may be quoted, and what follows it."""
+    """Return the first word, which may be quoted, and the text after it."""
     if quoted := _QUOTED.match(text):
         plain, escaped = quoted.groups()
         value = plain if plain is not None else re.sub(r'\\(["\\])', r"\1", escaped)

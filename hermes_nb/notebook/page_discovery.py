@@ -1,11 +1,11 @@
-"""The comm between the kernel and the pages that show its notebook, and which of them to talk to.
+"""The comm between the kernel and the pages that show its notebook, and the choice of a page.
 
-A page takes no notice of a comm that was opened before it was loaded, so a call is repeated until
-somebody answers; a page that is being loaded may even close a comm that it has no handler for yet.
+A page ignores a comm that was opened before it loaded, so calls are repeated until a page answers.
+A page that is loading may even close a comm because its handler is not registered yet.
 
-ipykernel 6 keeps comm messages waiting behind the running cell, so neither a page's answer nor a
-click would ever reach a turn. While a turn waits for one, they are taken out of the queue; later
-kernels need nothing of this.
+ipykernel 6 queues comm messages until the running cell ends, so neither a page's answer nor a click
+would reach a turn. While a turn waits for one, this module takes them out of the queue. Later
+kernels do not need that.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from hermes_nb.core.messages import Json
 from hermes_nb.notebook.shell import Foreign
 
 _PAUSE = 0.02
-"""Seconds between looks into the queue."""
+"""Seconds between checks of the queue."""
 _HEADER = 1
-"""Where the header is in a message whose identities are off: after the signature."""
+"""Index of the header in a message without identities: after the signature."""
 
 
 @asynccontextmanager
@@ -43,7 +43,7 @@ async def comms_heard() -> AsyncIterator[None]:
 
 
 def holds_back(kernel: object) -> bool:
-    """Say whether a kernel keeps comm messages waiting while a cell runs."""
+    """Return whether a kernel queues comm messages while a cell runs."""
     return hasattr(kernel, "msg_queue") and hasattr(kernel, "dispatch_queue")
 
 
@@ -54,7 +54,7 @@ async def _listen(kernel: Foreign) -> None:
 
 
 def _take(kernel: Foreign) -> None:
-    """Handle the comm messages that wait; the others go on waiting, in their order."""
+    """Handle the queued comm messages; the others stay queued in order."""
     queue, session = kernel.msg_queue, kernel.session
     waiting = [queue.get_nowait() for _ in range(queue.qsize())]
     comms = []
@@ -70,48 +70,54 @@ def _take(kernel: Foreign) -> None:
             queue.put_nowait(item)
     for idents, parts in comms:
         try:
-            # Checked for its signature here, once: a second time it would pass for a replay.
+            # Checks the signature, which works once: a second check would reject it as a replay.
             message = session.deserialize(parts, content=True, copy=False)
             kernel.shell_handlers[message["msg_type"]](kernel.shell_stream, idents, message)
-        except Exception:  # as for the kernel's own: one bad message must not end the others
+        except Exception:  # as the kernel does: one bad message must not stop the others
             kernel.log.exception("Error in message handler")
 
 
 TARGET = "hermes_nb"
 GONE: Mapping[str, Json] = {"error": {"kind": "gone", "message": "the page has closed the comm"}}
-"""The answer to what was asked on a comm that the page then closed: nothing was done."""
+"""The answer to a request on a comm that the page closed: nothing was done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Info:
-    """What a page says about one notebook that it shows.
-
-    `path` is relative to the server's root, `active` the selected cell's id or "". `name` addresses
-    this notebook in this page, `client` is the page's connection to the kernel, `holds` says
-    whether the running cell is in it, `widgets` whether the page shows ipywidgets.
-    """
+    """The hello of a page about one notebook that it shows."""
 
     path: str
+    """The notebook's path relative to the server's root."""
     name: str
+    """The address of this notebook in this page."""
     client: str = ""
+    """Id of the page's connection to the kernel."""
     holds: bool = False
+    """Whether the notebook contains the running cell."""
     dirty: bool = False
+    """Whether the notebook has unsaved changes."""
     cells: int = 0
+    """Number of cells."""
     active: str = ""
+    """Id of the selected cell, "" if none is selected."""
     app: str = ""
+    """Name of the application, such as JupyterLab."""
     version: str = ""
+    """Version of the extension."""
     protocol: int = 0
+    """Version of the messages that the page sends, 0 if it sends none."""
     widgets: bool = False
+    """Whether the page can show ipywidgets."""
 
     @classmethod
     def parse(cls, hello: Mapping[str, Json]) -> Info:
-        """Return what a hello says; an older extension may leave things out."""
+        """Return the data of a hello; older extensions may omit some of it."""
         known = {name: hello[name] for name in cls.__slots__ if hello.get(name) is not None}
         return cls(**{"path": "", "name": "", **known})
 
 
 class Channel:
-    """One comm, and the answers that are awaited on it."""
+    """One comm and its pending requests."""
 
     def __init__(
         self, opening: Mapping[str, Json], on_hello: Callable[[Channel, Info], None]
@@ -124,11 +130,11 @@ class Channel:
         self._context = contextvars.copy_context()
         self._on_hello = on_hello
         comm: Foreign = create_comm(target_name=TARGET, data=dict(opening))
-        # Not on_msg: it runs the shell's pre_execute and post_execute hooks around every message,
-        # which are about cells (matplotlib's would flush figures in the midst of one).
-        # ipykernel 7.4 brings answers to the async cell's own loop by itself: 6 ms a call. Sending
-        # them to the page's subshell instead (`_reply_subshell_for`) took 60 ms, and each one made
-        # the page believe that the kernel was idle. Older ones do that anyway, on other threads.
+        # Not on_msg: it runs the shell's pre_execute and post_execute hooks around every message.
+        # Those are meant for cells; matplotlib's would flush figures in the middle of one.
+        # ipykernel 7.4 delivers answers to the async cell's loop itself: 6 ms a call. Using the
+        # page's subshell instead (`_reply_subshell_for`) took 60 ms, and each answer made the page
+        # believe that the kernel was idle. Older kernels do that anyway, on other threads.
         comm.handle_msg = lambda message: self._threadsafe(self._receive, message)
         comm.on_close(lambda _: self._threadsafe(self._end))
         self._comm = comm
@@ -136,8 +142,8 @@ class Channel:
     async def ask(
         self, to: str, op: str, arguments: Mapping[str, Json], timeout: float | None
     ) -> Mapping[str, Json]:
-        """Send a request and return its answer; raise `TimeoutError`, after None never."""
-        number = token_hex(16)  # what answers an earlier request, or guesses, answers nothing
+        """Send a request and return its answer; raise `TimeoutError` if `timeout` is not None."""
+        number = token_hex(16)  # random, so that stale or guessed answers match no request
         future: asyncio.Future[Mapping[str, Json]] = asyncio.get_running_loop().create_future()
         self._pending[number] = future
         try:
@@ -152,15 +158,15 @@ class Channel:
     def begin(
         self, to: str, op: str, arguments: Mapping[str, Json]
     ) -> asyncio.Future[Mapping[str, Json]]:
-        """Send a request that is answered some time, and return what its answer is awaited by."""
+        """Send a request without a time limit, and return a future for its answer."""
         return asyncio.ensure_future(self.ask(to, op, arguments, None))
 
     def tell(self, to: str, op: str, arguments: Mapping[str, Json]) -> None:
-        """Send a request whose answer nobody needs."""
+        """Send a request whose answer is ignored."""
         self._comm.send({"id": "", "to": to, "op": op, "args": dict(arguments)})
 
     def close(self) -> None:
-        """End the comm, once nothing is awaited on it any more."""
+        """Close the comm as soon as no request is pending."""
         self.closed = True
         if not self._pending:
             self._comm.close()
@@ -175,49 +181,50 @@ class Channel:
             future.set_result(data)
 
     def _end(self) -> None:
-        """Note that the page closed the comm: it goes away, or has no such extension."""
+        """Handle a comm closed by the page: the page closes, or has no such extension."""
         self.closed = True
         for future in self._pending.values():
             if not future.done():
                 future.set_result(GONE)
 
     def _threadsafe(self, callback: Callable[..., None], *arguments: object) -> None:
-        """Call in the loop, and for the cell that opened the comm: not for the page's message."""
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        """Run a callback in the loop, in the context of the cell that opened the comm."""
+        with suppress(RuntimeError):  # the loop is closed: no request is pending
             self._loop.call_soon_threadsafe(callback, *arguments, context=self._context)
 
 
 GRACE = 0.25
-"""Seconds that the first hello is kept waiting for one from the page that ran the cell."""
+"""Seconds to wait after the first hello for one from the page that ran the cell."""
 BUSY = 3.0
-"""The same where that page has answered before: it may be drawing, or hidden behind another."""
+"""The same if that page has answered before: it may be rendering, or in a background tab."""
 PAUSES = (0.7, 3.0)
-"""Seconds between two calls that nobody answers, at first and at most."""
+"""Seconds between repeated calls without an answer: the first pause and the longest."""
 
 Heard = tuple[Channel, Info]
+"""A hello, with the channel that it arrived on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollCall:
-    """What is known before the call.
-
-    `cell` is the running cell's id and `client` the connection that runs it; `last` names the page
-    that answered last; `expected` says that the client's own page has answered before, `left` that
-    it is known to be no more.
-    """
+    """A search for the page to talk to."""
 
     cell: str
+    """Id of the running cell, "" for none."""
     client: str
+    """Id of the connection that runs it."""
     last: str = ""
+    """Name of the page that answered last, "" for none."""
     expected: bool = False
+    """Whether the client's own page has answered before."""
     left: bool = False
+    """Whether the client's own page is known to be closed."""
 
     async def answer(
         self, hellos: asyncio.Queue[Heard], call: Callable[[], None], timeout: float
     ) -> Heard | None:
-        """Call until somebody says hello; return the best of those who do so at about that time.
+        """Call until a page says hello; return the best of those that answer about then.
 
-        None when nobody has within `timeout` seconds.
+        None if no page answers within `timeout` seconds.
         """
         now = asyncio.get_running_loop().time
         best: Heard | None = None

@@ -1,10 +1,10 @@
-"""A turn goes on in a page that is reloaded.
+"""Show a running turn in a page that was reloaded.
 
-A front end forgets at a reload which outputs belong to a running cell, and shows what was last
-saved. It cannot say that it is back either: what it asks a busy kernel waits for the cell's end. So
-the kernel looks now and then who is there, and gives a page that did not run the cell the turn
-through the bridge. What was saved of the running view is replaced; what an earlier run had left,
-and running the cell had cleared, goes.
+After a reload a front end no longer knows which outputs belong to a running cell, and shows the
+saved ones. It cannot announce itself either: its requests to a busy kernel wait until the cell
+ends. So the kernel checks from time to time which page is there. A page that did not run the cell
+gets the turn through the bridge. It replaces the saved part of the running view, and removes
+outputs of an earlier run.
 """
 
 from __future__ import annotations
@@ -26,17 +26,22 @@ from hermes_nb.notebook.shell import Shell, can_ask, has_kernel, next_number, ru
 logger = logging.getLogger(__name__)
 
 EVERY = 2.0
-"""Seconds between two looks; each costs a message, or makes a page that came back draw the turn."""
+"""Seconds between checks; each costs one message, or makes a reloaded page render the turn."""
 SURE = 2.0
-"""Seconds after which another page is looked at again before it is given the turn: the one that ran
-the cell may only be busy, and two pages that both change the notebook meet in a conflict."""
+"""Seconds after which another page is checked again before it gets the turn.
+
+The page that ran the cell may only be busy. Two pages that both change the notebook would cause a
+conflict.
+"""
 SELDOM = 60.0
-"""Seconds between two looks for a page that stays away."""
+"""Maximum seconds between checks while the page is missing."""
 AFTERWARDS = 30.0
-"""Seconds after a turn in which a page that was being loaded at its end is still given it, unless
-its cell is run again."""
+"""Seconds after a turn in which a page that is still loading can get it.
+
+Running its cell again ends that period.
+"""
 PATIENCE = 8.0
-"""Seconds that the end of a turn waits for a page that came back to take it; it may do so later."""
+"""Seconds that the end of a turn waits for a reloaded page to accept it; it may do so later."""
 
 
 LOST = {
@@ -44,12 +49,12 @@ LOST = {
     "since then is not shown here.*",
     "text/plain": "(the page was reloaded while the cell ran: what other code printed is missing)",
 }
-"""Said of a cell with more code in it than the turn: no page that was reloaded gets its output."""
+"""Shown if the cell contains more code than the turn: its output is lost after a reload."""
 
 
 @asynccontextmanager
 async def rejoined(shell: Shell, frontend: FrontEnd, transcript: Transcript) -> AsyncIterator[None]:
-    """See to it that a page which is reloaded in this block shows the turn, and how it ended."""
+    """Show the turn and its result in a page that reloads during this block."""
     cell = running_cell(shell)
     if not (has_kernel(shell) and can_ask(shell) and cell):
         yield
@@ -72,7 +77,7 @@ class _Joining:
         self._count = next_number(shell)
         parent = shell.kernel.get_parent()
         code = str((parent.get("content") or {}).get("code", "")).strip()
-        # What code beside the turn shows goes nowhere after a reload.
+        # Output of other code in the cell is lost after a reload.
         self._more_code = not code.startswith("%%hermes") and "\n" in code
         self._client = str((parent.get("header") or {}).get("session", ""))
         self._pictures: list[Mapping[str, Json]] = []
@@ -81,7 +86,7 @@ class _Joining:
         self._tasks: set[asyncio.Task[object]] = {asyncio.create_task(self._watch())}
 
     def hear(self, page: Info) -> None:
-        """Note that another page is there; show it the turn if that is over."""
+        """Record another page; show it the turn if that has ended."""
         if not self._is_another(page):
             return
         self._others = True
@@ -89,7 +94,7 @@ class _Joining:
             self._tasks.add(asyncio.get_running_loop().create_task(self._show()))
 
     async def end(self) -> None:
-        """Show the end to the page that came back, if one did."""
+        """Show the end of the turn to the reloaded page, if there is one."""
         self._shell.display_pub.unregister_hook(self._displayed)
         self._over, self._count = True, next_number(self._shell)
         self._shell.events.register("pre_run_cell", self._begin)
@@ -99,13 +104,13 @@ class _Joining:
             await asyncio.wait(self._tasks, timeout=PATIENCE)
 
     def leave(self) -> None:
-        """Show nothing more, but what is being shown."""
+        """Show nothing new, but finish showing the turn if that has started."""
         with suppress(ValueError):
             self._frontend.listeners.remove(self.hear)
             self._shell.events.unregister("pre_run_cell", self._begin)
 
     def _begin(self, _: object) -> None:
-        """Leave the cell to what it shows now that it is run again."""
+        """Stop when the cell is run again: its output belongs to the new run."""
         if running_cell(self._shell) == self._cell:
             self._cancel()
             self.leave()
@@ -123,7 +128,7 @@ class _Joining:
                 pause = EVERY if there else min(2 * pause, SELDOM)
 
     async def _show(self) -> bool:
-        """Show the turn to a page other than the one that ran it; say whether there is a page."""
+        """Show the turn to a page other than the one that ran it; return whether a page exists."""
         try:
             page = await self._frontend.look()
             if self._is_another(page) and not self._came_back:
@@ -135,7 +140,7 @@ class _Joining:
             over = self._over
             shown = bundle(self._transcript, running=not over)
             drew = self._transcript.drew
-            if over:  # a failure's text stands in it: no error of the cell follows here
+            if over:  # includes a failure's text: the page gets no separate error output
                 shown["text/markdown"] = self._transcript.finished(
                     room=ANSWER, page=True, status=not drew
                 )
@@ -150,7 +155,7 @@ class _Joining:
                 running=STILL_RUNNING,
                 execution_count=self._count,
             )
-        except ToolError as error:  # the page went again, or the cell did; nobody waits for this
+        except ToolError as error:  # the page or the cell is gone; no caller needs the result
             logger.info("the turn could not be shown in its page: %s", error)
         return True
 
@@ -158,7 +163,7 @@ class _Joining:
         return page is not None and page.client != self._client
 
     def _displayed(self, message: dict[str, Json]) -> dict[str, Json]:
-        """Remember a picture that the turn shows below itself; `message` goes its way."""
+        """Store an image that the turn shows below itself; return `message` unchanged."""
         content = message.get("content") or {}
         if message.get("msg_type") == "display_data" and is_drawing(content.get("data") or {}):
             self._transcript.drew = True

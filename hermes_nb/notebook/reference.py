@@ -1,7 +1,7 @@
-"""The reference of the magics, made of the very tables that they work from.
+"""The reference of the magics, generated from their option and command tables.
 
-`python -m hermes_nb.notebook.reference FILE` brings the marked blocks of a Markdown page up to
-date; a test keeps them so.
+`python -m hermes_nb.notebook.reference FILE` updates the marked blocks of a Markdown page; a test
+checks that they are current.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def reference() -> str:
 
 
 def options() -> Iterator[tuple[str, str]]:
-    """Yield each option as it is written, and what it does."""
+    """Yield the usage and help text of each option."""
     from hermes_nb.notebook.magics import HermesMagics
 
     for action in HermesMagics.hermes.parser._actions:  # noqa: SLF001 - argparse lists them so
@@ -47,13 +47,13 @@ def options() -> Iterator[tuple[str, str]]:
 
 
 def updated(page: str) -> str:
-    """Return a page with its marked blocks made anew."""
+    """Return a page with its marked blocks regenerated."""
     tables: dict[str, Callable[[], str]] = {"options": options_table, "commands": commands_table}
     return BLOCK.sub(lambda match: f"{match[1]}{tables[match[2]]()}\n{match[3]}", page)
 
 
 def main(path: str) -> None:
-    """Bring a page up to date."""
+    """Update a page on disk."""
     file = Path(path)
     page = updated(file.read_text(encoding="utf-8"))
     write_atomic(file, page.encode("utf-8"))

@@ -1,7 +1,7 @@
-"""What a user can do about a turn that failed: the second half of the line that its cell ends with.
+"""Advice after a failed turn: the second half of the line that its cell ends with.
 
-Which failure it was is told by how its text begins, in the words of `models.chat.errors`; scripts
-and the command line have other ways out, so the words for a notebook are here.
+A failure is recognised by the beginning of its text, as defined in `models.chat.errors`. Scripts
+and the command line need different advice, so the texts for notebooks are here.
 """
 
 from __future__ import annotations
@@ -53,12 +53,13 @@ BY_BEGINNING = (
     ("the server's stream could not be read", f"ask again, or {OTHER}"),
     ("the provider broke the reply off", f"ask again, or {OTHER}"),
 )
+"""The beginnings of error texts, with the advice for each."""
 
 
 def remedy(error: str, *, address: str = "") -> str:
-    """Return what to do about an error, "" where nothing is known to help.
+    """Return the advice for an error, "" if there is no known remedy.
 
-    `address` is where the model is asked, "" for the provider's own.
+    `address` is the model's address, "" for the provider's default.
     """
     for beginning, told in BY_BEGINNING:
         if error.startswith(beginning):
@@ -67,6 +68,6 @@ def remedy(error: str, *, address: str = "") -> str:
 
 
 def with_remedy(turn: Turn, *, address: str = "") -> Turn:
-    """Return a turn whose error also says what to do next."""
+    """Return a failed turn with advice added to its error, other turns unchanged."""
     told = remedy(turn.error, address=address) if turn.reason == "failed" else ""
     return replace(turn, error=f"{turn.error.rstrip(' .')}; {told}") if told else turn

@@ -1,4 +1,4 @@
-"""IPython's shell as this package uses it: its type, our magics in it, the cell that it runs."""
+"""IPython's shell as this package uses it: its type, our magics, the running cell."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hermes_nb.core.errors import ConfigError
 EXTENSION = "hermes_nb"
 MAGIC = "hermes"
 Foreign: TypeAlias = Any
-"""A value of a library that is not ours to import: a part of the shell, a table, a stream."""
+"""A value of a library without types here: a part of the shell, a table, a stream."""
 
 
 class Shell(Protocol):
-    """What is used of an `InteractiveShell`; its parts are IPython's own.
+    """The parts of an `InteractiveShell` that this package uses.
 
-    Only one inside a kernel has a `kernel`: `has_kernel` says whether it does.
+    Only a shell inside a Jupyter kernel has a `kernel`: check with `has_kernel`.
     """
 
     user_ns: dict[str, Foreign]
@@ -50,7 +50,7 @@ class Shell(Protocol):
         ...
 
     def register_magics(self, *magics: object) -> None:
-        """Register magics, classes or objects."""
+        """Register magic classes or objects."""
         ...
 
     @property
@@ -59,51 +59,53 @@ class Shell(Protocol):
         ...
 
     def set_next_input(self, s: str, replace: bool = False) -> None:  # noqa: FBT001, FBT002
-        """Offer the text of the next cell."""
+        """Set the text of the next cell."""
         ...
 
     @property
     def should_run_async(self) -> Callable[..., bool]:
-        """Say whether a cell is to run on the loop."""
+        """Return whether a cell needs the event loop."""
         ...
 
     def showtraceback(self, exc_tuple: Foreign = None) -> None:
-        """Show the traceback of what is being handled, or of this."""
+        """Show the traceback of the current exception, or of this one."""
         ...
 
     def transform_cell(self, raw_cell: str) -> str:
-        """Return a cell as Python."""
+        """Return a cell's source as plain Python."""
         ...
 
 
 def ours(shell: Shell) -> Foreign:
-    """Return the magics of this package in a shell, None where it is not loaded.
+    """Return this package's magics in a shell, None if they are not loaded.
 
-    Another package's may be registered under the same name, and have the same class name.
+    Compares modules, because another package may use the same magic and class names.
     """
     module = f"{EXTENSION}.notebook.magics"
     return next((each for each in shell.configurables if type(each).__module__ == module), None)
 
 
 def other(shell: Shell) -> str:
-    """Return the package that `%%hermes` is of where that is not this one, else ""."""
+    """Return the package that provides `%%hermes`, "" if it is this one."""
     magic = shell.magics_manager.magics["cell"].get(MAGIC)
-    module = getattr(magic, "spec", "") or getattr(magic, "__module__", "")  # a lazy one's, or its
+    module = getattr(magic, "spec", "") or getattr(
+        magic, "__module__", ""
+    )  # a lazy magic names its package in `spec`
     package: str = module.partition(".")[0]
     return "" if package == EXTENSION else package
 
 
 def running_cell(shell: Shell) -> str:
-    """Return the id of the cell whose code runs now, "" where the front end does not say it."""
+    """Return the id of the running cell, "" if the front end does not send it."""
     kernel = getattr(shell, "kernel", None)
     parent = kernel.get_parent() if kernel is not None else {}
     return str((parent.get("metadata") or {}).get("cellId") or "")
 
 
 def next_number(shell: Shell) -> int:
-    """Return the number of the cell that ends next: the running one's, if no other ends in it.
+    """Return the execution count of the next cell to end: the running one, unless one is nested.
 
-    The kernel counts the running cell at its beginning or, with an older IPython, at its end.
+    The kernel counts the running cell at its start or, with an older IPython, at its end.
     """
     kernel = getattr(shell, "kernel", None)
     content = (kernel.get_parent() if kernel is not None else {}).get("content") or {}
@@ -114,18 +116,18 @@ def next_number(shell: Shell) -> int:
 def working_directory() -> Path:
     """Return the kernel's working directory; raise `ConfigError` when it has been deleted."""
     try:
-        return Path(os.getcwd())  # noqa: PTH109 - Path.cwd() says nothing else
+        return Path(os.getcwd())  # noqa: PTH109 - same as Path.cwd()
     except OSError as error:
         raise ConfigError("the working directory has been deleted; `%cd` to another one") from error
 
 
 def has_kernel(shell: Shell) -> bool:
-    """Say whether the shell runs in a Jupyter kernel."""
+    """Return whether the shell runs in a Jupyter kernel."""
     return getattr(shell, "kernel", None) is not None
 
 
 def can_ask(shell: Shell) -> bool:
-    """Say whether somebody can answer `input()` in the running cell."""
+    """Return whether the user can answer `input()` in the running cell."""
     if not has_kernel(shell):
         return sys.stdin is not None and sys.stdin.isatty()
     return bool(getattr(shell.kernel, "_allow_stdin", False))

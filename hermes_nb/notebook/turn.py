@@ -1,4 +1,4 @@
-"""A turn in a cell: what is wished of it, how it is shown, what it came to."""
+"""A turn in a cell: its options, its view and its result."""
 
 from __future__ import annotations
 
@@ -39,45 +39,55 @@ from hermes_nb.safety.markup import escape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnOptions:
-    """One turn's wishes; None, "" and () mean: as it is.
-
-    `images` are expressions, `into` is the name of a variable, `system` goes behind the system
-    prompt and the messages of the file `prefill` before the conversation. `limits` hold for
-    this turn alone.
-    """
+    """The options of one turn, as given on the `%hermes` line."""
 
     model: str = ""
+    """Model to use from this turn on; "" keeps the current one."""
     tools: str = ""
+    """Tools or toolsets for this turn, comma-separated; "" for those chosen before."""
     session: str = ""
+    """Session to resume or start, by id or title; "" for the current one."""
     new: bool = False
+    """Whether to start a new session."""
     context: bool = True
+    """Whether to send the model the changes in the notebook."""
     max_requests: int | None = None
+    """Maximum model requests of this turn; None for that of the settings."""
     limits: Limits = field(default_factory=Limits)
+    """Cost and token limits of this turn alone."""
     approve: Mode | None = None
+    """Approval mode of this turn; None for that of the settings."""
     effort: Effort = ""
+    """Reasoning effort; "" for the model's default."""
     images: tuple[str, ...] = ()
+    """Expressions whose values are sent as images."""
     system: str = ""
+    """Text appended to the system prompt of this turn."""
     prefill: str = ""
+    """Path of a file whose messages precede the conversation; "" for none."""
     into: str = ""
+    """Name of the variable that receives the answer; "" for none."""
     quiet: bool = False
+    """Whether to show nothing until the turn has ended."""
     dry_run: bool = False
+    """Whether to show the request without sending it."""
 
     def check(self, prompt: str) -> None:
-        """Raise `ConfigError` for what can be seen to be wrong before anything happens."""
+        """Raise `ConfigError` for an empty prompt or an invalid variable name."""
         if not prompt.strip():
             raise ConfigError("the prompt is empty; write it below %%hermes or behind %hermes")
         if self.into and (not self.into.isidentifier() or keyword.iskeyword(self.into)):
             raise ConfigError(f"--into {self.into!r} is not a variable's name; nothing was sent")
 
     def preface(self) -> Preface:
-        """Return what goes with the requests of this turn alone; raise `ConfigError`."""
+        """Return the extra prompt and messages of this turn; raise `ConfigError`."""
         if not (self.system or self.prefill):
             return Preface()
         return preface_of(Path(), self.system, self.prefill)
 
 
 class ToolsInUse:
-    """Chooses tools; `of` returns those of some names, or the usual ones."""
+    """The current choice of tools; `of` returns the tools for names, the usual ones for ()."""
 
     def __init__(self, of: Callable[[Sequence[str]], Toolset]) -> None:
         self._of = of
@@ -91,7 +101,7 @@ class ToolsInUse:
         return chosen
 
     def chosen(self, names: str = "") -> Toolset:
-        """Return the tools for a turn that names these; "" are those chosen before."""
+        """Return the tools for a turn that names these; "" for those chosen before."""
         wanted = _listed(names) or self._names
         return self._of(() if wanted == ("all",) else wanted)
 
@@ -101,16 +111,16 @@ def _listed(names: str) -> tuple[str, ...]:
 
 
 class CellTurn:
-    """One turn, made by whoever wants its result: a stop loses nothing of what it had come to.
+    """One turn. Created by the caller, so an interrupt keeps the partial result.
 
-    `view` shows it, `events` are those so far.
+    `view` renders the turn; `events` are those received so far.
     """
 
     def __init__(self, shell: Shell, options: TurnOptions) -> None:
         self.options = options
         self.events: list[Event] = []
         self._shell = shell
-        # Where the answer goes into a variable, its cell shows no more than a status line.
+        # A quiet turn with `--into` binds the answer to a variable: a status line is enough.
         view = make_view(shell, quiet=options.quiet)
         self.view: TurnView = (
             StatusView(view.transcript) if options.quiet and options.into else view
@@ -118,23 +128,26 @@ class CellTurn:
 
     @property
     def transcript(self) -> Transcript:
-        """What is shown."""
+        """The data that the view renders."""
         return self.view.transcript
 
     @property
     def begun(self) -> bool:
-        """Whether the conversation has the prompt."""
+        """Whether the conversation contains the prompt."""
         return any(isinstance(event, TurnStarted) for event in self.events)
 
     @property
     def result(self) -> Turn | None:
-        """What the turn came to, None as long as it has not ended."""
+        """The turn, None until it has ended."""
         ended = any(isinstance(event, TurnEnded) for event in self.events)
         return turn_of(self.events) if ended else None
 
     @asynccontextmanager
     async def shown(self, frontend: FrontEnd) -> AsyncIterator[None]:
-        """Show the turn, also in a page that is reloaded meanwhile; the user's widgets go on."""
+        """Show the turn, also in a page that reloads while it runs.
+
+        The user's widgets keep working until the turn ends.
+        """
         alone = isinstance(self.view, StatusView)
         beside = nullcontext() if alone else rejoined(self._shell, frontend, self.transcript)
         async with beside, widgets_live(self._shell):
@@ -154,7 +167,10 @@ class CellTurn:
         place: Place,
         preface: Preface | None = None,
     ) -> None:
-        """Take the turn; a cancellation passes through when its last event has been seen."""
+        """Run the turn to its end.
+
+        A cancellation is raised only after the turn's last event has been received.
+        """
         self.transcript.model = session.agent.model.name
         self.transcript.loading = traits_of(session.agent.model).loading
         self.transcript.describe = session.agent.tools.describe
@@ -175,7 +191,7 @@ class CellTurn:
     def tell_changes(
         self, session: Session, checkpoints: Checkpoints, knowledge: PromptSources
     ) -> None:
-        """Have the view say what the checkpoints and the memory's history have of the turn."""
+        """Have the view list the files, cells and memory entries that the turn changed."""
         if not self.transcript.calls:
             return
         turn = session.agent.turns
@@ -183,7 +199,7 @@ class CellTurn:
         if why := checkpoints.unsaved(session.id, turn):
             told = "Not all that this turn changed can be undone, it could not be saved"
             self.view.note(f"{told}: {escape(why)}.")
-        with suppress(HermesError, OSError):  # then the undo cannot be had either
+        with suppress(HermesError, OSError):  # then undo is not available either
             if checkpoints.has(session.id, turn):
                 here = Path(os.path.realpath(os.curdir))
                 self.transcript.changes = checkpoints.changes(session.id, turn, root=here)
@@ -192,7 +208,7 @@ class CellTurn:
 
 
 def make_view(shell: Shell, *, quiet: bool = False) -> TurnView:
-    """Return the view that fits where the cell runs."""
+    """Return the view for a notebook page, a headless kernel or a terminal."""
     transcript = Transcript()
     if not has_kernel(shell):
         magics = ours(shell)
@@ -202,9 +218,9 @@ def make_view(shell: Shell, *, quiet: bool = False) -> TurnView:
 
 
 def terminal_view(transcript: Transcript, *, quiet: bool = False) -> TurnView:
-    """Return the view for standard output: drawn in a terminal that can, else plain text."""
+    """Return the view for standard output: rich if the terminal supports it."""
     if not can_draw(sys.stdout):
         return TerminalView(transcript)
-    from hermes_nb.notebook.display.terminal import DrawnView  # and with it rich's Markdown
+    from hermes_nb.notebook.display.terminal import DrawnView  # slow: imports rich's Markdown
 
     return DrawnView(transcript, quiet=quiet)

@@ -1,8 +1,7 @@
-"""What is new in the notebook since the model was told last, as a block of text.
+"""Changes in the notebook since the model's last message, as a block of text.
 
-Its first line is `[Notebook context]` and variables follow a line `Variables:`, each as
-`- name: type shape (columns)`; the embedded model looks for exactly these, so no other line begins
-with `- `.
+The first line is `[Notebook context]`. Variables follow a line `Variables:`, each as `- name: type
+shape (columns)`. The embedded model looks for exactly these, so no other line starts with `- `.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from hermes_nb.safety.redact import redact
 
 HEADING = "[Notebook context]"
 LIMIT = 6_000
-"""Characters in all: about 1,700 tokens."""
+"""Maximum characters of the block, about 1,700 tokens."""
 SHOWN_VARIABLES = 30
-"""At most this many variables are listed; list_variables has the rest."""
+"""Maximum variables to list; list_variables returns the rest."""
 _COLUMNS = 20
 _VARIABLE = 700
 _MARK = 60
-"""Characters kept free for the line that says how much was left out."""
+"""Characters reserved for the line that counts omitted lines."""
 
 
 def turn_context(
@@ -35,12 +34,19 @@ def turn_context(
     error: FailedCell | None = None,
     limit: int = LIMIT,
 ) -> str:
-    """Return the block, of at most `limit` characters (100 or more), "" when there is no news.
+    """Return the block, "" if nothing has changed.
 
-    `outline` has a line a cell, of the cells above the running one; `running_cell` is its id, None
-    where no cell is, and the outline ends with the selected one.
-    `variables` are those that are new or different, `gone` the names that went. What does not fit
-    is left out from the far end of the outline, then from the variables.
+    Lines that do not fit are omitted: the outline's furthest from the running cell first, then
+    variables.
+
+    Args:
+        notebook: name of the notebook, "" if unknown
+        outline: one line for each cell above the running one, or down to the selected one
+        running_cell: id of the running cell, None if the outline ends with the selected one
+        variables: new and changed variables
+        gone: names of deleted variables
+        error: the failure of the previous cell
+        limit: maximum characters, 100 or more
     """
     head = [HEADING]
     if notebook:
@@ -83,7 +89,7 @@ def _error_lines(error: FailedCell | None) -> list[str]:
 
 
 def _cell_lines(outline: str, running_cell: str | None, room: int) -> list[str]:
-    """Return the outline's last lines, the ones next to the running cell."""
+    """Return the outline's last lines, which are next to the running cell."""
     lines = _plain(redact(outline).splitlines())
     selected = ", the last one is selected"
     here = f" this one ({one_line(running_cell, 40)})" if running_cell else selected
@@ -95,7 +101,7 @@ def _cell_lines(outline: str, running_cell: str | None, room: int) -> list[str]:
 
 
 def _fitting(lines: Sequence[str], room: int, hint: str = "") -> list[str]:
-    """Return the lines that fit from the first one on, and how many were left out."""
+    """Return the first lines that fit, and a line that counts the omitted ones."""
     if _size(lines) <= room:
         return list(lines)
     kept: list[str] = []
@@ -112,10 +118,10 @@ def _fitting(lines: Sequence[str], room: int, hint: str = "") -> list[str]:
 
 
 def _size(lines: Sequence[str]) -> int:
-    """Return the characters that lines take in a text, each with a line end."""
+    """Return the characters of lines in a text, each with a line end."""
     return sum(len(line) + 1 for line in lines)
 
 
 def _plain(lines: Iterable[str]) -> list[str]:
-    """Return lines of somebody else's, none of which looks like a variable's."""
+    """Return foreign lines, indented if they look like a variable's."""
     return [f" {line}" if line.startswith("- ") else line for line in lines]

@@ -1,4 +1,4 @@
-"""The user's message: the prompt with its values filled in, and behind it what is new here."""
+"""The user's message: the prompt with its values filled in, then changes in the notebook."""
 
 from __future__ import annotations
 
@@ -21,21 +21,26 @@ from hermes_nb.tools.mcp_tools import McpTools
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A picture, and what it is called in the conversation."""
+    """An image of a message."""
 
     name: str
+    """Its name in the conversation: the expression that it was made from."""
     image: Image
+    """The encoded image."""
 
     @property
     def told(self) -> str:
-        """Its name and size."""
+        """Its name, type and size in pixels."""
         size = dimensions(self.image.mime, self.image.data)
         pixels = f" {size[0]}x{size[1]}" if size else ""
         return f"{self.name} ({self.image.mime}{pixels})"
 
 
 class UserMessageBuilder:
-    """Tells each conversation about the notebook and what changed since it was told last."""
+    """Builds the messages of each session, with changes in the notebook since the last one.
+
+    It remembers which variables the model has been sent, for one session at a time.
+    """
 
     def __init__(
         self,
@@ -63,14 +68,20 @@ class UserMessageBuilder:
         pictures: Sequence[Attachment] = (),
         window: int | None = None,
     ) -> Message:
-        """Return the message for a session; None as its id leaves out what is new here.
-
-        What the prompt names by `@` is attached as far as it fits a `window` of so many tokens.
+        """Return the message for a session.
 
         Raises `ConfigError` for a value in the prompt that does not exist.
+
+        Args:
+            prompt: the text as typed
+            told_to: id of the session; None leaves out the changes in the notebook
+            pictures: images to attach
+            window: the model's context window in tokens, which limits what `@` references attach;
+                None
+                if unknown
         """
         filled = interpolate(prompt, self._shell)
-        # A value that is filled in is no word of the user's.
+        # Values that are filled in do not count as the user's words.
         parts: list[Part] = [Text(filled, "user" if filled == prompt else kernel_origin())]
         if pictures:
             names = "; ".join(f"{n}. {each.told}" for n, each in enumerate(pictures, 1))
@@ -83,7 +94,7 @@ class UserMessageBuilder:
         return Message(role="user", parts=tuple(parts))
 
     async def _named(self, prompt: str, window: int) -> list[Part]:
-        """Return what a prompt names, and tell what that is."""
+        """Return the attachments of a prompt, and show the user a list of them."""
         from hermes_nb.notebook.references import References
 
         failed = last_error(self._shell, earlier=True)
@@ -103,7 +114,7 @@ class UserMessageBuilder:
         pictures: Sequence[Attachment] = (),
         window: int | None = None,
     ) -> Message:
-        """Return the message as `message` would; nobody counts as told."""
+        """Return what `message` would, without marking the changes as sent."""
         before = self._told, self._told_to
         try:
             return await self.message(prompt, told_to, pictures, window)
@@ -111,8 +122,8 @@ class UserMessageBuilder:
             self._told, self._told_to = before
 
     async def _news(self, session_id: str) -> Text:
-        """Return the notebook above the running cell, and the variables that are new or other."""
-        if session_id != self._told_to:  # another conversation has not been told anything yet
+        """Return the notebook above the running cell, and the variables that are new or changed."""
+        if session_id != self._told_to:  # this session has not been sent any variables yet
             self._told, self._told_to = {}, session_id
         now = {variable.name: variable for variable in self._variables()}
         fresh = [v for name, v in now.items() if self._told.get(name) != v]

@@ -1,10 +1,10 @@
-"""Widgets go on working while a turn waits.
+"""Keep widgets working while a turn waits.
 
-A page sends a second change of a field, a slider or a tab only when the kernel has said that it is
-idle after the first. ipykernel 7.4 does not say so of messages that it handles while a cell awaits
-something, as every turn does; ipykernel 6 handles none then but those that are taken out of its
-queue. They would stand still after one click; with kernels between those a page uses subshells,
-which need nothing of this. Code that runs holds widgets up, as always.
+A page sends the second change of a field, slider or tab only after the kernel has reported that it
+is idle after the first. ipykernel 7.4 does not report that for messages it handles while a cell
+awaits, as every turn does. ipykernel 6 then handles only messages that are taken out of its queue.
+With both, widgets would freeze after one click. For kernel versions in between, pages use
+subshells, which need no help. As always, running code blocks widgets.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from hermes_nb.notebook.page_discovery import comms_heard, holds_back
 from hermes_nb.notebook.shell import Foreign, Shell
 
 Tell = Callable[[Mapping[str, Json]], None]
-"""Answers a message from the page, a whole Jupyter message."""
+"""Reports idle for a Jupyter message from the page."""
 
 
 def teller(kernel: Foreign) -> Tell:
-    """Return what answers in the name of a kernel; without one there is nobody to answer."""
+    """Return a function that reports idle in the name of a kernel; without one it does nothing."""
     if kernel is None:
         return lambda _: None
 
     def tell(message: Mapping[str, Json]) -> None:
-        # Busy again, as far as anybody else is concerned: an idle of the kernel's own follows, when
-        # it is through with this message or with the cell that runs.
+        # Then busy again for all other clients: the kernel reports idle itself at the end of this
+        # message or of the running cell.
         for state in ("idle", "busy"):
             content = {"execution_state": state}
             topic = f"kernel.{kernel.ident}.status".encode()
@@ -40,8 +40,8 @@ def teller(kernel: Foreign) -> Tell:
 
 
 def answered(widget: Foreign, tell: Tell) -> None:
-    """Have each message about a widget answered, once it is handled."""
-    handle = widget._handle_msg  # noqa: SLF001 - what ipywidgets gives its comm; no other name
+    """Have the kernel report idle after each message about a widget."""
+    handle = widget._handle_msg  # noqa: SLF001 - ipywidgets' own callback; no public name
 
     def heard(message: Mapping[str, Json]) -> None:
         try:
@@ -53,13 +53,14 @@ def answered(widget: Foreign, tell: Tell) -> None:
 
 
 MESSAGE = "comm_msg"
+"""The message type that is handled here."""
 WIDGETS = "jupyter.widget"
-"""What the comms of widgets are opened for."""
+"""Target name of the comms of widgets."""
 
 
 @asynccontextmanager
 async def widgets_live(shell: Shell) -> AsyncIterator[None]:
-    """Let the messages of widgets be handled, and answered, in this block."""
+    """Handle the messages of widgets in this block, and report idle after each."""
     kernel = getattr(shell, "kernel", None)
     handlers = getattr(kernel, "shell_handlers", {})
     handle = handlers.get(MESSAGE)
@@ -72,7 +73,7 @@ async def widgets_live(shell: Shell) -> AsyncIterator[None]:
         try:
             with user_code():
                 return handle(stream, identities, message)
-        except KeyboardInterrupt:  # in a handler of the user's that hung: now to the turn as well
+        except KeyboardInterrupt:  # raised in a user's handler that hung: interrupt the turn too
             signal.raise_signal(signal.SIGINT)
         finally:
             if _is_widgets(message):
@@ -88,7 +89,7 @@ async def widgets_live(shell: Shell) -> AsyncIterator[None]:
 
 
 def _is_widgets(message: Mapping[str, Json]) -> bool:
-    """Say whether a message is about a widget: what our own comms get is answered in their way."""
+    """Return whether a message is about a widget, not about our own comms."""
     from comm import get_comm_manager
 
     comms: Foreign = getattr(get_comm_manager(), "comms", {})
@@ -97,6 +98,6 @@ def _is_widgets(message: Mapping[str, Json]) -> bool:
 
 
 def _is_silent(kernel: Foreign) -> bool:
-    """Say whether a kernel handles messages beside a running cell without saying so."""
+    """Return whether a kernel handles messages during a cell without reporting idle."""
     dispatch = getattr(kernel, "dispatch_shell", None)
     return dispatch is not None and "concurrent" in inspect.signature(dispatch).parameters
