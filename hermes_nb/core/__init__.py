@@ -1,1 +1,1 @@
-"""The agent itself: values, events and the loop, on the standard library alone."""
+"""The agent core: values, events and the agent loop, built on the standard library only."""

@@ -1,8 +1,7 @@
-"""The exceptions of hermes_nb, each named for what happens next.
+"""The exceptions of hermes_nb.
 
-Every one of them renders as a single line in a notebook (`_render_traceback_` is IPython's hook for
-that) and still fails its cell. Their text never holds a key: whoever raises with text from outside
-redacts it first.
+In a notebook each renders as a single line (through IPython's hook `_render_traceback_`) and still
+fails the cell. Messages never contain API keys: code that raises with untrusted text redacts it.
 """
 
 from __future__ import annotations
@@ -13,48 +12,46 @@ from hermes_nb.core.messages import Origin
 
 
 class HermesError(Exception):
-    """Something the user can act on; the text says what to do."""
+    """Base class for errors the user can act on; the message tells them how."""
 
     def _render_traceback_(self) -> list[str]:
-        """Return the one line that IPython shows in place of a traceback."""
+        """Return a single line for IPython to show instead of a traceback."""
         return [f"{type(self).__name__}: {self}"]
 
 
 class ConfigError(HermesError):
-    """A setting cannot be used as it stands; the turn does not start."""
+    """A setting is invalid; the turn does not start."""
 
 
 class SessionBusy(HermesError):
-    """The session is already taking a turn; the second one does not start."""
+    """The session is already running a turn; a second one does not start."""
 
 
 class StoreError(HermesError):
-    """The session store cannot be used; the turn goes on without it."""
+    """The session store failed; the turn continues without it."""
 
 
 class SessionTakenError(StoreError):
-    """Somebody else has added to the session: whoever meets this goes on in a copy."""
+    """Another process has added messages to the session; the caller continues in a copy."""
 
 
 class ToolError(HermesError):
-    """A tool could not do it; the text becomes the result that the model reads.
-
-    `origin` is whose text that is.
-    """
+    """A tool call failed; the model receives the message as the call's result."""
 
     origin: Origin = "workspace"
+    """Source of the message text; see `Origin`."""
 
 
 class ToolDenied(ToolError):
-    """The user, or the policy that stands in for one, refused the call; the model reads why."""
+    """The user or the approval policy denied the call; the model receives the reason."""
 
 
 class TurnInterrupted(HermesError):
-    """The user stopped what a tool was doing; the turn ends as a stop button ends it."""
+    """The user interrupted a tool; the turn ends as interrupted."""
 
 
 class FailureKind(Enum):
-    """Why a model request failed; the value is the word shown to the user."""
+    """Why a model request failed; the value is the text shown to the user."""
 
     AUTH = "authentication"
     QUOTA = "quota"
@@ -69,10 +66,12 @@ class FailureKind(Enum):
 
 
 class ModelError(HermesError):
-    """A model request failed for good; the turn ends as failed.
+    """A model request failed and won't be retried; the turn ends as failed.
 
-    `retry_after` is what the provider asked for, in seconds from now, or None. `window` is the
-    context window in tokens when an overflow error named it.
+    Attributes:
+        kind: The reason for the failure.
+        retry_after: Delay that the provider asked for, in seconds; None if it named none.
+        window: Context window in tokens if an overflow error named it, otherwise None.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""JSON values that any store and any server takes, and their canonical form.
+"""JSON values that every store and server accepts, and a canonical JSON form.
 
-Lone surrogates and NUL become U+FFFD (UTF-8 cannot carry the first, PostgreSQL and many servers
-refuse the second), NaN and infinities become null, and what is nested without end is cut.
+Lone surrogates and NUL become U+FFFD: UTF-8 cannot encode the first, and PostgreSQL and many
+servers reject the second. NaN and infinities become null. Nesting below `DEEPEST` levels is cut.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from hermes_nb.core.messages import REPLACEMENT, Json
 
 
 def canonical_json(value: object) -> str:
-    """Return compact JSON with sorted keys: equal values give equal bytes."""
+    """Return compact JSON with sorted keys: equal values give equal strings."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=str)
 
 
 def fingerprint(value: object) -> str:
-    """Return what tells a value from a changed one, in 16 characters."""
+    """Return a hash of a value: the first 16 hex digits of the SHA-256 of its canonical JSON."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:16]
 
 
 DEEPEST = 100
-"""Levels of lists and objects in one another: readers everywhere recurse, and run out of stack."""
+"""Maximum nesting of lists and objects. JSON readers recurse and would overflow their stack."""
 
 
 def clean_text(text: str) -> str:
-    """Return `text` without lone surrogates and NUL; halves that belong together are joined."""
+    """Return `text` with NUL and lone surrogates replaced by U+FFFD, and surrogate pairs joined."""
     if "\0" in text:
         text = text.replace("\0", REPLACEMENT)
     if text.isascii():
@@ -42,7 +42,7 @@ def clean_text(text: str) -> str:
 
 
 def too_deep(value: object, levels: int = DEEPEST) -> bool:
-    """Say whether lists and objects are nested in more than so many levels."""
+    """Return whether lists and objects are nested deeper than `levels`."""
     match value:
         case Mapping():
             return levels == 0 or any(too_deep(item, levels - 1) for item in value.values())
@@ -53,9 +53,9 @@ def too_deep(value: object, levels: int = DEEPEST) -> bool:
 
 
 def clean(value: object, levels: int = DEEPEST) -> Json:
-    """Return `value` as JSON can carry it; what is no JSON value at all becomes its text.
+    """Return `value` as a valid JSON value; other types become their `str`.
 
-    What lies deeper than so many levels becomes null.
+    Lists and objects nested deeper than `levels` become null.
     """
     match value:
         case str():
@@ -75,7 +75,7 @@ def clean(value: object, levels: int = DEEPEST) -> Json:
 
 
 def with_texts(value: Json, change: Callable[[str], str]) -> Json:
-    """Return a JSON value each of whose texts, keys included, went through `change`."""
+    """Return a JSON value with `change` applied to every string, including keys."""
     match value:
         case str():
             return change(value)
@@ -88,6 +88,6 @@ def with_texts(value: Json, change: Callable[[str], str]) -> Json:
 
 
 def dumps(value: object) -> bytes:
-    """Return compact JSON as UTF-8; equal values in equal order give equal bytes."""
+    """Return compact JSON as UTF-8, after `clean`. Keys keep their order."""
     text = json.dumps(clean(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode("utf-8")

@@ -1,7 +1,7 @@
-"""What is said in a conversation, as frozen values.
+"""The messages of a conversation, as frozen dataclasses.
 
-A message knows nothing of ids, timestamps or a provider's wire format: storage adds the first two,
-`models/` speaks the third. `to_dict`/`from_dict` give the wire-neutral form that is stored.
+Messages have no ids, timestamps or provider wire format: the store adds ids and timestamps, and
+`models/` converts to the wire format. `to_dict` and `from_dict` convert to the stored form.
 """
 
 from __future__ import annotations
@@ -24,23 +24,28 @@ REPLACEMENT = "\ufffd"
 _JSON = json.JSONEncoder(ensure_ascii=False, default=str)
 
 Json: TypeAlias = Any
-"""A value as it was read from JSON, or is to be written as JSON; whoever uses one checks it."""
+"""A JSON value. It is typed `Any`, so code that uses one checks its type at runtime."""
 Role = Literal["system", "user", "assistant", "tool"]
+"""Who speaks in a message."""
 Origin = Literal["user", "ours", "workspace", "outside"]
-"""Where a text comes from: the user, this package and its model, files and programs of the working
-directory, or anybody else (network, other programs' services, files elsewhere)."""
+"""Where a text comes from: `user`; `ours`, this package and its model; `workspace`, files and
+programs in the working directory; `outside`, everything else (network, other services, files
+elsewhere)."""
 _M = TypeVar("_M", bound="Message")
 Made = TypeVar("Made")
 _USUAL: Mapping[str, Origin] = {"user": "user", "tool": "workspace"}
-"""Of a message's role; the others are ours. What is usual is not stored."""
+"""Default origin of a text, by its message's role ("ours" for other roles). Defaults aren't
+stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A run of text, and where it comes from; NUL, which many servers refuse, becomes U+FFFD."""
+    """A text part of a message."""
 
     text: str
+    """The text. NUL becomes U+FFFD because many servers reject it."""
     origin: Origin = "ours"
+    """Where the text comes from."""
 
     def __post_init__(self) -> None:
         if "\0" in self.text:
@@ -49,10 +54,12 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A picture: `data` is base64 without line breaks, `mime` such as `image/png`."""
+    """An image part of a message."""
 
     data: str
+    """The image in base64, without line breaks."""
     mime: str = "image/png"
+    """Its MIME type."""
 
 
 Part = Text | Image
@@ -60,24 +67,26 @@ Part = Text | Image
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """One call the model asked for.
-
-    `text` is the arguments' JSON as the model wrote it, sent back byte for byte so that a cached
-    prefix stays one. `problem` says why the arguments could not be read; such a call is answered
-    with that text and never executed.
-    """
+    """One tool call that the model requested."""
 
     id: str
+    """Id that the server gave the call, changed if the conversation already has it."""
     name: str
+    """Name of the tool."""
     arguments: Mapping[str, Json] = field(default_factory=dict)
+    """The parsed arguments, by name."""
     text: str = ""
+    """The arguments as the model wrote them. They are sent back unchanged, so that the provider's
+    prompt cache still matches. "" if unknown."""
     problem: str = ""
+    """Why the arguments could not be parsed, or "". Such a call is not run; this text is its
+    result."""
 
     def arguments_json(self) -> str:
-        """Return valid JSON for the arguments: the model's own bytes when they are valid.
+        """Return the arguments as JSON: the model's own text if that is valid.
 
-        Half a character, written as an escape, is JSON by the letter; many servers refuse it, and
-        NUL as well.
+        Escaped lone surrogates and NUL are valid JSON, but many servers reject them. They are
+        replaced.
         """
         whole = self.text and not self.problem and not _HALF.search(self.text)
         text = self.text if whole else _JSON.encode(self.arguments)
@@ -86,31 +95,35 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class Message:
-    """One message of the conversation.
-
-    An assistant message may carry `calls`, `reasoning` and `echo` (a provider's own fields that it
-    wants back with the message, by wire name). A tool message answers `call_id` and repeats the
-    tool's `name`. `interrupted` marks an assistant message that a stop or a failure cut short.
-    """
+    """One message of the conversation."""
 
     role: Role
+    """Who speaks."""
     parts: tuple[Part, ...] = ()
+    """Text and images, in order."""
     calls: tuple[ToolCall, ...] = ()
+    """Tool calls of an assistant message."""
     call_id: str = ""
+    """In a tool message: the id of the call that it answers."""
     name: str = ""
+    """In a tool message: the name of the tool."""
     failed: bool = False
+    """In a tool message: whether the call failed or was not run."""
     interrupted: bool = False
+    """In an assistant message: whether an interrupt or a failure cut it off."""
     reasoning: str = ""
+    """The model's reasoning, or ""."""
     echo: Mapping[str, Json] = field(default_factory=dict)
+    """Provider-specific fields, by wire name, that the provider expects back with the message."""
 
     @classmethod
     def system(cls, text: str) -> Self:
-        """Return a system message."""
+        """Create a system message."""
         return cls(role="system", parts=_parts(text, "ours"))
 
     @classmethod
     def user(cls, text: str, *, images: Iterable[Image] = (), origin: Origin = "user") -> Self:
-        """Return a user message, its images after its text."""
+        """Create a user message; images follow the text."""
         return cls(role="user", parts=(*_parts(text, origin), *images))
 
     @classmethod
@@ -122,7 +135,7 @@ class Message:
         reasoning: str = "",
         interrupted: bool = False,
     ) -> Self:
-        """Return an assistant message."""
+        """Create an assistant message."""
         return cls(
             role="assistant",
             parts=_parts(text, "ours"),
@@ -141,7 +154,7 @@ class Message:
         failed: bool = False,
         origin: Origin = "workspace",
     ) -> Self:
-        """Return the result of `call`."""
+        """Create the tool message with the result of `call`."""
         parts = (*_parts(text, origin), *images)
         return cls(role="tool", parts=parts, call_id=call.id, name=call.name, failed=failed)
 
@@ -152,7 +165,7 @@ class Message:
 
     @property
     def origin(self) -> Origin:
-        """Whose text it is: that of the part which is trusted least."""
+        """The least trusted origin among the text parts."""
         return least_trusted(part.origin for part in self.parts if isinstance(part, Text))
 
     @property
@@ -161,7 +174,7 @@ class Message:
         return tuple(part for part in self.parts if isinstance(part, Image))
 
     def to_dict(self) -> dict[str, Json]:
-        """Return the message as JSON-ready values; what is empty is left out."""
+        """Return the message as JSON-ready values; empty fields are left out."""
         out: dict[str, Json] = {"role": self.role}
         if self.parts:
             usual = _USUAL.get(self.role, "ours")
@@ -175,9 +188,13 @@ class Message:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Json]) -> Self:
-        """Return the message that `to_dict` made; raise KeyError or TypeError on anything else.
+        """Create a message from the result of `to_dict`.
 
-        What was kept with its reasoning in the text is read without.
+        Reasoning that was stored inside the text is moved to `reasoning`.
+
+        Raises:
+            KeyError: The role or a required field is missing.
+            TypeError: A value has an unexpected type.
         """
         message = cls(
             role=data["role"],
@@ -198,22 +215,25 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens of one or more requests, as the provider counted them.
-
-    `input` counts every prompt token, cached ones included; `cached` were read from the provider's
-    cache and `written` stored in it. `cost` is in US dollars, None when the price is unknown.
-    """
+    """Token counts and cost of one or more requests, as reported by the provider."""
 
     input: int = 0
+    """Prompt tokens, cached ones included."""
     output: int = 0
+    """Completion tokens, including reasoning."""
     cached: int = 0
+    """Prompt tokens read from the provider's cache."""
     written: int = 0
+    """Prompt tokens written to the provider's cache."""
     reasoning: int = 0
+    """Completion tokens spent on reasoning."""
     requests: int = 0
+    """Number of requests."""
     cost: float | None = None
+    """Price in US dollars; None if unknown."""
 
     def __add__(self, other: Usage) -> Usage:
-        """Return the sum; a cost is known only if both are, or one side is empty."""
+        """Return the sum. The cost is known if both costs are, or if one side has no requests."""
         return Usage(
             input=self.input + other.input,
             output=self.output + other.output,
@@ -227,32 +247,34 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What one request gave: the assistant message, what it used, and why the model stopped.
-
-    `finish` is `stop`, `tool_calls`, `length` (cut off by the output limit) or `filtered`.
-    """
+    """The result of one model request."""
 
     message: Message
+    """The assistant message."""
     usage: Usage = Usage(requests=1)
+    """Tokens and cost of the request."""
     finish: str = "stop"
+    """Why the model stopped: `stop`, `tool_calls`, `length` (output limit) or `filtered`."""
     model: str = ""
+    """Name of the model that answered; "" for the one that was asked."""
 
 
 def least_trusted(origins: Iterable[Origin]) -> Origin:
-    """Return the origin that is trusted least; "ours" where there is none."""
+    """Return the least trusted of some origins; "ours" without any."""
     found = set(origins)
     order: tuple[Origin, ...] = ("outside", "workspace", "ours", "user")
     return next((origin for origin in order if origin in found), "ours")
 
 
 def mend(messages: Sequence[Message], *, note: str) -> list[Message]:
-    """Return the conversation made valid for the next request, as a new list.
+    """Return a repaired copy of the conversation that is valid for the next request.
 
-    A killed process can leave a call without its result, and an outside hand anything at all. A
-    call without a result gets one that says `note`; a result without a call, and a second result
-    for one call, go; results stand in call order right behind their calls; neighbours of one role
-    are merged; a conversation that ends with the user or a tool gets an empty, interrupted
-    assistant message.
+    A killed process can leave a call without a result, and stored messages can be edited by hand.
+
+    - A call without a result gets a failed one with the text `note`.
+    - A result without a call and a second result of a call are dropped. Results follow their calls.
+    - Adjacent user or assistant messages are merged, and repeated call ids are changed.
+    - After a final user or tool message, an empty, interrupted assistant message is added.
     """
     results: dict[str, Message] = {}
     out: list[Message] = []
@@ -280,7 +302,10 @@ def mend(messages: Sequence[Message], *, note: str) -> list[Message]:
 
 
 def without_thinking(message: _M) -> _M:
-    """Return an assistant's message whose text has no reasoning: the same object where none had."""
+    """Return an assistant message with the reasoning moved out of its text.
+
+    Returns the same object if its text contains no reasoning.
+    """
     if message.role != "assistant" or "think>" not in message.text:
         return message
     reasoning = [message.reasoning]
@@ -301,9 +326,9 @@ def without_thinking(message: _M) -> _M:
 
 
 def with_own_ids(message: Message, taken: Collection[str]) -> Message:
-    """Return a message none of whose calls has an id of `taken`.
+    """Return the message with new ids for those of its calls whose id is in `taken`.
 
-    Some servers count their calls anew in each reply, and others refuse what they make of it.
+    Some servers restart their call ids with each reply, and others reject repeated ids.
     """
     ids = {call.id for call in message.calls}
     if ids.isdisjoint(taken):
@@ -318,12 +343,12 @@ def with_own_ids(message: Message, taken: Collection[str]) -> Message:
 
 
 def given_id(call_id: str) -> str:
-    """Return the id that a call's server gave it."""
+    """Return the id that the server originally gave a call."""
     return _OWN.sub("", call_id)
 
 
 def _told_apart(messages: Sequence[Message]) -> list[Message]:
-    """Return a valid conversation in which no two calls have one id."""
+    """Return a valid conversation in which every call has a unique id."""
     taken: set[str] = set()
     names: dict[str, str] = {}
     out = []
@@ -344,7 +369,7 @@ def _belong_together(first: Message, second: Message) -> bool:
 
 
 def _merged(first: Message, second: Message) -> Message:
-    """Return what one side has said in two messages as one."""
+    """Return two messages of the same role merged into one."""
     return replace(
         second,
         parts=(*first.parts, *second.parts),
@@ -390,7 +415,7 @@ def _sum_cost(a: Usage, b: Usage) -> float | None:
 
 
 class Memo(Generic[Made]):
-    """Maps a message, by identity, and a variant to a value that is made once."""
+    """A cache of one value per message (by identity) and variant."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, Hashable], tuple[weakref.ref[Message], Made]] = {}
@@ -399,12 +424,12 @@ class Memo(Generic[Made]):
         return len(self._kept)
 
     def get(self, message: Message, make: Callable[[], Made], variant: Hashable = None) -> Made:
-        """Return the value for `message`, made by `make` the first time."""
+        """Return the cached value for `message`, calling `make` the first time."""
         key = id(message), variant
         kept = self._kept.get(key)
         if kept is not None and kept[0]() is message:
             return kept[1]
         value = make()
-        # An id is used again once its object is gone; by then the callback has dropped the entry.
+        # Python reuses ids of freed objects; the callback drops the entry before that.
         self._kept[key] = weakref.ref(message, lambda _: self._kept.pop(key, None)), value
         return value

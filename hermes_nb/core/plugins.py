@@ -1,7 +1,7 @@
-"""What other packages bring: entry points of the groups that the package has.
+"""Plugins: entry points that installed packages define in the groups of hermes_nb.
 
-Looking through all that is installed takes 5 ms of CPU. It is done once, and anew when the folders
-of `sys.path` are others, or have changed, as they do when something is installed.
+Scanning all installed packages takes 5 ms of CPU, so the result is cached until `sys.path` or the
+modification time of one of its folders changes, as it does when a package is installed.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ if TYPE_CHECKING:
 
 
 def plugins(group: str, name: str | None = None) -> list[EntryPoint]:
-    """Return the entry points of a group, or those of a name in it, in the order of their names."""
+    """Return the entry points of a group, sorted by name; with `name`, only those of that name."""
     found = _group(tuple((folder, _changed(folder)) for folder in sys.path), group)
     return [point for point in found if name in (None, point.name)]
 
 
 def loaded(point: EntryPoint) -> object:
-    """Return what an entry point names; raise `ConfigError` that says what to install for it.
+    """Load an entry point and return the object.
 
-    An entry says so itself, by the `pip` extra behind it: `name = "module:object [extra]"`.
+    An entry point names the extra that it needs: `name = "module:object [extra]"`.
+
+    Raises:
+        ConfigError: The import failed; the message names the package to install.
     """
     try:
         return point.load()
@@ -37,24 +40,24 @@ def loaded(point: EntryPoint) -> object:
 
 
 def ships(point: EntryPoint) -> bool:
-    """Say whether an entry point names code of this package."""
+    """Return whether an entry point belongs to this package."""
     return point.module.startswith("hermes_nb.")
 
 
 _Folders = tuple[tuple[str, int], ...]
 
 
-@lru_cache(maxsize=32)  # more than there are groups
+@lru_cache(maxsize=32)  # more than the number of groups
 def _group(folders: _Folders, group: str) -> list[EntryPoint]:
     found = (point for point in _read(folders) if point.group == group)
     return sorted(found, key=lambda point: point.name)
 
 
 @lru_cache(maxsize=1)
-def _read(folders: _Folders) -> list[EntryPoint]:  # noqa: ARG001 - what voids it
-    from importlib.metadata import distributions  # 1.4 MB, which %load_ext does without
+def _read(folders: _Folders) -> list[EntryPoint]:  # noqa: ARG001 - part of the cache key
+    from importlib.metadata import distributions  # 1.4 MB that %load_ext doesn't need
 
-    found: dict[str, EntryPoints] = {}  # of two versions the one that is imported comes first
+    found: dict[str, EntryPoints] = {}  # of two installed versions, the importable one comes first
     for each in distributions():
         if "hermes_nb." in (each.read_text("entry_points.txt") or ""):
             found.setdefault(each.name, each.entry_points)
@@ -63,6 +66,6 @@ def _read(folders: _Folders) -> list[EntryPoint]:  # noqa: ARG001 - what voids i
 
 def _changed(folder: str) -> int:
     try:
-        return os.stat(folder or ".").st_mtime_ns  # noqa: PTH116 - some are no paths
+        return os.stat(folder or ".").st_mtime_ns  # noqa: PTH116 - sys.path may hold other things
     except OSError:
         return 0

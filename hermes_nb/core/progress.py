@@ -1,7 +1,7 @@
-"""The progress of a turn as folds over its events: calls and children that are still open.
+"""Track the open calls and children of a turn by observing its events.
 
-`Progress` returns the events that must still follow so that the conversation is valid when the turn
-ends here, and how it then has ended; `OpenChildren` returns those that end its children.
+If a turn stops early, `Progress` returns the events that make the conversation valid again and the
+`TurnEnded` event. `OpenChildren` returns the events that end its child agents.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hermes_nb.core.text import one_line
 logger = logging.getLogger(__name__)
 
 ERROR_CHARACTERS = 500
-"""Of the line that says why a turn failed."""
+"""Maximum length of the error line of a failed turn."""
 NOT_RUN = {
     "interrupted": "Not run: the user stopped the turn first.",
     "failed": "Not run: the turn failed first.",
@@ -44,7 +44,7 @@ CUT_SHORT = {
 
 
 class Progress:
-    """What a running turn has said and started so far."""
+    """The text written and the calls started so far in a running turn."""
 
     def __init__(self) -> None:
         self.reason: EndReason = "answered"
@@ -56,11 +56,11 @@ class Progress:
         self._results: dict[str, Message] = {}
 
     def settle(self, call: ToolCall, result: Message) -> None:
-        """Remember a result that exists but has not been announced yet."""
+        """Store the result of a call before its `ToolFinished` is announced."""
         self._results[call.id] = result
 
     def observe(self, event: Event) -> None:
-        """Take note of an event."""
+        """Update the state from an event."""
         match event:
             case TextDelta(text):
                 self._draft.append(text)
@@ -82,7 +82,12 @@ class Progress:
                 pass
 
     def closing(self, reason: EndReason, messages: Sequence[Message]) -> list[Event]:
-        """Return the events that close what is open, given the conversation so far."""
+        """Return the events that close open calls and an unfinished answer.
+
+        Args:
+            reason: How the turn ends.
+            messages: The conversation so far.
+        """
         events: list[Event] = []
         for call in self._open.values():
             events += self._close_call(call, reason)
@@ -93,7 +98,7 @@ class Progress:
         return events
 
     def ending(self, error: BaseException | None) -> TurnEnded:
-        """Return how a turn ends that was left with `error`, or came to its end."""
+        """Return the `TurnEnded` event for a turn that raised `error`, or ended normally (None)."""
         if error is None:
             return TurnEnded(self.reason, note=self.note)
         if isinstance(error, TurnInterrupted) or not isinstance(error, Exception):
@@ -104,7 +109,7 @@ class Progress:
         return TurnEnded("failed", one_line(f"{type(error).__name__}: {error}", ERROR_CHARACTERS))
 
     def _close_call(self, call: ToolCall, reason: EndReason) -> list[Event]:
-        """Return a call's missing events: it may have its result, be running, or not have begun."""
+        """Return the missing events of a call, which may be done, running or not started."""
         result = self._results.get(call.id)
         started = self._started.get(call.id)
         events: list[Event] = [] if started is not None else [ToolStarted(call)]
@@ -122,17 +127,17 @@ class Progress:
 
 
 Child = tuple[str, int]
-"""A child's call and its number there."""
+"""Key of a child agent: the id of the call that started it, and its number in that call."""
 
 
 class OpenChildren:
-    """Children of calls that have started and not finished, and what each has used so far."""
+    """Running child agents, their start times and their usage so far."""
 
     def __init__(self) -> None:
         self._open: dict[Child, tuple[float, Usage]] = {}
 
     def observe(self, event: Event) -> None:
-        """Take note of an event."""
+        """Update the state from an event."""
         match event:
             case ChildStarted(call_id, number):
                 self._open[call_id, number] = time.monotonic(), Usage()
@@ -144,7 +149,7 @@ class OpenChildren:
                 pass
 
     def closing(self) -> list[ChildFinished]:
-        """Return the events that end the children that are still open."""
+        """Return the events that end the running children."""
         now = time.monotonic()
         return [
             ChildFinished(call_id, number, "stopped", now - started, usage)

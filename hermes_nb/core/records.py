@@ -1,4 +1,7 @@
-"""Dataclasses that were stored as JSON, where a hand, a crash or another version may change it."""
+"""Rebuild dataclasses from stored JSON and check the types of their fields.
+
+The JSON may have been edited by hand, cut off by a crash or written by another version.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,13 @@ T = TypeVar("T")
 
 
 def restored(kind: type[T], value: object) -> T:
-    """Return what `dataclasses.asdict` made `value` of; raise TypeError for anything else.
+    """Return an instance of `kind` from the `dataclasses.asdict` form of one.
 
-    Known are text, whole and finite numbers, booleans, None, Literal, lists, tuples of any length,
-    dictionaries by text, unions and other dataclasses. A field that is not there has its default.
+    Supported types: str, int, finite float, bool, None, Literal, list, tuple of any length, dict
+    with str keys, unions, and nested dataclasses. A missing field gets its default.
+
+    Raises:
+        TypeError: `value` doesn't match `kind`.
     """
     found: T = _restored(kind, value)
     return found
@@ -28,12 +34,12 @@ def _hints(kind: type) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-def _restored(kind: Any, value: object) -> Any:  # noqa: ANN401 - an annotation, and what it says
+def _restored(kind: Any, value: object) -> Any:  # noqa: ANN401 - any annotation, any value
     if type(value) is kind and kind is not float:
         return value
     origin, inner = get_origin(kind), get_args(kind)
     if is_dataclass(kind) and isinstance(value, Mapping):
-        hints = _hints(kind)  # type: ignore[arg-type]  # a class: it comes from an annotation
+        hints = _hints(kind)  # type: ignore[arg-type]  # is_dataclass: it is a class
         fields = {name: _restored(hints.get(name), each) for name, each in value.items()}
         return kind(**fields)  # type: ignore[operator]
     if origin in (Union, UnionType):

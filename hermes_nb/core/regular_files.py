@@ -1,7 +1,7 @@
-"""Regular files, opened and read in directories that may be hostile.
+"""Open and read regular files in directories that may be hostile.
 
-`open_inside` opens each directory on the way from the one above it, so that nothing exchanged
-meanwhile leads out of the root. A pipe or a device is never opened, not even to look.
+`open_inside` opens each directory relative to its parent, so that a concurrently swapped symbolic
+link cannot lead out of the root. It checks the file type first, so that it opens no pipe or device.
 """
 
 from __future__ import annotations
@@ -24,18 +24,20 @@ _KINDS = {
 
 
 class Refused(Exception):
-    """A file that is there and is not loaded; the text says why."""
+    """A file exists but was not loaded; the message gives the reason."""
 
 
 def read_regular(path: str | Path, most: int) -> tuple[bytes, int]:
-    """Return the first `most` bytes of a regular file, and its size; wait on no pipe.
+    """Return the first `most` bytes of a regular file and its size, without blocking on a pipe.
 
-    Raises OSError, as for a directory, and `Refused` for what else is no regular file.
+    Raises:
+        OSError: The file cannot be read, or is a directory.
+        Refused: It is a pipe, device or other special file.
     """
     handle = os.open(path, _READ)
     try:
         status = os.fstat(handle)
-        if not stat.S_ISDIR(status.st_mode):  # of which `open` says what it is
+        if not stat.S_ISDIR(status.st_mode):  # reading a directory raises a clear OSError
             _require_regular(status)
         data, piece = b"", max(status.st_size + 1, 1 << 16)
         while len(data) < most and (more := os.read(handle, min(piece, most - len(data)))):
@@ -46,15 +48,15 @@ def read_regular(path: str | Path, most: int) -> tuple[bytes, int]:
 
 
 def repository(directory: Path) -> Path | None:
-    """Return the root of the git repository around a directory without links, or None.
+    """Return the root of the git repository around a directory without symlinks, or None.
 
-    Like git itself this neither crosses into another file system nor trusts a repository that
-    belongs to somebody else: on a shared machine anyone can put a `.git` into `/tmp`. The search
-    ends with the user's home.
+    Like git, this neither crosses file systems nor trusts a repository owned by another user: on a
+    shared machine anyone can put a `.git` into `/tmp`. The search ends at the user's home
+    directory.
     """
     try:
         home = Path(os.path.realpath(Path.home()))
-    except RuntimeError:  # there is none
+    except RuntimeError:  # the user has no home directory
         home = None
     try:
         here = directory.stat()
@@ -65,13 +67,13 @@ def repository(directory: Path) -> Path | None:
                 return each
             if each == home:
                 return None
-    except OSError:  # a directory that is gone has no repository
+    except OSError:  # the directory was deleted
         return None
     return None
 
 
 def _is_ours(mark: Path, owner: int) -> bool:
-    """Say whether `mark` makes a repository: a directory, or a file as in worktrees."""
+    """Return whether `mark` is a trusted `.git`: a directory, or a file as in worktrees."""
     try:
         status = mark.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -82,10 +84,11 @@ def _is_ours(mark: Path, owner: int) -> bool:
 
 
 def real_inside(path: Path, root: Path) -> Path:
-    """Return where `path` leads, without links; `root` has none.
+    """Return `path` with symlinks resolved; `root` must be resolved already.
 
-    Raises FileNotFoundError where there is nothing, `Refused` where it leads out of `root` or
-    cannot be followed.
+    Raises:
+        FileNotFoundError: `path` doesn't exist.
+        Refused: The target is outside `root` or cannot be resolved.
     """
     try:
         path.lstat()
@@ -100,7 +103,7 @@ def real_inside(path: Path, root: Path) -> Path:
 
 
 def open_inside(real: Path, root: Path) -> BinaryIO:
-    """Open the regular file `real` (from `real_inside`); raise `Refused` if it is none."""
+    """Open the regular file `real` (from `real_inside`); raise `Refused` for any other kind."""
     try:
         _require_regular(real.lstat())
         handle = _open(real, root)

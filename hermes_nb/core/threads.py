@@ -1,4 +1,4 @@
-"""An event loop in a daemon thread, a blocking function off the loop, and the stop flag."""
+"""Event loop in a daemon thread, blocking calls from async code, time limits, and the stop flag."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from typing import ParamSpec, TypeVar
 Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
 STOP_SECONDS = 5.0
-"""How long something that was stopped may take to clean up."""
+"""How long cancelled tasks may take to clean up, in seconds."""
 
 
 class LoopThread:
-    """A loop that runs until it is closed; nothing is started before the first coroutine.
+    """An asyncio event loop in its own daemon thread; the thread starts with the first coroutine.
 
-    A fork has none of its parent's threads, so it gets a loop of its own when it needs one. Where
-    nobody has closed it, the thread ends with the last reference.
+    Threads don't survive a fork, so a forked child starts a new loop on first use. Without an
+    explicit `close`, the thread ends when the object is garbage-collected.
     """
 
     def __init__(self, name: str) -> None:
@@ -37,11 +37,14 @@ class LoopThread:
         self._pid = 0
 
     def submit(self, coroutine: Coroutine[object, None, Result]) -> Future[Result]:
-        """Start a coroutine on the loop and return at once."""
+        """Schedule a coroutine on the loop and return its future without waiting."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._running())
 
     def run(self, coroutine: Coroutine[object, None, Result]) -> Result:
-        """Return what a coroutine returns; Ctrl-C cancels it, waits for its end and is raised."""
+        """Run a coroutine and return its result.
+
+        Ctrl-C cancels the coroutine, waits for it to end and raises KeyboardInterrupt.
+        """
         future: Future[Result] | None = None
         try:
             future = self.submit(coroutine)
@@ -51,11 +54,11 @@ class LoopThread:
                 future.cancel()
             self.settle()
             if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
-                coroutine.close()  # stopped before it was handed over
+                coroutine.close()  # the loop never received it
             raise
 
     def settle(self, seconds: float | None = None) -> None:
-        """Wait until everything on the loop has ended, at most so long (default: STOP_SECONDS)."""
+        """Wait for all tasks on the loop to end, at most `seconds` (default: STOP_SECONDS)."""
         patience = STOP_SECONDS if seconds is None else seconds
 
         async def others() -> None:
@@ -64,12 +67,12 @@ class LoopThread:
                 await asyncio.wait(running, timeout=patience)
 
         if self._loop is not None and self._pid == os.getpid():
-            # Where something holds up the loop itself, there is nothing more to wait for.
+            # A blocked loop can't run `others`, so give up after the timeout.
             with suppress(TimeoutError):
                 self.submit(others()).result(timeout=patience + 1)
 
     def close(self) -> None:
-        """Cancel what runs, end the thread and close the loop; a later call starts another."""
+        """Cancel all tasks, end the thread and close the loop; a later call starts a new one."""
         with self._lock:
             loop, thread, self._loop = self._loop, self._thread, None
         if loop is None or thread is None or self._pid != os.getpid():
@@ -101,7 +104,7 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _end_all(loop: asyncio.AbstractEventLoop) -> None:
-    """Wait for the tasks, which are cancelled, and for those that they start meanwhile."""
+    """Cancel tasks that start during cleanup, and wait up to STOP_SECONDS until all have ended."""
     deadline = time.monotonic() + STOP_SECONDS
     cancelled = asyncio.all_tasks(loop)
     while (tasks := asyncio.all_tasks(loop)) and (left := deadline - time.monotonic()) > 0:
@@ -113,9 +116,10 @@ def _end_all(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _ran_until_stopped(loop: asyncio.AbstractEventLoop) -> bool:
-    """Run the loop; return False where a task ended it by SystemExit or KeyboardInterrupt.
+    """Run the loop until stopped; return False if SystemExit or KeyboardInterrupt ended it.
 
-    Such a task has its exception by then; whoever waits for it gets that from the running loop.
+    The task that raised it stores the exception, so its awaiter still receives it once the loop
+    runs again.
     """
     try:
         loop.run_forever()
@@ -126,7 +130,7 @@ def _ran_until_stopped(loop: asyncio.AbstractEventLoop) -> bool:
 
 def _quit(loop: asyncio.AbstractEventLoop, pid: int) -> None:
     if pid == os.getpid():
-        with suppress(RuntimeError):  # it was closed
+        with suppress(RuntimeError):  # the loop is already closed
             loop.call_soon_threadsafe(_cancel_all, loop)
 
 
@@ -139,10 +143,10 @@ def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
 async def in_thread(
     function: Callable[Parameters, Result], *args: Parameters.args, **kwargs: Parameters.kwargs
 ) -> Result:
-    """Call a blocking function in a daemon thread that does nothing else; return what it returns.
+    """Run a blocking function in a separate daemon thread and return its result.
 
-    Unlike `asyncio.to_thread` a thread that hangs holds up neither the loop nor the interpreter's
-    end. A cancelled wait leaves the thread to itself.
+    Unlike with `asyncio.to_thread`, a hanging call blocks neither the loop nor interpreter
+    shutdown. Cancelling the await leaves the call running in its thread.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Result] = loop.create_future()
@@ -155,10 +159,10 @@ async def in_thread(
     def call() -> Callable[[], object]:
         try:
             settle = partial(future.set_result, context.run(function, *args, **kwargs))
-        except (SystemExit, StopIteration) as exit_:  # neither may travel through a future
+        except (SystemExit, StopIteration) as exit_:  # a future can't carry either of them
             error = RuntimeError(f"{type(exit_).__name__}: {exit_}")
             settle = partial(future.set_exception, error)
-        except BaseException as error:  # noqa: BLE001 - carried over to the waiting task
+        except BaseException as error:  # noqa: BLE001 - re-raised in the awaiting task
             settle = partial(future.set_exception, error)
         return partial(loop.call_soon_threadsafe, finish, settle)
 
@@ -167,11 +171,15 @@ async def in_thread(
 
 
 IDLE_SECONDS = 5.0
-"""How long a thread without work waits for some: to start one takes 0.1 ms of CPU."""
+"""How long an idle thread waits for another call, in seconds. Starting a thread costs 0.1 ms of
+CPU."""
 
 
 class _Worker(threading.Thread):
-    """A thread that makes calls one after the other; each returns how its end is announced."""
+    """A thread that runs queued calls one at a time.
+
+    Each call returns a callback that delivers its result to the event loop.
+    """
 
     def __init__(self) -> None:
         super().__init__(name="hermes", daemon=True)
@@ -184,21 +192,21 @@ class _Worker(threading.Thread):
             except Empty:
                 try:
                     _idle.remove(self)
-                except ValueError:  # somebody has just taken it
+                except ValueError:  # `_idle_worker` has just taken this thread
                     continue
                 return
             announce = call()
             _idle.append(self)
             with suppress(RuntimeError):  # the loop may be gone by now
                 announce()
-            del call, announce  # and what they hold
+            del call, announce  # free their arguments and results while idle
 
 
 _idle: list[_Worker] = []
 
 
 def _idle_worker() -> _Worker:
-    """Return a thread without work; one that a fork has left behind is none."""
+    """Return an idle or a new worker thread, skipping threads that did not survive a fork."""
     while _idle:
         worker = _idle.pop()
         if worker.is_alive():
@@ -215,7 +223,7 @@ _limit: contextvars.ContextVar[asyncio.Timeout | None] = contextvars.ContextVar(
 
 @asynccontextmanager
 async def time_limit(seconds: float) -> AsyncGenerator[None]:
-    """Raise `TimeoutError` after so many seconds, not counting what is `untimed` inside."""
+    """Raise `TimeoutError` after `seconds`, not counting time spent in `untimed` blocks."""
     async with asyncio.timeout(seconds) as limit:
         before = _limit.set(limit)
         try:
@@ -226,7 +234,7 @@ async def time_limit(seconds: float) -> AsyncGenerator[None]:
 
 @asynccontextmanager
 async def untimed() -> AsyncGenerator[None]:
-    """Stop the clock of the `time_limit` around it, as for an import on first use."""
+    """Pause the enclosing `time_limit`, for example during an import on first use."""
     limit, loop = _limit.get(), asyncio.get_running_loop()
     if limit is None or (end := limit.when()) is None:
         yield
@@ -243,12 +251,12 @@ _PRESSED = threading.Event()
 
 
 def press() -> None:
-    """Note that the user wants the running turn to end; safe in a signal handler."""
+    """Signal that the user wants to stop the running turn; safe in a signal handler."""
     _PRESSED.set()
 
 
 def release() -> None:
-    """Note that it has ended."""
+    """Clear the stop signal after the turn has ended."""
     _PRESSED.clear()
 
 
@@ -257,7 +265,7 @@ _own = threading.local()
 
 @contextmanager
 def without_waiting() -> Iterator[None]:
-    """Let calls of this thread fail where they would wait long for another process."""
+    """Make calls of this thread fail instead of waiting long for another process."""
     _own.hurried = True
     try:
         yield
@@ -266,7 +274,10 @@ def without_waiting() -> Iterator[None]:
 
 
 def hurried() -> bool:
-    """Say whether this thread is not to wait, for its own sake or as that would hold up a stop."""
+    """Return whether this thread must not wait for other processes.
+
+    True inside `without_waiting`, and in the main thread while a stop is pending.
+    """
     if getattr(_own, "hurried", False):
         return True
     return _PRESSED.is_set() and threading.current_thread() is threading.main_thread()
