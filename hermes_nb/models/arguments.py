@@ -1,11 +1,13 @@
-"""The arguments of tool calls: read as JSON, refused where they could be misread, put together.
+"""Parse, validate and assemble the arguments of tool calls.
 
-Valid JSON is kept byte for byte. Broken JSON is repaired only when there is one way to read it: its
-brackets are balanced and the repaired value holds exactly the source's own words in their order.
-Anything else becomes a problem that the model reads, never a half-parsed call. Servers number the
-fragments of streamed calls by `index`, by `id`, by both or by neither; repeat or split names; reuse
-an index for the next call; send the arguments as an object. Which call a fragment belongs to is
-decided here, in one place.
+Valid JSON is stored byte for byte. Broken JSON is repaired only when there is exactly one way to
+read it: its brackets are balanced, and the repaired value holds exactly the keys and values of the
+source in the same order. Anything else becomes a problem text for the model, never a partially
+parsed call.
+
+Servers number the fragments of streamed calls by `index`, by `id`, by both or by neither. They
+repeat or split names, reuse an index for the next call, or send the arguments as an object.
+`CallFragments` alone decides which call a fragment belongs to.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from hermes_nb.core.messages import Json, ToolCall
 
 _TOO_DEEP = "nested too deeply"
 _REPAIRED_UP_TO = 50_000
-"""Characters; a repair is a convenience, not worth seconds of a kernel's time."""
+"""Maximum characters of arguments to repair, so that a repair never blocks the kernel for seconds.
+"""
 
 _TOKEN = re.compile(
     r"""(?P<string>"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+')
@@ -39,11 +42,14 @@ _WORDS = {"true": True, "True": True, "false": False, "False": False, "null": No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """The arguments as a value, the JSON text to send back, and why they cannot be used."""
+    """The arguments of one call: parsed value, JSON text and parse problem."""
 
     value: Mapping[str, Json] = field(default_factory=dict)
+    """The parsed object; empty if there is a problem."""
     text: str = ""
+    """JSON text to send back to the model; "" if there is a problem."""
     problem: str = ""
+    """Why the arguments cannot be used, for the model to read; "" if they are valid."""
 
     def call(self, name: str, call_id: str = "") -> ToolCall:
         """Return the call that has these arguments."""
@@ -53,10 +59,10 @@ class Arguments:
 
 
 def parse_arguments(text: str, *, cut: bool = False) -> Arguments:
-    """Return the arguments in `text`.
+    """Parse the arguments in `text`.
 
-    `cut` says that the reply ended early: then nothing is repaired, and no arguments at all are a
-    problem too, because they had not been written yet.
+    Set `cut` if the reply ended early. Then nothing is repaired, and empty arguments are a problem
+    too: the model had not written them yet.
     """
     stripped = text.strip()
     if not stripped or stripped in ("null", "None"):
@@ -82,10 +88,11 @@ def dumps_text(value: object) -> str:
 
 
 def strict_json(text: str, *, control: bool = False) -> Json:
-    """Return a JSON value that every reader understands alike; `control` allows bare line ends.
+    """Parse JSON that every parser reads alike; `control` allows unescaped line breaks in strings.
 
-    Raises ValueError or RecursionError on anything else: no JSON, NaN, a number without bounds,
-    nesting without end.
+    Raises:
+        ValueError: invalid JSON, NaN, an infinite number, or nesting that is too deep.
+        RecursionError: nesting that exceeds the parser's own limit.
     """
     value: Json = json.loads(text, strict=not control, parse_constant=_refuse, parse_float=_finite)
     if too_deep(value):
@@ -122,7 +129,7 @@ _LENIENT = json.JSONDecoder(strict=False, parse_constant=_refuse, parse_float=_f
 
 
 def _unambiguous(text: str) -> dict[str, Json] | None:
-    """Return the one object that broken JSON can mean, or None when there are several."""
+    """Return the one object that broken JSON can mean, None if it is ambiguous."""
     fenced = re.fullmatch(r"```(?:json)?\s*(.*?)\s*```", text, re.DOTALL)
     text = fenced[1] if fenced else text
     text = text.removeprefix("{}").lstrip() or text  # an empty start, then the real arguments
@@ -146,7 +153,10 @@ def _unambiguous(text: str) -> dict[str, Json] | None:
 
 
 def _balanced(text: str) -> bool:
-    """Say whether every bracket and quote that opens also closes; closing too often is no cut."""
+    """Return whether every opened bracket and quote is closed.
+
+    Surplus closing brackets are fine.
+    """
     stack: list[str] = []
     for match in _TOKEN.finditer(text):
         mark = match["mark"]
@@ -158,9 +168,9 @@ def _balanced(text: str) -> bool:
 
 
 def _doubtful(text: str) -> bool:
-    """Say whether two values touch, or a string holds an escape that JSON does not know.
+    """Return whether two values touch or a string has an escape that is invalid in JSON.
 
-    Two values side by side are what unescaped quotes inside a string look like.
+    Two adjacent values are typical of unescaped quotes inside a string.
     """
     previous = ""
     for match in _TOKEN.finditer(text):
@@ -176,7 +186,7 @@ def _doubtful(text: str) -> bool:
 
 
 def _words(text: str) -> Iterator[object]:
-    """Yield the keys and values of broken JSON in order, as its author wrote them."""
+    """Yield the keys and values of broken JSON in source order."""
     for match in _TOKEN.finditer(text):
         token = match[0]
         if match["string"]:
@@ -206,14 +216,14 @@ def _leaves(value: object) -> Iterator[object]:
 
 
 _LONGEST_NAME = 1_000
-"""Characters; no tool's name comes near, and it is sent back with every later request."""
+"""Maximum characters of a tool name. It is sent back with every later request."""
 _LONGEST_ID = 512
-"""Characters; a longer id is replaced by one of ours."""
+"""Maximum characters of a call id. A longer id is dropped and a new one generated."""
 _MARK = re.compile(r'[{}"\\]')
 
 
 class _Fragments:
-    """One call as far as it has arrived."""
+    """The fragments of one call received so far."""
 
     def __init__(self, call_id: str) -> None:
         self.id = call_id
@@ -225,18 +235,18 @@ class _Fragments:
 
     @property
     def complete(self) -> bool:
-        """Whether the arguments are one whole object by their brackets."""
+        """Whether the brackets of the arguments are balanced: the object is complete."""
         return bool(self.pieces) and self._depth == 0 and not self._quoted
 
     def add_name(self, piece: str) -> None:
-        """Take a name that comes whole, again, growing, or in pieces."""
+        """Add a name that may arrive complete, repeated, cumulative or in pieces."""
         if piece == self.name or (self.pieces and self.name) or len(self.name) >= _LONGEST_NAME:
             return
         name = piece if piece.startswith(self.name) else self.name + piece
         self.name = name[:_LONGEST_NAME]
 
     def add_arguments(self, piece: str) -> None:
-        """Take more of the arguments, counting brackets as they come: once a character."""
+        """Add a piece of the arguments and count its brackets; each character is read once."""
         if not piece.strip() and not self.pieces:
             return
         self.pieces.append(piece)
@@ -256,7 +266,7 @@ class _Fragments:
 
 
 class CallFragments:
-    """The calls of one reply, in the order in which they began."""
+    """The calls of one reply, in the order in which they started."""
 
     def __init__(self) -> None:
         self._all: list[_Fragments] = []
@@ -264,9 +274,13 @@ class CallFragments:
         self._by_id: dict[str, _Fragments] = {}
 
     def feed(self, fragment: Mapping[str, Json], position: int | None, *, room: int) -> int:
-        """Take one fragment, return its size; `position` numbers it where it says nothing.
+        """Add one fragment and return its size in characters.
 
-        Of its arguments `room` characters are taken: what is cut off there is never executed.
+        Args:
+            fragment: One item of `tool_calls` in a delta.
+            position: Index to use if the fragment has none.
+            room: Maximum characters of arguments to store. The rest is dropped, so the call is
+                incomplete and never runs.
         """
         inner = fragment.get("function")
         function = inner if isinstance(inner, Mapping) else fragment
@@ -283,7 +297,7 @@ class CallFragments:
         return len(name) + len(arguments)
 
     def calls(self, *, cut: bool) -> list[ToolCall]:
-        """Return the calls; of a reply that was `cut` off only whole arguments are taken."""
+        """Return the calls. If the reply was `cut` off, only complete arguments are accepted."""
         return [
             parse_arguments(clean_text("".join(each.pieces)), cut=cut).call(
                 clean_text(each.name), clean_text(each.id)
@@ -293,7 +307,7 @@ class CallFragments:
         ]
 
     def _find(self, index: int | None, call_id: str, name: str, arguments: str) -> _Fragments:
-        """Return the call that a fragment continues, or a new one."""
+        """Return the call that a fragment continues, or start a new one."""
         if index is not None:
             current = self._by_index.get(index)
         elif call_id:
@@ -316,10 +330,10 @@ def _text(value: object) -> str:
 
 
 def _begins_another(current: _Fragments, call_id: str, name: str, arguments: str) -> bool:
-    """Say whether a fragment with the number of `current` is the next call all the same.
+    """Return whether a fragment with the index of `current` starts another call.
 
-    A call always begins with its name. After that, another id tells them apart; without one, the
-    arguments that start over when the current ones are whole.
+    A call always starts with its name. After that, a different id marks a new call. Without an id,
+    a new call starts when the current arguments are complete and new ones begin.
     """
     if not name:
         return False

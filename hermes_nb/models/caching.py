@@ -1,8 +1,8 @@
-"""`system_and_3`: where a provider that wants to be told is told to cache, four times at most.
+"""Mark prompt-cache breakpoints for providers that need them (`system_and_3`), at most four.
 
-Claude's cache holds prefixes that end at a breakpoint. One on the system prompt holds what never
-changes; one on each of the last three messages that can carry it lets the next request begin where
-this one ended, and survives a step or two that cannot be marked.
+Claude's cache stores prefixes that end at a breakpoint. One breakpoint is on the system prompt,
+which never changes. The others are on the last three messages that can carry one, so the next
+request reuses what this one cached even if a step or two cannot be marked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hermes_nb.core.messages import Json
 
 TTL = Literal["5m", "1h"]
 MOST = 4
-"""Breakpoints that Anthropic takes in one request, as of 2026-11."""
+"""Maximum breakpoints in one request to Anthropic, as of 2026-11."""
 _KEY = "cache_control"
 _SYSTEM = ("system", "developer")
 
@@ -25,16 +25,25 @@ _SYSTEM = ("system", "developer")
 def with_breakpoints(
     wire_messages: Sequence[Mapping[str, Json]], *, ttl: TTL = "5m", native: bool = False
 ) -> list[dict[str, Json]]:
-    """Return a deep copy of the messages, marked at the system prompt and the last three others.
+    """Return a deep copy of the messages with breakpoints on the system prompt and the last three.
 
-    A text becomes one text part, and the mark goes on the last part. What cannot carry one is
-    passed over: empty content and an empty last part (Anthropic refuses a mark there), and the
-    result of a tool unless `native`. Anthropic's own API takes marks on tool results, and an
-    adapter that speaks it moves one there from the message, which is where it is put; OpenRouter
-    documents marks for text parts only, and has left requests unanswered whose tool messages had
-    one beside their text. Marks that were there before are gone, so marking twice is marking once.
-    `ttl` is `5m`, the providers' default and not spelt out, or `1h`; anything else raises
-    ValueError.
+    A text becomes one text part, and the last part gets the mark. Messages that cannot carry a mark
+    are skipped: empty content, an empty last part (Anthropic rejects a mark there), and tool
+    results unless `native`.
+
+    Anthropic's own API accepts marks on tool results. The mark is set on the message, and an
+    adapter for that API moves it to the result. OpenRouter documents marks for text parts only, and
+    has left requests unanswered whose tool messages had one next to the text.
+
+    Existing marks are removed first, so the function is idempotent.
+
+    Args:
+        wire_messages: Messages in the chat-completions format.
+        ttl: Cache lifetime, `5m` (the providers' default, not sent) or `1h`.
+        native: Whether tool results may be marked.
+
+    Raises:
+        ValueError: `ttl` is neither `5m` nor `1h`.
     """
     _mark(ttl)
     out = [_unmarked(message) for message in wire_messages]
@@ -46,10 +55,10 @@ def with_breakpoints(
 def breakpoints(
     wire_messages: Sequence[Mapping[str, Json] | bytes], *, native: bool = False
 ) -> list[int]:
-    """Return the positions that get a mark, in ascending order; tool results only if `native`.
+    """Return the positions to mark in ascending order; tool results only if `native`.
 
-    Looks at the first message, then backwards from the last until it has three: of serialised
-    messages no more are read than needed.
+    Checks the first message, then goes backwards from the last until three are found, so that no
+    more serialised messages are parsed than needed.
     """
     found: list[int] = []
     for position in range(len(wire_messages) - 1, -1, -1):
@@ -66,9 +75,10 @@ def breakpoints(
 
 
 def marked(message: Mapping[str, Json], *, ttl: TTL = "5m", beside: bool = True) -> dict[str, Json]:
-    """Return a copy of a message that can carry a mark, with one.
+    """Return a marked copy of a message that can carry a mark.
 
-    That of a tool result stands `beside` its text, or else in it as everywhere.
+    For a tool result, `beside` puts the mark on the message. Otherwise it is set on the last
+    content part, as for all other messages.
     """
     out = _unmarked(message)
     if out.get("role") == "tool" and beside:
@@ -79,10 +89,10 @@ def marked(message: Mapping[str, Json], *, ttl: TTL = "5m", beside: bool = True)
 
 
 def mark_items(items: Sequence[bytes], *, ttl: TTL = "5m", results: bool = False) -> list[bytes]:
-    """Return serialised messages with marks; only those that get one are serialised anew.
+    """Return serialised messages with marks; only marked messages are serialised again.
 
-    `results` says that the text of a tool result may carry one: in a loop of tool calls, whose
-    assistant messages are without text, nothing else moves on with the conversation.
+    Set `results` if tool results may be marked. In a loop of tool calls the assistant messages have
+    no text, so only the results can carry a mark further down the conversation.
     """
     out = list(items)
     for position in breakpoints(items, native=results):
@@ -112,7 +122,7 @@ def _carries(message: Mapping[str, Json]) -> bool:
 
 
 def _unmarked(message: Mapping[str, Json]) -> dict[str, Json]:
-    """Return a deep copy without marks; parts that were one object become several."""
+    """Return a deep copy without marks, so that shared parts are no longer shared."""
     out = {key: copy.deepcopy(value) for key, value in message.items() if key != _KEY}
     if isinstance(parts := message.get("content"), list):
         out["content"] = [_unmarked(p) if isinstance(p, Mapping) else p for p in parts]

@@ -1,8 +1,9 @@
-"""Reads one reply: text and tool calls apart while they stream, never showing a piece of a call.
+"""Separate the text and the tool calls of a streamed reply, without showing a partial call.
 
-Text is held back from a call's trigger on until its brackets are closed, or until it cannot be a
-call; then the trigger is shown and the rest is read again. What is read again is counted: hostile
-text cannot make more work than a few times its length, after which the rest is plain text.
+Text is held back from a call's trigger until the brackets are closed or it turns out not to be a
+call. In that case the trigger is shown and the rest is scanned again. Rescanning is limited:
+hostile text cannot cost more than a few times its length, and the remainder is then treated as
+plain text.
 """
 
 from __future__ import annotations
@@ -18,58 +19,59 @@ from hermes_nb.models.arguments import dumps_text, parse_arguments, strict_json
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a whole reply said: the text to keep around the calls, and the calls in order.
-
-    `raw` is the reply as the model wrote it, where the calls stood in its text.
-    """
+    """The result of reading a complete reply."""
 
     text: str
+    """The text around the calls."""
     calls: tuple[ToolCall, ...] = ()
+    """The calls, in order."""
     raw: str = ""
+    """The reply as the model wrote it, if its text contained calls; "" otherwise."""
 
 
 class ReplyReader(Protocol):
-    """Reads one reply as it streams; a fresh one is made for every reply."""
+    """Reads one streamed reply. Create a new reader for every reply."""
 
     def feed(self, text: str) -> str:
-        """Take more content and return what of it may be shown now: never half a call."""
+        """Add content and return the part that can be shown now, never part of a call."""
         ...
 
     def finish(self) -> tuple[str, Reading]:
-        """Return what was held back but turned out to be text, and the reading of the whole.
+        """Return the held-back text that is not part of a call, and the result for the whole reply.
 
-        The shown pieces and this last one, joined, equal the reading's text but for white space at
-        the seams where a call stood.
+        The pieces shown and this last one, joined, equal the result's text except for white space
+        where a call was removed.
         """
         ...
 
 
 class PlainReader:
-    """Passes content through: the calls come in fields of their own."""
+    """Passes all content through, for replies that have their calls in a separate field."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
 
     def feed(self, text: str) -> str:
-        """Keep and show everything."""
+        """Store and return the text."""
         self._pieces.append(text)
         return text
 
     def finish(self) -> tuple[str, Reading]:
-        """Return the content as it came."""
+        """Return the content unchanged."""
         return "", Reading("".join(self._pieces))
 
 
 _FREE_WORK = 50_000
 _WORK = 4
-"""Characters that may be read again: so many, plus this many times the length of the reply."""
+"""Factor of the rescan limit: `_FREE_WORK` characters plus this many times the reply's length."""
 _OFTEN = 2_000
-"""Characters up to which a possible call is looked at with every piece; then with every eighth."""
+"""Up to this many characters, a possible call is checked with every piece; beyond that, whenever it
+has grown by an eighth."""
 _LONGEST_HEAD = 120
 _LONGEST_GAP = 40
-"""Characters of white space that may stand before a closer."""
+"""Maximum white space before a closing tag, in characters."""
 _LONGEST_START = 300
-"""Characters within which the first key and a name have to show."""
+"""Characters within which the first key and a name must appear."""
 _CUT = "the call was cut off before its end; nothing was run, write it again"
 _BROKEN = "the call's JSON could not be read; nothing was run, write it again as valid JSON"
 
@@ -87,7 +89,7 @@ _KEYS = frozenset({"name", "arguments", "parameters", "id", "type"})
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """One way of writing a call: what begins it, what may end it, what may precede its JSON."""
+    """One notation for a call: triggers, closing tags and the text allowed before the JSON."""
 
     triggers: tuple[str, ...]
     closers: tuple[str, ...]
@@ -116,21 +118,25 @@ _LONGEST_BEGINNING = max(map(len, _BEGINNINGS))
 
 @dataclass(frozen=True, slots=True)
 class _LineStart:
-    """What stands before a trigger: `blank` lines and open code blocks decide what it may begin."""
+    """The line before a trigger, which decides whether a call may start there."""
 
     blank: bool = True
+    """Whether the line is blank so far."""
     ticks: int = 0
+    """Number of backticks in the line so far; odd inside inline code."""
     fenced: bool = False
+    """Whether a fenced code block is open."""
     last: str = ""
+    """The last character before the trigger; "" at the start."""
 
     def takes(self, trigger: str) -> bool:
-        """Say whether a trigger here may begin a call: not in inline code, not within a word."""
+        """Return whether a call may start here: not in inline code and not within a word."""
         if trigger[0].isalnum() and (self.last.isalnum() or self.last == "_"):
             return False
         return self.ticks % 2 == 0
 
     def behind(self, text: str) -> _LineStart:
-        """Return what stands before what follows this shown text."""
+        """Return the state after this text was shown."""
         if text == "```" and self.blank:
             return _LineStart(blank=False, ticks=self.ticks, fenced=not self.fenced, last="`")
         line = text[text.rfind("\n") + 1 :]
@@ -141,7 +147,7 @@ class _LineStart:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """Text behind a trigger that may be a call; how it is cut into pieces makes no difference."""
+    """Text after a trigger that may be a call; chunk boundaries do not affect the result."""
 
     form: _Form
     text: str
@@ -149,10 +155,13 @@ class _Candidate:
     line: _LineStart
     names: Set[str]
     last: bool
-    """Whether the reply ends with the text."""
+    """Whether the reply ends with this text."""
 
     def read(self) -> tuple[list[ToolCall], int] | None:
-        """Return the calls, none for plain text, and how far was read; None if that is open yet."""
+        """Return the calls and the end position, or None if more text is needed.
+
+        Plain text gives no calls.
+        """
         found = _BRACKET.search(self.text, self.start, self.start + _LONGEST_HEAD + 1)
         at = found.start() if found else min(len(self.text), self.start + _LONGEST_HEAD + 1)
         head = self.text[self.start : at]
@@ -170,7 +179,7 @@ class _Candidate:
         return self._closed(named, at, end) if whole else self._open(named, at, end)
 
     def _plausible(self, head: str, named: str, start: str) -> bool:
-        """Say whether what is read can still become a call; of prose that shows early."""
+        """Return whether the text can still become a call. Prose is ruled out early."""
         names, fenced = self.names, self.line.fenced
         if self.form is _NAMED and named not in names:
             return bool(named) and self.line.blank and not fenced
@@ -188,7 +197,10 @@ class _Candidate:
         return not (strict and key == "name" and first[5] and first[5] not in names)
 
     def _end(self, at: int, stop: int) -> tuple[int, bool]:
-        """Return where the brackets are even, or else where a closer stands or nothing follows."""
+        """Return an end position and whether the brackets are balanced there.
+
+        Otherwise the position is that of a closing tag or the end of the text.
+        """
         depth, quote, before = 0, "", ""
         while found := _MARK.search(self.text, at, stop):
             mark, here = found[0], found.start()
@@ -211,9 +223,10 @@ class _Candidate:
         return min(len(self.text), stop), False
 
     def _open(self, named: str, at: int, end: int) -> tuple[list[ToolCall], int] | None:
-        """Wait for the brackets; a closer outside of a string says that the JSON is broken.
+        """Wait for the closing bracket; a closing tag outside a string means broken JSON.
 
-        In JSON that the reply ends in, a quote too many may have swallowed the closer.
+        At the end of the reply, a surplus quote may have swallowed the closing tag, so look inside
+        strings too.
         """
         closed = self.text.startswith(self.form.closers, end)
         if not (closed or self.last):
@@ -229,7 +242,7 @@ class _Candidate:
         return [], end
 
     def _closed(self, named: str, at: int, end: int) -> tuple[list[ToolCall], int] | None:
-        """Look for a closer behind the JSON, which a block needs, and read it."""
+        """Look for the closing tag after the JSON, required for a block, and parse the calls."""
         space = _SPACE.match(self.text, end)
         place = space.end() if space else end
         closer = next((c for c in self.form.closers if self.text.startswith(c, place)), "")
@@ -242,12 +255,12 @@ class _Candidate:
         return calls, place + len(closer) if closer and calls else end
 
     def _name(self, named: str, body: str) -> str:
-        """Return the name in JSON that cannot be read as such: a tool's, if there is one."""
+        """Return the name in unparseable JSON, preferring that of a known tool."""
         found = [named or each[1] for each in _NAME.finditer(body)]
         return next((name for name in found if name in self.names), (found or [named])[0])
 
     def _calls(self, named: str, body: str) -> list[ToolCall]:
-        """Return the calls of the JSON, without ids; none when it is not a call after all."""
+        """Return the calls in the JSON, without ids; [] if it is not a call."""
         strict = self.form is _FENCED or self.line.fenced
         if named:
             known = body[:1] == "{" or self.form is _TAGGED
@@ -290,7 +303,7 @@ def _object_call(value: Json) -> ToolCall | None:
 
 
 class CallReader:
-    """A `ReplyReader` for text with calls; `names` are the tools that exist."""
+    """A `ReplyReader` for text with calls; `names` are the available tools."""
 
     def __init__(self, names: Set[str]) -> None:
         self._names = names
@@ -302,7 +315,7 @@ class CallReader:
         self._line = _LineStart()
 
     def feed(self, text: str) -> str:
-        """Take more text and return what may be shown."""
+        """Add text and return the part that can be shown."""
         self._raw.append(text)
         self._held.append(text)
         self._size += len(text)
@@ -310,7 +323,7 @@ class CallReader:
         return self._read(last=False) if self._size >= self._look else ""
 
     def finish(self) -> tuple[str, Reading]:
-        """Return the rest that is text after all, and the reading of the whole."""
+        """Return the remaining plain text, and the result for the whole reply."""
         shown = self._read(last=True)
         parts = ["".join(part) for part in self._parts]
         if not self._calls:

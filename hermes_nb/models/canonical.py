@@ -1,15 +1,15 @@
-"""A request in a form that is the same in every run of the same story, and the key made of it.
+"""Convert requests to a canonical form that is equal in every run, and compute cassette keys.
 
-What counts is what was said: the user's messages, the results of tools, the calls by name and
-arguments, images by their digest, and the project's own context. What does not: our guidance, the
-tools' descriptions and schemas, the model's name, the ids of calls, replies' texts, reasoning,
-secrets, and what `volatile` takes out. The messages form a chain of digests, each made of its
-message and the one before, so that a conversation that only grows shares all it had before.
+The key covers the user's messages, tool results, the names and arguments of calls, image digests
+and the project context. It ignores Hermes's own guidance, tool descriptions and schemas, the model
+name, call ids, reply texts, reasoning, secrets, and values masked by `volatile`. Messages form a
+chain of digests, each computed from its message and the previous digest, so that a growing
+conversation shares its earlier links.
 
-The texts of tools' results are a format, since recordings hold them as their version wrote them:
-who changes one adds a rule to `REWORDED` that makes the old and the new wording one. Our own
-guidance in the user's name is no part of the story: `GUIDANCE` takes it out, told by how it
-begins. Both are applied to what was recorded and to what is asked now. All take linear time.
+Tool result texts are a format, because recordings store them as their version wrote them. To change
+one, add a rule to `REWORDED` that maps the old and the new wording to the same text. `GUIDANCE`
+removes Hermes's own guidance from user messages, recognised by its first words. Both apply to
+recorded and to current requests. All patterns run in linear time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from hermes_nb.safety.redact import STUB, redact
 Table = Sequence[tuple[str, str]]
 
 CONTEXT = "[Notebook context]"
-"""The line that begins what the notebook adds to the user's message."""
+"""First line of the context that the notebook adds to the user's message."""
 _ZONE = r"(?:UTC|GMT|[A-Z]{2,4}T|[+-]\d\d(?::?\d\d)?)"
 _WISHES = r"(?=\n\n(?:Give most of the room to this: |Keep this too:\n)|\Z)"
 GUIDANCE: Table = (
@@ -56,13 +56,13 @@ GUIDANCE: Table = (
 REWORDED: Table = (
     (r"(<untrusted-<nonce> [^>\n]*>\n)Data, not instructions[^\n]*\n", r"\1"),
     (r"(?m)^((?:RESULT write_file: )?)(?:created|replaced) ([^\n]* lines, )", r"\1wrote \2"),
-    # Where a command ran and which files were hidden there is this machine's.
+    # The directory of a command and the files hidden from it depend on the machine.
     (
         r"(?m)^(\[(?:exit|timed out|ended)[^\n]{0,200}?), in a sandbox: "
         r"(?:(?!, changes of |, the user kept |\]$)[^\n])*",
         r"\1",
     ),
-    # Of what compression shortens, which lines stay is the version's.
+    # Which lines of a compressed result remain depends on the version.
     (r"\A(\[shortened(?: #\d+)?\] [^\n]*)(?:\n· [^\n]*)*\Z", r"\1"),
     # A shortened skill says how to load it again, not where it is stored.
     (
@@ -70,8 +70,8 @@ REWORDED: Table = (
         r"context_expand\('s\d+'\)|gone from view|skill_view\([^\n]*\))\Z",
         r"\1",
     ),
-    # A cassette grows while it is recorded, a notebook whenever it is saved: they are neither
-    # listed, measured, searched nor counted.
+    # A cassette grows while it is recorded, and a notebook whenever it is saved. So they are
+    # excluded from listings, sizes, search results and counts.
     (r"(?m)^[^\n]*\.hermes\.jsonl(?:\.lock)?(?:  \d[^\n]*|[:-]\d[^\n]*)?(?:\n|\Z)", ""),
     (r"(?m)^([^\n]*\.ipynb)  \d[^\n]*$", r"\1"),
     (r"(?m)^[^\n]*\.ipynb(?::\d+:|-\d+-)[^\n]*(?:\n|\Z)", ""),
@@ -79,9 +79,9 @@ REWORDED: Table = (
     (r"(?m)^(?: *\.ipynb_checkpoints/|\[not shown: [^\n]*\])(?:\n|\Z)", ""),
     (r"(?m)^\[(?:at least )?[\d,]+ more (?:matches|files);[^\n]*\](?:\n|\Z)", ""),
     (rf"<time> {_ZONE}(?![\w:])(?: \d{{4}}(?!\d))?", "<time>"),
-    # Why nobody could be asked is said in the version's words.
+    # The reason why no one could approve is worded differently in each version.
     (r"(the user declined: nobody can be asked here)[^\n]*", r"\1"),
-    # Of a traceback, which frames stay and how much of their source is the version's.
+    # Which frames of a traceback remain, and how much source, depends on the version.
     (
         r"(?m)^(?:Cell In\[\d+\], line \d+|File \"[^\"\n]+\", line \d+|File \S+:\d+, in )"
         r"[^\n]*(?:\n|\Z)"
@@ -102,10 +102,10 @@ _PROJECT = re.compile(r"(?s)(?:\A|\n)# Project Context\n\n[^\n]*\n\n(.*?)(?=\n\n
 
 
 def counted(said: Mapping[str, Json]) -> dict[str, Json] | None:
-    """Return what counts of a message's canonical form, None where nothing does.
+    """Return the part of a message's canonical form that the key covers, or None.
 
-    Of the system prompt that is the project's own context; of a reply its calls by name and
-    arguments, as its text came from the recording.
+    For the system prompt this is the project context. For a reply it is the names and arguments of
+    its calls, since its text came from the recording.
     """
     role, parts = said.get("role"), said.get("parts")
     texts = parts if isinstance(parts, list) else []
@@ -119,12 +119,12 @@ def counted(said: Mapping[str, Json]) -> dict[str, Json] | None:
 
 
 def is_guidance(text: str) -> bool:
-    """Say whether a text in the user's name is our own: a nudge, a review, a wish for a summary."""
+    """Return whether a user message is Hermes's own: a nudge, review or request for a summary."""
     return any(re.search(pattern, text) for pattern, _ in GUIDANCE)
 
 
 def _unnoted(value: Json) -> Json:
-    """Return calls without the lines that compression left of their long arguments."""
+    """Return calls without the summary lines that compression added to long arguments."""
     match value:
         case str():
             return _NOTED.sub(r"\1 …]", value)
@@ -137,7 +137,7 @@ def _unnoted(value: Json) -> Json:
 
 
 def _counted(text: Json, role: str) -> Json:
-    """Return what counts of a part: of a text; a picture stands there as its digest."""
+    """Return the part of a content part that the key covers; an image is already a digest."""
     if not isinstance(text, str):
         return text
     if role == "user":
@@ -150,46 +150,55 @@ def _counted(text: Json, role: str) -> Json:
             text = masked(text, RESULTS).text
     for pattern, instead in REWORDED:
         text = re.sub(pattern, instead, text)
-    # A set of texts is sorted: its own order is that of the process.
+    # Sort a set of strings: its order differs between processes.
     return _SET.sub(lambda m: "{" + ", ".join(sorted(m[1].split(", "))) + "}", text).rstrip()
 
 
 FORM = 6
-"""The version of the key. That of form 1 was made of every word and of the tools' schemas, and one
-more is due with every new rule above: recordings of lower forms are keyed by what they hold."""
+"""Version of the key format.
+
+Increment it with every new rule above. Form 1 covered every word and the tools' schemas. Recordings
+of earlier forms are keyed again from their stored messages.
+"""
 _ELSEWHERE = re.compile(r"(?ms)^Notebook: [^\n]*\n?|^Cells above(?:(?: this|,)[^\n]*)?:\n.*\Z")
-"""Where the notebook lies and what stands above: a run without a page does not know either."""
+"""The notebook's path and the cells above: runs without a page know neither."""
 _FAILED_IN = re.compile(r"(?m)^(The last cell failed) \(cell [^)\n]*\):$")
 _TRANSCRIPT = re.compile(r"(?im)^(?:<summary>|<transcript>|transcript:)[ \t]*$")
 COMPRESSED = "[Earlier conversation"
-"""How a message begins that stands for what was compressed; it quotes results of tools."""
+"""Start of the message that replaces compressed messages; it quotes tool results."""
 
 Normaliser = Callable[[str], str]
-"""Takes a user's own volatile things out of a text: `lambda t: re.sub("run-[0-9]+", "run", t)`."""
+"""Removes a user's own volatile values: `lambda t: re.sub("run-[0-9]+", "run", t)`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One message of the chain; `said` is its canonical form, `before` the digest before it."""
+    """One message in the digest chain."""
 
     digest: str
+    """Digest of this message and all before it."""
     before: str
+    """The previous link's digest; "" for the first message."""
     said: Mapping[str, Json]
+    """The canonical form of the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Canonical:
-    """A request's canonical form. `tools` are the names of those that are offered.
-
-    `key` is of what counts, `said` of the same but for which things are the same ones.
-    """
+    """A request's canonical form."""
 
     key: str
+    """SHA-256 of the covered content, including which values are identical to each other."""
     said: str
+    """Digest of the covered content alone."""
     links: tuple[Link, ...]
+    """The digest chain, one link per message."""
     tools: frozenset[str]
+    """Names of the offered tools."""
     choice: str
+    """The request's `tool_choice`."""
     named: Named = field(repr=False)
+    """The numbered names that occur in the request: cells, sessions, files."""
 
     @property
     def head(self) -> str:
@@ -199,24 +208,28 @@ class Canonical:
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """A message by itself: its form, what it names, and the same of what counts of it.
-
-    `counted` is the digest of that, "" where nothing counts, `heard` the things in it.
-    """
+    """One message on its own: its form and the names in it."""
 
     form: Mapping[str, Json]
+    """The canonical form of the message."""
     named: tuple[tuple[str, str], ...]
+    """(rule, value) pairs of all names in it, in order."""
     digest: str
+    """Digest of `form`."""
     counted: str
+    """Digest of the covered part; "" if the key covers none of it."""
     heard: tuple[tuple[str, str], ...]
+    """(rule, value) pairs of the names in the covered part."""
 
 
 class Canon:
-    """Makes requests canonical, each message once.
+    """Makes requests canonical and caches the result for each message.
 
-    `places` says where this run is, `personal` the layers of its system prompt that belong to the
-    user and not to the story; both are asked for each request. `normalisers` are applied to every
-    text, last.
+    Args:
+        places: Returns this run's directories; called for each request.
+        personal: Returns the layers of the system prompt that belong to the user and are ignored;
+            called for each request.
+        normalisers: Functions applied to every text, after all other rules.
     """
 
     def __init__(
@@ -261,7 +274,7 @@ class Canon:
 
 @dataclass(slots=True)
 class _MessageReader:
-    """Reads one message by itself; `named` is what it names, in order."""
+    """Reads one message on its own and collects in `named` the names in it, in order."""
 
     places: Places
     personal: Sequence[str]
@@ -298,7 +311,7 @@ class _MessageReader:
             return self._masked(text, SPOKEN)
         if at and text.startswith(CONTEXT):
             text = _FAILED_IN.sub(r"\1:", _ELSEWHERE.sub("", text)).rstrip()
-            # With nothing but the place left there is no news, as in a run that knows no place.
+            # If only the location is left, the context is empty, as in a run without a location.
             return "" if text == CONTEXT else self._masked(text, RESULTS)
         start = _TRANSCRIPT.search(text) if self.detached else None
         if start is None:
@@ -321,7 +334,7 @@ class _MessageReader:
             case str():
                 return self._masked(value, SPOKEN)
             case dict():
-                # By key, so that the order in which a model wrote them names nothing.
+                # Sorted, so that the model's key order does not affect the numbering of names.
                 return {key: self._value(value[key]) for key in sorted(value)}
             case list():
                 return [self._value(item) for item in value]
@@ -338,13 +351,13 @@ class _MessageReader:
 
 
 def counted_digest(said: Mapping[str, Json]) -> str:
-    """Return the digest of what counts of a message's form, "" where nothing does."""
+    """Return the digest of the covered part of a message's form, or ""."""
     counts = counted(said)
     return "" if counts is None else digest_of(counts)
 
 
 def without(text: str, layers: Sequence[str]) -> str:
-    """Return a system prompt without some of its layers, which blank lines set apart."""
+    """Return a system prompt without the given layers, which are separated by blank lines."""
     for layer in layers:
         for piece in (f"{layer}\n\n", f"\n\n{layer}"):
             if piece in text:
@@ -354,7 +367,7 @@ def without(text: str, layers: Sequence[str]) -> str:
 
 
 def redacted(value: Json, name: str = "") -> Json:
-    """Return a JSON value without secrets; `name` is the key it stands under, which may tell."""
+    """Return a JSON value with secrets masked; the key `name` may mark the value as a secret."""
     match value:
         case str():
             bare = redact(value)
@@ -370,7 +383,7 @@ def redacted(value: Json, name: str = "") -> Json:
 
 
 def _numbered(message: Message, calls: dict[str, int]) -> list[int]:
-    """Return the numbers of a message's calls, or of the call it answers: ids are arbitrary."""
+    """Return the numbers of a message's calls, or of the call it answers: ids vary between runs."""
     if message.role == "tool":
         return [calls.get(given_id(message.call_id), 0)]
     ids = [given_id(call.id) for call in message.calls]

@@ -1,13 +1,14 @@
-"""Record what a model says, and replay it where there is none: `Cassette`, a model around a model.
+"""Record a model's replies and replay them without a model: `Cassette` wraps a model.
 
 ```python
 model = Cassette(OpenAIChat("gpt-5"), Path("story.jsonl"), "auto")
 ```
 
-`record` always asks, `replay` never does, `auto` replays what is there and records what is not,
-`off` passes everything through. Tools run for real in all of them. A replay gives the recorded
-deltas, usage and cost, so that the events of a turn are those of the recorded one; it needs no
-model at all. Only replies that came to an end are recorded, errors pass through.
+Modes: `record` always asks the model, `replay` never does, `auto` replays recorded requests and
+records the others, `off` passes everything through. Tools always run for real.
+
+A replay yields the recorded deltas, usage and cost, so a turn has the same events as the recorded
+one. Only complete replies are recorded; errors pass through.
 """
 
 from __future__ import annotations
@@ -36,25 +37,25 @@ if TYPE_CHECKING:  # settings name a mode in every process, few have a cassette
 __all__ = ["Cassette", "CassetteError", "CassetteMiss", "Mode", "Tape"]
 
 Mode = Literal["record", "replay", "auto", "off"]
-"""Ask always and record; ask never; ask for what is not recorded; neither."""
+"""What to do with a request: always ask and record; only replay; replay or else record; neither."""
 MODES: tuple[Mode, ...] = get_args(Mode)
 NAMELESS = "replay"
-"""What a replay without recordings is called."""
+"""Model name in a replay without recordings."""
 AROUND = 40
-"""Characters shown on each side of the first difference."""
+"""Characters quoted on each side of the first difference."""
 NAMED_TOOLS = 4
 AGAIN = (
     "record it anew: `%hermes cassette auto` (or HERMES_NB_CASSETTE=auto), then run from the top"
 )
 SUFFIX = ".hermes.jsonl"
-"""What a cassette beside a notebook is called, behind the notebook's own name."""
+"""File name suffix of a notebook's cassette, after the notebook's stem."""
 
 _Shown = tuple[str, str]
-"""What counts of a message, and all of it."""
+"""The part of a message that the key covers, and the whole message, both as text."""
 
 
 def __getattr__(name: str) -> object:
-    if name in ("CassetteError", "Tape"):  # promised here, and imported when they are asked for
+    if name in ("CassetteError", "Tape"):  # part of the public API, imported lazily
         from hermes_nb.models import cassette_file
 
         return getattr(cassette_file, name)
@@ -62,7 +63,11 @@ def __getattr__(name: str) -> object:
 
 
 def mode_named(text: str) -> Mode:
-    """Return the mode of that name; raise `ConfigError` for any other."""
+    """Return the mode with that name.
+
+    Raises:
+        ConfigError: there is no such mode.
+    """
     for mode in MODES:
         if text.strip().lower() == mode:
             return mode
@@ -72,10 +77,13 @@ def mode_named(text: str) -> Mode:
 class Cassette:
     """Records and replays another model's replies.
 
-    `model` may be None for a replay, or a function that makes it when it is first asked. `path` is
-    the cassette's file, or a `Tape` that several cassettes share. `name` is the model that is
-    wanted, where a tape has replies of several. `normalise` are functions from text to text that
-    take out what differs between runs; `canon` replaces the whole way to a request's key.
+    Args:
+        model: The model, a function that creates it on first use, or None for a replay.
+        path: The cassette's file, or a `Tape` that several cassettes share.
+        mode: What to do with a request; see the module.
+        name: The wanted model, if the tape has replies of several.
+        normalise: Functions from text to text that remove what differs between runs.
+        canon: Replaces the whole computation of request keys.
     """
 
     def __init__(
@@ -100,7 +108,7 @@ class Cassette:
 
     @property
     def name(self) -> str:
-        """The model's name; in a replay that of the recorded one, which the prompt was made for."""
+        """The model's name; in a replay the recorded one, since prompts depend on it."""
         if self.mode != "replay" and self._model is not None:
             return self._model.name
         names = [each.model for each in reversed(self.tape.recordings) if each.model]
@@ -110,7 +118,7 @@ class Cassette:
 
     @property
     def window(self) -> int | None:
-        """The model's window in tokens; in a replay that of the recorded one."""
+        """The model's context window in tokens; in a replay the recorded one."""
         if self.mode != "replay" and self._model is not None:
             return self._model.window
         name = self.name
@@ -120,8 +128,10 @@ class Cassette:
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
         """Yield the recorded deltas and reply, or the model's own.
 
-        Raises `CassetteMiss` for a replay without a recording, `CassetteError` when a reply cannot
-        be recorded, and what the model raises.
+        Raises:
+            CassetteMiss: a replay has no recording of the request.
+            CassetteError: the reply cannot be recorded.
+            ModelError: the model failed.
         """
         if self.mode == "off":
             source = self._asked().stream(request)
@@ -146,7 +156,7 @@ class Cassette:
     async def _record(
         self, request: Request, canonical: Canonical
     ) -> AsyncGenerator[Delta | Reply, None]:
-        """Ask the model and write down what it says, before anyone acts on it."""
+        """Ask the model and record its reply before it is passed on."""
         from hermes_nb.models.recording import Recording
 
         if self.mode == "replay":
@@ -159,7 +169,7 @@ class Cassette:
                 if isinstance(item, ReasoningDelta) and item.was_text:
                     pieces = [each for each in pieces if not isinstance(each, TextDelta)]
                     pieces.append(ReasoningDelta(item.text))
-                elif isinstance(item, RequestRetried):  # then they are void, but for what was used
+                elif isinstance(item, RequestRetried):  # void, except for the tokens used
                     pieces = [each for each in pieces if isinstance(each, UsageReported)]
                 elif isinstance(item, Reply):
                     made = Recording.of(
@@ -171,7 +181,12 @@ class Cassette:
                 yield item
 
     def _asked(self, canonical: Canonical | None = None) -> ChatModel:
-        """Return the model, made on first use; raise where there is none, with what is missing."""
+        """Return the model, created on first use.
+
+        Raises:
+            CassetteMiss: `auto` has neither a recording nor a model.
+            ConfigError: there is no model, or it cannot be created.
+        """
         missed = canonical if self.mode == "auto" else None
         if self._model is None and self._make is not None:
             try:
@@ -194,20 +209,26 @@ class Cassette:
 
 @dataclass(frozen=True, slots=True)
 class CassetteFiles:
-    """Files of a cassette: `path` is written, `also` are read; `private` is for the owner alone."""
+    """The files of a cassette."""
 
     path: Path
+    """The file to write; also read."""
     also: tuple[Path, ...] = ()
+    """Further files to read."""
     private: bool = False
+    """Whether to create the file readable for its owner only."""
 
 
 class Deck:
-    """Wraps models so that they record or replay, all on one tape.
+    """Wraps models so that they record or replay on one shared tape.
 
-    `mode` is what the settings say, asked until `switch` says otherwise; `shelf` says where the
-    files are, when the tape is first needed; `personal` returns the layers of the running system
-    prompt that come from the user's own home. `home` is the Hermes home. Nothing is read or written
-    before a model that it wraps is asked.
+    Nothing is read or written until a wrapped model is asked.
+
+    Args:
+        mode: Returns the mode in the settings; used until `switch` overrides it.
+        shelf: Returns the cassette's files; called when the tape is first needed.
+        home: Returns the Hermes directory.
+        personal: Returns the layers of the system prompt that come from the user's own files.
     """
 
     def __init__(
@@ -229,17 +250,20 @@ class Deck:
 
     @property
     def mode(self) -> Mode:
-        """What is done now."""
+        """The current mode."""
         return self._switched or mode_named(self._mode() or "off")
 
     @property
     def on(self) -> bool:
-        """Whether anything is recorded or replayed, so that a story begins at its beginning."""
+        """Whether requests are recorded or replayed.
+
+        Sessions then start empty, so that the recording does too.
+        """
         return self.mode != "off"
 
     @property
     def tape(self) -> CassetteFile:
-        """The tape, chosen on first use."""
+        """The shared cassette file, opened on first use."""
         if self._tape is None:
             from hermes_nb.models.cassette_file import CassetteFile
 
@@ -249,23 +273,24 @@ class Deck:
 
     @property
     def last_miss(self) -> ModelError | None:
-        """The last request that no recording fitted, in this run."""
+        """The last request of this run without a matching recording."""
         return self._tape.last_miss if self._tape else None
 
     def switch(self, mode: Mode) -> None:
-        """Do this from now on, as a new run; models have to be wrapped anew.
+        """Change the mode and start a new run. Models have to be wrapped again.
 
-        Raises `ConfigError` where the administrator does not allow it.
+        Raises:
+            ConfigError: the administrator does not allow the mode.
         """
         policy().check("cassettes", mode)
         self._switched = mode
         self._tape = None
 
     def wrap(self, make: Callable[[], ChatModel], *, name: str = "") -> ChatModel:
-        """Return the model that `make` makes, on the tape unless that is off.
+        """Return the model that `make` creates, on the tape unless the mode is `off`.
 
-        A replay makes none. `auto` does without one as long as everything is recorded. `name` is
-        the model that is wanted, as the settings name it.
+        A replay creates no model. `auto` works without one while every request is recorded. `name`
+        is the wanted model as named in the settings.
         """
         mode = self.mode
         if mode == "off":
@@ -281,7 +306,7 @@ class Deck:
             try:
                 model = make()
             except ConfigError:
-                model = make  # which says once more what is missing, if it is asked
+                model = make  # raises the same error again if the model is needed
         self._canon = self._canon or Canon(
             places=lambda: Places.here(self._home()),
             personal=self._personal,
@@ -294,12 +319,12 @@ class Deck:
 def shelf_for(
     *, notebook: str = "", explicit: str = "", home: Path, mode: Mode, cwd: Path | None = None
 ) -> CassetteFiles:
-    """Return where the cassette of a notebook or a script lies.
+    """Return the cassette files of a notebook or a script.
 
-    `explicit` names the file. Else it lies beside the notebook, as `NAME.hermes.jsonl`. A run that
-    does not know its notebook (nbclient, papermill, nbval) or has none records below the home and
-    replays from every cassette in its working directory as well: a request has one key, wherever
-    its recording lies.
+    `explicit` names the file. Otherwise the cassette of a notebook is next to it, as
+    `NAME.hermes.jsonl`. A run that does not know its notebook (nbclient, papermill, nbval) or has
+    none records below `home` and also replays from every cassette in its working directory: a
+    request has the same key in every file.
     """
     if explicit:
         return CassetteFiles(Path(explicit).expanduser().absolute())
@@ -313,7 +338,7 @@ def shelf_for(
 
 
 def _story(cwd: Path) -> str:
-    """Return a name for what runs in a directory: its script's, or else the directory's own."""
+    """Return a cassette name for a directory: the running script's name, or the directory's."""
     script = Path(sys.argv[0] if sys.argv else "")
     known = script.suffix == ".py" and script.is_file() and "site-packages" not in script.parts
     name = script.stem if known and not script.stem.startswith("ipykernel") else cwd.name
@@ -322,9 +347,9 @@ def _story(cwd: Path) -> str:
 
 
 class CassetteMiss(ModelError):
-    """A request was to be replayed and no recording fits it; no model was asked.
+    """No recording matches a request, and no model was asked.
 
-    `way_out` says what to do about it, by default how to record anew.
+    `way_out` suggests a fix, by default how to record again.
     """
 
     def __init__(self, canonical: Canonical, tape: CassetteFile, way_out: str = AGAIN) -> None:
@@ -345,7 +370,7 @@ class CassetteMiss(ModelError):
 
 
 def _nearest(canonical: Canonical, tape: CassetteFile) -> tuple[Recording, str]:
-    """Return the recording that most messages are the same in, and how it differs."""
+    """Return the recording that shares most messages with the request, and how it differs."""
     shown: dict[str, _Shown] = {}  # most recordings share most of their messages
     now = [_shown(link.said) for link in canonical.links]
     found: list[tuple[tuple[int, ...], Recording, list[_Shown]]] = []
@@ -387,16 +412,16 @@ def _difference(
 
 
 def _quoted(text: str, at: int) -> str:
-    """Return a text around a place, on one line, its line ends and the like spelled out."""
+    """Return the text around a position as one line, with line breaks escaped."""
     start, end = max(0, at - AROUND), at + AROUND
     piece = json.dumps(text[start:end], ensure_ascii=False)[1:-1]
     return f"“{'…' if start else ''}{piece}{'…' if end < len(text) else ''}”"
 
 
 def parting(a: str, b: str) -> int:
-    """Return how many characters two texts begin with alike."""
+    """Return the length of the common prefix of two texts."""
     low, high = 0, min(len(a), len(b))
-    while low < high:  # slices compare as fast as memory does, characters in a loop do not
+    while low < high:  # binary search: comparing slices is much faster than a loop
         middle = (low + high + 1) // 2
         if a[low:middle] == b[low:middle]:
             low = middle
@@ -406,7 +431,7 @@ def parting(a: str, b: str) -> int:
 
 
 def _shown(said: Mapping[str, Json]) -> _Shown:
-    """Return a canonical message as it is compared, and as it is quoted."""
+    """Return a canonical message as compared, and as quoted in error messages."""
     from hermes_nb.models.canonical import counted
 
     counts = _spelt(counted(said) or {})

@@ -1,6 +1,6 @@
-"""A cassette's file in use: which recording comes next, what is added, what is no longer needed.
+"""The file of a cassette: find the next recording, add recordings, prune unused ones.
 
-Several threads may use one object, and several processes one file. Two branches that each added
+An object is thread-safe, and several processes can use the same file. Two branches that each added
 recordings merge by concatenation: the order of lines matters only among recordings of one request.
 """
 
@@ -22,7 +22,7 @@ from hermes_nb.models.canonical import FORM, Canonical, Link, counted_digest, di
 from hermes_nb.models.recording import Recording, accepted, link_line, read
 
 LARGEST = 512 * 2**20
-"""Bytes of a file that is read as a cassette."""
+"""Maximum size of a cassette in bytes."""
 ACCEPT = (
     "accept it with `%hermes cassette accept`, `pytest --hermes-accept` or "
     "`jupyter hermes run --cassette replay --accept`, or record it anew"
@@ -30,13 +30,13 @@ ACCEPT = (
 
 
 class CassetteError(HermesError):
-    """A cassette cannot be used; the text says which and what to do."""
+    """A cassette cannot be used. The message names it and how to fix the problem."""
 
 
 class _Contents:
-    """What files hold: recordings by their lines, messages by their digests, what is unreadable.
+    """The parsed contents of files: recordings by line, messages by digest, and problems.
 
-    `by_said` has the recordings of earlier forms by what was said in the messages that they hold.
+    `_by_said` indexes recordings of earlier key forms by the digest of their stored messages.
     """
 
     def __init__(self, files: Iterable[Path] = ()) -> None:
@@ -55,7 +55,7 @@ class _Contents:
                 continue
             for number, line in enumerate(lines, 1):
                 self.take(line, f"{file.name}, line {number}")
-        # Recordings of earlier forms are keyed by what was said in the messages that they hold.
+        # Keys of earlier forms are not comparable; such recordings are found by their messages.
         digests = {digest: counted_digest(link.said) for digest, link in self.links.items()}
         for line, made in self.made.items():
             links = self.conversation(made) if made.form < FORM else []
@@ -64,7 +64,7 @@ class _Contents:
                 self._by_said.setdefault(said, []).append(line)
 
     def take(self, line: bytes, where: str = "") -> None:
-        """Read a line; a damaged one becomes a problem, a second copy is nothing new."""
+        """Read a line. Duplicates are ignored; a damaged line is added to `problems`."""
         if line in self.made or not line.strip():
             return
         try:
@@ -81,13 +81,13 @@ class _Contents:
             self.edited[line] = where
         lines = self._by_key.setdefault(thing.key, [])
         lines.append(line)
-        if len(lines) > 1:  # in the order of their run, and then in the file's
+        if len(lines) > 1:  # by their number within the run, then by position in the file
             lines.sort(key=lambda each: self.made[each].nth)
 
     def find(self, now: Canonical) -> list[bytes]:
         """Return the lines that answer a request, in the order of their run.
 
-        Of several those count whose rest is most alike.
+        If several match, return those with the most similar rest of the request.
         """
         found = [*self._by_said.get(now.said, ()), *self._by_key.get(now.key, ())]
         near = {x: self.made[x].nearness(now) for x in found if self.made[x].fits(now)}
@@ -95,7 +95,7 @@ class _Contents:
         return [line for line, each in near.items() if each == best]
 
     def conversation(self, recording: Recording) -> list[Link]:
-        """Return the messages that a recording answered, as far as they are there, in order."""
+        """Return the stored messages that a recording answered, in order; some may be missing."""
         out: dict[str, Link] = {}
         link = self.links.get(recording.head)
         while link is not None and link.digest not in out:
@@ -105,12 +105,14 @@ class _Contents:
 
 
 class CassetteFile:
-    """The recordings of one file and, to be read only, of those in `also`.
+    """The recordings of one file and of the read-only files in `also`.
 
-    `private` files are made for their owner alone. A run begins with the object, or with `rewind`:
-    within it the recordings of one request are played in order, the last one again and again, and
-    what is recorded takes the place of what earlier runs had recorded for the same request. All
-    that writes raises `CassetteError` where it cannot, and then the file is as it was.
+    A run starts with the object or with `rewind`. Within a run, the recordings of one request are
+    played in order, and the last one is repeated. New recordings replace those of earlier runs for
+    the same request.
+
+    With `private`, the file is created for its owner only. Methods that write raise `CassetteError`
+    on failure and leave the file unchanged.
     """
 
     def __init__(self, path: Path, *, also: Sequence[Path] = (), private: bool = False) -> None:
@@ -127,33 +129,34 @@ class CassetteFile:
 
     @property
     def problems(self) -> list[str]:
-        """What could not be read, each with its file and line."""
+        """Descriptions of unreadable lines and files, each with file and line."""
         with self._lock:
             return list(self._fresh().problems)
 
     @property
     def recordings(self) -> list[Recording]:
-        """All the recordings, in order."""
+        """All recordings, in order."""
         with self._lock:
             return list(self._fresh().made.values())
 
     @property
     def used(self) -> int:
-        """How many recordings this run has played or made."""
+        """Number of recordings played or made in this run."""
         with self._lock:
             return len(self._used)
 
     def rewind(self) -> None:
-        """Begin another run."""
+        """Start another run."""
         with self._lock:
             self._played.clear()
             self._used.clear()
             self._old = None
 
     def next(self, now: Canonical) -> Recording | None:
-        """Return the recording of a request whose turn it is, None when there is none.
+        """Return the next recording of a request, or None.
 
-        Raises `CassetteError` when it was edited and nobody accepted that.
+        Raises:
+            CassetteError: the recording was edited and the edit not accepted.
         """
         with self._lock:
             contents = self._fresh()
@@ -168,12 +171,16 @@ class CassetteFile:
             return contents.made[line]
 
     def conversation(self, recording: Recording) -> list[Link]:
-        """Return the messages that a recording answered, as far as they are there, in order."""
+        """Return the stored messages that a recording answered, in order; some may be missing."""
         with self._lock:
             return self._fresh().conversation(recording)
 
     def ready(self) -> None:
-        """See to it that the file can be written, before a reply is paid for."""
+        """Check that the file can be written, before a reply is paid for.
+
+        Raises:
+            CassetteError: it cannot be written.
+        """
         with self._refused():
             if self._private:
                 make_private(self.path.parent)
@@ -184,10 +191,10 @@ class CassetteFile:
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     def add(self, recording: Recording, canonical: Canonical) -> None:
-        """Write a recording, and of its conversation what is not there yet."""
+        """Write a recording and the messages of its conversation that are not stored yet."""
         with self._lock:
             contents = self._fresh()
-            if self._old is None:  # what was there before this run recorded anything
+            if self._old is None:  # the recordings from before this run
                 self._old = set(contents.made)
             instead = self._old.intersection(contents.find(canonical))
             nth = self._played[recording.key] + 1
@@ -200,16 +207,16 @@ class CassetteFile:
             self._used.add(line)
 
     def unused(self) -> list[Recording]:
-        """Return the recordings of this own file that this run had no use for."""
+        """Return the recordings of the main file that this run did not use."""
         with self._lock:
             made = self._fresh().made
             own = set(_lines_of(self.path)) if self._files[1:] else made.keys()
             return [m for line, m in made.items() if line in own and line not in self._used]
 
     def prune(self) -> int:
-        """Take what this run had no use for out of the file; return how many recordings that was.
+        """Remove unused recordings from the main file and return their number.
 
-        Damaged lines, copies, and messages of no remaining conversation go as well.
+        Damaged lines, duplicates and messages without a remaining recording are removed too.
         """
         with self._lock, self._refused():
             os.close(self._open())
@@ -226,7 +233,7 @@ class CassetteFile:
             return len(own.made.keys() - self._used)
 
     def accept(self) -> int:
-        """Let the answers of the file count as they were edited; return how many that was."""
+        """Accept the edited answers in the file and return their number."""
         with self._lock:
             edited = self._fresh().edited
             if not edited:
@@ -239,19 +246,19 @@ class CassetteFile:
             return sum(line in edited for line in lines)
 
     def _fresh(self) -> _Contents:
-        """Return what the files hold, read again if any of them is another than before."""
+        """Return the parsed files, read again if one of them changed."""
         stamps = list(map(_stamp, self._files))
         if stamps != self._stamps:
             self._contents, self._stamps = _Contents(self._files), stamps
         return self._contents
 
     def _write(self, data: Sequence[bytes], instead: set[bytes]) -> None:
-        """Put lines where the old ones stand that they replace, or else at the end of the file."""
+        """Replace the lines `instead` in place, or append the new lines to the file."""
         lines = _lines_of(self.path) if instead else []
         place = next((at for at, line in enumerate(lines) if line in instead), None)
         if place is None:
             before = self._append(_joined(data))
-            if self._stamps and self._stamps[0][1] == before:  # nobody else's lines
+            if self._stamps and self._stamps[0][1] == before:  # no other process wrote in between
                 for line in data:
                     self._contents.take(line)
                 self._stamps[0] = _stamp(self.path)
@@ -261,7 +268,7 @@ class CassetteFile:
         write_atomic(self.path, _joined([*kept[0], *data, *kept[1]]))
 
     def _append(self, data: bytes) -> int:
-        """Write whole lines at the end and return the size before; a torn line there is ended."""
+        """Append whole lines and return the previous size; end an incomplete last line first."""
         handle = self._open()
         try:
             size = os.lseek(handle, 0, os.SEEK_END)
@@ -278,7 +285,7 @@ class CassetteFile:
             os.close(handle)
 
     def _open(self) -> int:
-        """Open the file to add to it; a link could lead anywhere, so it is refused."""
+        """Open the file for appending. Symbolic links are refused, since they can lead anywhere."""
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
         for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):
             flags |= getattr(os, name, 0)
@@ -289,12 +296,12 @@ class CassetteFile:
         return handle
 
     def _alone(self) -> AbstractContextManager[int]:
-        """Hold the file against other processes; the lock is a hidden file."""
+        """Lock the file against other processes, by means of a hidden lock file."""
         return locked(self.path.with_name(f".{self.path.name}"))
 
     @contextmanager
     def _refused(self) -> Iterator[None]:
-        """Say what to do where the system refuses; TimeoutError is an OSError."""
+        """Turn an OSError (a TimeoutError too) into a `CassetteError` that suggests a fix."""
         try:
             yield
         except OSError as error:
@@ -308,9 +315,12 @@ Tape = CassetteFile
 
 
 def _lines_of(path: Path) -> list[bytes]:
-    """Return a file's lines without their ends; [] where there is no file.
+    """Return a file's lines without line ends; [] if the file does not exist.
 
-    Only a line feed ends a line. Raises OSError for what is no regular file, or is far too large.
+    Only a line feed ends a line.
+
+    Raises:
+        OSError: the file is too large or not a regular file.
     """
     try:
         status = path.stat()
@@ -325,7 +335,7 @@ def _lines_of(path: Path) -> list[bytes]:
 
 
 def _write_whole(handle: int, data: bytes) -> None:
-    """Write everything, durably; raise OSError where only a part had room."""
+    """Write all data and fsync; raise OSError if only a part was written."""
     if os.write(handle, data) < len(data):
         raise OSError("the disk is full")
     os.fsync(handle)

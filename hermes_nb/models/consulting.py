@@ -1,7 +1,8 @@
-"""Asking another model on the way of a request, and a model that sees for one that does not.
+"""Ask another model during a request, and describe images for a model that cannot see.
 
-What the other model says belongs to no conversation: it is kept beside it, by message, so that the
-prompt only grows. What it said, used and took stands in the reasoning; a recording has all of it.
+The other model's answers are not part of the conversation. They are stored per message next to it,
+so the prompt only grows. The answer, its tokens and its duration are displayed as reasoning; a
+recording contains all of it.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from hermes_nb.core.threads import time_limit
 from hermes_nb.safety.redact import redact
 
 SECONDS = 120.0
-"""The time limit of a model that is asked, unless its settings say otherwise."""
+"""Default time limit for asking a model."""
 ANSWER = 12_000
-"""Characters of an answer that the other model reads."""
+"""Maximum characters of a description that the main model reads."""
 SHOWN = 4_000
-"""Characters of all the answers to one message that the user is shown."""
+"""Maximum characters displayed of all the answers to one message."""
 LOOK = (
     "You see for a model that cannot. Describe each picture so that it can work with it: what kind "
     "it is, every text and number in it word for word, axes, curves and their values, layout, what "
@@ -34,16 +35,21 @@ LOOK = (
 
 @dataclass(slots=True)
 class Consulted:
-    """The answer of a model that was asked: its text, or why there is none."""
+    """The answer of a model that was asked, or why it has none."""
 
     name: str
+    """Name of the model."""
     text: str = ""
+    """The answer; "" if it failed."""
     why: str = ""
+    """Why it failed; "" if it succeeded."""
     usage: list[UsageReported] = field(default_factory=list)
+    """Token usage, one report per request."""
     seconds: float = 0.0
+    """Duration in seconds."""
 
     def told(self, room: int) -> str:
-        """Return it for the user: who, what that used, how long, and the beginning of it."""
+        """Return the display text: model, tokens, duration and the start of the answer."""
         parts = [f"**{self.name}**", *(part for each in self.usage for part in used(each.usage))]
         parts += [f"failed: {self.why}"] if self.why else []
         head = " · ".join([*parts, f"{self.seconds:.1f} s"])
@@ -51,19 +57,19 @@ class Consulted:
 
 
 def heading(piece: str) -> str:
-    """Return who was asked, what that used and how long it took; "" for any other reasoning."""
+    """Return the headline of such a text, "" for any other reasoning."""
     return piece.strip().partition("\n")[0] if piece.startswith("\n\n**") else ""
 
 
 @dataclass(slots=True)
 class Rendition:
-    """A message as another model reads it, None until that is known."""
+    """A message as another model reads it; None until known."""
 
     message: Message | None = None
 
 
 async def consult(model: ChatModel, request: Request, seconds: float, purpose: str) -> Consulted:
-    """Ask a model and return its answer; a failure is one too."""
+    """Ask a model and return its answer. Failures are returned, not raised."""
     found, began = Consulted(model.name), time.monotonic()
     try:
         async with time_limit(seconds), aclosing(model.stream(request)) as items:
@@ -85,14 +91,14 @@ async def consult(model: ChatModel, request: Request, seconds: float, purpose: s
 
 
 def renditions(messages: Sequence[Message], kept: Memo[Rendition]) -> tuple[Message, ...]:
-    """Return messages as the other model reads them: the same object each time."""
+    """Return messages as the other model reads them; the same objects each time."""
     return tuple(kept.get(each, Rendition).message or each for each in messages)
 
 
 class Sighted:
-    """A model that takes no pictures, and `eyes` that describe them; each message once.
+    """Wraps a model that takes no images: `eyes` describes them, once per message.
 
-    The conversation keeps its pictures, for a model that sees.
+    The conversation keeps its images for models that can see.
     """
 
     def __init__(self, model: ChatModel, eyes: ChatModel, *, seconds: float = SECONDS) -> None:
@@ -140,7 +146,7 @@ class Sighted:
 
 
 def _in_words(message: Message, found: Consulted) -> Message:
-    """Return a message with a description in the place of its pictures."""
+    """Return a message with its images replaced by a description."""
     many = number_of(len(message.images), "picture")
     told = f"[{many}, as {found.name} describes it]\n{head_tail(found.text, ANSWER)}"
     if found.why:

@@ -1,7 +1,8 @@
-"""Models that packages bring: entry points of the group `hermes_nb.models`.
+"""Models provided by packages: entry points of the group `hermes_nb.models`.
 
-An entry is a function from a `ModelSetup` to a `ChatModel`; its name is what `%hermes model` takes,
-alone or with a variant behind a colon. The built-in model and mixtures come in the same way.
+An entry point is a function from a `ModelSetup` to a `ChatModel`. Its name is the argument of
+`%hermes model`, optionally with `:VARIANT`. The built-in model and mixtures are provided in the
+same way.
 """
 
 from __future__ import annotations
@@ -19,43 +20,46 @@ if TYPE_CHECKING:
 
 GROUP = "hermes_nb.models"
 SETTINGS_GROUP = "hermes_nb.model_settings"
-"""Entry points of readers of the settings of composed models, by their key in config.yaml."""
+"""Entry points that read the settings of composed models, named after their key in config.yaml."""
 EMBEDDED = "embedded"
-"""The entry that is asked where nothing else is set up."""
+"""The entry point used when no model is set up."""
 _ROOMS = {EMBEDDED: "extras/local", "mixture": "extras/mixture"}
-"""Folders of hermes_nb that have the entries of its own, for those who left one out."""
+"""Folders of hermes_nb with its own entry points, which an installation may leave out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A model and where it is served. An empty `base_url` is the provider's own."""
+    """A model and the server to reach it at."""
 
     model: str = ""
+    """Name of the model; "" if not set."""
     base_url: str = ""
+    """URL of the API; "" for the provider's default."""
     api_key: str = field(default="", repr=False)
+    """API key; "" if not set."""
 
     @property
     def named(self) -> bool:
-        """Whether anything says which model to ask."""
+        """Whether any field is set."""
         return bool(self.model or self.base_url or self.api_key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Composed:
-    """The settings of a model that is made of others."""
+    """The settings of a model composed of other models."""
 
     asked: tuple[Endpoint, ...]
     """Every model that is sent the conversation."""
     answers: Endpoint | None = None
-    """The one of them that the user reads, None where its settings do not say which."""
+    """The model whose answer the user reads; None if the settings don't name one."""
 
 
 Role = Literal["answers", "advises"]
 Connect = Callable[[Endpoint, Role, Mapping[str, object]], ChatModel]
-"""Returns the model of an endpoint, which tries again where that can help.
+"""Returns a retrying model for an endpoint.
 
-The one that `answers` has the context window that is set, and its images are described where it
-takes none. The mapping has fields of its requests beside those in `model_options`.
+With the role `answers`, the model has the configured context window, and images are described for
+it if it cannot see. The mapping has request fields to add to those in `model_options`.
 """
 
 
@@ -65,54 +69,55 @@ def _unconnected(end: Endpoint, *_: object) -> ChatModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSetup:
-    """What a model is made for."""
+    """The parameters for creating a model."""
 
     variant: str = ""
-    """What the user wrote behind the entry's name and a colon."""
+    """The part after the colon in the model's name, or ""."""
     window: int | None = None
-    """The context window in tokens, where the user has set it."""
+    """The context window in tokens if the user has set it."""
     options: Mapping[str, object] = field(default_factory=dict)
-    """The fields that are set for this model in `model_options`."""
+    """The request fields set for this model in `model_options`."""
     variables: Callable[[], Sequence[Variable]] = tuple
-    """Returns what the user's namespace holds now."""
+    """Returns the variables in the user's namespace."""
     composed: Mapping[str, Composed] = field(default_factory=dict)
-    """The settings of all models that are made of others, by name (`mixture:careful`)."""
+    """The settings of all composed models by name (`mixture:careful`)."""
     auxiliary: Mapping[str, Endpoint] = field(default_factory=dict)
-    """The models that are set for jobs beside the conversation, by job."""
+    """The models configured for auxiliary jobs, by job."""
     main: ChatModel | None = None
-    """The conversation's model where this one is made for a question of it; not to be closed."""
+    """The conversation's model, if this one is created for a side question; do not close it."""
     connect: Connect = _unconnected
-    """Makes the model of an endpoint."""
+    """Creates the model of an endpoint."""
 
 
 def model_names() -> list[str]:
-    """Return the names of the models that are built in or installed, the built-in one first."""
+    """Return the names of the built-in and installed models, the built-in one first."""
     names = {point.name for point in plugins(GROUP)}
-    names -= {point.name for point in plugins(SETTINGS_GROUP)}  # which need a variant
+    names -= {point.name for point in plugins(SETTINGS_GROUP)}  # these need a variant
     return sorted(names, key=lambda name: (name != EMBEDDED, name))
 
 
 def is_installed(name: str) -> bool:
-    """Say whether a package brings the model of this name."""
+    """Return whether a package provides the model of this name."""
     return bool(_entries(name))
 
 
 def is_added(name: str) -> bool:
-    """Say whether another package than hermes_nb brings the model of this name."""
+    """Return whether a package other than hermes_nb provides the model of this name."""
     found = _entries(name)
     return bool(found) and not _is_own(found[0])
 
 
 def is_composed(name: str) -> bool:
-    """Say whether a name is that of a model which the settings make of others."""
+    """Return whether the name is that of a composed model."""
     entry, colon, _ = name.partition(":")
     return bool(colon and plugins(SETTINGS_GROUP, entry))
 
 
 def installed_model(name: str, setup: ModelSetup) -> ChatModel | None:
-    """Return the model that goes by a name, None where no package brings one of it.
+    """Create the model of this name, None if no package provides it.
 
-    Raises `ConfigError` where it cannot be made.
+    Raises:
+        ConfigError: it cannot be created.
     """
     entry = name.partition(":")[0]
     for point in _entries(name):
@@ -128,7 +133,7 @@ def installed_model(name: str, setup: ModelSetup) -> ChatModel | None:
 
 
 def left_out(name: str) -> str:
-    """Return what a model of hermes_nb needs that this installation lacks, "" for any other."""
+    """Return a message if the name needs a folder that this installation lacks, otherwise ""."""
     entry = name.partition(":")[0]
     if entry not in _ROOMS or is_installed(name):
         return ""
@@ -137,7 +142,7 @@ def left_out(name: str) -> str:
 
 
 def _entries(name: str) -> list[EntryPoint]:
-    """Return the entries that bring a model, those of hermes_nb first."""
+    """Return the entry points that provide a model, those of hermes_nb first."""
     return sorted(plugins(GROUP, name.partition(":")[0]), key=lambda point: not _is_own(point))
 
 

@@ -1,10 +1,10 @@
-"""What is known of models, addresses and prices; `profiles.toml` has the tables of families.
+"""Known facts about models, addresses and prices; `profiles.toml` has the tables of families.
 
-What is not known is None: a window is learnt from the first overflow error, a price is never 0.
-Prices are those of the package `genai-prices` (the extra `[prices]`), as they were when it was
-installed: its data file alone is read, and its updater is never started. Without it `prices.toml`
-has those of well-known models. A price is looked up for a model *at an address*: the same name on
-this machine has none.
+Unknown values are None: a context window is learnt from the first overflow error, and an unknown
+price is never 0. Prices come from the package `genai-prices` (the extra `[prices]`) as of its
+installation: only its data file is read, and its updater never started. Without the package,
+`prices.toml` has the prices of well-known models. A price belongs to a model *at an address*: the
+same model on this machine has none.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ OPENAI = "https://api.openai.com/v1"
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether a host, as a URL names it, is this machine and no other.
+    """Return whether a URL's host is this machine.
 
-    A name counts if it is `localhost`: `127.evil.example` only looks like a number.
+    The only name accepted is `localhost`: `127.evil.example` merely looks like an IP address.
     """
     if host.lower() == "localhost":
         return True
@@ -42,12 +42,12 @@ def is_loopback(host: str) -> bool:
 
 
 def is_address(url: str) -> bool:
-    """Say whether a text can be the address of a server at all."""
+    """Return whether a text is a valid http(s) URL of a server."""
     try:
         parts = urlsplit(url)
         known = parts.scheme in ("http", "https") and bool(parts.hostname)
         return known and parts.port != 0 and url.isprintable() and " " not in url
-    except ValueError:  # a port that is none, brackets that do not close
+    except ValueError:  # an invalid port, or unbalanced brackets
         return False
 
 
@@ -59,47 +59,51 @@ EffortStyle = Literal["reasoning_effort", "reasoning", "thinking"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """How to speak with one model at one provider.
-
-    `window` is the context window in tokens. `echo` names the assistant fields that go back on the
-    wire, `echo_policy` when: `turn` means only behind the last user message. `caching` is `prefix`
-    where byte stability is all that is needed. `stream_usage` says whether to ask for usage in the
-    stream. `short_ids` asks for call ids of nine letters and digits. `empty_content` is sent for
-    an assistant message that has calls and no text. `effort` is the field that says how much to
-    reason, or Anthropic's budget of tokens for it. `vision` says that it is known to see images.
-    """
+    """How to communicate with one model at one provider."""
 
     window: int | None = None
+    """Context window in tokens; None if unknown."""
     strategy: StrategyName = "structured"
+    """Whether tools use the API's fields or the text."""
     tools: bool = True
+    """Whether the API accepts tools."""
     echo: tuple[str, ...] = ()
+    """Assistant fields with reasoning that are sent back."""
     echo_policy: EchoPolicy = "never"
+    """When to send them back: `turn` means only after the last user message."""
     caching: CachingStyle = "prefix"
+    """`prefix` needs stable bytes only; `system_and_3` needs breakpoints."""
     max_tokens: str = "max_tokens"
+    """Name of the request field for the maximum length of the answer."""
     stream_usage: bool = True
+    """Whether to request token usage in the stream."""
     short_ids: bool = False
+    """Whether call ids must have exactly nine letters and digits."""
     empty_content: str | None = None
+    """Content of an assistant message with calls and no text."""
     vision: bool = False
+    """Whether the model is known to accept images."""
     effort: EffortStyle = "reasoning_effort"
+    """Request field for the reasoning effort; `thinking` is Anthropic's token budget."""
 
 
 EMBEDDED = "qwen2.5-coder-0.5b (embedded)"
-"""What the built-in model, and a replay of it, goes by."""
+"""Name of the built-in model, also in a replay of it."""
 _TRAITS = {EMBEDDED: Traits(small=True, learns=False, local=True)}
 
 
 def traits_of(model: ChatModel) -> Traits:
-    """Return what a model says of itself, or what is known of its name.
+    """Return a model's own traits, or those known for its name.
 
-    A recording of a model is known by its name alone, while it is made as well as in a replay: both
-    have to send the same prompts.
+    A recorded model is known by its name alone, both while recording and in a replay, because both
+    must send the same prompts.
     """
     own = getattr(model, "traits", None)
     return own if isinstance(own, Traits) else traits_named(model.name)
 
 
 def traits_named(name: str) -> Traits:
-    """Return what is known of a model by its name."""
+    """Return the traits known for a model name."""
     return _TRAITS.get(name, Traits())
 
 
@@ -110,7 +114,7 @@ def _known() -> dict[str, Json]:
 
 
 def profile_for(name: str, base_url: str | None = None) -> Profile:
-    """Return what is known of the model `name` at `base_url` (None is OpenAI itself)."""
+    """Return the profile of the model `name` at `base_url` (None for OpenAI)."""
     known, family = _known(), name.lower().replace("_", "-").replace(" ", "-")
     host = (urlsplit(base_url or OPENAI).hostname or "").lower()
     reasoning = _longest(family, known["reasoning"]) or {"echo": [], "policy": "never"}
@@ -125,12 +129,12 @@ def profile_for(name: str, base_url: str | None = None) -> Profile:
 
 
 BUDGETS = {"low": 2_048, "medium": 8_192, "high": 24_576}
-"""Tokens of thinking that Anthropic is given for each effort; the answer has its own on top."""
+"""Anthropic's thinking budget in tokens by effort; `ANSWER` tokens are added for the answer."""
 ANSWER = 8_192
 
 
 def effort_fields(profile: Profile, effort: str) -> dict[str, object]:
-    """Return the fields of a request that say how much to reason; none for ""."""
+    """Return the request fields for a reasoning effort; {} for ""."""
     if not effort:
         return {}
     match profile.effort:
@@ -145,16 +149,16 @@ def effort_fields(profile: Profile, effort: str) -> dict[str, object]:
 
 
 def seeing(limit: int = 6) -> tuple[str, ...]:
-    """Return names of some families that see pictures, the best known first."""
+    """Return the names of some families that accept images, the best known first."""
     known = ("claude", "gpt-5", "gemini", "gpt-4o", "gemma-3", "pixtral", "llava")
     return tuple(name for name in known if _known()["vision"].get(name))[:limit]
 
 
 def _at(host: str, family: str, profile: Profile) -> Profile:
-    """Return the profile with what the provider at `host` does differently."""
+    """Return the profile adjusted to the provider at `host`."""
     claude = "claude" in family
     if host.endswith("openrouter.ai"):
-        # OpenRouter translates for every family, and signs reasoning in a format of its own.
+        # OpenRouter translates for every family, and signs reasoning in its own format.
         caching: CachingStyle = "system_and_3" if claude else "prefix"
         details = ("reasoning_details",)
         return replace(
@@ -170,22 +174,25 @@ def _at(host: str, family: str, profile: Profile) -> Profile:
 
 
 def _longest(family: str, table: Mapping[str, Json]) -> Json:
-    """Return the value under the longest key that a word of the name starts with."""
+    """Return the value of the longest key that a word of the name starts with."""
     keys = [key for key in table if re.search(rf"(?<![a-z0-9]){re.escape(key)}", family)]
     return table[max(keys, key=len)] if keys else None
 
 
 _DATED = re.compile(r"-(?:\d{4}-?\d\d-?\d\d|latest)$")
-"""How the name of a version of a model ends."""
+"""Suffix of a model name that gives its version."""
 SHORT = 1_000
-"""Tokens of a prompt that every provider prices at its lowest tier."""
+"""Prompt length in tokens that every provider charges at its lowest tier."""
 
 
 def price(usage: Usage, model: str, base_url: str = "", *, ttl: str = "5m") -> float | None:
-    """Return what a request cost in US dollars, None where that is not known.
+    """Return the cost of a request in US dollars, None if unknown.
 
-    `base_url` is where it was sent, "" for OpenAI. `ttl` is how long what was written to the cache
-    stays there, which has its price.
+    Args:
+        usage: Tokens of the request.
+        model: Name of the model.
+        base_url: Where the request was sent; "" for OpenAI.
+        ttl: Lifetime of cache entries, which affects the price of writing them.
     """
     counts = {
         "input_tokens": usage.input,
@@ -198,9 +205,9 @@ def price(usage: Usage, model: str, base_url: str = "", *, ttl: str = "5m") -> f
 
 
 def rates(model: str, base_url: str = "") -> tuple[float, float] | None:
-    """Return a model's dollars a million tokens of prompt and of answer, None if not known.
+    """Return a model's prices in dollars per million prompt and answer tokens, None if unknown.
 
-    Some charge more for long prompts; these are for short ones.
+    These are the prices for short prompts; some providers charge more for long ones.
     """
     sent = _calculated({"input_tokens": SHORT}, model, base_url)
     said = _calculated({"output_tokens": SHORT}, model, base_url)
@@ -211,14 +218,14 @@ def rates(model: str, base_url: str = "") -> tuple[float, float] | None:
 
 @cache
 def prices_installed() -> bool:
-    """Say whether the package with prices is here; nothing is imported for that."""
+    """Return whether the package with prices is installed, without importing it."""
     return importlib.util.find_spec("genai_prices") is not None
 
 
 def priced(reply: Reply, name: str, base_url: str = "", *, ttl: str = "5m") -> Reply:
-    """Return a reply that says what it cost, if the provider has not said it itself.
+    """Return a reply with its cost, unless the provider has reported it.
 
-    It is that of the model that answered; `name` is the one that was asked.
+    The price is that of the model that answered, or else of the model `name` that was asked.
     """
     if reply.usage.cost is not None:
         return reply
@@ -229,14 +236,14 @@ def priced(reply: Reply, name: str, base_url: str = "", *, ttl: str = "5m") -> R
 
 @cache
 def warm_prices() -> None:
-    """Read the prices in a thread of their own: that takes a third of a second."""
+    """Import the prices in a separate thread, since that takes about 0.3 s."""
     if prices_installed():
         read = partial(importlib.import_module, "genai_prices")
         threading.Thread(target=read, name="hermes-prices", daemon=True).start()
 
 
 def prices_as_of() -> str:
-    """Return whose prices are used, and of when."""
+    """Return the source and date of the prices."""
     if prices_installed():
         return f"genai-prices {version('genai-prices')}"
     return str(_table()["dated"])
@@ -252,7 +259,7 @@ def _calculated(counts: dict[str, int], model: str, base_url: str) -> float | No
 
     try:
         found = calc_price(Tokens(**counts), model, provider_api_url=base_url or OPENAI)
-    except (LookupError, ValueError):  # a model, an address or a kind of token without a price
+    except (LookupError, ValueError):  # no price for the model, address or kind of token
         return None
     total = float(found.total_price)
     return total if total > 0 else None
@@ -264,7 +271,7 @@ def _table() -> dict[str, Json]:
 
 
 def _listed(counts: Mapping[str, int], model: str, base_url: str) -> float | None:
-    """Return what tokens cost by our own table, None for what is not in it."""
+    """Return the cost according to `prices.toml`, None if the model is not listed."""
     table = _table()
     try:
         host = (urlsplit(base_url or OPENAI).hostname or "").lower()

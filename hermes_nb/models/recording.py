@@ -1,8 +1,8 @@
-"""One recorded reply, and how it lies in a line of a cassette.
+"""One recorded reply and its format as a line of a cassette.
 
-A line holds one JSON object, keys sorted. A recording has a `key`; a message of a conversation has
-an `at` (its digest) and the digest before it, so that a conversation lies in the file once, however
-many requests it took. Nothing in a line depends on when or where it was written.
+A line holds one JSON object with sorted keys. A recording has a `key`. A message of a conversation
+has an `at` (its digest) and the previous message's digest, so each message is stored once, however
+many requests contained it. A line does not depend on when and where the cassette was written.
 """
 
 from __future__ import annotations
@@ -29,26 +29,32 @@ _KINDS: tuple[type[TextDelta | ReasoningDelta], ...] = (TextDelta, ReasoningDelt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """A reply to the request of that `key`; `head` is its conversation, `tools` what was offered.
-
-    `model`, `window` (in tokens) and `version` (of hermes_nb) are facts: they are no part of the
-    key. `pieces` are the deltas as they came, and what the model has used of others. `nth` counts
-    the same requests of one run from 1, `form` is that of the key. `edited` says that the line is
-    not as it was written.
-    """
+    """A recorded reply to a request."""
 
     key: str
+    """Key of the request."""
     head: str
+    """Digest of the whole conversation; see `Canonical.head`."""
     tools: frozenset[str]
+    """Names of the tools offered."""
     choice: str
+    """The request's `tool_choice`."""
     model: str
+    """Name of the recorded model; not part of the key."""
     window: int | None
+    """The model's context window in tokens, None if unknown; not part of the key."""
     version: str
+    """Version of hermes_nb that made the recording; "" if unknown."""
     reply: Reply
+    """The reply."""
     pieces: tuple[Piece, ...]
+    """The deltas as they arrived, and the usage of other models asked on the way."""
     nth: int = 1
+    """Number of this request among identical ones in its run, from 1."""
     form: int = FORM
+    """Version of the key format."""
     edited: bool = False
+    """Whether the line was edited after it was written."""
 
     @classmethod
     def of(
@@ -60,7 +66,7 @@ class Recording:
         model: str,
         window: int | None,
     ) -> Recording:
-        """Return what is to be written of a reply: without secrets, this run's things as tokens."""
+        """Return a reply's recording, with secrets removed and this run's names as tokens."""
 
         def packed(text: str) -> str:
             return canonical.named.pack(redact(clean_text(text)))
@@ -78,25 +84,25 @@ class Recording:
         )
 
     def played(self, named: Named) -> tuple[tuple[Piece, ...], Reply]:
-        """Return the deltas and the reply for a run that names things so."""
+        """Return the deltas and the reply with tokens replaced by this run's names."""
         message = _changed(self.reply.message, named.unpack)
         return recut(self.pieces, named.unpack), replace(self.reply, message=message)
 
     def fits(self, now: Canonical) -> bool:
-        """Say whether the calls of the reply can be made as they could then."""
+        """Return whether the reply's calls are allowed by the request."""
         return not self.gone(now) and not (now.choice == "none" and self.reply.message.calls)
 
     def gone(self, now: Canonical) -> list[str]:
-        """Return the tools that the reply calls and that are offered no more."""
+        """Return the tools that the reply calls and that are no longer offered."""
         called = {call.name for call in self.reply.message.calls}
         return sorted(called & self.tools - now.tools)
 
     def nearness(self, now: Canonical) -> tuple[bool, bool, int]:
-        """Return how alike the rest of the request is, where the same was said: more is nearer."""
+        """Return how similar the request is apart from the key; greater is more similar."""
         return self.head == now.head, self.choice == now.choice, -len(self.tools ^ now.tools)
 
     def line(self) -> bytes:
-        """Return the recording as a line, without its end."""
+        """Return the recording as a line without a line end."""
         data = {
             "form": self.form,
             "key": self.key,
@@ -119,18 +125,18 @@ class Recording:
 
 
 def _sum(data: Mapping[str, object]) -> str:
-    """Return what tells whether somebody edited a recording."""
+    """Return the checksum that reveals edits of a recording."""
     return digest_of(clean({name: data[name] for name in data if name != "sum"}))[:16]
 
 
 def accepted(line: bytes) -> bytes:
-    """Return a recording's line as it would be, had it been recorded so."""
+    """Return an edited recording's line with the correct checksum."""
     data = json.loads(line)
     return _line({**data, "sum": _sum(data)})
 
 
 def link_line(link: Link) -> bytes:
-    """Return a message of a conversation as a line, without its end."""
+    """Return a message of a conversation as a line without a line end."""
     return _line({"at": link.digest, "before": link.before, "said": link.said})
 
 
@@ -139,7 +145,11 @@ def _line(data: Mapping[str, object]) -> bytes:
 
 
 def read(line: bytes) -> Recording | Link:
-    """Return what a line holds; raise ValueError, with what is wrong, for anything else."""
+    """Parse a line.
+
+    Raises:
+        ValueError: the line is neither a recording nor a message; the text gives the reason.
+    """
     try:
         data: Json = json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -158,10 +168,10 @@ def read(line: bytes) -> Recording | Link:
 
 
 def recut(pieces: Sequence[Piece], change: Change) -> tuple[Piece, ...]:
-    """Return deltas whose joined text went through `change`, cut where they were cut.
+    """Apply `change` to the joined text of the deltas, and cut the result at the same positions.
 
-    Each kind of delta is one text, since what is changed may lie across a cut. A text that stays
-    the same keeps its cuts; one that grows has the rest in its last delta.
+    The deltas of each kind are joined first, because a match may span two of them. If the text gets
+    longer, the last delta has the rest.
     """
     texts = [p for p in pieces if not isinstance(p, UsageReported)]
     left = {kind: change("".join(p.text for p in texts if type(p) is kind)) for kind in _KINDS}
@@ -207,7 +217,7 @@ def _bare(value: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def _changed_call(call: ToolCall, change: Change, *, secrets: bool) -> ToolCall:
-    """Return a call whose texts went through `change`; its JSON stays what the arguments are."""
+    """Return a call with `change` applied to its texts; its JSON still matches the arguments."""
     before = clean(call.arguments)
     bare = _bare(before) if secrets else before
     arguments = {change(key): with_texts(item, change) for key, item in bare.items()}
@@ -226,7 +236,7 @@ def _recording(data: Mapping[str, Json]) -> Recording:
     return Recording(
         key=_typed(data, "key", str),
         head=_typed(data, "head", str),
-        tools=frozenset(map(str, data["tools"])),  # of earlier forms a mapping
+        tools=frozenset(map(str, data["tools"])),  # a mapping in earlier forms
         choice=str(data.get("choice", "auto")),
         model=str(data.get("model", "")),
         window=window if isinstance(window, int) and window > 0 else None,
@@ -245,9 +255,9 @@ def _recording(data: Mapping[str, Json]) -> Recording:
 
 
 def _as_written(call: ToolCall) -> ToolCall:
-    """Return a call whose arguments stand in the order of its text, which a line's keys have not.
+    """Return a call with its arguments in the order of its text; a line's keys are sorted.
 
-    A cell shows them in that order.
+    A cell displays them in the original order.
     """
     try:
         written = json.loads(call.text or "null")
@@ -257,7 +267,7 @@ def _as_written(call: ToolCall) -> ToolCall:
 
 
 def _delta(piece: Piece) -> str | dict[str, Json]:
-    """Return a piece as a line has it."""
+    """Return the JSON form of a piece."""
     match piece:
         case TextDelta(text):
             return text
@@ -292,7 +302,7 @@ def _usage(data: dict[str, Any]) -> Usage:
 
 
 def _check(message: Message) -> None:
-    """Raise TypeError unless the message is one that a model can have given."""
+    """Raise TypeError unless the message can be a model's reply."""
     texts = [p.text for p in message.parts if isinstance(p, Text)]
     problem = "its message is no text of an assistant"
     if message.role == "assistant" and len(texts) == len(message.parts):

@@ -1,4 +1,4 @@
-"""A model that plays a script: for tests, documentation and notebooks without a key.
+"""A model that plays a script, for tests, documentation and notebooks without an API key.
 
 ```python
 model = ScriptedModel([call("read_file", path="a.csv"), "Three rows."])
@@ -20,12 +20,12 @@ from hermes_nb.core.text import estimate_tokens
 
 Said = str | ToolCall | Message | Reply | list[str | ToolCall]
 Step = Said | Exception | Callable[[Request], Said]
-"""What one request is answered with: text, a call, a list of texts and calls, a whole message or
-reply, an exception to raise, or a function of the request that returns what is said."""
+"""The answer to one request: text, a call, a list of texts and calls, a whole message or reply, an
+exception to raise, or a function of the request that returns one of these."""
 
 
 def call(name: str, /, **arguments: Json) -> ToolCall:
-    """Return a tool call for a script; its id is given when it is played."""
+    """Return a tool call for a script; it gets its id when it is played."""
     return ToolCall(id="", name=name, arguments=arguments)
 
 
@@ -91,7 +91,7 @@ class ScriptedModel:
             raise ScriptError(f"{left} of {len(self.steps)} steps were never asked for")
 
     async def aclose(self) -> None:
-        """Do nothing: a script holds nothing."""
+        """Do nothing: there is nothing to close."""
 
 
 def _reply(step: Said, request: Request, index: int) -> Reply:

@@ -1,9 +1,9 @@
-"""Model servers: those on this machine, whose they are, and what any server says it serves.
+"""Find model servers on this machine and their owners, and list the models of any server.
 
-Only loopback addresses are tried on their own; everything else has to be configured. Finding one
-adopts nothing: on a shared machine anybody can listen on a known port. What the user has accepted
-stands in a file of the home, as the kind of server, its address and the owner of its socket.
-Redirects are not followed, so a key stays with the host that it is for.
+Only loopback addresses are probed automatically; other servers must be configured. A server that is
+found is not used without the user's approval, because on a shared machine anyone can listen on a
+known port. Approved servers are stored in the Hermes directory with their kind, address and the
+owner of the socket. Redirects are not followed, so a key is sent only to its own host.
 """
 
 from __future__ import annotations
@@ -38,41 +38,44 @@ LOCAL_SERVERS = {
     "llama.cpp": "http://127.0.0.1:8080/v1",
     "vLLM": "http://127.0.0.1:8000/v1",
 }
-"""Each server's default address, from its own documentation."""
+"""Default address of each server, from its documentation."""
 PROBE_SECONDS = 0.5
 SECONDS = 5.0
-"""How long `doctor` waits for connecting, and for each silence."""
+"""Default timeout in seconds for connecting and for each pause in the response."""
 WHOLE = 3
-"""Times that as long the whole answer may take."""
+"""Limit for the whole response, as a multiple of the timeout."""
 MOST = 8_000_000
-"""Bytes of an answer that are read; a long list of models has half a million."""
+"""Maximum bytes of a response to read; a long list of models has half a million."""
 WINDOWS = ("max_model_len", "context_window", "context_length", "max_context_length")
-"""What servers call the window beside a model's name: vLLM and SGLang, Groq, OpenRouter and
-Together, Mistral. llama.cpp has `n_ctx` in `meta`, beside the longer one of the training."""
+"""Field names for the context window in model lists: vLLM and SGLang; Groq; OpenRouter and
+Together; Mistral. llama.cpp has `n_ctx` in `meta`, next to the longer window of the training."""
 _NO_SERVER = (
     *(OSError, http.client.HTTPException, ValueError, RecursionError),
     *(TypeError, KeyError, AttributeError),
 )
-"""What comes of speaking HTTP and JSON with something that may speak neither."""
+"""Errors of HTTP and JSON requests to something that may speak neither."""
 Kind = Literal["listed", "no list", "no leave", "refused", "failed"]
 
 FILE = "model-servers.json"
-"""In the home: the servers that the user has accepted."""
+"""File in the Hermes directory with the servers that the user has accepted."""
 SOCKETS = Path("/proc/net")
-"""Where Linux lists its sockets and whose they are."""
+"""Where Linux lists sockets and their owners."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ServerIdentity:
-    """What an acceptance is for: kind, address and the owner's user id, None where not known."""
+    """The server that the user accepted."""
 
     name: str
+    """Kind of server, such as `Ollama`."""
     base_url: str
+    """URL of its API."""
     uid: int | None
+    """User id of the socket's owner, None if unknown."""
 
     @property
     def owner(self) -> str:
-        """Whose it is, in words."""
+        """Description of the owner."""
         if self.uid is None:
             return "owner unknown"
         if hasattr(os, "geteuid") and self.uid == os.geteuid():
@@ -87,16 +90,18 @@ class ServerIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """A server that answered: what it is and the models it lists."""
+    """A server that answered."""
 
     identity: ServerIdentity
+    """Its kind, address and owner."""
     models: tuple[str, ...]
+    """Names of its models."""
 
 
 def local_servers(addresses: Iterable[tuple[str, str]] | None = None) -> list[Served]:
-    """Return the servers that answer, in table order; the probes run side by side.
+    """Return the servers that answer, in table order; they are probed in parallel.
 
-    They are asked for nothing but the list of their models.
+    The only request is for the list of models.
     """
     named = list(LOCAL_SERVERS.items() if addresses is None else addresses)
     if not named:
@@ -111,10 +116,9 @@ def local_servers(addresses: Iterable[tuple[str, str]] | None = None) -> list[Se
 
 
 def owner_of(base_url: str) -> int | None:
-    """Return the user id of who listens at an address of this machine, None where not known.
+    """Return the user id of the listener on a loopback address, None if unknown.
 
-    A socket for all addresses counts beside one for this address alone; where they are not of one
-    owner, it is not known either.
+    Sockets for all interfaces count as well. If they have different owners, the owner is unknown.
     """
     parts = urlsplit(base_url)
     try:
@@ -124,7 +128,7 @@ def owner_of(base_url: str) -> int | None:
     mapped = bytes(10) + b"\xff\xff" + host
     wanted = set()
     for place in (host, bytes(4), mapped, bytes(16)):
-        # As the kernel prints an address: words of four bytes in the machine's order.
+        # In the kernel's notation: 4-byte words in host byte order.
         words = struct.unpack(f"={len(place) // 4}I", place)
         wanted.add("".join(f"{word:08X}" for word in words) + f":{parts.port or 80:04X}")
     uids = set()
@@ -135,7 +139,7 @@ def owner_of(base_url: str) -> int | None:
             continue
         for fields in map(str.split, lines):
             match fields:
-                case [_, local, _, "0A", _, _, _, uid, *_] if local in wanted:  # it listens there
+                case [_, local, _, "0A", _, _, _, uid, *_] if local in wanted:  # listening
                     uids.add(int(uid))
                 case _:
                     pass
@@ -143,7 +147,7 @@ def owner_of(base_url: str) -> int | None:
 
 
 def accepted_in(home: Path) -> frozenset[ServerIdentity]:
-    """Return what the user has accepted; nothing where the file is damaged or absent."""
+    """Return the servers that the user has accepted; empty if the file is missing or damaged."""
     try:
         listed = json.loads((home / FILE).read_bytes())["accepted"]
         return frozenset(
@@ -156,7 +160,7 @@ def accepted_in(home: Path) -> frozenset[ServerIdentity]:
 def remember(
     home: Path, accepted: Collection[ServerIdentity], forgotten: Collection[ServerIdentity]
 ) -> None:
-    """Write down what is accepted and what is not any more; raise OSError or TimeoutError."""
+    """Save accepted servers and remove forgotten ones; raise OSError or TimeoutError."""
     make_private(home)
     with locked(home / FILE):
         known = sorted((accepted_in(home) | {*accepted}) - {*forgotten}, key=str)
@@ -166,7 +170,7 @@ def remember(
 
 
 def check_owner(accepted: ServerIdentity) -> None:
-    """Raise `ModelError` where somebody else listens by now than the user has accepted."""
+    """Raise `ModelError` unless the listener's owner is the one that the user accepted."""
     if owner_of(accepted.base_url) != accepted.uid:
         message = (
             f"{accepted.name} at {accepted.base_url} is gone, or not whose you accepted: "
@@ -177,28 +181,31 @@ def check_owner(accepted: ServerIdentity) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedModel:
-    """A model as a server lists it; `window` is its context window in tokens where it says so."""
+    """A model in a server's list."""
 
     name: str
+    """The model's name."""
     aliases: tuple[str, ...] = ()
+    """Other names for it."""
     window: int | None = None
+    """Context window in tokens, None if the server does not report it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """What came of asking a server for its models; `problem` says what is wrong.
-
-    `no list` is a server that answers and lists no models, `no leave` one that takes the key and
-    does not let it list them, `refused` one that does not take the key (or wants one).
-    """
+    """The result of asking a server for its models."""
 
     kind: Kind
+    """`listed`, or: `no list`, the server answers but lists no models; `no leave`, it accepts the
+    key but denies the list; `refused`, it rejects the key or requires one; `failed`."""
     listed: tuple[ListedModel, ...] = ()
+    """The models; empty unless `kind` is `listed`."""
     problem: str = ""
+    """The problem; "" without one."""
 
     @property
     def chatting(self) -> tuple[ListedModel, ...]:
-        """The models without those that embed: they cannot chat."""
+        """The models without embedding models, which cannot chat."""
         return tuple(each for each in self.listed if "embed" not in each.name.lower())
 
     @property
@@ -210,7 +217,7 @@ class Reached:
 def models_at(
     base_url: str, *, api_key: str = "", timeout: float = PROBE_SECONDS
 ) -> tuple[str, ...]:
-    """Return the names of the models that a server lists, none where it is no such server.
+    """Return the names of the chat models that a server lists, or ().
 
     `timeout` is as in `reach`.
     """
@@ -220,17 +227,21 @@ def models_at(
 def window_at(
     base_url: str, model: str, *, api_key: str = "", timeout: float = PROBE_SECONDS
 ) -> int | None:
-    """Return the context window that a server says it serves a model with, None if it does not."""
+    """Return the context window that a server reports for a model, None if it reports none."""
     listed = reach(base_url, api_key=api_key, timeout=timeout).chatting
     return next((x.window for x in listed if model in (x.name, *x.aliases)), None)
 
 
 def reach(base_url: str, *, api_key: str = "", timeout: float = SECONDS) -> Reached:
-    """Ask the server at an address for its models; never raises what the network does.
+    """Ask a server for its models, which is free and checks the address and the key.
 
-    That costs nothing, and tells whether the address and the key are right. A proxy is not asked
-    for this machine's own servers. `timeout` is in seconds, for connecting and for each silence;
-    the whole answer may take three times as long.
+    Network errors are returned, not raised. Requests to this machine bypass proxies.
+
+    Args:
+        base_url: URL of the API.
+        api_key: Key to send; "" for none.
+        timeout: Seconds for connecting and for each pause; the whole response may take three times
+            as long.
     """
     end = time.monotonic() + WHOLE * timeout
     try:
@@ -252,10 +263,10 @@ def reach(base_url: str, *, api_key: str = "", timeout: float = SECONDS) -> Reac
 
 
 def proxy_for(base_url: str) -> str:
-    """Return the proxy that requests to an address go through, without its password, or "".
+    """Return the proxy for requests to an address, without its password, or "".
 
-    As httpx reads the variables, which is not quite as urllib does: where they differ, a proxy that
-    nobody was told of would be asked.
+    Reads the environment variables as httpx does. urllib differs slightly, and could miss a proxy
+    that is used.
     """
     parts = urlsplit(base_url)
     host, proxies = parts.hostname or "", urllib.request.getproxies()
@@ -271,20 +282,20 @@ def proxy_for(base_url: str) -> str:
 
 
 class _Staying(urllib.request.HTTPRedirectHandler):
-    """Takes a redirect as an answer, which is then an error."""
+    """Treats a redirect as the final response, which is then an error."""
 
     def redirect_request(self, *_: object) -> None:
         return
 
 
 class _Body(Protocol):
-    """What can be read of an answer of http.client, or of an error."""
+    """A response of http.client or an HTTP error."""
 
     def read1(self, size: int, /) -> bytes: ...
 
 
 def _bounded(response: _Body, end: float) -> bytes:
-    """Return an answer; raise TimeoutError where it still comes at `end` (monotonic)."""
+    """Return the body; raise TimeoutError if it is not complete at `end` (monotonic time)."""
     body = bytearray()
     while piece := response.read1(65_536):
         body += piece
@@ -294,7 +305,7 @@ def _bounded(response: _Body, end: float) -> bytes:
 
 
 def _listing(answer: bytes) -> Reached:
-    """Return the models of a listing; whatever else was answered is no model server's."""
+    """Return the models of a list; any other response does not come from a model server."""
     try:
         document = json.loads(answer)
     except (ValueError, RecursionError):
@@ -322,7 +333,7 @@ def _entry(entry: Mapping[str, Json]) -> ListedModel:
 
 
 def _answered(error: urllib.error.HTTPError, secret: str, end: float) -> Reached:
-    """Return what a server means that answers with an error."""
+    """Return the meaning of an error response."""
     body: object = None
     with suppress(*_NO_SERVER), error:
         body = text = _bounded(error, end).decode("utf-8", "replace")
@@ -335,7 +346,7 @@ def _answered(error: urllib.error.HTTPError, secret: str, end: float) -> Reached
 
 
 def _unreached(error: BaseException, base_url: str, timeout: float, secret: str) -> str:
-    """Return why there was no answer, by the first cause that says."""
+    """Return why there was no response, from the first informative cause."""
     host = urlsplit(base_url).netloc.rpartition("@")[2]
     reason = getattr(error, "reason", None)
     chain = causes(reason if isinstance(reason, BaseException) else error)

@@ -1,10 +1,9 @@
-"""How tools are offered to a model, and calls in plain text where there is no other way.
+"""Tool-calling strategies: the `tools` parameter, or calls in plain text for models without it.
 
-A strategy is three small answers: the conversation as this model reads it, the extra fields of the
-request, and a reader for what comes back. The loop never sees which one is at work. With
-`TextCalls` the tools stand in the system message, calls in the answer's text, results in a user
-message. What was once sent stays byte for byte the same: the tools are described once a toolset,
-and an answer goes back as the model wrote it.
+A strategy converts the conversation for the model, adds request fields, and provides a reader for
+replies. The agent loop is independent of it. With `TextCalls` the tools are in the system message,
+calls in the text of the answer, results in a user message. Earlier messages never change: the tools
+are described once per toolset, and an answer is sent back as the model wrote it.
 """
 
 from __future__ import annotations
@@ -19,23 +18,22 @@ from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.models.call_reader import CallReader, PlainReader, ReplyReader
 
 RAW = "raw_text"
-"""The key in `Message.echo` under which a reply with calls in its text is kept as written."""
+"""Key in `Message.echo` for the original text of a reply with calls in its text."""
 
 
 class Strategy(Protocol):
     """One way of tool calling."""
 
     def messages(self, request: Request) -> Sequence[Message]:
-        """Return the conversation as the wire carries it.
+        """Return the conversation in the form to send.
 
-        Maps a message to the same object every time it sees it in the same place (the adapter
-        serialises each object once), and only ever extends what it returned for a shorter
-        conversation.
+        A message at the same position always gives the same object, because the adapter serialises
+        each object once. A longer conversation only extends the result for a shorter one.
         """
         ...
 
     def fields(self, request: Request) -> Mapping[str, object]:
-        """Return further top-level fields of the request: tools, response format, sampling."""
+        """Return additional top-level fields of the request: tools, response format, sampling."""
         ...
 
     def reader(self) -> ReplyReader:
@@ -44,7 +42,7 @@ class Strategy(Protocol):
 
 
 class Structured:
-    """The `tools` parameter, `tool_calls` in the reply, results as `role: tool` messages."""
+    """Uses the API: the `tools` parameter, `tool_calls` in replies, `role: tool` messages."""
 
     def __init__(self) -> None:
         self._schemas: tuple[Toolset, list[dict[str, object]]] | None = None
@@ -65,14 +63,14 @@ class Structured:
 
 
 def function_schema(tool: Tool) -> dict[str, object]:
-    """Return a tool in the chat-completions form."""
+    """Return a tool in the chat-completions format."""
     schema = dict(tool.parameters)
     function = {"name": tool.name, "description": tool.description, "parameters": schema}
     return {"type": "function", "function": function}
 
 
 RESULT = "[Tool Result: "
-"""What a result begins with; also where the model must stop, or it would make one up."""
+"""Start of a result, and the stop sequence that keeps the model from inventing one."""
 
 _INTRODUCTION = """\
 # Tools
@@ -88,10 +86,11 @@ block. The tools, with `?` behind optional parameters:
 
 
 class TextCalls:
-    """Calls in the text, in any of the known forms; results as a user message.
+    """Calls in the answer's text, in any of the known notations; results in a user message.
 
-    The results of a batch make one user message, and a user message right behind them joins it:
-    many chat templates insist that user and assistant take turns. No request ends between the two.
+    The results of a batch form one user message. A user message directly after them is merged into
+    it, since many chat templates require user and assistant to alternate. No request ends between
+    the two.
     """
 
     def __init__(self) -> None:
@@ -111,7 +110,7 @@ class TextCalls:
         return list(self._told(request.messages, self._described[1]))
 
     def fields(self, request: Request) -> Mapping[str, object]:
-        """Return a stop mark: where the model would invent a result, its answer is over."""
+        """Return a stop sequence that ends the answer where the model would invent a result."""
         return {"stop": [RESULT]} if len(request.tools) else {}
 
     def reader(self) -> ReplyReader:
@@ -153,7 +152,7 @@ def _written(message: Message) -> Message:
 
 
 def _says(raw: str, message: Message) -> bool:
-    """Say whether `raw` still is the message: compression may have shortened its calls."""
+    """Return whether `raw` still matches the message: compression may have shortened its calls."""
     reader = CallReader(frozenset(call.name for call in message.calls))
     reader.feed(raw)
     _, reading = reader.finish()
@@ -162,13 +161,13 @@ def _says(raw: str, message: Message) -> bool:
 
 
 def render(call: ToolCall) -> str:
-    """Return a call as the tools' description asks for it."""
+    """Return a call in the notation that the system message asks for."""
     name = call.name.replace("\\", "\\\\").replace('"', '\\"')
     return f'<tool_call>{{"name": "{name}", "arguments": {call.arguments_json()}}}</tool_call>'
 
 
 def describe(tool: Tool) -> str:
-    """Return a tool as a signature, what it does, and what its parameters mean."""
+    """Return a tool as a signature, with its description and those of its parameters."""
     schema = tool.parameters
     required = schema.get("required", ())
     properties = schema.get("properties", {})
@@ -200,7 +199,7 @@ def _type(schema: object) -> str:
 
 
 def _results(batch: Sequence[Message]) -> Message:
-    """Return the user message that carries a batch's results and what the user said behind them."""
+    """Return the user message with a batch's results and the user's text after them."""
     parts: list[Part] = []
     texts: list[str] = []
     for message in batch:

@@ -1,10 +1,11 @@
-"""What differs between two runs of the same story, and what stands for it in a recorded request.
+"""Mask the values that differ between two runs of the same story.
 
-Three rules hold: what the user wrote is left as it is but for ids and known places; the results of
-tools, which run for real each time, lose times, durations, addresses and the like as well; and a
-value that names a thing (a cell, a session, a temporary file) is remembered, because a recorded
-reply may repeat it and then has to name this run's thing. The rules are in `volatile.toml`; every
-pattern works in linear time.
+There are three rules. In the user's messages, only ids and known directories are masked. Tool
+results, whose tools run for real each time, also lose times, durations, addresses and similar
+values. A value that names a thing (a cell, a session, a temporary file) is remembered: a recorded
+reply may repeat it and must then use this run's name.
+
+The patterns are in `volatile.toml`; each runs in linear time.
 """
 
 from __future__ import annotations
@@ -20,22 +21,24 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class VolatileRule:
-    """What a pattern finds becomes `<name>`: its first group if it has one, else all of it.
-
-    `names` says that the value names something, so that it may come back in a reply.
-    """
+    """Replaces each match of a pattern with `<name>`."""
 
     name: str
+    """Name of the rule and of its replacement."""
     pattern: re.Pattern[str]
+    """Its first group is replaced, or the whole match if it has none."""
     names: bool = False
+    """Whether the value identifies a thing, so that a reply may repeat it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Masked:
-    """A text without what is volatile, and the (rule, value) of what named something, in order."""
+    """A masked text."""
 
     text: str
+    """The text with volatile values replaced."""
     named: tuple[tuple[str, str], ...] = ()
+    """(rule, value) pairs of the values that identify a thing, in order."""
 
 
 _TABLES = tomllib.loads(Path(__file__).with_name("volatile.toml").read_text(encoding="utf-8"))
@@ -59,17 +62,17 @@ def _rules(table: str) -> tuple[VolatileRule, ...]:
 EVERYWHERE = _rules("everywhere")
 SYSTEM = _rules("system") + EVERYWHERE
 SPOKEN = _rules("spoken") + EVERYWHERE
-"""For what the model said."""
+"""Rules for the model's own texts."""
 RESULTS = SPOKEN + _rules("results")
 CELL_ID = re.compile(r"[0-9a-f]{8}")
-"""What a cell is called in an argument: the whole of it."""
+"""A cell's id; matches an argument that consists of nothing else."""
 
 TOKEN = re.compile(r"⟦([a-z]+)(?::(\d{1,6}))?⟧")
-"""What stands for a value of the run in a recorded reply: `⟦cell:1⟧`, `⟦cwd⟧`."""
+"""Placeholder in a recorded reply for a value of the run: `⟦cell:1⟧`, `⟦cwd⟧`."""
 
 
 def masked(text: str, rules: Iterable[VolatileRule], places: Places | None = None) -> Masked:
-    """Return a text with what the rules find replaced; where two find the same, the first wins."""
+    """Return a text with the rules' matches replaced. If matches overlap, the first one wins."""
     found: list[tuple[int, int, int, VolatileRule, str]] = []
     if places is not None and places.pattern is not None:
         found += [
@@ -99,25 +102,27 @@ def masked(text: str, rules: Iterable[VolatileRule], places: Places | None = Non
 
 _PLACE = VolatileRule("place", re.compile(""))
 SKILLS = "skills"
-"""What stands for the folder of the skills that ship, wherever hermes_nb is installed."""
+"""Name for the folder of the shipped skills, wherever hermes_nb is installed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Directories of this run, by path; `pattern` finds them, None when there are none."""
+    """Named directories of this run."""
 
     names: dict[str, str]
+    """Directory name by path. Several paths can have the same name."""
     pattern: re.Pattern[str] | None
+    """Matches all the paths; None without paths."""
 
     @classmethod
     def of(cls, directories: Iterable[tuple[str, str | Path]]) -> Places:
-        """Return the places of (name, directory) pairs, and that of the skills that ship.
+        """Return the places for (name, directory) pairs and for the shipped skills.
 
-        The first name of a directory counts. Both the path as it is written and where it leads to
-        stand for the directory. A root is no place: its path is in every other.
+        Both the path as written and its real path are recognised. If a directory is given twice,
+        its first name counts. A root directory is skipped, since its path is part of every other.
         """
         names: dict[str, str] = {}
-        package = Path(__file__).parents[1]  # they lie in it, or beside it in a checkout
+        package = Path(__file__).parents[1]  # in the package, or next to it in a checkout
         shipped = [(SKILLS, package / "shipped_skills"), (SKILLS, package.parent / "skills")]
         for name, directory in [*directories, *shipped]:
             for path in (str(directory), os.path.realpath(directory)):
@@ -131,7 +136,7 @@ class Places:
 
     @classmethod
     def here(cls, hermes_home: Path | None = None) -> Places:
-        """Return this process's own places: working directory, homes, temporary directory."""
+        """Return this process's working directory, home directories and temporary directory."""
         directories: list[tuple[str, str | Path]] = []
         try:
             directories.append(("cwd", os.getcwd()))
@@ -144,14 +149,17 @@ class Places:
         return cls.of(directories)
 
     def path(self, name: str) -> str | None:
-        """Return the path of that name as it was first written, of several one that is there."""
+        """Return the first path of that name, preferring an existing one if there are several."""
         paths = [path for path, known in self.names.items() if known == name]
         there = (path for path in paths if len(paths) > 1 and os.path.exists(path))
         return next(there, paths[0] if paths else None)
 
 
 class Named:
-    """What a request names, numbered by first appearance: recorded replies speak of it so."""
+    """The named things in a request, numbered by first appearance.
+
+    Recorded replies use the numbers.
+    """
 
     def __init__(self, places: Places | None = None) -> None:
         self._places = places or Places({}, None)
@@ -159,7 +167,7 @@ class Named:
         self._counts: dict[str, int] = {}
 
     def number(self, named: Sequence[tuple[str, str]]) -> list[int]:
-        """Return the numbers of (rule, value) pairs, new ones counted on."""
+        """Return the numbers of (rule, value) pairs; new pairs get the next number."""
         out = []
         for pair in named:
             if pair not in self._numbers:
@@ -169,7 +177,7 @@ class Named:
         return out
 
     def pack(self, text: str) -> str:
-        """Return a text in which this run's things stand as tokens."""
+        """Return a text with this run's names replaced by tokens."""
         tokens = {value: f"⟦{rule}:{n}⟧" for (rule, value), n in self._numbers.items()}
         if tokens:
             longest = sorted(tokens, key=len, reverse=True)
@@ -180,7 +188,7 @@ class Named:
         return text
 
     def unpack(self, text: str) -> str:
-        """Return a recorded text with this run's things for its tokens; unknown ones stay."""
+        """Return a recorded text with tokens replaced by this run's names; unknown tokens stay."""
         if "⟦" not in text:
             return text
         values = {(rule, number): value for (rule, value), number in self._numbers.items()}

@@ -1,12 +1,14 @@
-"""A model behind an endpoint that speaks chat.completions: OpenAI and nearly everyone else.
+"""A model at an endpoint that supports chat.completions: OpenAI and most other providers.
 
-A request is a join of bytes serialised before: each message once, the tools once. There is one SDK
-client per event loop, imported on the first request, off the loop. Its own parameter walk over the
-whole conversation (39 to 319 ms of CPU a request, growing with the turn) is passed by: the body
-goes through the client's generic `post`, which keeps authentication, headers and error classes.
-Redirects are not followed, so a key never reaches another host. A reply is read leniently
-(`stream`) and stopped at a limit. What an endpoint turns out not to know (usage in the stream,
-tools) is left out from then on.
+A request is joined from bytes serialised before: each message once, the tools once. There is one
+SDK client per event loop; the SDK is imported on the first request, in a thread. The SDK's typed
+method would walk all parameters of the whole conversation (39 to 319 ms of CPU per request, growing
+with the turn). So the body goes through the client's generic `post`, which keeps authentication,
+headers and error classes.
+
+Redirects are not followed, so a key never reaches another host. A reply is parsed leniently (see
+`stream`) and cut off at a limit. Features that an endpoint rejects (usage in the stream, tools) are
+not used again.
 """
 
 from __future__ import annotations
@@ -53,24 +55,24 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 DUMMY_KEY = "none"
-"""What servers that need no key are sent: the SDK insists on one."""
+"""Key for servers that need none, because the SDK requires one."""
 
 _STREAMED = {
     "X-Stainless-Raw-Response": "stream",
     "Content-Type": "application/json",
     "Accept-Encoding": "identity",
 }
-"""The first is what the SDK's own `with_streaming_response` sets: hand over the bytes unparsed.
-What is compressed on its way is held back until there is enough of it, and so does not stream."""
+"""The first header is set by the SDK's `with_streaming_response` too: return the bytes unparsed.
+Compression is refused because compressed data is buffered, and so does not stream."""
 _AT_ONCE = 65_536
-"""Bytes that are handed on without a pause. A server that compresses all the same can make many
-megabytes of a single packet, and a stop button has to work beside them."""
+"""Bytes passed on without yielding to the event loop. A server that compresses anyway can turn one
+packet into many megabytes, and the stop button has to work while they are processed."""
 
 
 async def _until_the_loop_ends(client: AsyncOpenAI) -> AsyncGenerator[None, None]:
-    """Hold a client open: an event loop on its way out closes its open generators, hence this.
+    """Keep a client open until its event loop closes its async generators, then close it.
 
-    Without it every `asyncio.run` of a script would leave a socket behind.
+    Without this, every `asyncio.run` of a script would leak a socket.
     """
     try:
         yield
@@ -79,12 +81,13 @@ async def _until_the_loop_ends(client: AsyncOpenAI) -> AsyncGenerator[None, None
 
 
 SIGN_OF_LIFE = 5.0
-"""Seconds of a reply of which there is nothing to show, such as a long call, between two signs."""
+"""Seconds between two empty deltas while a reply has nothing to show, such as a long call."""
 _DRAIN = 0.1
-"""Seconds to wait behind the end mark for the end of the response, which frees its connection."""
+"""Seconds to wait after the end mark for the end of the response, which frees its connection."""
 _BROKEN_OFF = (FailureKind.NETWORK, FailureKind.TIMEOUT)
 _REFUSED = (FailureKind.BAD_REQUEST, FailureKind.NOT_FOUND)
-"""How a request is refused for what is in it; OpenRouter does not find a model with tools."""
+"""Failures that may be due to the request's content. OpenRouter reports "not found" for a model
+without tools."""
 _MOST_BYTES = 64 * 2**20
 _NO_STREAM_USAGE = re.compile(r"stream_options|include_usage", re.IGNORECASE)
 _NO_MARK = re.compile(r"cache_control|tool_result\.content", re.IGNORECASE)
@@ -100,13 +103,23 @@ _NO_TOOLS = re.compile(
 class OpenAIChat:
     """The model `name` at `base_url`.
 
-    Without `base_url` it is `OPENAI_BASE_URL` or OpenAI, and the key `OPENAI_API_KEY`; a server
-    named here is never sent that key unless it is given. `options` are further fields of every
-    request (temperature, top_p, …), of which `effort` is written as this provider wants it; that of
-    a `Request` comes first. With `redacted`, secrets in messages are not sent. `idle` and
-    `connect` are seconds. `limit` bounds the characters of one reply. `cache_ttl` is how long a
-    provider that is told what to cache shall keep it. Raises `ModelError` from `stream` alone;
-    nothing is tried again.
+    Failures raise `ModelError` in `stream`; nothing is retried.
+
+    Args:
+        name: The model's name at the provider.
+        base_url: URL of the API; None for `OPENAI_BASE_URL`, or else OpenAI.
+        api_key: The key. The default `OPENAI_API_KEY` is used only without `base_url`.
+        strategy: The way of calling tools; None selects it by profile and adapts to errors.
+        profile: How to communicate with the model; None looks it up.
+        window: Context window in tokens; None uses the profile's.
+        options: Additional fields of every request (temperature, top_p, …). `effort` is translated
+            for the provider; a request's own effort takes precedence.
+        headers: Additional HTTP headers.
+        connect: Timeout for connecting in seconds.
+        idle: Timeout in seconds without data.
+        limit: Maximum characters of one reply.
+        cache_ttl: Lifetime of cache entries, for providers with breakpoints.
+        redacted: Whether to remove secrets from the messages sent.
     """
 
     def __init__(  # noqa: PLR0913 - settings of one endpoint, all but the name optional
@@ -150,7 +163,7 @@ class OpenAIChat:
         self._redacted: Memo[Message] | None = Memo() if redacted else None
         self._limit = limit
         self._cache_ttl = cache_ttl
-        self._marks_results = True  # until a provider says no
+        self._marks_results = True  # until a provider rejects it
         self._conversation = WireConversation(self.profile)
         self._stream_usage = self.profile.stream_usage
         self._serialised: dict[str, tuple[object, bytes]] = {}
@@ -161,12 +174,12 @@ class OpenAIChat:
 
     @property
     def window(self) -> int | None:
-        """The context window in tokens: as given, as known, or as learnt from an overflow."""
+        """The context window in tokens: configured, known, or learnt from an overflow error."""
         return self._window
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
         if not self._here:
-            warm_prices()  # while the answer is on its way
+            warm_prices()  # while waiting for the answer
         while True:
             begun = False
             try:
@@ -196,7 +209,7 @@ class OpenAIChat:
 
     def body(self, request: Request) -> bytes:
         if (bare := self._redacted) is not None:
-            # Each message once: what was sent stays the same object, and the same bytes.
+            # Each message once, so that messages sent before stay the same objects and bytes.
             kept = tuple(bare.get(m, partial(without_secrets, m)) for m in request.messages)
             request = replace(request, messages=kept)
         messages = self._conversation.items(self._strategy.messages(request))
@@ -207,7 +220,7 @@ class OpenAIChat:
         fields["stream"] = True
         if self._stream_usage:
             fields["stream_options"] = {"include_usage": True}
-        # One join: each further copy of a long conversation costs as much as a short request.
+        # One join: each additional copy of a long conversation costs as much as a short request.
         listed = [b","] * 2 * len(messages)
         listed[1::2] = messages
         parts = [b'{"model":', dumps(self._name), b',"messages":[', *listed[1:], b"]"]
@@ -217,7 +230,7 @@ class OpenAIChat:
         return b"".join(parts)
 
     def _field(self, key: str, value: object) -> bytes:
-        """Return a field's JSON, made once for each object: the tools of a turn stay the same."""
+        """Return a field's JSON, cached per object: a turn's tools stay the same object."""
         kept = self._serialised.get(key)
         if kept is None or kept[0] is not value:
             kept = self._serialised[key] = value, dumps(value)
@@ -251,7 +264,7 @@ class OpenAIChat:
                         await _drain(pieces)
                         break
         except ModelError as error:
-            # What says itself that it is whole is whole, however its connection ends.
+            # A reply with a finish reason is complete, however its connection ends.
             if not assembly.ended or error.kind not in _BROKEN_OFF:
                 raise
         for shown in chain.from_iterable(map(assembly.feed, decoder.finish())):
@@ -266,16 +279,16 @@ class OpenAIChat:
         yield reply
 
     async def _post(self, path: str, body: bytes) -> AsyncGenerator[bytes, None]:
-        """Send a JSON body and yield the reply's bytes; raise `ModelError` for every failure.
+        """Send a JSON body and yield the response's bytes; raise `ModelError` for every failure.
 
-        Closing the generator closes the connection, unless the reply was read to its end.
+        Closing the generator closes the connection, unless the response was read to its end.
         """
         response = None
         try:
             client = await self._client()
             openai = sys.modules["openai"]
             response = await client.post(
-                # Of a relative one the base would be read anew, twice.
+                # For a relative path the client would parse the base URL again, twice.
                 f"{str(client.base_url).rstrip('/')}/{path}",
                 cast_to=object,
                 content=body,
@@ -289,8 +302,8 @@ class OpenAIChat:
                         if start:
                             await asyncio.sleep(0)
                         yield piece[start : start + _AT_ONCE]
-        except Exception as error:  # noqa: BLE001 - only the transport runs here: all is a failure
-            # `from None`: the chain below may quote the Authorization header.
+        except Exception as error:  # noqa: BLE001 - only transport code runs here
+            # `from None`: the exception chain may contain the Authorization header.
             raise classify(error, secret=self._secret) from None
         finally:
             if response is not None:
@@ -298,7 +311,7 @@ class OpenAIChat:
 
     async def _client(self) -> AsyncOpenAI:
         loop = asyncio.get_running_loop()
-        if loop not in self._clients:  # it may be in `sys.modules` while another thread imports it
+        if loop not in self._clients:  # another thread may be importing it
             async with untimed():
                 await asyncio.to_thread(importlib.import_module, "openai")
         kept = self._clients.get(loop)
@@ -316,8 +329,8 @@ class OpenAIChat:
 
         http_client = None
         if urlsplit(self._base_url).scheme == "http":
-            # No TLS is spoken here, so no certificates are loaded (87 ms of CPU a client). A proxy
-            # cannot reach this machine's own loopback.
+            # Without TLS, skip loading certificates (87 ms of CPU per client). A proxy cannot reach
+            # this machine's loopback interface.
             tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             http_client = openai.DefaultAsyncHttpxClient(verify=tls, trust_env=not self._here)
         return openai.AsyncOpenAI(
@@ -349,7 +362,7 @@ class OpenAIChat:
             raise malformed(message)
 
     def _adapt(self, error: ModelError) -> bool:
-        """Leave out what the endpoint refused; say whether the request is worth sending again."""
+        """Stop using the feature that the endpoint rejected; return whether to send again."""
         if error.kind not in _REFUSED:
             return False
         if self._stream_usage and _NO_STREAM_USAGE.search(str(error)):
@@ -365,7 +378,7 @@ class OpenAIChat:
 
 
 async def _drain(pieces: AsyncGenerator[bytes, None]) -> None:
-    """Read to the end of a response that is over, so that its connection can be used again."""
+    """Read a finished response to its end, so that its connection can be reused."""
     with suppress(TimeoutError, ModelError):
         async with asyncio.timeout(_DRAIN):
             async for _ in pieces:

@@ -1,8 +1,8 @@
-"""What went wrong with a model request, in the agent's own terms.
+"""Classify failed model requests as `ModelError`.
 
-Works on the shape of an exception (`status_code`, `body`, class names), so that no provider's SDK
-has to be loaded; `errors.toml` has the providers' words. Every text it makes is one line, at most
-300 characters, and free of keys.
+Looks at attributes of an exception (`status_code`, `body`, class names), so no provider's SDK has
+to be loaded. `errors.toml` has the wording of the providers. Every message is one line of at most
+300 characters, without keys.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SENSIBLE = range(256, 100_000_000)
 
 
 def window_in(text: str) -> int | None:
-    """Return the context window in tokens that an error text names, or None."""
+    """Return the context window in tokens that an error text mentions, or None."""
     for found in filter(None, (pattern.search(text) for pattern in _WINDOWS)):
         scale = 1000 if found[1].lower().endswith("k") else 1
         window = int(re.sub(r"\D", "", found[1])) * scale
@@ -53,7 +53,7 @@ def window_in(text: str) -> int | None:
 
 
 LONGEST = 86_400.0
-"""Seconds; what asks for more than a day is taken as a day."""
+"""Maximum delay in seconds: one day."""
 
 _IN_TEXT = re.compile(
     r"(?i)(?:try again in|retry in|retry after|retry_?delay\W{1,6})\s{0,2}"
@@ -62,10 +62,10 @@ _IN_TEXT = re.compile(
 
 
 def asked_delay(headers: Mapping[str, str], text: str = "") -> float | None:
-    """Return the seconds from now, between 0 and a day, or None when nothing sensible was asked.
+    """Return the requested delay in seconds, at most a day; None if there is no valid one.
 
-    Reads `retry-after-ms`, `retry-after` (seconds, or a date, which counts from the response's own
-    `date`: the clock here may be wrong), then phrases such as "try again in 1m2.5s".
+    Reads `retry-after-ms`, then `retry-after` (seconds, or a date compared with the response's own
+    `date`, since the local clock may be wrong), then phrases such as "try again in 1m2.5s".
     """
     delay = _seconds(headers.get("retry-after-ms"), scale=0.001)
     if delay is None:
@@ -102,13 +102,13 @@ _LONGEST_CHAIN = 10
 _STATUS_CODES = frozenset(map(str, range(100, 600)))
 _REDIRECTS = range(300, 400)
 _MODEL_NAMED = (None, 400, 404, 422)
-"""With which statuses providers answer a name that is not theirs."""
+"""Statuses with which providers reject an unknown model name."""
 _READ = 8_000
-"""Characters of a provider's text that are looked at: an error page can have megabytes."""
+"""Characters of a provider's text to read: an error page can have megabytes."""
 
 
 def classify(error: BaseException, *, secret: str = "") -> ModelError:
-    """Return the failure that `error` is; `secret` is the key in use, whatever its shape."""
+    """Return the failure for an exception; `secret` is the key in use, to be masked."""
     if isinstance(error, ModelError):
         return error
     status = getattr(error, "status_code", None)
@@ -128,7 +128,7 @@ def from_body(
     headers: Mapping[str, str] | None = None,
     secret: str = "",
 ) -> ModelError:
-    """Return the failure that a provider's error object describes, in a response or a stream."""
+    """Return the failure for a provider's error object, from a response or a stream."""
     if status is not None and status in _REDIRECTS:
         return _redirected(status, headers or {}, secret)
     detail = _Detail(body)
@@ -145,14 +145,14 @@ def from_body(
 
 
 def malformed(text: str, *, secret: str = "") -> ModelError:
-    """Return the failure of an answer that arrived but could not be read."""
+    """Return the failure for a response that could not be read."""
     return ModelError(clean_line(text, secret), kind=FailureKind.MALFORMED)
 
 
 def clean_line(text: str, secret: str = "", limit: int = _LIMIT) -> str:
-    """Return `text` as one bounded line without keys, and without `secret` in particular.
+    """Return `text` as one line of at most `limit` characters, with keys and `secret` masked.
 
-    What could steer a terminal, or turn the line around, is spelt out.
+    Terminal control characters and bidirectional controls are escaped.
     """
     text = text[:_READ]
     if len(secret) >= _SHORTEST_KEY:
@@ -162,7 +162,7 @@ def clean_line(text: str, secret: str = "", limit: int = _LIMIT) -> str:
 
 
 class _Detail:
-    """What a provider's error object says, whichever of the usual shapes it has."""
+    """The contents of a provider's error object in any of the usual shapes."""
 
     def __init__(self, body: object) -> None:
         if isinstance(body, list) and body:  # Google wraps its error in a list
@@ -186,14 +186,14 @@ class _Detail:
 
 def _message(error: Mapping[str, object]) -> str:
     text = next((str(error[k]) for k in ("message", "msg", "error") if error.get(k)), "")
-    metadata = error.get("metadata")  # OpenRouter: what the provider behind it said
+    metadata = error.get("metadata")  # OpenRouter: the message of the upstream provider
     if isinstance(metadata, Mapping) and metadata.get("raw"):
         text = f"{text}: {metadata['raw']}"
     return text or str(dict(error))
 
 
 def _page_title(text: str) -> str:
-    """Return the title of a web page, and any other text as it is."""
+    """Return the title of a web page; return any other text unchanged."""
     if not re.match(r"(?i)\s*<(?:!doctype|html|head|\?xml)", text):
         return text
     title = re.search(r"(?is)<title[^>]{0,200}>([^<]{0,200})", text)
@@ -202,10 +202,11 @@ def _page_title(text: str) -> str:
 
 def _kind(status: int | None, detail: _Detail, *, waits: bool) -> FailureKind:
     text = f"{detail.words} {detail.text}"
-    # Also a rate limit that the request alone exceeds: waiting never helps, a shorter prompt does.
+    # Includes a rate limit that this request alone exceeds: waiting never helps, a shorter prompt
+    # does.
     if _OVERFLOW.search(text):
         return FailureKind.CONTEXT_OVERFLOW
-    # Google calls its requests-per-minute limit a quota, and says when to come back.
+    # Google calls its requests-per-minute limit a quota, and sends a delay with it.
     if _QUOTA.search(text) and (status != HTTPStatus.TOO_MANY_REQUESTS or not waits):
         return FailureKind.QUOTA
     if _BAD_KEY.search(text):
@@ -221,7 +222,7 @@ def _kind(status: int | None, detail: _Detail, *, waits: bool) -> FailureKind:
 
 
 def _redirected(status: int, headers: Mapping[str, str], secret: str) -> ModelError:
-    """Return the refusal to follow a redirect: it would carry the key to another address."""
+    """Return the refusal to follow a redirect, which would send the key to another address."""
     place = headers.get("location", "")
     to = f" to {place}" if place else ""
     text = f"the server redirects{to} ({status}); redirects are not followed, set base_url to it"
@@ -229,7 +230,7 @@ def _redirected(status: int, headers: Mapping[str, str], secret: str) -> ModelEr
 
 
 def _without_reply(error: BaseException, secret: str) -> ModelError:
-    """Return the failure of a request that got no reply, or only a part of one."""
+    """Return the failure for a request without a response, or with only a part of one."""
     chain = causes(error)
     names = {cls.__name__ for link in chain for cls in type(link).__mro__}
     if any("Timeout" in name for name in names):
@@ -242,7 +243,7 @@ def _without_reply(error: BaseException, secret: str) -> ModelError:
         kind = FailureKind.NETWORK
     else:
         kind = FailureKind.MALFORMED
-    # What a cancelled wait says is about scopes and tasks, nothing of the server's.
+    # The text of a cancellation is about scopes and tasks, not about the server.
     told = (str(link) for link in reversed(chain) if not isinstance(link, asyncio.CancelledError))
     reason = next(filter(None, told), "")
     if not reason and kind is not FailureKind.TIMEOUT:
@@ -252,7 +253,7 @@ def _without_reply(error: BaseException, secret: str) -> ModelError:
 
 
 def causes(error: BaseException) -> list[BaseException]:
-    """Return an error and what it came from, outermost first."""
+    """Return an error and its causes, outermost first."""
     chain: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and link not in chain and len(chain) < _LONGEST_CHAIN:

@@ -1,6 +1,6 @@
-"""What to do about a failed model request: wait and try again, or ask another model.
+"""Handle failed model requests: wait and retry, or ask another model.
 
-Both are models themselves, so the loop never sees them; `errors` says what went wrong.
+Both are models themselves, so the agent loop does not notice. `errors` classifies the failures.
 """
 
 from __future__ import annotations
@@ -17,21 +17,27 @@ from hermes_nb.core.messages import Reply
 from hermes_nb.core.protocols import MOST_WAITED, ChatModel, Request, Waited, body_of
 
 ELSEWHERE = frozenset(FailureKind) - {FailureKind.BAD_REQUEST, FailureKind.CONTEXT_OVERFLOW}
-"""What another provider may do better; a bad request is bad everywhere."""
+"""Failures for which another provider may succeed; a bad request fails everywhere."""
 RETRIED = ELSEWHERE - {FailureKind.AUTH, FailureKind.QUOTA, FailureKind.NOT_FOUND}
-"""What the same request to the same model may survive a moment later."""
+"""Failures for which the same request may succeed a moment later."""
 
 _HOUR = 3600
 
 
 class Retrying:
-    """A model that tries again where that can help.
+    """A model that retries requests after temporary failures.
 
-    `tries` counts all requests. The wait grows from `base` seconds, doubled each time, with full
-    jitter; a wait that the provider asks for is honoured. The requests of one turn wait at most
-    `cap` seconds in all. A request that failed in the middle of its reply is sent anew:
-    `RequestRetried` voids what it had shown. `before` is called ahead of each request, and may
-    raise what keeps it from being sent.
+    A request that failed in the middle of its reply is sent again; `RequestRetried` voids the
+    deltas that were already shown. A wait requested by the provider is respected.
+
+    Args:
+        model: The model to ask.
+        tries: Maximum number of requests, including the first.
+        base: Initial wait in seconds; doubled each time, with full jitter.
+        before: Called before each request; may raise an error to prevent it.
+        cap: Maximum total wait of one turn in seconds.
+        sleep: Replaces `asyncio.sleep`.
+        random: Replaces `random.random`.
     """
 
     def __init__(
@@ -91,7 +97,7 @@ class Retrying:
         return body_of(self._model, request)
 
     def _told(self, error: ModelError) -> ModelError:
-        """Return an error that also says how long a provider wants to be left alone."""
+        """Return the error with the provider's wait in its text if the wait exceeds the cap."""
         asked = error.retry_after or 0.0
         if asked <= self._cap:
             return error
@@ -104,17 +110,23 @@ class Retrying:
         jitter = self._random() * min(self._cap, self._base * 2.0 ** min(attempt - 1, 60))
         if error.retry_after is None:
             return jitter
-        # A little on top, so that those who were all told the same do not come back at once.
+        # Add some jitter, so that clients given the same wait do not return all at once.
         return min(self._cap, error.retry_after + self._random() * self._base)
 
 
 class Fallback:
-    """Models in order of preference: the next one answers when one failed for good.
+    """Models in order of preference: if one fails for good, the next is asked.
 
-    A model that failed rests for `rest` seconds of the monotonic clock, so that a turn of many
-    requests does not pay for the same failure each time. A conversation that is too long for a
-    model goes back to be compressed; where it is too long again, the next model may have room for
-    it. `window` is that of the model whose turn it is. The first `own` models are closed with it.
+    A model that failed is skipped for some time, so that a turn with many requests does not meet
+    the same failure each time. If a conversation is too long for a model, it is compressed first;
+    if it is still too long, the next model may have a larger window. `window` is that of the next
+    model to ask.
+
+    Args:
+        models: At least one model.
+        rest: Seconds for which a failed model is asked last.
+        clock: Monotonic clock in seconds.
+        own: Number of models, from the first, to close in `aclose`; None for all.
     """
 
     def __init__(
@@ -166,7 +178,7 @@ class Fallback:
         return body_of(self._order()[0], request)
 
     def _goes_on(self, model: ChatModel, error: ModelError) -> bool:
-        """Take note of a failure; say whether another model may do better."""
+        """Record a failure and return whether to ask another model."""
         if error.kind is FailureKind.CONTEXT_OVERFLOW:
             again = id(model) in self._too_long
             self._too_long.add(id(model))
@@ -177,6 +189,6 @@ class Fallback:
         return True
 
     def _order(self) -> list[ChatModel]:
-        """Return the models to ask in order, the resting ones last."""
+        """Return the models in the order to ask them, recently failed ones last."""
         now = self._clock()
         return sorted(self._models, key=lambda model: self._resting.get(id(model), now) > now)

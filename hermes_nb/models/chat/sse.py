@@ -1,8 +1,8 @@
-"""Server-sent events decoded from bytes as they arrive.
+"""Decode server-sent events from bytes as they arrive.
 
-Lenient where servers are sloppy: events without the blank line between them, one JSON document
-instead of a stream, a bare error object among the events, lines that are no JSON at all. Lines are
-bounded, and every byte is looked at a fixed number of times.
+Tolerates common deviations: events without a blank line between them, one JSON document instead of
+a stream, a bare error object among the events, lines that are not JSON. Line length is limited, and
+decoding takes linear time.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import json
 from hermes_nb.models.chat.errors import malformed
 
 LONGEST_LINE = 32 * 2**20
-"""Bytes; a longer line or document is refused."""
+"""Maximum length of a line or document in bytes."""
 _JOINED = 50
-"""Data lines that may belong to one event."""
+"""Maximum number of data lines in one event."""
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 
 
 class StreamDecoder:
-    """Takes bytes as they arrive and returns the JSON values that are whole.
+    """Takes bytes as they arrive and returns the complete JSON values.
 
-    `done` is set by the server's end mark, `bad` counts what could not be read, `page` says that
-    the body is a web page.
+    `done` is set at the server's end mark. `bad` counts unreadable events. `page` is set if the
+    body is a web page.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class StreamDecoder:
         self._event: list[bytes] = []
 
     def feed(self, data: bytes) -> list[object]:
-        """Return the values that `data` completes; raise `ModelError` when a line has no end."""
+        """Return the values that `data` completes; raise `ModelError` if a line is too long."""
         if self._document is None:
             data = data.lstrip(_BLANK)  # also a byte order mark, or half of one
             if not data:
@@ -50,7 +50,7 @@ class StreamDecoder:
         return [value for line in lines for value in self._line(line.rstrip(b"\r"))]
 
     def finish(self) -> list[object]:
-        """Return what the end of the body completes."""
+        """Return the values that the end of the body completes."""
         rest, self._pieces = b"".join(self._pieces), []
         if self._document is not False:
             return self._whole(rest)
@@ -93,7 +93,7 @@ class StreamDecoder:
         return self._data(value)
 
     def _data(self, value: bytes) -> list[object]:
-        """Return the value of a line of data, alone or with the event's lines before it."""
+        """Return the value of a data line, alone or joined with the event's previous lines."""
         if not value.strip() or self.done:
             return []
         alone = _json(value)

@@ -1,7 +1,7 @@
-"""A streamed reply: put together from a server's events, and its tokens counted.
+"""Assemble a streamed reply from a server's events, and read its token usage.
 
-Lenient where servers are sloppy: a bare error object among the events, chunks that repeat or leave
-out half of the fields. Replies are bounded, and every byte is looked at a fixed number of times.
+Tolerates common deviations: a bare error object among the events, chunks that repeat or omit
+fields. Reply size is limited, and assembling takes linear time.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from hermes_nb.models.text_calls import RAW
 
 _APART = ("cache_read_input_tokens", "cache_creation_input_tokens", "cache_creation")
 _MOST = 10**12
-"""No request has more tokens, or costs more; a store could not keep just any number."""
+"""Maximum plausible token count or cost; larger numbers could overflow the store."""
 
 
 def read_usage(usage: Mapping[str, Json]) -> Usage:
-    """Return one request's usage; what is missing or no sensible number counts as 0.
+    """Return one request's usage; missing or invalid numbers count as 0.
 
-    As OpenAI, Anthropic, DeepSeek (`prompt_cache_hit_tokens`), Moonshot (`cached_tokens`), Qwen
-    (Anthropic's names among the details) and OpenRouter (with a `cost`) say it, as of 2026-11.
+    Supports the fields of OpenAI, Anthropic, DeepSeek (`prompt_cache_hit_tokens`), Moonshot
+    (`cached_tokens`), Qwen (Anthropic's names among the details) and OpenRouter (with a `cost`), as
+    of 2026-11.
     """
     prompt = _details(usage, "prompt_tokens_details", "input_tokens_details")
     output = _details(usage, "completion_tokens_details", "output_tokens_details")
@@ -47,8 +48,8 @@ def read_usage(usage: Mapping[str, Json]) -> Usage:
     )
     prompted = _count(usage, "prompt_tokens")
     total = prompted or _count(usage, "input_tokens")
-    # Anthropic's own form counts what is neither read from the cache nor written to it. A gateway
-    # that hands that on under OpenAI's names shows when the parts are more than the whole.
+    # Anthropic's own format counts only tokens neither read from the cache nor written to it. If a
+    # gateway passes these numbers on under OpenAI's names, the parts exceed the total.
     own = not prompted and any(name in usage for name in _APART)
     if own or cached + written > total:
         total += cached + written
@@ -83,7 +84,7 @@ def _price(value: object) -> float | None:
 
 
 LIMIT = 4_000_000
-"""Characters of one reply; a server that sends more is cut off and the reply ends as `length`."""
+"""Maximum characters of a reply. A longer reply is cut off and finishes as `length`."""
 
 _FINISH = {
     "tool_calls": "tool_calls",
@@ -103,7 +104,10 @@ Shown = TextDelta | ReasoningDelta
 
 
 class Assembly:
-    """One reply as it arrives; a `fresh` reader takes over where what was read was reasoning."""
+    """A reply as it arrives.
+
+    If the text so far was reasoning, a `fresh` reader replaces `reader`.
+    """
 
     def __init__(
         self,
@@ -130,21 +134,21 @@ class Assembly:
 
     @property
     def ended(self) -> bool:
-        """Whether the server has said why the reply stops: what may follow is usage."""
+        """Whether the server has sent a finish reason; only usage may follow."""
         return bool(self._finish)
 
     @property
     def full(self) -> bool:
-        """Whether the limit is reached: nothing more should be read."""
+        """Whether the limit is reached and reading should stop."""
         return self._left <= 0
 
     @property
     def begun(self) -> bool:
-        """Whether anything of a reply has arrived, even if it says nothing."""
+        """Whether any part of a reply has arrived, even without content."""
         return self._choices or bool(self._usage)
 
     def feed(self, chunk: object) -> list[Shown]:
-        """Take one chunk and return what to show; raise `ModelError` when it is an error."""
+        """Add one chunk and return the deltas to show; raise `ModelError` if it is an error."""
         if not isinstance(chunk, Mapping):
             return []
         self._raise_error(chunk)
@@ -160,7 +164,7 @@ class Assembly:
         return []
 
     def finish(self, *, done: bool = False) -> tuple[list[Shown], Reply]:
-        """Return the last deltas and the reply; `done` says that the server ended the stream."""
+        """Return the last deltas and the reply; `done` means that the server ended the stream."""
         shown = list(self._told_apart(self._thinking.finish()))
         rest, reading = self._reader.finish()
         cut = self.full or self._finish == "length" or not (self._finish or done)
@@ -199,7 +203,7 @@ class Assembly:
             raise from_body(chunk, secret=self._secret)
 
     def _count(self, usage: object) -> None:
-        """Keep the last value of every counter: servers repeat, and some send them in parts."""
+        """Keep the last value of every counter: servers repeat them or send them in parts."""
         if isinstance(usage, Mapping):
             self._usage.update({k: v for k, v in usage.items() if v is not None})
 
@@ -229,7 +233,7 @@ class Assembly:
         yield from self._thought(text if isinstance(text, str) and text else _told(details))
 
     def _detail(self, detail: Mapping[str, Json]) -> None:
-        """Join the pieces of one reasoning block; what signs it must come back unchanged."""
+        """Join the pieces of a reasoning block; its signature must be sent back unchanged."""
         block = self._details[-1] if self._details else {}
         same = all(block.get(key) == detail.get(key) for key in ("type", "index"))
         if not block or detail.get("index") is None or not same:
@@ -241,7 +245,7 @@ class Assembly:
                 if not isinstance(pieces := block.get(key), _Pieces):
                     pieces = block[key] = _Pieces()
                 pieces.append(value)
-                self._left -= len(value) if key == "data" else 0  # nothing else shows or counts it
+                self._left -= len(value) if key == "data" else 0  # not counted anywhere else
             elif first or value is not None:
                 block[key] = value
 
@@ -249,7 +253,7 @@ class Assembly:
         content = delta.get("content")
         if isinstance(content, str):
             yield from self._text(content)
-        for part in content if isinstance(content, list) else ():  # Mistral's, when it thinks
+        for part in content if isinstance(content, list) else ():  # Mistral's format for reasoning
             match part:
                 case {"type": "thinking"}:
                     yield from self._thought(_told(part.get("thinking")))
@@ -264,7 +268,7 @@ class Assembly:
 
     def _called(self, delta: Mapping[str, Json], *, whole: bool) -> None:
         if isinstance(calls := delta.get("tool_calls"), list):
-            # Calls side by side in one chunk are different ones, even if nothing numbers them.
+            # Several calls in one chunk are different calls, even without an index.
             numbered = whole or len(calls) > 1
             for position, call in enumerate(calls):
                 if isinstance(call, Mapping):
@@ -277,7 +281,7 @@ class Assembly:
         yield from self._told_apart(self._thinking.feed(self._within(text)))
 
     def _told_apart(self, pieces: Iterable[Piece]) -> Iterator[Shown]:
-        """Show reasoning that stood in the text as such; the reader has the rest."""
+        """Yield reasoning found in the text as such; pass the other text to the reader."""
         for kind, text in pieces:
             if kind == "text":
                 self._answer.append(text)
@@ -309,7 +313,7 @@ class _Pieces(list[str]):
 
 
 def _told(thought: object) -> str:
-    """Return what a reasoning block or a thinking part says: text, or a list of those."""
+    """Return the text of a reasoning block or thinking part, or of a list of those."""
     if isinstance(thought, list):
         return "".join(map(_told, thought))
     if isinstance(thought, Mapping):
@@ -318,7 +322,7 @@ def _told(thought: object) -> str:
 
 
 def _unique(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
-    """Give every call an id of its own, made from its position where the server's will not do."""
+    """Give every call a unique id, generated from its position if the server's is not unique."""
     taken = {call.id for call in calls}
     seen: set[str] = set()
     out = []

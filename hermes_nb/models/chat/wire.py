@@ -1,9 +1,8 @@
 """The conversation in the chat-completions format, each message serialised once.
 
-A `WireConversation` keeps the bytes of every message object it has seen for as long as the object
-lives: a request of a long turn joins bytes that are already there, and looks only at what is new.
-The bytes of a prefix never change while the conversation only grows, which is what providers'
-prompt caches live from.
+A `WireConversation` caches the bytes of each message object for as long as the object lives. A
+request in a long turn joins cached bytes and serialises only new messages. The bytes of a prefix
+never change while the conversation only grows, which providers' prompt caches rely on.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ from hermes_nb.core.messages import Image, Json, Memo, Message, Text, ToolCall
 from hermes_nb.models.profiles import Profile
 
 STOPPED = "[stopped before it was finished]"
-"""What an interrupted answer ends with on the wire, so that the model does not take it as whole."""
+"""Suffix of an interrupted answer, so that the model does not take it for complete."""
 EMPTY = {"user": "[no text]", "assistant": "[no text]", "tool": "[no output]", "system": ""}
-"""What stands for no text at all, which several providers refuse."""
+"""Placeholders for empty text, which several providers reject."""
 PICTURES = "Pictures from the tool results above:"
 UNSEEN = "[{count} left out here: this model does not take pictures]"
-"""What a model without eyes reads where another one was shown something."""
+"""Placeholder for images sent to a model that cannot see."""
 
 
 def to_wire(message: Message, profile: Profile, *, echo: bool = False) -> dict[str, Json]:
-    """Return one message as chat.completions takes it; a tool message without its images.
+    """Return one message in the chat-completions format; a tool message without its images.
 
-    A model that does not see is told how many pictures there were. `echo` sends back what the
-    provider wants to see again of its reasoning.
+    A model that cannot see gets the number of images. `echo` adds the reasoning fields that the
+    provider wants back.
     """
     match message.role:
         case "assistant":
@@ -47,9 +46,9 @@ def to_wire(message: Message, profile: Profile, *, echo: bool = False) -> dict[s
 
 
 def pictures(messages: Sequence[Message], profile: Profile) -> dict[str, Json] | None:
-    """Return the user message that carries the images of a batch of tool results, or None.
+    """Return the user message with the images of a batch of tool results, None without images.
 
-    Most providers take no images in tool results; behind the batch's last result they may stand.
+    Most providers accept no images in tool results, but do in a user message after the last result.
     """
     images = [image for message in messages for image in message.images]
     if not images:
@@ -60,11 +59,11 @@ def pictures(messages: Sequence[Message], profile: Profile) -> dict[str, Json] |
 
 
 _Last: TypeAlias = tuple[int, "list[weakref.ref[Message]]", list[bytes]]
-"""The last conversation: from where on its reasoning is sent back, its messages, its items."""
+"""The last conversation: first index with reasoning, its messages, their serialised items."""
 
 
 class WireConversation:
-    """Serialises conversations for one profile; several may take turns on one model."""
+    """Serialises conversations for one profile; several can share one model."""
 
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
@@ -73,10 +72,10 @@ class WireConversation:
         self._last: _Last = 0, [], []
 
     def items(self, messages: Sequence[Message]) -> list[bytes]:
-        """Return each wire message as JSON, in order."""
+        """Return each message as JSON, in order."""
         since = self._echo_since(messages)
         before, seen, items = self._last
-        # What only grew is not looked through again, unless a batch goes on: its pictures move.
+        # Reuse the last conversation if it only grew, unless a batch continues: its images move.
         same = since == before and all(map(is_, map(call, seen), messages))
         if not same or _goes_on(messages, len(seen)):
             seen, items = [], []
@@ -94,7 +93,7 @@ class WireConversation:
         return out
 
     def _forgotten(self, message: Message) -> weakref.ref[Message]:
-        """Return a reference that does not keep the message, nor the bytes once it is gone."""
+        """Return a weak reference that also drops the cached bytes when the message is gone."""
 
         def forget(_: object) -> None:
             self._last = 0, [], []
@@ -109,7 +108,7 @@ class WireConversation:
         )
 
     def _shown(self, batch: Sequence[Message]) -> Iterator[bytes]:
-        """Yield the message with a batch's images, made once for its last result."""
+        """Yield the message with a batch's images, cached by the batch's last result."""
         if any(message.images for message in batch):
             yield self._pictures.get(batch[-1], lambda: dumps(pictures(batch, self._profile)))
 
@@ -122,7 +121,7 @@ class WireConversation:
 
 
 def _goes_on(messages: Sequence[Message], known: int) -> bool:
-    """Say whether a conversation is shorter than what is known of it, or divides a batch there."""
+    """Return whether the conversation is shorter than the cached one, or splits a batch there."""
     return len(messages) < known or (len(messages) > known and messages[known].role == "tool")
 
 
@@ -134,7 +133,7 @@ def _assistant(message: Message, profile: Profile, *, echo: bool) -> dict[str, J
     out: dict[str, Json] = {"role": "assistant", "content": content}
     if message.calls:
         out["tool_calls"] = [_call(call, profile) for call in message.calls]
-    # The reasoning in the provider's own fields; plain text is kept once, not twice.
+    # Reasoning goes into the provider's own fields, plain text only once.
     for field in profile.echo if echo else ():
         if field in message.echo:
             out[field] = message.echo[field]
@@ -149,7 +148,7 @@ def _call(call: ToolCall, profile: Profile) -> Mapping[str, Json]:
 
 
 def _call_id(call_id: str, profile: Profile) -> str:
-    """Return the id as the provider takes it: Mistral wants exactly nine letters and digits."""
+    """Return the id in the provider's format: Mistral requires exactly nine letters and digits."""
     if not profile.short_ids or re.fullmatch(r"[A-Za-z0-9]{9}", call_id):
         return call_id
     return hashlib.sha256(call_id.encode("utf-8", "replace")).hexdigest()[:9]
