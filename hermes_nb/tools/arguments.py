@@ -1,7 +1,7 @@
-"""A call's arguments: judged by its tool's schema, and handed over as its function expects them.
+"""Validate the arguments of a tool call and convert them for the tool's function.
 
-The judge is fastjsonschema, built once a tool: `True` is not an integer, and 5.0 is one. What is
-plainly wrong with arguments that it refuses is found by a look at the schema.
+Arguments are validated with fastjsonschema, compiled once per tool: `True` is not an integer, and
+5.0 is one. When they are invalid, a simple walk over the schema lists the common mistakes.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Arguments, Run, ToolContext
 
 Function: TypeAlias = Callable[..., Any]
-"""One that a tool is made of, with whatever arguments it takes."""
+"""The Python function that a tool calls; its parameters vary."""
 Convert: TypeAlias = Callable[[Json], Any] | None
-"""Makes a Python value of a valid JSON value, None where it stays as it is."""
+"""Converts a valid JSON value to the Python value that a parameter expects; None if unchanged."""
 _PROBLEMS_SHOWN = 3
 _NAMES = {
     "string": "a string",
@@ -44,7 +44,7 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 def converted(value: Json, convert: Convert) -> Json:
-    """Return a valid JSON value as a function expects it."""
+    """Return a valid JSON value as the Python value that the function expects."""
     return value if convert is None else convert(value)
 
 
@@ -55,9 +55,9 @@ def calling(
     *,
     wants_context: bool,
 ) -> Run:
-    """Return a function as `run(context, arguments)`, async exactly if the function is.
+    """Wrap a function as `run(context, arguments)`; async only if the function is.
 
-    An explicit null for one of the `nullable` says no more than leaving it out.
+    An explicit null for one of the `nullable` parameters is treated as an omitted argument.
     """
 
     def start(context: ToolContext, arguments: Arguments) -> Json:
@@ -75,9 +75,10 @@ def calling(
 
 
 class Checker:
-    """Says what is wrong with arguments, or nothing; safe to call from several threads.
+    """Describes the problems of a call's arguments, if any; safe to call from several threads.
 
-    A schema that cannot be compiled refuses only what is plainly wrong: its tool sees to the rest.
+    If the schema cannot be compiled, only the common mistakes are refused, and the tool handles the
+    rest.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class Checker:
             return None
 
     def __call__(self, arguments: Mapping[str, Json]) -> str:
-        """Return one line on the problems and the tool's signature, or ""."""
+        """Return the problems and the tool's signature in one line; "" if there are no problems."""
         from fastjsonschema import JsonSchemaValueException
 
         given = {
@@ -116,7 +117,7 @@ class Checker:
         found = [*_problems(given, self._schema)] or other
         if not found:
             return ""
-        # What is wrong with the whole comes before what is wrong inside, then it goes by place.
+        # Problems of the whole object come before problems inside it, then sorted by location.
         found.sort(key=lambda each: (len(each[0]), _text(each[0])))
         told = [text for _, text in found]
         more = f"; {len(told) - _PROBLEMS_SHOWN} more" if len(told) > _PROBLEMS_SHOWN else ""
@@ -125,7 +126,7 @@ class Checker:
 
 
 def signature_text(name: str, schema: Mapping[str, Json]) -> str:
-    """Return a schema as a call: `read_file(path: string, offset: integer = 1, tags?: list)`."""
+    """Render a schema as a call: `read_file(path: string, offset: integer = 1, tags?: list)`."""
     required = schema.get("required", ())
     parts = []
     for key, each in schema.get("properties", {}).items():
@@ -151,11 +152,11 @@ def _type_text(schema: Mapping[str, Json]) -> str:
 
 Place = tuple[str | int, ...]
 Problem = tuple[Place, str]
-"""Where in the arguments something is wrong, and what."""
+"""The location of a problem in the arguments, and its description."""
 
 
 def _problems(value: object, schema: Mapping[str, Json], place: Place = ()) -> Iterator[Problem]:
-    """Yield what is plainly wrong with a value; other faults than these the validator names."""
+    """Yield the common mistakes in a value; the validator reports all others."""
     kinds = schema.get("type", ())
     kinds = [kinds] if isinstance(kinds, str) else kinds
     if kinds and not any(_is(value, kind) for kind in kinds):
@@ -179,7 +180,7 @@ def _problems(value: object, schema: Mapping[str, Json], place: Place = ()) -> I
 def _problems_in(
     value: Mapping[str, Json], schema: Mapping[str, Json], place: Place
 ) -> Iterator[Problem]:
-    """Yield what is wrong with an object: what is missing, what is too much, what is in it."""
+    """Yield the problems of an object: missing and unknown keys, and invalid values."""
     known, others = schema.get("properties", {}), schema.get("additionalProperties", True)
     for key in schema.get("required", ()):
         if key not in value:
@@ -205,7 +206,7 @@ def _text(place: Place) -> str:
 
 
 def _is(value: object, kind: str) -> bool:
-    """Say whether a value is of a JSON type."""
+    """Return whether a value has a JSON type."""
     if isinstance(value, bool):
         return kind == "boolean"
     if kind == "integer" and isinstance(value, float):

@@ -1,9 +1,9 @@
-"""The guard in front of every call that is not a mere read, and the questions that it has.
+"""Ask for approval before calls that do more than read.
 
-A question is bound to what it shows. Whatever the call names (files, scripts, notebooks, cells) is
-looked at before the question and again after the answer, right before the call runs. If something
-has changed, the user is asked again; if it keeps changing, the call is refused. "Always" is
-remembered for what the answered question has shown.
+An approval is bound to the content that the user saw. Everything that the call names (files,
+scripts, notebooks, cells) is read before the question and again after the answer, right before the
+call runs. If something has changed, the user is asked again; if it keeps changing, the call is
+refused. "Always" is remembered for the content of the approved question.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from hermes_nb.safety.guard import Decision, Guard, look
 from hermes_nb.safety.permissions import SandboxProfile
 
 ROUNDS = 3
-"""How often a call is asked about while what it would run changes."""
+"""Number of times that the user is asked while the content of the call keeps changing."""
 ABSENT = "nobody was there to answer"
 _NAMED = 3
-"""Things that have changed that a question names."""
+"""Number of changed items that a question lists by name."""
 
 
 def asking(toolset: Toolset, guard: Guard, approver: Approver) -> Toolset:
-    """Let the guard decide on every call that is not a mere read, and ask where it wants to know.
+    """Wrap a toolset so that the guard decides on every call that does more than read.
 
-    A call that the guard may ask about runs beside no other. It hears how it may run, and
-    may put further questions itself. A refusal raises `ToolDenied`.
+    The guard allows the call, denies it, or asks the approver. A call that may need approval never
+    runs in parallel with others. The tool gets the permitted way to run in its context and may ask
+    further questions there. A denied call raises `ToolDenied`.
     """
 
     def ask(tool: Tool) -> Tool:
@@ -51,7 +52,7 @@ def asking(toolset: Toolset, guard: Guard, approver: Approver) -> Toolset:
 
 @dataclass(slots=True)
 class _GuardedCall:
-    """One call, and the key under which "always" is remembered: that of what was shown last."""
+    """One call and its shape: the key under which "always" is remembered."""
 
     tool: Tool
     context: ToolContext
@@ -59,9 +60,10 @@ class _GuardedCall:
     guard: Guard
     approver: Approver
     shape: str = ""
+    """Key of the content that was displayed last; empty if an "always" cannot be remembered."""
 
     async def permitted(self) -> object:
-        """Return how the call runs, after a question where one is needed; raise ToolDenied."""
+        """Return how the call may run, after asking if necessary; raise ToolDenied."""
         changed: list[str] = []
         for _ in range(ROUNDS):
             content = await in_thread(look, self.tool, self.arguments)
@@ -77,14 +79,14 @@ class _GuardedCall:
         raise ToolDenied(_refusal(self.tool, _unstable(changed)))
 
     async def _decision(self, content: Content) -> Decision:
-        """Return the guard's verdict on the call as things are."""
+        """Return the guard's decision on the call in the current state."""
         tool, arguments, messages = self.tool, self.arguments, self.context.messages
         left = None if tool.result is None else await tool.result(arguments)
         judge = partial(self.guard.decide, messages=messages, result=left, content=content)
         return await in_thread(judge, tool, arguments)
 
     async def further(self, question: Question) -> Answer:
-        """Put a question of the tool's own; one about the whole call is bound as the first is."""
+        """Ask a question of the tool; with `question.again` it is bound to the call's content."""
         if not self.guard.asks:
             return "deny"
         if not question.again:
@@ -99,13 +101,13 @@ class _GuardedCall:
         raise ToolDenied(_refusal(self.tool, _unstable(changed)))
 
     def remember(self, way: object) -> None:
-        """Let calls like this one run in a way from now on."""
+        """Let similar calls run this way from now on, without a question."""
         self.guard.remember(self.shape, way)
 
     async def _asked(
         self, question: Question, content: Content, changed: list[str]
     ) -> tuple[Approval, list[str]]:
-        """Ask about what was looked at; return the answer and what has changed meanwhile."""
+        """Ask about the content; return the approval and the names of items changed since then."""
         before = await self._previewed(content)
         self.shape = self.shape if before.whole else ""
         if changed:
@@ -119,7 +121,7 @@ class _GuardedCall:
         return approval, before.changes(await self._previewed(now))
 
     async def _previewed(self, content: Content) -> Content:
-        """Return what the user is asked about: the tool's own view of it, where it has one."""
+        """Return the content to display: the tool's own preview, if it has one."""
         if self.tool.preview is None:
             return content
         seen = await self.tool.preview(self.arguments)
@@ -143,7 +145,7 @@ class _GuardedCall:
 
 
 def _question(decision: Decision) -> Question:
-    """Return what is asked about a call: why, and in which way it would run."""
+    """Return the question for a call: the reason, and how the call would run."""
     way, why, confined, closed = decision.way, decision.why, False, ""
     if way is not None:
         confined, closed = SandboxProfile.OUTSIDE not in way.profile, way.closed
@@ -160,10 +162,10 @@ def _question(decision: Decision) -> Question:
 async def put_question(
     tool: Tool, context: ToolContext, question: Question, approver: Approver
 ) -> Approval:
-    """Announce the question, ask, and announce the answer."""
+    """Emit the question as an event, ask the approver, and emit the answer."""
     call = context.call
     context.emit(ApprovalAsked(call, question.why, question.shown))
-    await asyncio.sleep(0)  # it is announced before a question holds up the loop
+    await asyncio.sleep(0)  # lets the event out before the question blocks the loop
     approval = await approver.ask(
         ApprovalRequest(
             call=call,
@@ -179,13 +181,13 @@ async def put_question(
         )
     )
     if question.choices is not None and approval.answer == "deny" and approval.reason:
-        approval = replace(approval, reason=ABSENT)  # whatever lets calls run answers nothing
+        approval = replace(approval, reason=ABSENT)  # an automatic approval has no answer to give
     context.emit(ApprovalGiven(call.id, approval.answer, approval.reason))
     return approval
 
 
 def _names(changed: list[str]) -> str:
-    """Return in a few words what has changed."""
+    """Return a short list of the changed items."""
     names = [visible(PurePath(name).name) for name in changed[:_NAMED]]
     more = [f"{len(changed) - _NAMED} more"] if len(changed) > _NAMED else []
     return " and ".join(filter(None, [", ".join(names), *more]))

@@ -1,4 +1,4 @@
-"""Which tools a turn has, by names of tools and toolsets."""
+"""Select the tools of a turn by the names of tools and toolsets."""
 
 from __future__ import annotations
 
@@ -11,27 +11,32 @@ from hermes_nb.core.tools import Toolset
 from hermes_nb.safety.administrator import NONE, Policy
 
 DEFAULT = "default"
-"""The toolset that a turn has which names none."""
+"""The toolset of a turn that names no tools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Chooses tools by names of tools and toolsets.
-
-    `usual` are those that there are without a word, and `more()` those that have to be named.
-    `groups` are toolsets of the configuration: a name in its own group is what it is without.
-    """
+    """Selects tools by the names of tools and toolsets."""
 
     usual: Toolset
+    """The default tools, available without being named."""
     more: Callable[[], Toolset] = Toolset
+    """Return the optional tools, which have to be named; called only when needed."""
     groups: Mapping[str, Sequence[str]]
+    """Toolsets of the configuration. Inside its own group, a name means the tool or toolset."""
     policy: Policy = NONE
+    """The administrator's policy, which can force or forbid tools."""
     _made: dict[tuple[str, ...], Toolset] = field(default_factory=dict)
+    """Cache: the toolset for each tuple of names."""
 
     def of(self, names: Sequence[str] = ()) -> Toolset:
-        """Return the tools of these names, the usual ones first; raise `ConfigError`.
+        """Return the tools with these names, the default ones first.
 
-        The same names give the same object, as what is made of it goes by identity.
+        The same names return the same object, because callers cache by its identity.
+
+        Raises:
+            ConfigError: a name is unknown or forbidden, a group contains itself, or a tool is
+                unavailable.
         """
         key = tuple(names)
         if key not in self._made:

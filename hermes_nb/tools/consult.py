@@ -1,6 +1,6 @@
-"""Toolsets that ask somebody else: `clarify` the user, `vision` a model that sees.
+"""Toolsets that consult someone: `clarify` asks the user, `vision` a model that reads images.
 
-None of them is offered unless the configuration or a turn says so.
+Both are off unless the configuration or a turn enables them.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ MOST_CHOICES = 6
 NOBODY = "Nobody is there to answer. Decide by what you know, and say in the end what you assumed."
 UNANSWERED = "The user did not want to answer. Go on without it, or leave it open."
 MOST_BYTES = 5_000_000
-"""Of a picture; providers refuse larger ones."""
+"""Maximum size of an image in bytes; providers refuse larger ones."""
 KINDS = {"PNG image": "image/png", "JPEG image": "image/jpeg", "GIF image": "image/gif"}
 
 
 def clarify_tools(approver: Approver) -> Toolset:
-    """Return the tool that puts a question to whoever can answer."""
+    """Return the tool that asks the user a question."""
 
     async def clarify(
         context: ToolContext,
@@ -58,7 +58,7 @@ def _question(arguments: object) -> str:
 
 
 def vision_tools(root: Path) -> Toolset:
-    """Return the tool that looks at a picture of the working directory."""
+    """Return the tool that views an image in the working directory."""
     space = Workspace(root=root)
 
     @tool(toolset="vision", paths=("path",), root=root)

@@ -1,6 +1,6 @@
-"""How files are encoded: text and its encoding, or what a binary file is.
+"""Detect the encoding of text files and the type of binary files.
 
-Text is UTF-8 with or without a byte order mark, UTF-16 with one, and Latin-1 for everything else
+Text is UTF-8 with or without a byte order mark, UTF-16 with one, or Latin-1 for everything else
 that looks like text. Decoding and encoding again gives the same bytes.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from hermes_nb.core.errors import ToolError
 
 SAMPLE = 65_536
-"""Bytes looked at to tell text from binary."""
+"""Bytes read to tell text from binary."""
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
@@ -36,21 +36,23 @@ _SIGNATURES = (
     (b"\x7fELF", "ELF binary"),
 )
 _MUCH_CONTROL = 0.1
-"""Share of control characters from which bytes that are no UTF-8 are no Latin-1 either."""
+"""Share of control characters above which bytes that are not UTF-8 count as binary."""
 _BLANK = ord(" ")
-"""The first byte that is no control character."""
+"""The first byte above the ASCII control characters."""
 _TEXT_CONTROL = frozenset(b"\t\n\r\f\b\x1b")
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How a text file is encoded: the codec's name and the byte order mark in front."""
+    """The encoding of a text file."""
 
     name: str = "utf-8"
+    """The codec's name."""
     mark: bytes = b""
+    """The byte order mark at the start of the file, or empty."""
 
     def encode(self, text: str) -> bytes:
-        """Return the bytes; raise ToolError on a character that the encoding does not have."""
+        """Encode a text; raise ToolError on a character that the encoding lacks."""
         try:
             return self.mark + text.encode(self.name)
         except UnicodeEncodeError as error:
@@ -81,12 +83,12 @@ def decode(data: bytes) -> tuple[str, Encoding] | None:
         return None
     try:
         return data[len(encoding.mark) :].decode(encoding.name), encoding
-    except UnicodeDecodeError:  # UTF-16 that is cut off, or UTF-8 behind a mark that is not
+    except UnicodeDecodeError:  # truncated UTF-16, or other bytes after a UTF-8 mark
         return None
 
 
 def kind_of(path: Path, sample: bytes) -> str:
-    """Return a few words on what a binary file is, by its first bytes, else by its name."""
+    """Return a short description of a binary file, from its first bytes or else its name."""
     for signature, kind in _SIGNATURES:
         if sample.startswith(signature):
             return kind

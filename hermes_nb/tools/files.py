@@ -1,7 +1,7 @@
 """The toolset `files`: read, write, patch and list files of the working directory.
 
-Reads are streams with a budget, so a file of any size or kind is safe to ask for. Writes are
-atomic. Notebooks are read here but never written: an open one belongs to its front end.
+Reads are streams with a budget, so a file of any size or type is safe to read. Writes are atomic.
+Notebooks can be read but not written: an open notebook is owned by its front end.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ ENTRIES_SHOWN = 500
 
 
 def listing(directory: Path, *, depth: int, hidden: bool, ignored: bool) -> str:
-    """Return the content of a directory as text, at most `ENTRIES_SHOWN` lines and a note.
+    """Return the content of a directory as text: at most `ENTRIES_SHOWN` lines and a note.
 
-    `.git` is named but never opened, and links are shown with their target but not followed.
+    `.git` is listed but not entered. Links are shown with their target and not followed.
     """
     tree = _Tree(hidden=hidden, ignored=ignored)
     tree.add(directory.as_posix(), rules_for(directory), depth, "")
@@ -43,7 +43,7 @@ def listing(directory: Path, *, depth: int, hidden: bool, ignored: bool) -> str:
 
 
 class _Tree:
-    """Collects lines and counts what it leaves out."""
+    """Collects the lines of a listing and counts the entries it omits."""
 
     def __init__(self, *, hidden: bool, ignored: bool) -> None:
         self.lines: list[str] = []
@@ -52,7 +52,7 @@ class _Tree:
         self._left_out = {"more": 0, "hidden": 0, "ignored": 0}
 
     def add(self, directory: str, rules: Rules, depth: int, indent: str) -> None:
-        """Add a directory's entries, and what is in them down to `depth` levels."""
+        """Add a directory's entries and their content, down to `depth` levels."""
         chosen = [entry for entry in entries(directory, rules) if self._wanted(entry)]
         for entry in sorted(chosen, key=lambda entry: (not entry.is_directory, entry.name)):
             if len(self.lines) >= ENTRIES_SHOWN:
@@ -63,7 +63,7 @@ class _Tree:
                 self.add(entry.path, rules_in(entry.path, rules), depth - 1, indent + "  ")
 
     def note(self) -> str:
-        """Return a line on what is not shown, or nothing."""
+        """Return a line that counts the omitted entries; "" if all are listed."""
         parts = [f"{count:,} {what}" for what, count in self._left_out.items() if count]
         return f"[not shown: {', '.join(parts)}]" if parts else ""
 
@@ -93,18 +93,17 @@ def _line(entry: DirectoryEntry) -> str:
 
 
 READ_LIMIT = 40_000
-"""Characters of one page; below the cap on tool output, so that what is shown is contiguous."""
+"""Characters of one page; less than the cap on tool output, so that a page is never cut."""
 LINE_LIMIT = 2_000
 COUNT_LIMIT = 64_000_000
-"""Bytes up to which the lines behind a page are counted to say how many there are."""
+"""Largest file in bytes whose remaining lines are counted for the note below a page."""
 _CHUNK = 65_536
 
 
 class StreamLines:
     """The lines of a stream, each cut to `LINE_LIMIT`, in bounded memory.
 
-    Raises `TurnInterrupted` between pieces once `stop` is set: a file may be larger than anybody's
-    patience.
+    Raises `TurnInterrupted` between chunks once `stop` is set, because a large file takes long.
     """
 
     def __init__(self, text: TextIO, stop: threading.Event) -> None:
@@ -112,7 +111,7 @@ class StreamLines:
         self._stop = stop
 
     def next(self) -> str | None:
-        """Return the next line without its end, or None at the end of the stream."""
+        """Return the next line without its line ending; None at the end of the stream."""
         line = self._read(LINE_LIMIT + 2)
         if not line:
             return None
@@ -128,7 +127,7 @@ class StreamLines:
         return f"{line[:LINE_LIMIT]}[... {dropped:,} more characters]"
 
     def skip(self, count: int) -> int:
-        """Pass over `count` lines and return how many there were."""
+        """Skip up to `count` lines and return the number skipped."""
         return next((n for n in range(count) if self.next() is None), count)
 
     def _read(self, size: int) -> str:
@@ -138,7 +137,7 @@ class StreamLines:
 
 
 def numbered(lines: StreamLines, offset: int, limit: int, size: int) -> str:
-    """Return up to `limit` lines from line `offset` (from 1) of a file of `size` bytes."""
+    """Return up to `limit` lines, from line `offset` (from 1), of a file of `size` bytes."""
     skipped = lines.skip(offset - 1)
     shown: list[str] = []
     left = READ_LIMIT
@@ -159,7 +158,7 @@ def _nothing(offset: int, lines: int, size: int) -> str:
 
 
 def _rest(lines: StreamLines, first: int, last: int, size: int) -> list[str]:
-    """Return a note if anything follows the last line shown."""
+    """Return a note if the file continues below the last line shown."""
     if lines.next() is None:
         return []
     going_on = f"go on with offset={last + 1}"
@@ -170,11 +169,11 @@ def _rest(lines: StreamLines, first: int, last: int, size: int) -> list[str]:
 
 
 PATCH_LIMIT = 16_000_000
-"""Bytes of the largest file that is patched, which happens in memory."""
+"""Size in bytes of the largest file that is patched, which happens in memory."""
 
 _ANYBODY_WRITES = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 _PATCHING = threading.Lock()
-"""One patch at a time: child agents may change one file side by side."""
+"""One patch at a time: child agents may change the same file in parallel."""
 
 Positive = Annotated[int, {"minimum": 1}]
 
@@ -187,7 +186,7 @@ def files(
 ) -> Toolset:
     """Return the tools for `root`; `also_readable` directories may be read but not written.
 
-    `allowed(path)` opens single paths outside, by their real absolute path.
+    `allowed(path)` grants access to single paths outside, given as real absolute paths.
     """
     space = Workspace(root=root, also_readable=also_readable, allowed=allowed)
     makers = (_read_file, _write_file, _patch, search, _list_files)
@@ -311,7 +310,7 @@ def _list_files(space: Workspace) -> Tool:
 
 
 def _whole(space: Workspace, target: Path) -> tuple[str, Encoding, tuple[int, ...]]:
-    """Return a file's text, its encoding and its version; raise ToolError where it is not text."""
+    """Return a file's text, encoding and version; raise ToolError if it is too large or binary."""
     with space.explained(target), open_regular(target) as file:
         version = _version(os.fstat(file.fileno()))
         data = file.read(PATCH_LIMIT + 1)
@@ -327,12 +326,12 @@ def _whole(space: Workspace, target: Path) -> tuple[str, Encoding, tuple[int, ..
 
 
 def _version(status: os.stat_result) -> tuple[int, ...]:
-    """Return what changes when somebody writes a file."""
+    """Return a value that changes whenever the file is written."""
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _writable(space: Workspace, path: str) -> Path:
-    """Return where a file may be written; raise ToolError on notebooks and on what is no file."""
+    """Return the path to write; raise ToolError for a notebook or anything but a regular file."""
     target = space.resolve(path, write=True)
     with space.explained(target):
         _check_writable(space, target)
@@ -356,14 +355,14 @@ def _check_writable(space: Workspace, target: Path) -> None:
 
 
 def _current(target: Path) -> tuple[bytes, Encoding | None]:
-    """Return how an existing file begins, to learn its style."""
+    """Return the beginning of an existing file and its encoding."""
     with open_regular(target) as file:
         sample = file.read(SAMPLE)
     return sample, encoding_of(sample, whole=len(sample) < SAMPLE)
 
 
 def _in_style(content: str, sample: bytes, encoding: Encoding | None) -> tuple[str, Encoding]:
-    """Return new content with the line ends and the byte order mark of the file it replaces."""
+    """Return new content with the line endings and byte order mark of the file it replaces."""
     lines = sample.count(b"\n")
     if lines and sample.count(b"\r\n") == lines and "\r" not in content:
         content = content.replace("\n", "\r\n")

@@ -1,9 +1,9 @@
-"""What `.gitignore` files leave out, and a walk over the rest.
+"""Apply `.gitignore` rules, and walk the files that they do not ignore.
 
-The rules are git's as ripgrep applies them: the nearest `.gitignore` that says anything decides,
-those above a repository's top do not count, and there need not be a repository. Only `.gitignore`
-is read, neither `.ignore` nor the user's global file, so that every machine sees the same files.
-Known difference: ripgrep reads `{a,b}` in a rule as a choice, which git and this do not.
+The rules are git's as ripgrep applies them: the nearest `.gitignore` with a matching line decides,
+files above the top of a repository are ignored, and a repository is not required. Only `.gitignore`
+is read, neither `.ignore` nor the user's global file, so every machine sees the same files. Known
+difference: ripgrep reads `{a,b}` in a rule as alternatives; git and this module do not.
 """
 
 from __future__ import annotations
@@ -26,20 +26,25 @@ _STARS_IN_A_RULE = 8
 
 @dataclass(frozen=True, slots=True)
 class IgnoreRule:
-    """One line of a `.gitignore`: what it names is left out, or kept.
+    """One line of a `.gitignore`.
 
-    pathspec's expressions also match whatever lies below what a line names. Git looks at each path
-    by itself, which makes a difference for what is kept (`!sub` keeps nothing inside of `sub`), so
-    a name is matched alone and a path must not match because of a directory above it.
+    A pathspec expression also matches everything below the path that it names. Git matches each
+    path separately, which matters for negated rules (`!sub` does not re-include the files inside
+    `sub`). So a name is matched alone, and a path must not match only because a directory above it
+    does.
     """
 
     leaves_out: bool
+    """True for a rule that ignores, False for one that re-includes (`!`)."""
     matches: Callable[[str], object]
+    """The pattern's match function; its result is None if a path does not match."""
     is_name: bool
+    """True if the pattern has no slash: it is matched against the last part of a path."""
     goes_deep: bool
+    """True if the pattern ends with `/**` or `/**/*`, so that it matches at any depth."""
 
     def names(self, path: str, name: str) -> bool:
-        """Say whether this is about `path` (from the rule's directory) with that last `name`."""
+        """Return whether the rule matches a path relative to it, whose last part is `name`."""
         if self.is_name:
             return self.matches(name) is not None
         if self.matches(path) is None:
@@ -50,15 +55,19 @@ class IgnoreRule:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules that hold in `directory` (absolute, `/` as separator), the last line first."""
+    """The rules that apply in a directory, with those of the directories above it."""
 
     directory: str
+    """Absolute path with `/` as separator."""
     own: tuple[IgnoreRule, ...]
+    """The rules of this directory's `.gitignore`, its last line first."""
     is_top: bool
+    """True at the top of a repository (it has a `.git`): rules above do not apply."""
     parent: Rules | None = None
+    """The rules of the nearest directory above that has any, or None."""
 
     def verdict(self, path: str, *, is_directory: bool) -> bool | None:
-        """Return True if `path` is left out, False if a rule keeps it, None if none names it."""
+        """Return True if `path` is ignored, False if re-included, None if no rule matches it."""
         end = "/" if is_directory else ""
         name = path.rpartition("/")[2] + end
         rules: Rules | None = self
@@ -74,17 +83,16 @@ class Rules:
 
 
 def rules_for(directory: Path) -> Rules:
-    """Return the rules that hold in a directory, those of the directories above it included.
+    """Return the rules that apply in a directory, including those of the directories above it.
 
-    Where the directory is itself left out, somebody asked for it by name, and only its own rules
-    count.
+    If the directory is itself ignored, the user asked for it by name, so only its own rules apply.
     """
     above = _rules_above(directory)
     return rules_in(directory.as_posix(), above)
 
 
 def counts_above(directory: Path) -> bool:
-    """Say whether the rules above a directory hold in it: they do unless they leave it out."""
+    """Return whether the rules above a directory apply in it; not if they ignore it."""
     return _rules_above(directory) is not None
 
 
@@ -100,31 +108,37 @@ def _rules_above(directory: Path) -> Rules | None:
 
 
 def rules_in(directory: str, parent: Rules | None) -> Rules:
-    """Return the rules of one directory in front of its parent's."""
+    """Return the rules of one directory, chained to those of its parent."""
     own = _read(f"{directory.rstrip('/')}/.gitignore")
     is_top = os.path.lexists(f"{directory}/.git")
     if not own and not is_top and parent is not None:
-        return parent  # nothing of its own: the chain stays short in deep trees
+        return parent  # no own rules: the chain stays short in deep trees
     return Rules(directory, own, is_top, parent)
 
 
 @dataclass(frozen=True, slots=True)
 class DirectoryEntry:
-    """One entry of a directory: its absolute path with `/`, its name, and what it is."""
+    """One entry of a directory."""
 
     path: str
+    """Absolute path with `/` as separator."""
     name: str
+    """The last part of the path."""
     is_directory: bool
+    """True for a directory, not for a link to one."""
     is_link: bool
+    """True for a symbolic link."""
     ignored: bool
+    """True if a rule ignores it."""
     hidden: bool
+    """True if the name begins with a dot and no rule re-includes it."""
 
 
 def entries(directory: str, rules: Rules) -> list[DirectoryEntry]:
-    """Return a directory's entries by name; one that cannot be read is empty.
+    """Return a directory's entries sorted by name; none if the directory cannot be read.
 
-    An entry whose name begins with a dot is hidden, unless a rule keeps it (`!.github`). Cassettes
-    are not there at all: they hold the very answers, and grow while a notebook is recorded.
+    An entry whose name begins with a dot is hidden, unless a rule re-includes it (`!.github`).
+    Cassettes are omitted: they contain the recorded answers and grow during a recording.
     """
     out: list[DirectoryEntry] = []
     try:
@@ -147,14 +161,14 @@ def entries(directory: str, rules: Rules) -> list[DirectoryEntry]:
 
 
 def is_cassette(name: str) -> bool:
-    """Say whether a file is a recording of a notebook's answers, or its lock."""
+    """Return whether a file is a cassette (a recording of a notebook's answers) or its lock."""
     return _CASSETTE.fullmatch(name) is not None
 
 
 def walk(directory: Path) -> Iterator[str]:
     """Yield the regular files below a directory that are neither hidden nor ignored.
 
-    Links are not followed. Paths are absolute with `/`; their order is that of the walk.
+    Links are not followed. Paths are absolute with `/` as separator, in no particular order.
     """
     pending = [(directory.as_posix(), rules_for(directory))]
     while pending:
@@ -169,7 +183,7 @@ def walk(directory: Path) -> Iterator[str]:
 
 
 def spec_of(patterns: Iterable[str]) -> GitIgnoreSpec | None:
-    """Return git's patterns as one matcher, without the unusable ones; None if none is left."""
+    """Return one matcher for git patterns, skipping unusable ones; None if all are unusable."""
     from pathspec import GitIgnoreSpec
 
     valid = [pattern for pattern in patterns if _rule(pattern) is not None]
@@ -177,14 +191,14 @@ def spec_of(patterns: Iterable[str]) -> GitIgnoreSpec | None:
 
 
 def _rule(line: str) -> IgnoreRule | None:
-    """Return a line's rule, None if it has none, is invalid, or hostile."""
+    """Return the rule of a line; None if the line is blank, a comment, invalid or hostile."""
     from pathspec import GitIgnoreSpec
 
     text = line.rstrip("\r\n")
     if not text.strip() or text.startswith("#") or is_hostile(text):
         return None
     goes_deep = text.endswith(("/**", "/**/*"))
-    if text.endswith("/**"):  # all that is inside, but for pathspec the directory as well
+    if text.endswith("/**"):  # everything inside; pathspec would match the directory as well
         text = text[:-1]
     try:
         pattern = next(iter(GitIgnoreSpec.from_lines([text]).patterns))
@@ -197,10 +211,10 @@ def _rule(line: str) -> IgnoreRule | None:
 
 
 def is_hostile(pattern: str) -> bool:
-    """Say whether matching a pattern could take time out of all proportion.
+    """Return whether matching a pattern could take excessive time.
 
-    pathspec makes a regular expression of it, in which each star multiplies the time that a long
-    name takes: one with many stars comes from no honest file.
+    pathspec compiles a pattern to a regular expression, in which each star multiplies the time to
+    match a long name. Patterns with that many stars do not occur in practice.
     """
     if pattern.count("*") > _STARS_IN_A_RULE:
         return True
@@ -210,7 +224,7 @@ def is_hostile(pattern: str) -> bool:
 
 def _read(path: str) -> tuple[IgnoreRule, ...]:
     try:
-        if not Path(path).is_file():  # opening a FIFO of that name would never return
+        if not Path(path).is_file():  # opening a FIFO of this name would block forever
             return ()
         with open(path, encoding="utf-8-sig", errors="replace") as file:  # noqa: PTH123 - a string
             rules = [_rule(line) for line in file.read(_RULES_LIMIT).splitlines()]

@@ -1,8 +1,8 @@
-"""Which tools there are besides our own.
+"""Load the tools that other packages provide.
 
-Other packages bring theirs under the entry point group `hermes_nb.tools`. An entry point names a
-`Tool`, a `Toolset`, a list of tools, or a function without parameters that returns one of these.
-What cannot be loaded is said and left out: nobody's turn fails over it.
+A package registers its tools under the entry point group `hermes_nb.tools`. An entry point names a
+`Tool`, a `Toolset`, a list of tools, or a function without parameters that returns one of these. An
+entry point that fails to load is reported and skipped, so it cannot break a turn.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GROUP = "hermes_nb.tools"
 
 
 def installed_tools(warn: Callable[[str], None]) -> Toolset:
-    """Return the tools of all installed packages, by entry point in the order of their names.
+    """Return the tools of all installed packages, sorted by entry point.
 
     A tool without a toolset gets the entry point's name, so that `%hermes tools NAME` finds it.
     """
@@ -30,7 +30,7 @@ def installed_tools(warn: Callable[[str], None]) -> Toolset:
     for point in plugins(GROUP):
         try:
             tools = _tools(point.load())
-        except Exception as error:  # noqa: BLE001 - somebody else's code, run at their import
+        except Exception as error:  # noqa: BLE001 - code of another package can raise anything
             why = one_line(redact(f"{type(error).__name__}: {error}"), 200)
             warn(f"the tools {point.name!r} are off: {why}")
             continue
@@ -42,7 +42,7 @@ def installed_tools(warn: Callable[[str], None]) -> Toolset:
 
 
 def without_taken(tools: Toolset, taken: Toolset, warn: Callable[[str], None]) -> Toolset:
-    """Return the tools whose names are free; a name of Hermes' own cannot be taken over."""
+    """Return the tools whose names are not taken: a package cannot replace a tool of Hermes."""
     for tool in tools:
         if tool.name in taken:
             warn(f"the tool {tool.name!r} is off: Hermes has one of that name")
@@ -50,44 +50,44 @@ def without_taken(tools: Toolset, taken: Toolset, warn: Callable[[str], None]) -
 
 
 def left(tools: Toolset, policy: Policy) -> Toolset:
-    """Return the tools that the administrator leaves; the guard asks again at each call."""
+    """Return the tools that the policy allows; the guard checks it again at each call."""
     return Toolset(tool for tool in tools if not policy.why("tools", tool.name, tool.toolset))
 
 
 def left_of_added(tools: Iterable[Tool], policy: Policy) -> Toolset:
-    """Return those that are left of what packages bring, or the user."""
+    """Return the tools of packages or the user that the policy allows."""
     return Toolset(tool for tool in tools if not policy.why("tools", f"added:{tool.name}"))
 
 
 _NAMED = ("clarify", "vision", "web")
 TOOLSETS = "hermes_nb.toolsets"
-"""Entry points of toolsets that are there where they are named; see `ToolsetSetup`."""
+"""Entry point group of toolsets that are available only by name; see `ToolsetSetup`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolsetSetup:
-    """What a toolset is made for that a session has where it is named.
+    """The argument that an entry point gets to create a toolset for a session.
 
-    An entry of the group `hermes_nb.toolsets` is a function from this to a `Toolset`; its name is
-    the toolset's.
+    An entry point of the group `hermes_nb.toolsets` is a function that takes this and returns a
+    `Toolset`. Its name is the name of the toolset.
     """
 
     composed: Sequence[str]
-    """Names of the models that the settings make of others."""
+    """Names of the models that the settings compose from other models."""
     model: Callable[[str], ChatModel]
-    """Returns an installed model by its name, for the conversation's own to ask.
+    """Returns an installed model by its name, to send requests to within the conversation.
 
-    It is on the conversation's cassette and is closed with it. Raises `ConfigError` where there is
-    none of that name."""
+    Its requests are recorded on the conversation's cassette, and it is closed with the
+    conversation. Raises `ConfigError` if the name is unknown."""
 
 
 def named_toolsets() -> list[str]:
-    """Return the names of toolsets that are there where they are named."""
+    """Return the names of the toolsets that are available only by name."""
     return sorted({*_NAMED, *(point.name for point in plugins(TOOLSETS))})
 
 
 def installed_toolsets(setup: ToolsetSetup, policy: Policy) -> Toolset:
-    """Return the tools of all that is in `hermes_nb.toolsets`; raise `ConfigError`."""
+    """Return the tools of all `hermes_nb.toolsets` entry points; raise `ConfigError`."""
     found = Toolset()
     for point in plugins(TOOLSETS):
         made = cast("Callable[[ToolsetSetup], Toolset]", loaded(point))(setup)

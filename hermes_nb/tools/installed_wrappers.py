@@ -1,6 +1,6 @@
-"""Wrappers of tools that other packages bring under `hermes_nb.tool_wrappers`.
+"""Wrap tools in the wrappers that other packages register under `hermes_nb.tool_wrappers`.
 
-A wrapper may be there to protect something, so no tool runs without one that cannot be used.
+A wrapper may be a safety measure. If one cannot be loaded, no tool runs.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 WRAPPERS = "hermes_nb.tool_wrappers"
 AUDIT = "audit"
-"""The key of the policy, and the name of the wrapper that is used while the policy has it."""
+"""Key of the policy that demands an audit, and name of the wrapper that it uses then."""
 
 
 class Wrapper(Protocol):
-    """A function from tools to tools: what an entry of `hermes_nb.tool_wrappers` names."""
+    """The function that an entry point of `hermes_nb.tool_wrappers` names."""
 
     def __call__(
         self, tools: Toolset, *, source: str, guard: Guard, tell: Callable[[str], None]
     ) -> Toolset:
-        """Return the tools, each in a wrapper.
+        """Return the tools, each wrapped.
 
-        `source` says who asks for them, as in `Identity`. The `guard` is the one that decides on
-        their calls, and `tell` shows a line to the user.
+        `source` is who uses the tools, as in `Identity`. `guard` decides on their calls. `tell`
+        shows a line to the user.
         """
         ...
 
@@ -44,10 +44,10 @@ def wrapped(
     guard: Guard,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Toolset:
-    """Return tools in the wrappers that packages bring, the audit around all others.
+    """Return the tools in the wrappers of all packages, with the audit as the outermost.
 
-    Raises `ConfigError` for a wrapper that cannot be used, and where the policy demands an audit
-    that is not installed. A call raises it too: the policy may change at any time.
+    Raises `ConfigError` if a wrapper cannot be used, or if the policy demands an audit that is not
+    installed. A call can raise it too, because the policy may change at any time.
     """
     for point in plugins(WRAPPERS):
         if point.name != AUDIT and not guard.policy.why("tools", f"added:{point.name}"):
@@ -68,7 +68,7 @@ def wrapped(
 
 
 def _auditor(policy: Policy) -> EntryPoint | None:
-    """Return the wrapper that records calls, None where the policy has no audit."""
+    """Return the wrapper that records calls; None if the policy demands no audit."""
     if not policy.values.get(AUDIT):
         return None
     if points := plugins(WRAPPERS, AUDIT):

@@ -1,8 +1,8 @@
-"""The search behind `search_files` where there is no ripgrep: a script that can be killed.
+"""Search files without ripgrep: the fallback of `search_files`, a script that can be killed.
 
-It runs in a Python of its own (`python -I -S matching.py OPTIONS FILES`), because a hostile regular
-expression never returns and Python cannot stop a thread. It imports the standard library only and
-prints what `rg --json` prints, as far as anybody reads it.
+It runs in a separate Python (`python -I -S matching.py OPTIONS FILES`), because a hostile regular
+expression never returns and Python cannot stop a thread. It imports only the standard library and
+prints the part of the `rg --json` format that the caller reads.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import sys
 from typing import Any
 
 MATCHES_A_FILE = 1_000
-"""Matches after which the rest of a file is left alone; ripgrep is told the same."""
+"""Matches after which the rest of a file is skipped; ripgrep gets the same limit."""
 
 
 def main(arguments: list[str]) -> int:
-    """Search the files named behind the options, which are one JSON object, and print matches."""
+    """Search the files after the options (one JSON object) and print the matches."""
     options = json.loads(arguments[0])
     flags = re.IGNORECASE if options["ignore_case"] else 0
     regex = re.compile(options["pattern"], flags)
@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
 
 
 def search(path: str, regex: re.Pattern[str], context: int) -> None:
-    """Print the matches in a file; one that is binary or cannot be read has none."""
+    """Print the matches in a file; a binary or unreadable file has no matches."""
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - pathlib would double the start-up time
             lines = lines_of(file.read())
@@ -47,7 +47,7 @@ def search(path: str, regex: re.Pattern[str], context: int) -> None:
 
 
 def lines_of(data: bytes) -> list[str] | None:
-    """Return a file's lines without their ends, None if it is binary."""
+    """Return a file's lines without line endings; None if it is binary."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         text = data.decode("utf-16", "replace")
     elif b"\0" in data:

@@ -1,9 +1,9 @@
-"""MCP servers: programs and addresses that bring tools, started beside the kernel, ended with it.
+"""Run MCP servers: programs or addresses that provide tools, from start to end of the kernel.
 
-A server is somebody else's program: it may die, hang, flood, change its mind or ask for things.
-What it says is bounded, and text from outside; a death is met by one new start; each call has a
-time limit, and a stop is passed on. They live on an event loop of their own, so that none of this
-holds up a turn. Nothing of `mcp` is imported, and nothing started, without a server.
+A server is third-party code: it may die, hang, flood, change its tools or ask questions. So its
+output is bounded and treated as untrusted content, it is restarted once after it has died, each
+call has a timeout, and an interrupt is passed on. Servers run on their own event loop, so they
+never block a turn. Without a server, nothing is started and `mcp` is not imported.
 """
 
 from __future__ import annotations
@@ -47,31 +47,38 @@ Result = TypeVar("Result")
 State = Literal["waiting", "starting", "ready", "ended"]
 
 QUIET, BUSY, LATEST = 0.3, 0.05, 15.0
-"""Servers that nobody asks for yet are started once this process has used less than a share `BUSY`
-of its time for `QUIET` seconds, `LATEST` seconds from now at last: a first turn comes first."""
+"""Servers start when the process is idle, so that a first turn is not slowed: when it has used less
+than the share `BUSY` of its time for `QUIET` seconds, or after `LATEST` seconds."""
 MOST_TOOLS = 256
 LINES, WIDTH = 300, 500
-"""Of what is kept of a program's errors and log."""
+"""Number of stored log lines of a server, and the characters of each."""
 PATIENCE = 10
-"""A call that reports progress has so many times its time limit."""
+"""Factor of the timeout that a call may take in total while it reports progress."""
 PROGRESS = 0.1
-"""Seconds between two lines of progress that are shown."""
+"""Minimum seconds between two progress updates."""
 LAST = 0.2
-"""Seconds in which the last words of a program that has ended are still heard."""
+"""Seconds in which pending replies of a program that has ended are still read."""
 NAME = "hermes_nb"
 PROMPT = "prompt/"
-"""How the name of a prompt begins, where those of resources are their addresses."""
+"""Prefix that marks a reference as a prompt; a resource is referenced by its URI."""
 REFUSED = -1
-"""The code of an answer that the user does not give."""
+"""Error code of the reply to a sampling request that the user declined."""
 CLOSED = (-32000, 32600)
-"""Codes of errors by which the SDK says that a connection, or a session, is over."""
+"""Error codes with which the SDK reports a closed connection or an expired session."""
 
 
 class Connection:
-    """One server while it runs; everything here happens on the servers' loop.
+    """One server and its session; runs entirely on the servers' event loop.
 
-    `tools` are the live ones by their own names, `references` what of it can be named in a prompt,
-    `error` why it is not ready, `log` the last lines that it wrote. `listed` hears of new tools.
+    Attributes:
+        state: "waiting" (not started yet), "starting", "ready" or "ended".
+        error: why it is not ready; empty if there was no error.
+        tools: its current tools by their own names.
+        references: URIs of resources and `prompt/NAME` of prompts, for completion in a prompt.
+        capabilities: the features that the server reported.
+        log: its last log lines.
+
+    `listed(connection)` is called when its tools or references have changed.
     """
 
     def __init__(self, spec: ServerSpec, listed: Callable[[Connection], None]) -> None:
@@ -94,18 +101,18 @@ class Connection:
 
     @property
     def told(self) -> str:
-        """What it is doing, in a few words."""
+        """The state and the number of tools, for display."""
         return f"ready · {number_of(len(self.tools), 'tool')}" if self._session else self.state
 
     def start(self, bridge: Wire) -> None:
-        """Start it, unless it runs."""
+        """Start the server unless it is running."""
         if not self.spec.problem and (self._task is None or self._task.done()):
             self.bridge, self.state, self.error = bridge, "starting", ""
             self._settled.clear()
             self._task = asyncio.create_task(self._serve(), name=f"mcp {self.spec.name}")
 
     async def ready(self) -> ClientSession:
-        """Return the session once there is one; raise `ToolError` where none is to be had."""
+        """Wait for the session and return it; raise `ToolError` if the server cannot be used."""
         if not self.spec.problem:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self.spec.connect_timeout + 5 * GRACE):
@@ -116,21 +123,21 @@ class Connection:
         return self._session
 
     async def fresh(self) -> None:
-        """Have the list of tools as it is now; raise `ToolError`."""
+        """Wait until the list of tools is up to date; raise `ToolError`."""
         await self.ready()
         if self._stale and "tools" in self.capabilities:
             await self.request(self._list)
 
     async def end(self) -> None:
-        """End it, its program and whatever that started."""
+        """Stop the server, its program and all child processes."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task}, timeout=6 * GRACE)
 
     async def _serve(self) -> None:
-        """Run it until it has ended for good: once it was ready, it is started a second time.
+        """Run the server until it has finally ended; once it was ready, it is restarted once.
 
-        So is a program that ends when it is asked for a protocol that it does not know.
+        A program that exits when it is offered the newer protocol is restarted with the older one.
         """
         again = True
         try:
@@ -144,11 +151,11 @@ class Connection:
                         stack.callback(asyncio.create_task(self._refer()).cancel)
                         await self._died.wait()
                         self._session = None
-                        self._settled.clear()  # whoever asks now waits for the second start
+                        self._settled.clear()  # new callers wait for the restart
                         for limit in self._limits:
                             self._move(limit, LAST)
                         await asyncio.sleep(2 * LAST)
-                except Exception as error:  # noqa: BLE001 - whatever an SDK raises over a program
+                except Exception as error:  # noqa: BLE001 - an SDK can raise anything
                     why = told_error(error)
                     self.error = why if isinstance(first(error), ToolError) else self.error or why
                 self.error = self.error or "it has ended"
@@ -207,7 +214,7 @@ class Connection:
             self._listed(self)
 
     async def _refer(self) -> None:
-        """Ask for the names of resources and prompts, which are offered while one types."""
+        """List the names of resources and prompts, for completion in a prompt."""
         names: list[str] = []
         try:
             if "resources" in self.capabilities:
@@ -224,9 +231,10 @@ class Connection:
             self._listed(self)
 
     async def call(self, tool: Document, arguments: Document, caller: Caller) -> dict[str, Json]:
-        """Call a tool as the session knows it and return the result as it is on the wire.
+        """Call a tool and return its result in wire format; raise `ToolError`.
 
-        The user is asked about one that has changed since. Raises `ToolError`.
+        `tool` is the definition that the session has. If the server has changed it since, the user
+        has to approve the new one.
         """
         name = str(tool["name"])
         await self.fresh()
@@ -268,8 +276,8 @@ class Connection:
     ) -> Result:
         """Send a request and return its result; raise `ToolError`.
 
-        It has its time limit, without the time that the user takes for an answer; when nobody waits
-        for it any more, the server is told.
+        The time that the user takes to answer a question doesn't count toward the timeout. After a
+        timeout or cancellation, the server is notified.
         """
         session = await self.ready()
         number = getattr(session, "_request_id", None)
@@ -279,7 +287,7 @@ class Connection:
             async with limit:
                 return await send(session)
         except (TimeoutError, asyncio.CancelledError) as error:
-            with suppress(Exception):  # the server may be gone, or not read
+            with suppress(Exception):  # the server may have ended, or may not read its input
                 async with asyncio.timeout(GRACE):
                     await self.bridge.give_up(session, number)
             if isinstance(error, asyncio.CancelledError):
@@ -297,15 +305,15 @@ class Connection:
             del self._limits[limit]
 
     def _move(self, limit: asyncio.Timeout, seconds: float | None) -> None:
-        """Let a request that is under way end in so many seconds, None for not at all."""
+        """Reschedule the timeout of a running request to `seconds` from now; None disables it."""
         if limit in self._limits and not limit.expired():
             now = asyncio.get_running_loop().time()
             limit.reschedule(None if seconds is None else now + seconds)
 
     async def _asked(self, question: Question, given: Document | None = None) -> str | None:
-        """Put a question of the server's to the user of the latest call; None for a no.
+        """Ask the user of the latest call a question of the server; return None if declined.
 
-        After a yes, `given` is answered by the model.
+        If the user agrees, return the model's reply to `given`, or "" without `given`.
         """
         async with self._asking:
             callers = [(limit, caller) for limit, caller in self._limits.items() if caller]
@@ -321,7 +329,7 @@ class Connection:
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
                     raise
-                return None  # the call that it belonged to was stopped
+                return None  # the call that caused the question was interrupted
             except Exception as error:  # noqa: BLE001 - the approver, or the model, has failed
                 self._note(f"[a question was not answered: {told_error(error)}]")
                 return None
@@ -329,7 +337,7 @@ class Connection:
                 self._move(limit, self.spec.timeout)
 
     async def _sample(self, _context: object, params: object) -> object:
-        """Let the session's model answer a request of the server's, once the user agrees."""
+        """Let the session's model answer a sampling request if the user agrees."""
         given, types = wire(params), self.bridge.types
         texts = [f"{m.get('role')}: {said(m).text}" for m in given.get("messages", [])]
         shown = "\n\n".join(filter(None, [given.get("systemPrompt"), *texts]))
@@ -342,7 +350,7 @@ class Connection:
         return types.CreateMessageResult(role="assistant", model="hermes", content=content)
 
     async def _elicit(self, _context: object, params: object) -> object:
-        """Offer the user to send what a form of the server's is filled with by default."""
+        """Answer a form of the server with its default values if the user agrees."""
         given, types = wire(params), self.bridge.types
         schema = given.get("requestedSchema") or {}
         fields = schema.get("properties") or {}
@@ -366,7 +374,7 @@ class Connection:
         self._note(f"{told.get('level')}: {text}")
 
     async def _heard(self, message: object) -> None:
-        """Take note that the list of tools has changed; it is read again before the next call."""
+        """Record that the list of tools has changed; it is read again before the next call."""
         method = getattr(getattr(message, "root", message), "method", "")
         self._stale = self._stale or method == "notifications/tools/list_changed"
 
@@ -379,7 +387,7 @@ class Connection:
 
 
 async def _quiet(hurry: asyncio.Event) -> None:
-    """Wait until this process has little to do, or is asked to hurry."""
+    """Wait until this process is nearly idle, or `hurry` is set."""
     latest = time.monotonic() + LATEST
     used = QUIET
     while used > BUSY * QUIET and time.monotonic() < latest and not hurry.is_set():
@@ -391,9 +399,9 @@ async def _quiet(hurry: asyncio.Event) -> None:
 
 
 class Servers:
-    """The MCP servers of one agent, on a loop of their own; callable from any thread.
+    """The MCP servers of one agent, on their own event loop; methods may be called in any thread.
 
-    `told` hears, on that loop, of a server whose tools have been listed.
+    `told(connection)` is called on that loop when the tools of a server have been listed.
     """
 
     def __init__(self, told: Callable[[Connection], None] = lambda _: None) -> None:
@@ -405,7 +413,7 @@ class Servers:
         self._bridge: Wire | None = None
 
     def use(self, servers: Mapping[str, ServerSpec]) -> None:
-        """Run these servers from now on; it starts them and does not wait for them."""
+        """Run exactly these servers from now on; starts them without waiting."""
         there = {name: each.spec for name, each in self.connections.items()}
         if dict(servers) == there:
             return
@@ -421,9 +429,9 @@ class Servers:
             self._loop.submit(self._begin(gone))
 
     async def there(self, name: str, work: Callable[[Connection], Awaitable[Result]]) -> Result:
-        """Do something with a server, on the servers' loop; a cancellation goes along.
+        """Run `work` with a server on the servers' event loop; cancelling cancels the work too.
 
-        Raises `ToolError` for a name that no server has.
+        Raises `ToolError` if the name is unknown.
         """
         connection = self.connections.get(name)
         if connection is None or self._pid != os.getpid():
@@ -437,10 +445,10 @@ class Servers:
         return await asyncio.wrap_future(self._loop.submit(done()))
 
     async def again(self, name: str) -> Connection:
-        """Start a server that has ended, and return it when it is ready or has failed."""
+        """Start a server that has ended; return it when it is ready or has failed."""
 
         async def started(connection: Connection) -> Connection:
-            if self._bridge is not None:  # else it is about to be started
+            if self._bridge is not None:  # otherwise it is about to be started
                 connection.start(self._bridge)
             with suppress(ToolError):
                 await connection.ready()
@@ -449,7 +457,7 @@ class Servers:
         return await self.there(name, started)
 
     async def settled(self, seconds: float) -> None:
-        """Have every server started, and its tools as they are now; wait at most so long."""
+        """Wait up to `seconds` until all servers are started and their tools are up to date."""
 
         async def waited(connection: Connection) -> None:
             with suppress(ToolError, TimeoutError):
@@ -468,7 +476,7 @@ class Servers:
                 connection.start(bridge)
 
     def close(self) -> None:
-        """End all servers, with their programs; a second call does nothing."""
+        """Stop all servers and their programs; a second call does nothing."""
         atexit.unregister(self.close)
         connections, self.connections = self.connections, {}
         if not self._pid or self._pid != os.getpid():

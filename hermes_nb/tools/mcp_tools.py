@@ -1,9 +1,9 @@
-"""What a session is offered of MCP servers: tools that never change while it lasts.
+"""Offer the tools of MCP servers to a session; the list is fixed while a session lasts.
 
-The schemas are those of the servers' last start, kept in the home by what starts a server, so that
-a first turn waits for none. What came later or has no schema yet is found by `mcp_search` and
-called by `mcp_call`, and so is everything where the schemas would take more than a tenth of the
-window, or where a tool's own words read like an attack.
+The schemas come from the last start of each server and are cached in the Hermes directory, so that
+a first turn does not wait for a server. Other tools are found with `mcp_search` and called with
+`mcp_call`: those without a cached schema, those whose text reads like an attack, and all tools if
+their schemas would take more than a tenth of the context window.
 """
 
 from __future__ import annotations
@@ -38,56 +38,59 @@ if TYPE_CHECKING:
     from mcp import ClientSession
 
 FILE = "mcp_tools.json"
-"""In the home: what servers told of their tools, by the key of a server."""
+"""Name of the cache in the Hermes directory: tools and references by the server's key."""
 VERSION = 1
 LARGEST, SERVERS = 30_000_000, 200
-"""Bytes of that file, and servers in it; those that were not started for the longest time go."""
+"""Largest size of the cache in bytes, and number of servers; the least recently listed go first."""
 SHARE, WINDOW = 0.1, 100_000
-"""Of the window, for schemas; and the window of a model that does not tell."""
+"""Share of the context window for schemas, and the window in tokens of a model without one."""
 FOUND, NAMED = 8, 100
-"""Tools that a search shows whole, and by name."""
+"""Number of tools that a search shows with their schemas, and by name only."""
 WAIT = 10.0
-"""Seconds that a search waits for servers that are being started."""
+"""Seconds that a search waits for servers that are starting."""
 NAME = 64
-"""Characters that providers allow."""
+"""Longest tool name in characters that all providers allow."""
 MOST_TEXT, MOST_IMAGES, MOST_IMAGE = 4_000_000, 8, 8_000_000
-"""Characters and pictures of one result, and characters of a picture in base64."""
+"""Largest text of a result in characters, number of images, and base64 characters of an image."""
 PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 INSTALL = "it needs `pip install 'hermes_nb[mcp]'`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """A tool as a session knows it. `plain` says that its words read like no attack."""
+    """A tool of a server, as a session offers it."""
 
     server: str
+    """Name of the server."""
     tool: Document
+    """The definition of the tool in wire format."""
     plain: bool = True
+    """False if the tool's text reads like an attack; it is then offered only by search."""
 
     @property
     def name(self) -> str:
-        """Its name among all tools."""
+        """The tool's unique name, at most `NAME` characters."""
         whole = re.sub(r"[^\w-]", "_", f"mcp__{self.server}__{self.tool['name']}", flags=re.ASCII)
         mark = fingerprint({"name": [self.server, self.tool["name"]]})[:8]
         return whole if len(whole) <= NAME else f"{whole[: NAME - 9]}_{mark}"
 
     @property
     def scope(self) -> str:
-        """What "always" covers: this tool, as it is now."""
+        """The key of an "always" approval: this tool in its current version."""
         return f"{self.name} ({fingerprint(self.tool)[:8]})"
 
     @property
     def stays(self) -> bool:
-        """Whether the server says that it only reads, and reaches nobody else."""
+        """Whether the server declares that the tool only reads and contacts no other system."""
         hints = self.tool.get("annotations") or {}
         return hints.get("readOnlyHint") is True and hints.get("openWorldHint") is False
 
 
 class McpTools:
-    """The tools of MCP servers for one agent; `servers` runs them, from the first one on.
+    """The MCP tools of one agent; `servers` is created when the first server is configured.
 
-    A session's tools are those of the servers' last start, and stand until `thaw`. `allowed` are
-    names of servers and of `server/tool` that the user lets run without a question.
+    A session's tools come from the last start of each server and don't change until `thaw()`. The
+    names in `allowed` (`server` or `server/tool`) need no approval.
     """
 
     def __init__(self) -> None:
@@ -101,25 +104,25 @@ class McpTools:
     @property
     def servers(self) -> Servers:
         if self._servers is None:
-            from hermes_nb.tools.mcp import Servers  # which nobody needs who has none
+            from hermes_nb.tools.mcp import Servers  # slow to import, and needed only by servers
 
             self._servers = Servers(self._listed)
         return self._servers
 
     @property
     def connections(self) -> Mapping[str, Connection]:
-        """The servers there are, by name."""
+        """The configured servers by name."""
         return {} if self._servers is None else self._servers.connections
 
     def close(self) -> None:
-        """End all servers."""
+        """Stop all servers."""
         if self._servers is not None:
             self._servers.close()
 
     def use(
         self, specs: Mapping[str, ServerSpec], *, home: Path, allowed: Collection[str] = ()
     ) -> None:
-        """Run these servers, and offer their tools; nothing is waited for."""
+        """Run these servers and offer their tools; does not wait for them."""
         self._file, self._allowed = home / FILE, frozenset(allowed)
         if specs and find_spec("mcp") is None:
             specs = {n: replace(s, problem=s.problem or INSTALL) for n, s in specs.items()}
@@ -127,12 +130,12 @@ class McpTools:
             self.servers.use(specs)
 
     def thaw(self) -> bool:
-        """Let the next session have what servers have told since; say whether there are any."""
+        """Let the next session use the current tools; return whether there are any servers."""
         self._sent, self._offers = None, {}
         return bool(self.connections)
 
     def tools(self, model: ChatModel) -> Toolset:
-        """Return the session's tools; `model` answers what servers ask of one."""
+        """Return the session's tools; `model` answers the servers' sampling requests."""
         if not self.connections:
             return Toolset()
         if self._sent is None:
@@ -140,7 +143,7 @@ class McpTools:
         return Toolset([*(self._tool(offer, model) for offer in self._sent), *self._finding(model)])
 
     def _remembered(self, most: float) -> tuple[Offer, ...]:
-        """Take in what servers have told before; return tools to send, none where they are many."""
+        """Load the cached tools; return those to send, or none if there are too many tokens."""
         cache = read_cache(self._file)
         offers: dict[str, Offer] = {}
         for name, connection in self.connections.items():
@@ -155,13 +158,13 @@ class McpTools:
 
     @property
     def references(self) -> Mapping[str, Sequence[str]]:
-        """What prompts can name, by server, as far as it is known; nothing is waited for."""
+        """References for prompts, by server, as far as known; does not wait for a server."""
         live = self.connections.items()
         return {name: each.references or self._names.get(name, ()) for name, each in live}
 
     @property
     def known(self) -> Mapping[str, Offer]:
-        """All tools by their whole names, each as this session first saw it."""
+        """All known tools by unique name, each as this session first saw it."""
         for name, connection in self.connections.items():
             for each in list(connection.tools.values()):
                 offer = Offer(server=name, tool=each)
@@ -169,7 +172,7 @@ class McpTools:
         return self._offers
 
     def _listed(self, connection: Connection) -> None:
-        """Keep what a server tells of its tools, for the next session."""
+        """Cache the tools and references of a server for the next session."""
 
         def plain(tool: Document) -> bool:
             words = f"{tool['description']}\n{canonical_json(tool['inputSchema'])}"
@@ -177,7 +180,7 @@ class McpTools:
 
         tools = [{**tool, "plain": plain(tool)} for tool in connection.tools.values()]
         facts = {"tools": tools, "references": list(connection.references)}
-        with suppress(OSError, TimeoutError):  # then the next session finds them by search
+        with suppress(OSError, TimeoutError):  # without a cache, mcp_search still finds them
             make_private(self._file.parent)
             with locked(self._file):
                 cache = read_cache(self._file)
@@ -230,7 +233,7 @@ class McpTools:
         return output
 
     def _finding(self, model: ChatModel) -> Sequence[Tool]:
-        """Return the tools that reach everything else."""
+        """Return the tools that find and call all other MCP tools, and read resources."""
 
         async def mcp_search(query: str) -> ToolOutput:
             """Find tools of the MCP servers (NAMES) and their schemas.
@@ -275,9 +278,9 @@ class McpTools:
         ]
 
     def _found(self, query: str) -> ToolOutput:
-        """Return the tools that fit, the best ones with their schemas, and what is not there.
+        """Return the matching tools, the best with their schemas, and the servers not ready.
 
-        Schemas are what a session's tools consist of; what reads like an attack is not.
+        The result is trusted like any tool definition, unless its text reads like an attack.
         """
         offers = dict(self.known)
         words = re.findall(r"\w+", query.casefold())
@@ -316,7 +319,7 @@ class McpTools:
         )
 
     async def prompt(self, server: str, name: str, arguments: Mapping[str, str]) -> ToolOutput:
-        """Return the text of a server's prompt, without `name` the list; raise `ToolError`."""
+        """Render a server's prompt, or list its prompts without `name`; raise `ToolError`."""
         if name:
             got = await self._of(server, "prompts", lambda s: s.get_prompt(name, dict(arguments)))
             return shown([each.get("content") or {} for each in got.get("messages", [])])
@@ -330,7 +333,7 @@ class McpTools:
     async def _of(
         self, server: str, what: str, send: Callable[[ClientSession], Awaitable[object]]
     ) -> dict[str, Json]:
-        """Return what a server says of its resources or prompts; raise `ToolError`."""
+        """Request resources or prompts of a server; raise `ToolError` if it lacks them."""
         from hermes_nb.tools.mcp_wire import wire
 
         async def ask(connection: Connection) -> dict[str, Json]:
@@ -354,7 +357,7 @@ def _listing(found: Iterable[tuple[str, Document]]) -> ToolOutput:
 
 
 def read_cache(file: Path) -> dict[str, Document]:
-    """Return what servers told of their tools, by key; a file that cannot be read is empty."""
+    """Return the cached tools and references by server key; {} if the file cannot be read."""
     try:
         document = json.loads(read_regular(file, LARGEST)[0])
         servers = document["servers"].items() if document["version"] == VERSION else ()
@@ -365,7 +368,7 @@ def read_cache(file: Path) -> dict[str, Document]:
 
 def _offers(server: str, tools: Iterable[Document]) -> Iterable[Offer]:
     for each in tools:
-        with suppress(KeyError, TypeError, AttributeError):  # somebody else wrote it
+        with suppress(KeyError, TypeError, AttributeError):  # the file may have been edited
             tool = {key: each[key] for key in ("name", "description", "inputSchema", "annotations")}
             yield Offer(server=server, tool=tool, plain=each["plain"] is True)
 
@@ -378,7 +381,7 @@ def _told(offer: Offer) -> str:
 
 
 def shown(content: Sequence[Json], structured: Json = None) -> ToolOutput:
-    """Return blocks of content as the model reads them, bounded; it is all text from outside."""
+    """Render content blocks for the model, within the limits, as untrusted content."""
     texts: list[str] = []
     images: list[Image] = []
     for block in content:

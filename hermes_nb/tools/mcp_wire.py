@@ -1,7 +1,7 @@
-"""How MCP servers are configured and reached, and what they say, whichever `mcp` reads it.
+"""Configure and connect to MCP servers, and read their messages, with any supported `mcp`.
 
-`mcp` 1.28 to 2.x are spoken: what their models hold is read in the form of the wire, which they
-share, and the few calls that differ stand in `Wire`. Nothing of `mcp` is imported before that.
+`mcp` 1.28 to 2.x are supported. Their models are read in the wire format, which both share; the few
+calls that differ are in `Wire`. `mcp` is not imported before the first server starts.
 """
 
 from __future__ import annotations
@@ -44,54 +44,60 @@ Note = Callable[[str], None]
 Streams = tuple[object, ...]
 
 LONGEST = 16_000_000
-"""Bytes of one message; a program that sends a longer one is ended."""
+"""Largest message in bytes; a program that sends a larger one is stopped."""
 GRACE = 1.0
-"""Seconds that a program has to end by itself, and again after it was told to."""
+"""Seconds that a program has to exit by itself, and again after SIGTERM."""
 CHUNK = 65_536
 LONGEST_WAIT = 86_400.0
 KILL = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
 
 DESCRIBED, SCHEMA = 4_000, 40_000
-"""Characters of a tool's description and of its schema; what is longer is cut, or left out."""
+"""Characters of a tool's description (longer ones are cut) and schema (longer ones are dropped)."""
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSpec:
-    """How a server is reached: a command, or the address of a streamable HTTP endpoint.
-
-    `timeout` is for a call and `connect_timeout` for a start, in seconds. `source` is the file that
-    names it, `problem` why it cannot be used.
-    """
+    """How to reach a server: by a command, or the URL of a streamable HTTP endpoint."""
 
     name: str
+    """The name in the configuration."""
     command: str = ""
+    """The program to run; empty if the server has a `url`."""
     args: tuple[str, ...] = ()
+    """The program's arguments."""
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Additional environment variables of the program."""
     url: str = ""
+    """The URL of the endpoint; empty if the server has a `command`."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Additional HTTP headers."""
     timeout: float = 120.0
+    """Seconds that a call may take."""
     connect_timeout: float = 60.0
+    """Seconds that a start may take."""
     source: str = ""
+    """The configuration file that names the server."""
     problem: str = ""
+    """Why the server cannot be used; empty if it can."""
 
     @property
     def key(self) -> str:
-        """What its schemas are kept under: another command or address is another server."""
+        """The cache key of its tools; it changes with the command, URL or environment names."""
         told = [self.name, self.command, *self.args, self.url, *sorted(self.env)]
         return hashlib.sha256("\0".join(told).encode()).hexdigest()[:16]
 
     @property
     def told(self) -> str:
-        """The command or the address, as somebody reads it."""
+        """The command or the URL, for display."""
         return self.url or " ".join([self.command, *self.args])
 
 
 def specs(servers: object, environ: Mapping[str, str], source: str) -> dict[str, ServerSpec]:
-    """Return the servers of a configuration by name; one that cannot be used says why.
+    """Return the servers of a configuration by name; `problem` tells why one cannot be used.
 
-    The keys are those of Hermes Agent and of `.mcp.json`; `${NAME}` is a variable of `environ`.
+    The keys are those of Hermes Agent and of `.mcp.json`; `${NAME}` is replaced from `environ`.
     """
     if not isinstance(servers, Mapping):
         return {}
@@ -145,20 +151,20 @@ def _seconds(value: object, default: float) -> float:
 
 
 def first(error: BaseException) -> BaseException:
-    """Return an exception itself, of a group the first one in it."""
+    """Return the exception itself, or the first one in an exception group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def told_error(error: BaseException) -> str:
-    """Return what an exception of the SDK says, in one line."""
+    """Return the message of an SDK exception in one line, without secrets."""
     found = first(error)
     return one_line(visible(redact(str(found) or type(found).__name__)), 300)
 
 
 class Wire:
-    """Where `mcp` 1.x and 2.x differ; imported with the first server. `modern` says which it is."""
+    """The differences between `mcp` 1.x and 2.x; `modern` is True for 2.x. Imports `mcp`."""
 
     def __init__(self) -> None:
         from mcp.client import streamable_http
@@ -174,21 +180,21 @@ class Wire:
         self._new = vars(mcp)["Client" if self.modern else "ClientSession"]
         self._http = streamable_http.streamable_http_client
         self._client = _httpx_utils.create_mcp_http_client
-        for name in ("mcp", "client"):  # what they log is written into no cell
+        for name in ("mcp", "client"):  # keeps their log messages out of the cells
             logging.getLogger(name).addHandler(logging.NullHandler())
-        if not self.modern:  # 1.x logs to the root logger, and sets that up
+        if not self.modern:  # 1.x logs to the root logger, and configures it
             from mcp.shared import session
 
             vars(session)["logging"] = logging.getLogger("mcp")
 
     def parsed(self, line: bytes) -> object:
-        """Return a message as sessions read it; raise ValueError for what is none."""
+        """Parse a line to a session message; raise ValueError if it is not a message."""
         if self._adapter is not None:
             return self._message.SessionMessage(self._adapter.validate_json(line, by_name=False))
         return self._message.SessionMessage(self.types.JSONRPCMessage.model_validate_json(line))
 
     def line(self, message: object) -> bytes:
-        """Return a session's message as a line."""
+        """Serialize a session message to a line."""
         left_out = "exclude_unset" if self.modern else "exclude_none"
         text: str = vars(message)["message"].model_dump_json(by_alias=True, **{left_out: True})
         return text.encode() + b"\n"
@@ -197,11 +203,11 @@ class Wire:
     async def greeted(
         self, transport: AbstractAsyncContextManager[Streams], *, old: bool, **heard: object
     ) -> AsyncIterator[tuple[ClientSession, Document, bool]]:
-        """Yield a session, what its server can do, and whether that tells of changes unasked.
+        """Yield a session, its capabilities, and whether the server announces changed tools.
 
-        1.x, and whoever is greeted as of `old`, speaks the protocol of 2025-11-25. 2.x asks for
-        that of 2026-07-28 first; there a server's question is a result, *input required*, which
-        its `Client` puts to the same callbacks, to ask again with their answers.
+        1.x, and 2.x with `old`, uses protocol 2025-11-25. Otherwise 2.x first tries 2026-07-28.
+        There a server asks a question by the result *input required*; the SDK's `Client` passes it
+        to the same callbacks and repeats the request with the answers.
         """
         if not self.modern:
             async with transport as streams, self._new(*streams[:2], **heard) as session:
@@ -214,7 +220,7 @@ class Wire:
 
     @asynccontextmanager
     async def over_http(self, spec: ServerSpec) -> AsyncIterator[Streams]:
-        """Connect to an address; the first two streams are those of a session."""
+        """Connect to a URL and yield the streams; the first two are those of a session."""
         headers = {"Accept-Encoding": "identity", **spec.headers}
         async with self._client(headers=headers) as client:
             client.event_hooks["response"] = [bounded]
@@ -222,7 +228,7 @@ class Wire:
                 yield streams
 
     async def give_up(self, session: ClientSession, number: int | None) -> None:
-        """Tell a server that nobody waits for a request; 2.x does so itself, and has no number."""
+        """Tell the server that a request was cancelled; 2.x does so itself and has no `number`."""
         if number is not None:
             params = {"requestId": number, "reason": "stopped"}
             told = {"method": "notifications/cancelled", "params": params}
@@ -231,14 +237,14 @@ class Wire:
 
 
 async def bounded(response: Json) -> None:
-    """Have a response end with an error where a message in it is too long, or is compressed."""
+    """Make a response raise ValueError if a message in it is too long or compressed."""
     if response.headers.get("content-encoding", "identity") != "identity":
         raise ValueError("it sent a compressed message, which was not asked for")
     pieces = response.stream
     kind = next(each for each in type(pieces).__mro__ if each.__name__ == "AsyncByteStream")
 
     class Bounded(kind):  # type: ignore[misc, valid-type]
-        """The response's bytes, as far as each line is one that may be."""
+        """The response's bytes, with a limit on the length of a line."""
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
             length = 0
@@ -256,13 +262,13 @@ async def bounded(response: Json) -> None:
 
 
 def wire(model: object) -> dict[str, Json]:
-    """Return what a model of the SDK holds, as it is on the wire, whichever version it is of."""
+    """Return a model of the SDK in wire format, for any version of the SDK."""
     dump: Callable[..., dict[str, Json]] = model.model_dump  # type: ignore[attr-defined]
     return dump(by_alias=True, mode="json", exclude_none=True)
 
 
 def kept(tool: Document) -> dict[str, Json] | None:
-    """Return what is kept of a tool that a server tells of, None where it cannot be used."""
+    """Return the parts of a tool definition that are used; None if it is invalid or too large."""
     schema = clean(tool.get("inputSchema"))
     name = str(tool.get("name") or "")
     if not name or not isinstance(schema, dict) or len(canonical_json(schema)) > SCHEMA:
@@ -278,29 +284,30 @@ def kept(tool: Document) -> dict[str, Json] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Caller:
-    """The call of a turn that a server may put questions to.
-
-    `loop` is the turn's, on which the user is asked, and `model` answers what the server asks.
-    """
+    """The tool call on whose behalf a server may ask the user or the model."""
 
     context: ToolContext
+    """The context of the call."""
     loop: asyncio.AbstractEventLoop
+    """The event loop of the turn, on which the user is asked."""
     model: ChatModel
+    """The model that answers the server's sampling requests."""
     _open: list[Callable[[], bool]] = field(default_factory=list)
+    """Functions that cancel the questions that are still open."""
 
     async def there(self, coroutine: Coroutine[object, None, Result]) -> Result:
-        """Run something on the turn's loop, from the servers'."""
+        """Run a coroutine on the turn's event loop, from the servers' loop."""
         future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         self._open.append(future.cancel)
         return await asyncio.wrap_future(future)
 
     def over(self) -> None:
-        """Take back the questions that are still open: the call has ended."""
+        """Cancel the questions that are still open, because the call has ended."""
         for cancel in self._open:
             cancel()
 
     async def agrees(self, question: Question) -> bool:
-        """Ask the user; nobody to ask is a no."""
+        """Ask the user and return whether they agree; False if no one can be asked."""
         ask = self.context.ask
 
         async def asked() -> bool:
@@ -320,7 +327,7 @@ class Caller:
 
 
 def said(message: Document) -> Message:
-    """Return a message of a sampling request."""
+    """Convert a message of a sampling request; its text is untrusted unless the assistant's."""
     content = message.get("content")
     blocks = content if isinstance(content, list) else [content]
     texts = [str(b.get("text") or f"[{b.get('type')}]") for b in blocks if isinstance(b, Mapping)]
@@ -332,11 +339,12 @@ def said(message: Document) -> Message:
 
 @asynccontextmanager
 async def program(spec: ServerSpec, bridge: Wire, note: Note, dead: Note) -> AsyncIterator[Streams]:
-    """Run a server's program, yield the streams of a session with it; raise OSError, `ToolError`.
+    """Run a server's program and yield the streams of a session; raise OSError or `ToolError`.
 
-    That is our own transport: that of the SDK neither bounds what a program writes nor notices that
-    it has ended, of which `dead` hears. `note` hears what it says beside messages. It runs in a
-    process group of its own, which is ended as a whole, and so is what has left it.
+    The SDK's transport is not used: it neither limits a program's output nor notices its end.
+    `dead(why)` is called when the program has ended, and `note(line)` for output other than
+    messages. The program runs in its own process group. On exit the group is killed, and so are
+    descendants that have left it.
     """
     import anyio
 
@@ -378,7 +386,7 @@ async def program(spec: ServerSpec, bridge: Wire, note: Note, dead: Note) -> Asy
             kill_marked(mark, process.pid)
             for stream in (told, reading, writing, said):
                 stream.close()
-            vars(process)["_transport"].close()  # asyncio leaves it to the collector
+            vars(process)["_transport"].close()  # asyncio leaves this to garbage collection
             await _ended(process)
 
 
@@ -403,7 +411,7 @@ async def _read(
 
 async def _write(process: Process, bridge: Wire, said: MemoryObjectReceiveStream[object]) -> None:
     writer = cast("asyncio.StreamWriter", process.stdin)
-    with suppress(ConnectionError):  # it has ended, as the reader hears
+    with suppress(ConnectionError):  # the program has ended, which the reader reports
         async for message in said:
             writer.write(bridge.line(message))
             await writer.drain()
@@ -414,7 +422,7 @@ async def _read_errors(process: Process, note: Note) -> None:
     while chunk := await reader.read(CHUNK):
         for line in chunk.decode("utf-8", "replace").splitlines():
             note(line)
-        await asyncio.sleep(0.01)  # a flood is slowed
+        await asyncio.sleep(0.01)  # throttles a flood of output
 
 
 async def _ended(process: Process) -> bool:

@@ -1,6 +1,6 @@
-"""The toolset `memory`: keep facts for later sessions.
+"""The toolset `memory`: save facts for later sessions.
 
-Thin on purpose: what may be written is for the memory to decide.
+A thin layer: the memory itself checks what is written.
 """
 
 from __future__ import annotations
@@ -20,19 +20,23 @@ from hermes_nb.memory.history import EntryChange, Unusable, WriteOrigin
 from hermes_nb.tools.schema import tool
 
 MOST_NOTED = 50_000
-"""Characters of a `memory` call: a batch that replaces all of both memories has far fewer."""
+"""Largest `memory` call in characters; a batch that replaces all of both memories is far
+smaller."""
 
 
 class MemoryStep(TypedDict):
     """One operation of a batch."""
 
     action: Action
+    """What to do with an entry."""
     content: NotRequired[str]
+    """The new text of the entry."""
     old_text: NotRequired[str]
+    """Words that occur only in the entry to change or remove."""
 
 
 class Notes(Protocol):
-    """What the tool writes to: the curated memory, or what stands in for it."""
+    """The storage that the tool writes to: the curated memory or a replacement."""
 
     def apply(
         self,
@@ -41,11 +45,11 @@ class Notes(Protocol):
         *,
         origin: WriteOrigin | None = None,
     ) -> Outcome:
-        """Apply a batch, all of it or nothing."""
+        """Apply a batch of operations, all or none."""
         ...
 
     def preview(self, target: str, operations: Sequence[Arguments]) -> tuple[EntryChange, ...]:
-        """Return what `apply` would do now; raise Refusal, Unusable, OSError."""
+        """Return what `apply` would change now; raise WriteRefusal, Unusable, OSError."""
         ...
 
 
@@ -58,10 +62,15 @@ def memory_tools(
 ) -> Toolset:
     """Return the tool `memory`.
 
-    A write is recorded under the place of its call, as that of a `source`; `on_written` hears of
-    each, in the thread of the call. With `write_approval` the guard treats a write like one to a
-    file, and what is approved is shown as a diff; without, it counts as harmless: it is small,
-    recorded, shown and undoable.
+    A write is recorded with the location of its call.
+
+    Args:
+        memory: where the facts are written.
+        source: who writes, recorded with each write.
+        write_approval: if true, each write needs approval, like a risky change of a file, and the
+            user sees a diff. Otherwise writes are allowed: they are small, recorded, displayed and
+            undoable.
+        on_written: called after each write, in the thread of the call.
     """
     made = replace(_memory(memory, source, on_written), wording=memory_wording, most=MOST_NOTED)
     if write_approval:
@@ -69,13 +78,13 @@ def memory_tools(
         async def preview(arguments: Arguments) -> str:
             return await asyncio.to_thread(_preview, memory, arguments)
 
-        # More than an edit of the workspace, which some modes allow unasked.
+        # A higher risk than an edit in the workspace, which some modes allow without approval.
         made = replace(made, risk=Risk.WRITE, risk_of=lambda _: Risk.EXECUTE, preview=preview)
     return Toolset([made])
 
 
 def _memory(memory: Notes, source: str, on_written: Callable[[Outcome], None]) -> Tool:
-    # Exclusive: of two calls in one reply, the first may make room for the second.
+    # Exclusive: of two calls in one reply, the first may free the space that the second needs.
     @tool(
         name="memory",
         toolset="memory",
@@ -116,7 +125,7 @@ def _memory(memory: Notes, source: str, on_written: Callable[[Outcome], None]) -
 def _steps(
     action: Action | None, content: str, old_text: str, operations: list[MemoryStep] | None
 ) -> list[Arguments]:
-    """Return the operations of a call; raise ToolError unless it says clearly what it wants."""
+    """Return the operations of a call; raise ToolError if the arguments are ambiguous."""
     if operations and not (content or old_text):
         return [dict(step) for step in operations]
     if operations:
@@ -127,7 +136,7 @@ def _steps(
 
 
 def _preview(memory: Notes, arguments: Arguments) -> str:
-    """Return what a call would change, as the user approves it."""
+    """Return the diff of a call for approval."""
     target = str(arguments.get("target", "memory"))
     steps = _steps(
         arguments.get("action"),
@@ -148,7 +157,7 @@ def _diff(change: EntryChange) -> str:
 
 
 def memory_wording(arguments: Mapping[str, object]) -> str:
-    """Return every text that a call would keep."""
+    """Return all text that a call would save."""
     operations = arguments.get("operations")
     steps = [arguments, *(operations if isinstance(operations, Sequence) else ())]
     contents = (step.get("content") for step in steps if isinstance(step, Mapping))

@@ -1,8 +1,8 @@
-"""Where the texts come from that tools read, and what becomes of those that they write.
+"""Track untrusted content through files: mark what tools write and check what they read.
 
-Whatever is written while a conversation holds text from outside is marked in the home
-(`safety.marks`); whatever reads it, by whichever tool and in whichever session, returns text from
-outside. The texts themselves stay as they are.
+Everything written while a conversation contains untrusted content is marked in the Hermes directory
+(`safety.marks`). A tool result from marked content is untrusted, for any tool and in any session.
+The content itself is not changed.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from hermes_nb.safety.provenance import outside
 from hermes_nb.tools.wrappers import OURS, OUTSIDE, following
 
 _FOUND = re.compile(r"(?m)^(.{1,400}?)[:-]\d{1,9}[:-]")
-"""A line of a search: which file, and where in it."""
+"""The start of a search result line: the file and the line number."""
 
 
 def keeping_origins(toolset: Toolset, marks: Marks, root: Path) -> Toolset:
-    """Return tools that mark what they write, and whose results are outside if what they read is.
+    """Return tools that mark what they write, and whose results are untrusted if their input is.
 
-    What runs code may change anything below `root`: the files that changed meanwhile are marked.
+    Tools that run code may change any file below `root`, so all files changed during the run are
+    marked.
     """
 
     def keep(tool: Tool) -> Tool:
@@ -77,7 +78,7 @@ def _runs(tool: Tool) -> bool:
 
 
 async def _left(tool: Tool, arguments: Arguments) -> str:
-    """Return the source that a cell will have."""
+    """Return the source that a cell will have; "" for other calls."""
     if tool.toolset != "notebook" or tool.risk is not Risk.WRITE:
         return ""
     return str(arguments.get("source", "")) if tool.result is None else await tool.result(arguments)
@@ -89,7 +90,7 @@ def _paths(tool: Tool, root: Path, arguments: Arguments) -> list[Path]:
 
 
 def _reads(tool: Tool, root: Path, marks: Marks, arguments: Arguments, text: str) -> bool:
-    """Say whether a call has read what is marked: a file that it names, or whose lines it shows."""
+    """Return whether a call has read marked content: a file it names, or lines in its result."""
     files = _paths(tool, root, arguments)
     code = arguments.get("command") or arguments.get("code")
     if isinstance(code, str) and _runs(tool):

@@ -1,6 +1,6 @@
-"""The plan of a longer task: one tool that keeps nothing, since a call has all of the plan in it.
+"""The tool for the plan of a longer task. It stores nothing: each call contains the whole plan.
 
-Whoever watches sees the plan of the last call; a compression keeps it in its ledger of facts.
+The user sees the plan of the last call. Context compression saves it among the facts it keeps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MARKS: Mapping[str, State] = {"x": "done", "X": "done", ">": "now", " ": "open"
 
 
 def steps(arguments: Mapping[str, Json]) -> list[tuple[State, str]]:
-    """Return the steps of a call, each with how it stands; one without a mark is open."""
+    """Return the steps of a call with their states; a step without a mark is open."""
     items = arguments.get("items")
     return [_step(str(item)) for item in items] if isinstance(items, list | tuple) else []
 
@@ -34,14 +34,14 @@ def _step(item: str) -> tuple[State, str]:
 
 
 def told(plan: Sequence[tuple[State, str]]) -> str:
-    """Return how far a plan is, on one line."""
+    """Return the progress of a plan in one line."""
     done = sum(state == "done" for state, _ in plan)
     now = next((text for state, text in plan if state == "now"), "")
     return f"{done} of {len(plan)} done{f', now: {one_line(visible(now), 60)}' if now else ''}"
 
 
 def plan_tools() -> Toolset:
-    """Return the tool that keeps a plan."""
+    """Return the tool `todo`."""
 
     @tool(toolset="plan", describe=lambda given: told(steps(given)) if steps(given) else "")
     def todo(items: list[str]) -> str:

@@ -1,9 +1,9 @@
-"""Runs a pipeline to its end, whatever it does: one pipe for output, bounded time and memory.
+"""Run a pipeline of programs with one output pipe, within limits of time and memory.
 
-The child leads a session of its own, so that whatever it forks can be killed with it. What a child
-leaves running when it ends is killed too. A program that makes itself a session of its own
-(`setsid`) stays when a command ends by itself, as it would in a terminal; a stop reaches it by the
-mark in its environment (`kill_marked`). Where this process is killed, a watcher ends the groups.
+Each child leads its own session, so that its descendants can be killed with it, also those that it
+leaves running when it exits. A program that starts its own session (`setsid`) survives a command
+that exits by itself, as in a terminal; an interrupt finds it by the mark in its environment
+(`kill_marked`). If this process is killed, a watcher kills the groups.
 """
 
 from __future__ import annotations
@@ -29,49 +29,57 @@ from hermes_nb.core.threads import in_thread
 GRACE = 1.0
 """Seconds between SIGTERM and SIGKILL."""
 STOP_GRACE = 0.5
-"""The same when the user waits for it."""
+"""The same in seconds after an interrupt, when the user is waiting."""
 _DRAIN = 0.25
-"""Seconds that the pipe is read after the child has ended, if something else keeps it open."""
+"""Seconds to read the pipe after the child has exited, if another process keeps it open."""
 _TICK = 0.1
 _LOOK = 0.005
 _CHUNK = 1 << 18
 _PIPE = 1 << 20
 
 MARK = "HERMES_NB_COMMAND"
-"""The variable by which the processes of a command are known."""
+"""The environment variable that identifies the processes of a command."""
 
 Target = Literal["out", "err", "null"]
 Sink = Callable[[bytes], bool]
-"""Takes a piece of output and says whether to go on; False ends the command."""
+"""Takes a chunk of output; returns False to end the command."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a command ended. `code` is negative for a signal; `left_behind` if children remained."""
+    """How a command ended."""
 
     code: int
+    """Exit code of the last program; negative for a signal."""
     seconds: float
+    """Duration in seconds."""
     timed_out: bool = False
+    """True if it reached its timeout."""
     cut_off: bool = False
+    """True if the sink refused more output."""
     left_behind: bool = False
+    """True if child processes were still running when it ended; they were killed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """One program of a pipeline: its words, what it knows, where its streams go.
-
-    `stdin` is the file that the first one reads. `out` and `err` are "out" for the program behind
-    it or the output, "err" for the output, or "null". `descriptors` are handed over open.
-    `kill(pid)` is called before it is ended, for what a sandbox started inside of it.
-    """
+    """One program of a pipeline."""
 
     command: Sequence[str]
+    """The program and its arguments."""
     env: Mapping[str, str]
+    """The environment variables."""
     stdin: Path | None = None
+    """File for standard input; None for the output of the program before, or empty input."""
     out: Target = "out"
+    """Where stdout goes: "out" to the next program or the output, "err" to the output, or
+    "null"."""
     err: Target = "err"
+    """Where stderr goes, with the same values."""
     descriptors: Sequence[int] = ()
+    """Open file descriptors to inherit."""
     kill: Callable[[int], None] = lambda _: None
+    """Called with the pid before a signal, to end what a sandbox has started inside."""
 
 
 def kill_marked(mark: str, group: int) -> None:
@@ -91,22 +99,33 @@ async def run_pipeline(
     sink: Sink,
     stop: threading.Event | None = None,
 ) -> Ended:
-    """Run programs joined by pipes, each in a group of its own, and hand over what they say.
+    """Run programs connected by pipes, each in its own process group, and pass on their output.
 
-    The output of the last and the errors of all come in order through one pipe to `sink`; standard
-    input is empty or a file. On cancellation the groups are dead before `CancelledError` goes on;
-    `stop`, once set, does the same and raises `TurnInterrupted`. The exit code is that of the last
-    program. Raises OSError when one cannot be started.
+    The last program's output and the errors of all programs go through one pipe to `sink`, in
+    order. Standard input is empty or a file. When cancelled, it kills the groups before
+    `CancelledError` propagates; a set `stop` does the same and raises `TurnInterrupted`. The exit
+    code is that of the last program.
+
+    Args:
+        programs: the pipeline, first to last.
+        cwd: the working directory.
+        timeout: limit in seconds.
+        sink: takes the output.
+        stop: event that interrupts the pipeline.
+
+    Raises:
+        OSError: a program cannot be started.
+        TurnInterrupted: `stop` was set.
     """
     started = time.monotonic()
     output, child_end = os.pipe()
-    try:  # our end first, before there is a child that could be lost
+    try:  # our end first, so that no child exists yet if this fails
         reader, transport = await _reader(output)
     except BaseException:
         os.close(child_end)
         raise
     group = _Group([], [program.kill for program in programs])
-    try:  # without an `await`: no cancellation comes between a child's start and its place here
+    try:  # no `await` in here: a cancellation cannot separate a child's start from its entry
         group.start(programs, cwd, child_end)
     except BaseException:
         transport.close()
@@ -140,13 +159,13 @@ async def run_pipeline(
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """The programs of one pipeline."""
+    """The programs of one pipeline; each is the leader of a process group."""
 
     processes: list[subprocess.Popen[bytes]]
     kill: Sequence[Callable[[int], None]]
 
     def start(self, programs: Sequence[Program], cwd: Path, output: int) -> None:
-        """Start the programs from the first to the last, each reading from the one before."""
+        """Start the programs in order, each reading the output of the one before."""
         opened: list[int] = []
         _watcher.start()
         try:
@@ -176,12 +195,12 @@ class _Group:
                 os.close(descriptor)
 
     async def wait(self) -> int:
-        """Wait for all of them and return the exit code of the last."""
+        """Wait for all programs and return the exit code of the last."""
         waits = (in_thread(process.wait) for process in self.processes)
         return (await asyncio.gather(*waits))[-1]
 
     def signal(self, number: int) -> bool:
-        """Send a signal to all of them; say whether anybody was there to get it."""
+        """Send a signal to all groups; return whether any process received it."""
         reached = False
         for process, kill in zip(self.processes, self.kill, strict=False):
             if number and process.returncode is None:
@@ -190,9 +209,9 @@ class _Group:
         return reached
 
     async def gone(self) -> None:
-        """Wait until none of them lives: SIGKILL does not wait for its effect.
+        """Wait until no process of the groups is alive, because SIGKILL takes effect later.
 
-        It waits for `GRACE` at most; what not even SIGKILL ends sleeps in the system.
+        Waits at most `GRACE` seconds: a process in uninterruptible sleep survives even SIGKILL.
         """
         looks = range(int(GRACE / _LOOK))
         try:
@@ -200,7 +219,7 @@ class _Group:
                 if not self._any_lives():
                     break
                 await asyncio.sleep(_LOOK)
-        except asyncio.CancelledError:  # a further one: the turn is given up, and a loop may end
+        except asyncio.CancelledError:  # a second one; the loop may be about to close, so block
             for _ in looks:
                 if self._any_lives():
                     time.sleep(_LOOK)  # noqa: ASYNC251 - milliseconds
@@ -214,7 +233,7 @@ class _Group:
 
 
 def _lives(group: int) -> bool:
-    """Say whether a process of a group lives; one that is dead may wait long for its parent."""
+    """Return whether a group has a live process; zombies don't count (Linux only)."""
     if not signal_group(group, 0) or sys.platform != "linux":
         return signal_group(group, 0)
     for file in Path("/proc").glob("[0-9]*/stat"):
@@ -241,11 +260,11 @@ done
 
 
 class _Watcher:
-    """Ends the groups of commands whose starter was killed before it could do so.
+    """Kills the process groups of running commands if this process is killed.
 
-    A shell in a session of its own reads their numbers from a pipe, which closes when this process
-    ends, however it ends. When a group began goes along, on Linux: the number of one that was not
-    taken off the list may be another program's by then. A fork starts a shell of its own.
+    A shell in its own session reads the group numbers from a pipe, which closes whenever this
+    process ends. On Linux the start time of a group is sent too, because the number of an ended
+    group may be reused. A forked child starts its own shell.
     """
 
     def __init__(self) -> None:
@@ -254,7 +273,7 @@ class _Watcher:
         self._groups: dict[int, str] = {}
 
     def start(self) -> None:
-        """Start the shell unless it runs."""
+        """Start the shell unless it is running."""
         if os.name != "posix":
             return
         with self._lock:
@@ -262,12 +281,12 @@ class _Watcher:
                 self._start()
 
     def add(self, group: int) -> None:
-        """Have a group ended with this process."""
+        """Register a group to be killed when this process ends."""
         self._groups[group] = f"{group}:{_began(group)}"
         self._tell(f"+ {self._groups[group]}\n")
 
     def forget(self, group: int) -> None:
-        """Leave alone what may have the number of a group that has ended."""
+        """Unregister a group that has ended, because its number may be reused."""
         if named := self._groups.pop(group, ""):
             self._tell(f"- {named}\n")
 
@@ -298,22 +317,22 @@ class _Watcher:
             )
 
     def close(self) -> None:
-        """End the shell, and with it what is left of the groups."""
+        """End the shell, which kills the remaining groups."""
         if self._shell is not None:
             self._shell.communicate()
             self._shell = None
 
     def leave(self) -> None:
-        """Let go of the pipe in a fork, so that it closes when the parent ends."""
+        """Close the pipe in a forked child, so that it closes when the parent ends."""
         self._lock, self._groups = threading.Lock(), {}
         if self._shell is not None and self._shell.stdin is not None:
             self._shell.stdin.close()
-            self._shell.returncode = 0  # another process's child
+            self._shell.returncode = 0  # the shell is a child of the parent process
         self._shell = None
 
 
 def _began(pid: int) -> str:
-    """Return when a process began, in the system's own count, "" where it does not tell."""
+    """Return the start time of a process in clock ticks since boot; "" if unknown."""
     with suppress(OSError, IndexError):
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
         return stat.rpartition(")")[2].split()[19]
@@ -325,7 +344,7 @@ _watcher = _Watcher()
 
 @cache
 def _at_ends() -> None:
-    """Close the watcher at this process's end, and let go of it in forks; once."""
+    """Register, once, to close the watcher at exit and to detach it in forked children."""
     atexit.register(_watcher.close)
     os.register_at_fork(after_in_child=_watcher.leave)
 
@@ -347,22 +366,22 @@ def _started(
     if sys.platform == "linux":
         import resource
 
-        # From here, because a function between fork and exec may deadlock a threaded process.
+        # Set here and not in preexec_fn, which may deadlock in a threaded process.
         with suppress(OSError):
             resource.prlimit(process.pid, resource.RLIMIT_CORE, (0, 0))
     return process
 
 
 async def _reader(output: int) -> tuple[asyncio.StreamReader, asyncio.ReadTransport]:
-    """Return a stream on our end of the pipe.
+    """Return a stream that reads our end of the pipe.
 
-    It is our own pipe and not asyncio's: with that one `wait` may not return before every process
-    that inherited the pipe has closed it.
+    asyncio's own pipe is not used: with it, `wait` may not return before every process that
+    inherited the pipe has closed it.
     """
     if sys.platform == "linux":
         import fcntl
 
-        with suppress(OSError):  # fewer wake-ups for a flood
+        with suppress(OSError):  # a larger pipe means fewer wake-ups for much output
             fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, _PIPE)
     reader = asyncio.StreamReader(limit=_CHUNK)
     loop = asyncio.get_running_loop()
@@ -372,7 +391,7 @@ async def _reader(output: int) -> tuple[asyncio.StreamReader, asyncio.ReadTransp
 
 
 async def _drain(reader: asyncio.StreamReader, sink: Sink) -> bool:
-    """Feed the sink until the pipe closes; return True if the sink had enough."""
+    """Feed the sink until the pipe closes; return True if the sink refused more."""
     while chunk := await reader.read(_CHUNK):
         if not sink(chunk):
             return True
@@ -385,7 +404,7 @@ async def _until_done(
     deadline: float,
     stop: threading.Event | None,
 ) -> bool:
-    """Wait for the exit, a full sink, the deadline or the stop; return True for the deadline."""
+    """Wait for exit, full sink, deadline or interrupt; return True if the deadline passed."""
     while not exited.done():
         if drain.done() and drain.result():
             return False
@@ -401,12 +420,12 @@ async def _until_done(
 async def _end(
     group: _Group, exited: asyncio.Task[int], drain: asyncio.Task[bool], grace: float
 ) -> None:
-    """Kill what is left of the groups: politely if a child still runs, then for good."""
+    """Kill the remaining processes: SIGTERM first if a child still runs, then SIGKILL."""
     try:
         if not exited.done() and group.signal(signal.SIGTERM):
             await asyncio.wait({exited}, timeout=grace)
             await asyncio.wait({drain}, timeout=_DRAIN)
-    finally:  # a second cancellation cuts the politeness short
+    finally:  # a second cancellation skips the wait above
         group.signal(_KILL)
         drain.cancel()
         exited.cancel()
@@ -420,7 +439,7 @@ _KILL = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
 
 
 def signal_group(group: int, number: int) -> bool:
-    """Send a signal to the group; return whether anybody was there to get it."""
+    """Send a signal to the group; return whether any process received it."""
     try:
         if sys.platform == "win32":
             os.kill(group, number)

@@ -1,4 +1,4 @@
-"""The output of a command in bounded memory, and what a terminal would show of it."""
+"""Capture the output of a command in bounded memory, and render it as a terminal would."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Callable
 from hermes_nb.core.text import latest
 
 LATEST = 4_000
-"""Bytes from the end of the output that are looked at while a command runs."""
+"""Bytes at the end of the output that are displayed while a command runs."""
 
 WHOLE = 1_000_000
-"""Bytes up to which an output is kept whole."""
+"""Largest output in bytes that is kept completely."""
 HEAD, TAIL = 30_000, 18_000
-"""Bytes kept of a longer one; below the cap on tool output, with room for what is said about it."""
+"""Bytes kept of a larger output; less than the cap on tool output, to leave space for notes."""
 _AROUND = 8_192
-"""Bytes; longer than a private key in PEM."""
+"""Bytes of context for redaction; longer than a private key in PEM format."""
 
 
 class Capture:
-    """Takes bytes as they come; `text` is all of them, or their head and tail around a marker.
+    """Collects output; `text()` returns all of it, or its head and tail around a marker.
 
-    `clean` takes secrets out of whatever is shown of them. It sees `_AROUND` bytes more than are
-    shown where the middle is dropped: half a secret is not known as one.
+    `clean` redacts secrets in everything returned. Where the middle is dropped, it also gets the
+    next `_AROUND` bytes, because it would not recognise half a secret.
     """
 
     def __init__(self, clean: Callable[[str], str] | None = None) -> None:
@@ -32,17 +32,17 @@ class Capture:
         self.size = 0
 
     def add(self, chunk: bytes) -> None:
-        """Take the next piece."""
+        """Add the next chunk."""
         self.size += len(chunk)
         room = WHOLE - len(self._head)
         self._head += chunk[:room]
         if rest := chunk[max(room, 0) :]:
             self._tail += rest[-2 * TAIL :]
-            if len(self._tail) > 2 * TAIL:  # trimmed now and then, not for every piece
+            if len(self._tail) > 2 * TAIL:  # trimmed occasionally, not for every chunk
                 del self._tail[: -TAIL - _AROUND]
 
     def text(self) -> str:
-        """Return what was kept; bytes that are no UTF-8 come out as replacement characters."""
+        """Return the captured text, with replacement characters for bytes that are not UTF-8."""
         if not self._tail:
             text = self._head.decode("utf-8", "replace")
             return text if self._clean is None else self._clean(text)
@@ -57,7 +57,7 @@ class Capture:
         return before[:-_AROUND][:HEAD] + marker + after[_AROUND:][-TAIL:]
 
     def latest(self) -> str:
-        """Return the end of what has come, as a terminal would show it."""
+        """Return the end of the output so far, as a terminal would show it."""
         kept = self._tail or self._head
         text = bytes(kept[-LATEST:]).decode("utf-8", "replace")
         shown = plain(latest(text, len(text) - (len(kept) > LATEST)))
@@ -79,7 +79,7 @@ _OVERSTRUCK = re.compile(r"[^\n\b]\x08")
 
 
 def plain(text: str) -> str:
-    """Return `text` as a terminal would leave it, lines and tabs kept."""
+    """Return `text` as a terminal would finally show it, keeping lines and tabs."""
     if "\x1b" in text or "\x9b" in text:
         text = _SEQUENCE.sub("", text)
     text = _OVERSTRUCK.sub("", text).replace("\b", "")
@@ -90,6 +90,6 @@ def plain(text: str) -> str:
 
 
 def _last_state(line: str) -> str:
-    """Return what a line that returned to its beginning shows in the end."""
+    """Return the final content of a line that contains carriage returns."""
     states = [state for state in line.split("\r") if state.strip()]
     return states[-1] if states else ""

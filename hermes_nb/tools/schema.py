@@ -1,10 +1,10 @@
-"""`@tool`: a typed function with a docstring becomes a tool the model may call.
+"""`@tool`: turn a typed function with a docstring into a tool for the model.
 
-The signature gives the schema, the docstring's first paragraph the description, its `Args:`
-section the arguments' descriptions. A first parameter annotated `ToolContext` is handed in and is
-not part of the schema. Schemas are sent with every request, so they say no more than they must: no
-titles, no `$defs`, and `X | None = None` shows as `X`, because leaving the argument out says the
-same.
+The schema is built from the signature, the description from the docstring's first paragraph, and
+the descriptions of arguments from its `Args:` section. A first parameter annotated `ToolContext`
+receives the context and is not part of the schema. Every request contains the schemas, so they are
+minimal: no titles, no `$defs`, and `X | None = None` appears as `X`, because omitting the argument
+means the same.
 """
 
 from __future__ import annotations
@@ -40,15 +40,17 @@ from hermes_nb.tools.arguments import Checker, Convert, Function, calling, conve
 
 Schema = dict[str, Json]
 Annotation: TypeAlias = Any
-"""Whatever may stand behind a colon in a signature; typing has no name for it before 3.15."""
+"""Any annotation of a parameter; typing has no type for it before 3.15."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shape:
-    """What an annotation means: its schema, and how a valid JSON value becomes a Python one."""
+    """The meaning of an annotation."""
 
     schema: Schema
+    """Its JSON Schema."""
     convert: Convert = None
+    """Converts a valid JSON value to the Python value; None if unchanged."""
 
 
 _SCALARS: dict[Annotation, Shape] = {
@@ -61,7 +63,7 @@ _SCALARS: dict[Annotation, Shape] = {
 
 
 def shape_of(annotation: Annotation) -> Shape:
-    """Return the shape of `annotation`; raise TypeError on what JSON cannot say.
+    """Return the shape of `annotation`; raise TypeError if JSON Schema cannot express it.
 
     `Annotated[T, "text"]` adds a description, `Annotated[T, {"minimum": 1}]` schema keywords.
     """
@@ -69,7 +71,7 @@ def shape_of(annotation: Annotation) -> Shape:
         return Shape({})
     if make := _GENERICS.get(_origin(annotation) or annotation):
         return make(get_args(annotation))
-    if annotation in _SCALARS:  # only now: an Annotated with a dict in it has no hash
+    if annotation in _SCALARS:  # not earlier: an Annotated with a dict in it is not hashable
         return _SCALARS[annotation]
     if typing.is_typeddict(annotation):
         return _object(annotation, _required_keys(annotation), dict)
@@ -81,7 +83,7 @@ def shape_of(annotation: Annotation) -> Shape:
 
 
 def without_none(annotation: Annotation) -> Annotation:
-    """Return `X` for `X | None`, and anything else as it is."""
+    """Return `X` for `X | None`, and any other annotation unchanged."""
     if _origin(annotation) not in (Union, types.UnionType):
         return annotation
     rest = tuple(part for part in get_args(annotation) if part is not type(None))
@@ -156,14 +158,14 @@ def _object(kind: Annotation, required: typing.Iterable[str], build: Function) -
 
 
 def _unwrapped(hint: Annotation) -> Annotation:
-    """Return `X` for the `Required[X]` and `NotRequired[X]` of a TypedDict."""
+    """Return `X` for `Required[X]` and `NotRequired[X]` in a TypedDict."""
     if _origin(hint) in (typing.Required, typing.NotRequired):
         return get_args(hint)[0]
     return hint
 
 
 def _required_keys(kind: Annotation) -> set[str]:
-    """Return a TypedDict's required keys; it misses `NotRequired` where annotations are strings."""
+    """Return a TypedDict's required keys, excluding `NotRequired` in string annotations."""
     hints = get_type_hints(kind, include_extras=True)
     return {key for key in kind.__required_keys__ if _origin(hints[key]) is not typing.NotRequired}
 
@@ -214,9 +216,9 @@ def tool(
     name: str = "",
     **facts: Json,
 ) -> Tool | Callable[[Function], Tool]:
-    """Make a `Tool` of a function; the keywords are those of `Tool`.
+    """Make a `Tool` from a function; the keywords are fields of `Tool`.
 
-    Raises TypeError when the signature cannot be told in JSON Schema.
+    Raises TypeError if JSON Schema cannot express the signature.
     """
 
     def make(function: Function) -> Tool:
@@ -227,7 +229,7 @@ def tool(
 
 
 def as_tool(thing: Tool | Function) -> Tool:
-    """Return a tool as it is, and make one of a plain function; raise TypeError for the rest."""
+    """Return a tool unchanged, or make one from a function; raise TypeError otherwise."""
     if not (isinstance(thing, Tool) or hasattr(thing, "__name__")):
         raise TypeError(f"{one_line(repr(thing), 60)} is neither a tool nor a function")
     return thing if isinstance(thing, Tool) else tool(thing)
@@ -235,7 +237,7 @@ def as_tool(thing: Tool | Function) -> Tool:
 
 @dataclass(frozen=True, slots=True)
 class _Parameter:
-    """One argument of a tool; `optional` ones have a default, which may be None."""
+    """One argument of a tool; an `optional` one has a default, which may be None."""
 
     shape: Shape
     optional: bool
@@ -243,7 +245,7 @@ class _Parameter:
 
     @property
     def null_means_absent(self) -> bool:
-        """Whether an explicit null says no more than leaving the argument out."""
+        """Whether an explicit null means the same as omitting the argument."""
         return self.optional and self.default is None
 
 
@@ -273,7 +275,7 @@ def _make(function: Function, name: str, facts: Mapping[str, Json]) -> Tool:
 
 
 def _parameters(function: Function) -> tuple[bool, dict[str, _Parameter]]:
-    """Return whether the context is wanted, and the parameters that the model fills in."""
+    """Return whether the function takes the context, and the parameters for the model."""
     hints = get_type_hints(function, include_extras=True)
     wants_context = False
     parameters: dict[str, _Parameter] = {}
@@ -301,7 +303,7 @@ def _property(parameter: _Parameter, note: str) -> dict[str, Json]:
 
 
 def _documentation(function: Function) -> tuple[str, dict[str, str]]:
-    """Return the docstring's first paragraph on one line, and its notes on the arguments."""
+    """Return the docstring's first paragraph in one line, and its notes on the arguments."""
     lines = _docstring(function).splitlines()
     first: list[str] = []
     for line in lines:
@@ -312,7 +314,7 @@ def _documentation(function: Function) -> tuple[str, dict[str, str]]:
 
 
 def _docstring(function: Function) -> str:
-    """Return a docstring; the source still has the one that `-OO` left out."""
+    """Return a docstring; read from the source if `-OO` has removed it."""
     if function.__doc__ is None and sys.flags.optimize > 1:
         with suppress(OSError, TypeError, SyntaxError):
             (node,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body

@@ -1,14 +1,12 @@
-"""Turns a stream of search events into the lines that a model reads, in bounded memory.
+"""`search_files`: find matching lines in files, or list files.
 
-The events are those of `rg --json`: `match` and `context` lines of one file after the other, and
-an `end` for each file.
+A search has two steps: list the files that `.gitignore` does not ignore, filter and sort them; then
+search them in that order. Each step uses ripgrep if it is installed, or else Python code with
+exactly the same result. Both run as child processes with a time limit. Patterns are checked as
+Python regular expressions; those that Python and ripgrep interpret differently are left to Python.
 
-`search_files`: which lines of which files match, or which files there are.
-
-Two steps: list the files that `.gitignore` leaves, filter and sort them; search them in that order.
-Each is ripgrep's work where it is installed, our own elsewhere, with the same result to the letter.
-Both searches run as child processes with a time limit. Patterns are checked as Python regular
-expressions; what Python and ripgrep read differently is left to Python.
+A search prints events in the format of `rg --json`: `match` and `context` lines file by file, and
+an `end` for each file. `Results` turns them into lines for the model, in bounded memory.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ from hermes_nb.tools.workspace import Workspace
 
 LINE_LIMIT = 300
 COUNT_LIMIT = 10_000
-"""Matches after which a search stops: nobody reads them, and the pattern says too little."""
+"""Matches after which a search stops, because the pattern is too general."""
 _LEAD = 60
 
 
@@ -54,21 +52,29 @@ class _Line:
 
 @dataclass(slots=True)
 class Results:
-    """Keeps the first `limit` matches as text and counts the others."""
+    """Stores the first `limit` matches as text and counts the others."""
 
     limit: int
+    """Number of matches to show."""
     name: Callable[[str], str]
+    """Returns the displayed name of an absolute path."""
     context: int = 0
+    """Number of lines to show around each match."""
     lines: list[str] = field(default_factory=list)
+    """The lines to show."""
     matches: int = 0
+    """Number of matches found so far."""
     _pending: list[bytes] = field(default_factory=list)
+    """Chunks of the current, incomplete line of output."""
     _file: list[_Line] = field(default_factory=list)
+    """The lines of the current file."""
     _shown: int = 0
+    """Number of matches in `lines`."""
 
     def feed(self, chunk: bytes) -> bool:
-        """Take the next piece of output; return False once there is more than anybody reads."""
+        """Add a chunk of output; return False once there are more than `COUNT_LIMIT` matches."""
         self._pending.append(chunk)
-        if b"\n" in chunk:  # joined once a line, however many pieces a long one comes in
+        if b"\n" in chunk:  # joined once a line, however many chunks a long line comes in
             *whole, rest = b"".join(self._pending).split(b"\n")
             self._pending = [rest]
             for line in whole:
@@ -76,7 +82,7 @@ class Results:
         return self.matches < COUNT_LIMIT
 
     def _event(self, line: bytes) -> None:
-        if not line.startswith(b"{"):  # a complaint about a file
+        if not line.startswith(b"{"):  # an error message about a file
             return
         event = json.loads(line)
         data = event["data"]
@@ -88,7 +94,7 @@ class Results:
             self._file = []
 
     def _add(self, name: str) -> None:
-        """Take over a file's lines: matches up to the limit, and the context of those."""
+        """Add the lines of a file: matches up to the limit, and their context."""
         matches = [line.number for line in self._file if line.is_match]
         self.matches += len(matches)
         kept = set(matches[: max(0, self.limit - self._shown)])
@@ -107,7 +113,7 @@ class Results:
 
     @property
     def omitted(self) -> int:
-        """How many matches are not shown, counted up to `COUNT_LIMIT` in all."""
+        """Number of matches that are not shown, of at most `COUNT_LIMIT`."""
         return min(self.matches, COUNT_LIMIT) - self._shown
 
 
@@ -119,19 +125,19 @@ def _line(data: dict[str, Json], *, is_match: bool) -> _Line:
 
 
 def _text(data: dict[str, str]) -> str:
-    """Return a text that is base64 where it is no UTF-8."""
+    """Return a text, which is in base64 if it is not UTF-8."""
     if "text" in data:
         return data["text"]
     return base64.b64decode(data["bytes"]).decode("utf-8", "replace")
 
 
 def _path(data: dict[str, str]) -> str:
-    """Return a path as Python knows it, whatever its bytes."""
+    """Return a path in Python's form, which can represent any bytes."""
     return data["text"] if "text" in data else os.fsdecode(base64.b64decode(data["bytes"]))
 
 
 def _clipped(text: str, start: int) -> str:
-    """Return at most `LINE_LIMIT` characters of a line, those where the match is."""
+    """Return at most `LINE_LIMIT` characters of a line, around the match."""
     if len(text) <= LINE_LIMIT:
         return visible(text, lines=True)
     first = max(0, min(start - _LEAD, len(text) - LINE_LIMIT)) if start > LINE_LIMIT - _LEAD else 0
@@ -142,7 +148,7 @@ def _clipped(text: str, start: int) -> str:
 
 TIME_LIMIT = 20.0
 FILE_LIMIT = 50_000_000
-"""Bytes of the largest file that is searched."""
+"""Size in bytes of the largest file that is searched."""
 PATTERN_LIMIT = 1_000
 _ARGUMENT_BYTES = 100_000
 _FILES_A_RUN = 1_000
@@ -158,7 +164,7 @@ _GROUP = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
 
 def search(space: Workspace, *, ripgrep: bool | None = None) -> Tool:
-    """Return the tool; `ripgrep` says whether to use it, by default where it is installed."""
+    """Return the tool; `ripgrep` forces or forbids ripgrep (default: use it if installed)."""
 
     @tool(toolset="files", paths=("path",), root=space.root)
     async def search_files(
@@ -201,7 +207,7 @@ class _Query:
 
 @dataclass(frozen=True, slots=True)
 class _Files:
-    """The files to search, absolute and in order, by the name that is shown."""
+    """The files to search, sorted: absolute paths with their displayed names."""
 
     named: dict[str, str]
     complete: bool = True
@@ -209,7 +215,7 @@ class _Files:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One search: where, with what, for whom and until when."""
+    """One search: its workspace, start, program, call and deadline."""
 
     space: Workspace
     start: Path
@@ -230,7 +236,7 @@ class _Job:
         return _Files(named, complete)
 
     def _chosen(self, found: list[str], wanted: Callable[[str], bool] | None) -> dict[str, str]:
-        """Return the files that are wanted and can be searched, in order."""
+        """Return the files that pass the filter and may be searched, sorted."""
         inside = len(str(self.start).rstrip("/")) + 1 if self.start.is_dir() else 0
         return {
             path: self.space.shown(Path(path))
@@ -245,7 +251,7 @@ class _Job:
         )
         portable = self.ripgrep is not None and _PORTABLE.fullmatch(query.pattern) is not None
         complete = files.complete
-        # What a notebook shows changes with every run: it must not take the others' places.
+        # Notebooks come last: their outputs change with every run and would displace other files.
         for batch in _batches(sorted(files.named, key=lambda path: path.endswith(".ipynb"))):
             command = self._ripgrep(query) if portable else _python(query)
             ended = await self._run([*command, *batch], results.feed)
@@ -286,7 +292,7 @@ class _Job:
         ]
 
     async def _run(self, command: Sequence[str], sink: Sink) -> bool:
-        """Run a search to its end; return False if it was cut short by time or by its sink."""
+        """Run a search; return False if the deadline or the sink ended it early."""
         left = self.deadline - time.monotonic()
         if left <= 0:
             return False
@@ -305,9 +311,9 @@ class _Job:
 
 
 def _once_a_line(pattern: str) -> str:
-    """Return a pattern for ripgrep that begins where `pattern` does and ends with the line.
+    """Return a ripgrep pattern that starts like `pattern` and matches to the end of the line.
 
-    It reports each match of a line, and a minified file has millions of them on one.
+    ripgrep reports each match in a line, and a line of a minified file may have millions.
     """
     return f"(?:{pattern})(?-u:.)*"
 
@@ -322,7 +328,7 @@ def _python(query: _Query) -> list[str]:
 
 
 def _checked(pattern: str) -> str:
-    """Return a pattern that is a regular expression; raise ToolError that says what is wrong."""
+    """Return `pattern` if it is a valid regular expression; raise ToolError if not."""
     if len(pattern) > PATTERN_LIMIT or "\n" in pattern or "\0" in pattern:
         message = f"a pattern is one line of at most {PATTERN_LIMIT} characters; search is by line"
         raise ToolError(message)
@@ -342,7 +348,7 @@ def _checked(pattern: str) -> str:
 
 
 def _searchable(path: str, root: Path) -> bool:
-    """Say whether a file is a regular one of bearable size and no secret, by no name of it."""
+    """Return whether a file is regular, not too large, and not secret under any of its names."""
     try:
         status = os.lstat(path)
     except OSError:
@@ -353,7 +359,7 @@ def _searchable(path: str, root: Path) -> bool:
 
 
 def _batches(files: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the files in runs that fit on a command line."""
+    """Yield the files in batches that fit on a command line."""
     batch: list[str] = []
     size = 0
     for path in files:
@@ -392,10 +398,10 @@ def _cut(*, complete: bool) -> list[str]:
 
 
 def name_filter(glob: str) -> Callable[[str], bool]:
-    """Return a test for paths relative to the searched directory; raise ToolError on no glob.
+    """Return a test for paths relative to the searched directory; raise ToolError if invalid.
 
-    Globs are git's patterns, with `{a,b}` and a leading `!` on top: one without `/` is
-    about names at any depth, one with `/` about paths from the directory.
+    Globs are git patterns plus `{a,b}` and a leading `!`. A glob without `/` matches names at any
+    depth, one with `/` matches paths from the directory.
     """
     excluded = glob.startswith("!")
     patterns = _alternatives(glob[1:] if excluded else glob)
@@ -407,7 +413,7 @@ def name_filter(glob: str) -> Callable[[str], bool]:
 
 
 def _alternatives(glob: str) -> list[str]:
-    """Return what `{a,b}` stands for, innermost groups first."""
+    """Return the globs that `{a,b}` expands to, innermost groups first."""
     pending = [glob]
     done: list[str] = []
     while pending and len(pending) + len(done) <= _ALTERNATIVES:

@@ -1,6 +1,6 @@
 """The toolset `skills`: find, load and write skills.
 
-Thin on purpose: what may be loaded or written is for the library to decide.
+A thin layer: the library checks all loads and writes.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from hermes_nb.tools.schema import tool
 
 Act = Literal["create", "edit", "patch", "delete", "write_file", "remove_file", "undo"]
 LISTED = 100
-"""Skills of one answer; what is over is counted."""
+"""Maximum number of skills in a list; the rest is counted."""
 DESCRIPTION = 160
 
 
 class Managing(Protocol):
-    """What makes changes: the library itself, or what stands in for it."""
+    """Changes skills: the library, or a replacement."""
 
     def manage(self, action: str, name: str = "", **details: Unpack[Details]) -> SkillOutcome:
         """Change a skill."""
@@ -37,7 +37,7 @@ class Managing(Protocol):
 
 
 def skills(library: Library, *, changes: Managing | None = None) -> Toolset:
-    """Return the tools for a library; `changes` makes changes, by default the library."""
+    """Return the tools for a library; `changes` makes the changes (default: the library)."""
     manage = _skill_manage(library, changes or library)
     return Toolset([_skills_list(library), _skill_view(library), manage])
 
@@ -88,7 +88,8 @@ def _skill_manage(library: Library, changes: Managing) -> Tool:
         return visible(" ".join(part for part in parts if part))
 
     def risk(arguments: Arguments) -> Risk:
-        # What every later session may follow is no mere edit; a patch of it is small and undoable.
+        # A skill affects every later session, so most changes need approval. A patch is small and
+        # undoable.
         weighty = arguments.get("action") in ("create", "edit", "delete")
         return Risk.EXECUTE if weighty else Risk.REMEMBER
 
@@ -134,13 +135,13 @@ def _skill_manage(library: Library, changes: Managing) -> Tool:
 
 
 def skill_wording(arguments: Mapping[str, object]) -> str:
-    """Return every text that a change would keep."""
+    """Return all text that a change would save."""
     given = (arguments.get(key) for key in ("content", "new_string", "file_content"))
     return "\n\n".join(text for text in given if isinstance(text, str) and text)
 
 
 def _skill_preview(library: Library) -> Callable[[Arguments], Awaitable[str]]:
-    """Return what shows a change before it is approved: the new skill, or the diff."""
+    """Return the function that previews a change for approval: the new skill, or a diff."""
 
     async def preview(arguments: Arguments) -> str:
         given = {key: value for key, value in arguments.items() if value is not None}
@@ -156,15 +157,15 @@ def _about(skill: Skill) -> str:
 
 
 def _body(text: str) -> str:
-    """Return a document without its frontmatter, of which the model has all it needs."""
+    """Return a document without its frontmatter, which the model doesn't need."""
     try:
         return split(text).body.strip("\n")
-    except SkillError:  # what stood there may have been masked
+    except SkillError:  # the frontmatter may have been masked
         return text
 
 
 def _heading(view: SkillView) -> str:
-    """Return what stands above a skill's text: where it is, what else it has, what to mind."""
+    """Return the lines above a skill's text: its location, other files, warnings."""
     skill = view.skill
     lines = [f"[skill {skill.name}, {view.file}; folder {visible(str(view.directory))}]"]
     others = [file for file in view.files if file != view.file]
@@ -190,7 +191,7 @@ def _line(skill: Skill) -> str:
 
 
 def _nothing(library: Library, category: str, query: str) -> str:
-    """Return what to say when nothing fits: what there is instead."""
+    """Return the message for a search without results, which lists the categories."""
     there = library.categories()
     if not there:
         return "there are no skills yet; skill_manage creates one"

@@ -1,12 +1,14 @@
-"""The toolset `terminal`: shell commands in the working directory, each as the guard has said.
+"""The toolset `terminal`: run shell commands in the working directory, as the guard permits.
 
-A command gets an allowlisted environment and no input, and runs until it ends, times out or is
-stopped; nothing that it started in its group outlives it. It runs by its plan, within a profile of
-the sandbox, or outside of it. One that runs unasked can only read. When it fails because it wanted
-more, nothing has happened, and the same command is offered again with a question. After one that
-could write, what a program or an agent would run or obey later is as it was before, until the user
-has seen the change and agreed. What a command prints that ran unasked is redacted: arguments of
-other processes, addresses in `.git/config` and variables may hold keys.
+A command gets an allowlisted environment and no input. It runs until it ends, times out or is
+interrupted, and its process group is killed with it. The guard decides whether it runs by a plan
+(without a shell), in a profile of the sandbox, or outside of the sandbox.
+
+A command that runs without approval can only read. If it fails because it needed more access, it
+had no side effects, and the user is asked to run it again with more. After a command that could
+write, changes of files that a program or an agent would run or obey later are reverted until the
+user has seen and approved them. The output of a command without approval is redacted: arguments of
+other processes, addresses in `.git/config` and variables may contain keys.
 """
 
 from __future__ import annotations
@@ -58,12 +60,12 @@ if TYPE_CHECKING:
     from hermes_nb.safety.policy import Plan, Stage
 
 FLOOD = 4_000_000_000
-"""Bytes of output after which a command is ended: nobody reads them, they only cost time."""
+"""Bytes of output after which a command is killed, because it only wastes time."""
 MORE_PROCESSES = 4_096
-"""Processes and threads that a command may add to those of the machine, for what it forks."""
+"""Processes and threads that a command may start, in addition to those of the machine."""
 _PROGRESS_EVERY = 0.4
 _NAMED = 3
-"""Protected files that a result names."""
+"""Number of protected files that a result names."""
 _NETWORK = re.compile(
     r"[Nn]ame resolution|Could not resolve|Name or service not known|Network is unreachable"
     r"|Connection refused|ECONNREFUSED|ENETUNREACH|EAI_AGAIN|getaddrinfo|Failed to connect"
@@ -74,30 +76,36 @@ _WRITING = re.compile(
     r"|EPERM|[Cc]annot create|unable to create|not writable|readonly database|No space left"
 )
 _NO_PROGRAM = 127
-"""How a shell exits that does not find a program."""
+"""Exit code of a shell that does not find a program."""
 _MISSING = re.compile(
     r"No such file|not found|cannot access|cannot open|does not exist|[Cc]ould not find"
 )
 _ABSOLUTE = re.compile(r"(/[^\s'\":]{1,200}?)(?=[.,;:)]?(?:[\s'\":]|$))")
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 _SEES_ITSELF = frozenset({"ps", "pgrep", "free", "df", "ss", "nvidia-smi", "uptime", "w", "who"})
-"""Programs of plans that show the machine; in a sandbox they would see only themselves."""
+"""Programs that show the machine; they run unconfined, as a sandbox would hide it from them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandRun:
-    """A command, the workspace, and where and for how many seconds it may run."""
+    """A command and the conditions under which it runs."""
 
     command: str
+    """The shell command."""
     root: Path
+    """The workspace, without links."""
     cwd: Path
+    """The directory in which it runs."""
     timeout: int
+    """Limit in seconds."""
 
     async def run(self, way: Way, context: ToolContext) -> ToolOutput:
-        """Run it as the guard said, and return what the model reads.
+        """Run the command as the guard permits and return the result for the model.
 
-        Raises NoSandboxError where it would have to be confined and cannot be, OSError and
-        ValueError where it cannot be started.
+        Raises:
+            NoSandboxError: the command has to be confined and cannot be.
+            OSError: the command cannot be started.
+            ValueError: the command cannot be started.
         """
         if way.plan:
             confined = SandboxProfile.OUTSIDE not in way.profile
@@ -133,7 +141,7 @@ class CommandRun:
         return ToolOutput(self._told(text, ended, facts), origin=origin)
 
     def _bare_plan(self) -> Plan:
-        """Return the plan as it is where no sandbox hides anything; raise NoSandboxError."""
+        """Return the plan for running without a sandbox; raise NoSandboxError if not allowed."""
         from hermes_nb.safety.policy import CommandPlace, judge
 
         place = CommandPlace(workspace=self.root, directory=self.cwd, home=Path.home())
@@ -180,7 +188,7 @@ class CommandRun:
         return plain(text), replace(ended, seconds=time.monotonic() - started)
 
     def _stage(self, stage: Stage, directory: Path, *, confined: bool) -> Launch:
-        """Return how one program of a plan is started: confined where that is possible."""
+        """Return how to start one program of a plan, confined if possible."""
         name = os.path.basename(stage.words[0])
         if not confined or level().name == "none" or name in _SEES_ITSELF:
             environment = {**child_environment(), "PWD": str(directory), **stage.environment}
@@ -196,7 +204,7 @@ class CommandRun:
         )
 
     async def _in_shell(self, way: Way, context: ToolContext) -> tuple[str, Ended, list[Taken]]:
-        """Run it by a shell; what runs later is put back as it was, and returned."""
+        """Run it in a shell; revert and return changes of files that are run or obeyed later."""
         unasked = way.profile is SandboxProfile.READ
         capture, watched = Capture(clean=_cleaned if unasked else None), None
         launch = await in_thread(self._launch, way.profile, way.closed)
@@ -238,7 +246,7 @@ class CommandRun:
         )
 
     def _wanted(self, text: str, ended: Ended) -> SandboxProfile | None:
-        """Return the profile that a command seems to have failed without, None for none."""
+        """Return the profile that the command seems to need; None if it needs no other."""
         if not ended.code or ended.timed_out or ended.cut_off:
             return None
         masked = hidden(self.root, Path.home())
@@ -266,7 +274,7 @@ class CommandRun:
         if named and (self.cwd / named[1]).exists():
             return SandboxProfile.OUTSIDE
         module = _NO_MODULE.search(text)
-        if module and PathFinder.find_spec(module[1]):  # the kernel has it, from a folder at home
+        if module and PathFinder.find_spec(module[1]):  # the kernel can import it, from home
             return SandboxProfile.HOME
         return SandboxProfile.WORKSPACE if _WRITING.search(text) else None
 
@@ -276,7 +284,7 @@ class CommandRun:
         context: ToolContext,
         why: str = "it failed where it could only read. It would run again",
     ) -> Way | None:
-        """Ask whether it may run with more; return the way, None for a no."""
+        """Ask whether it may run with more access; return how, or None if denied."""
         if context.ask is None or (way.closed and opens_network(way.profile)):
             return None
         confined = SandboxProfile.OUTSIDE not in way.profile
@@ -294,14 +302,14 @@ class CommandRun:
         if answer == "deny":
             return None
         if answer == "outside" or not confined:
-            needs = way.needs | {Need.CREDENTIALS}  # it may have read them, and used the network
+            needs = way.needs | {Need.CREDENTIALS}  # outside, it may read them and use the network
             return replace(way, profile=SandboxProfile.OUTSIDE, needs=needs, watched=False)
         if answer == "always":
             context.remember(way)
         return way
 
     async def _settled(self, taken: Sequence[Taken], context: ToolContext) -> str:
-        """Ask about changes of what runs later; return what became of them."""
+        """Ask about reverted changes, restore them if approved, and return the outcome."""
         stay = ", ".join(visible(self._short(each.path)) for each in taken if each.stays)
         left = f"{stay} could not be checked or put back: look at it before you use it"
         taken = [each for each in taken if not each.stays]
@@ -323,7 +331,7 @@ class CommandRun:
         return str(path.relative_to(self.root) if path.is_relative_to(self.root) else path)
 
     def _where(self, profile: SandboxProfile) -> list[str]:
-        """Return where it ran, as far as that is not where the user's own commands run."""
+        """Return a note on the sandbox, or nothing if the command ran outside of it."""
         if SandboxProfile.OUTSIDE in profile:
             return []
         masked = hidden(self.root, Path.home())
@@ -333,7 +341,7 @@ class CommandRun:
         return [f"in a sandbox: {_brief(profile)}{kept}"]
 
     def _told(self, output: str, ended: Ended, more: Sequence[str]) -> str:
-        """Return the output and, on a last line, how the command ended."""
+        """Return the output with a last line on how the command ended."""
         facts = [_exit_text(ended, self.timeout), f"{ended.seconds:.1f} s"]
         if ended.cut_off:
             facts.insert(0, f"ended after {size_text(FLOOD)} of output")
@@ -345,7 +353,7 @@ class CommandRun:
 
 
 def _at_home(named: str) -> Path | None:
-    """Return the path of the home that a confined command named, whose home is its own /tmp."""
+    """Map a path that a confined command printed (its home is /tmp) to one below the home."""
     path, home = Path(named), Path.home()
     if path.is_relative_to(TMP) and os.path.exists(home / path.relative_to(TMP)):
         path = home / path.relative_to(TMP)
@@ -353,7 +361,7 @@ def _at_home(named: str) -> Path | None:
 
 
 def _brief(profile: SandboxProfile) -> str:
-    """Return in a few words what a profile lets a command do."""
+    """Return a short description of what a profile permits."""
     names = ("workspace", "git", "environment", "network", "home")
     found = [name for name in names if SandboxProfile[name.upper()] in profile]
     return ", ".join(found) if profile is not SandboxProfile.READ else "read-only"
@@ -367,29 +375,29 @@ def _shell() -> str:
 
 
 def _bounded(shell: str, command: str) -> list[str]:
-    """Return the shell with a command, and with an end to what it may fork (Linux).
+    """Return the shell with a command and a limit on its processes (Linux).
 
-    The system counts all processes and threads of the user, so that those of the whole machine are
-    the least that has to be allowed; it holds nothing against root.
+    The kernel counts all processes and threads of the user, so the limit is the count of the whole
+    machine plus `MORE_PROCESSES`. It has no effect on root.
     """
     try:
         count = Path("/proc/loadavg").read_text(encoding="utf-8").split()[3].partition("/")[2]
         most = int(count) + MORE_PROCESSES
     except (OSError, ValueError, IndexError):
         return [shell, "-c", command]
-    # By another shell: once the command runs it may have forked already.
+    # Set by an outer shell: when the command is running, it may have forked already.
     return [shell, "-c", 'ulimit -u "$0" 2>/dev/null; exec "$1" -c "$2"', str(most), shell, command]
 
 
 def _cleaned(text: str) -> str:
-    """Return what a command printed that ran unasked, without terminal codes and secrets."""
+    """Return the output of a command without approval, free of terminal codes and secrets."""
     return redact(plain(text))
 
 
 async def _run(
     programs: Sequence[Program], cwd: Path, timeout: float, capture: Capture, context: ToolContext
 ) -> Ended:
-    """Run programs; their output is kept, and its end shown a few times a second."""
+    """Run programs, capture their output and display its end a few times a second."""
 
     def sink(chunk: bytes) -> bool:
         capture.add(chunk)
@@ -423,7 +431,7 @@ def _exit_text(ended: Ended, timeout: int) -> str:
 
 
 def terminal(root: Path, *, allowed: Callable[[Path], bool] = lambda _: False) -> Toolset:
-    """Return the terminal of `root`; `allowed` opens other directories."""
+    """Return the terminal of `root`; `allowed(path)` permits other directories."""
     space = Workspace(root=root, allowed=allowed)
 
     @tool(

@@ -1,9 +1,9 @@
-"""The toolset `web`: read a page, search by an endpoint that the user has set. Off by default.
+"""The toolset `web`: read pages, and search with the endpoint in the settings. Off by default.
 
-What comes back is text from outside. A page is asked for only where its `robots.txt` lets agents
-in, and only at addresses of the public internet: a name is looked up once, every address it stands
-for is checked, and the connection goes to the very address that was. Redirects are followed by hand
-and checked again; proxies are not used. Time and size are bounded whatever a server sends.
+All results are untrusted content. A page is fetched only if its `robots.txt` permits agents, and
+only from the public internet: a name is resolved once, all its addresses are checked, and the
+connection uses one of them. Each redirect is checked in the same way. Proxies are not used. Time
+and size are limited.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from hermes_nb.safety.child_environment import child_environment
 from hermes_nb.tools.schema import tool
 
 AGENT = "hermes_nb"
-"""What servers and their `robots.txt` know us by."""
+"""The user agent, also for `robots.txt`."""
 MOST_BYTES = 5_000_000
 MOST_HTML = 1_000_000
-"""Bytes of HTML that are converted to Markdown."""
+"""Bytes of HTML that are converted to Markdown; the rest is cut."""
 _CONVERT = """
 import sys, trafilatura
 page, (is_text, url) = sys.stdin.buffer.read(), sys.argv[1:]
@@ -46,14 +46,14 @@ page = page.decode() if is_text else page  # without a charset the page itself m
 text = trafilatura.extract(page, url=url, output_format="markdown", include_links=True)
 sys.stdout.buffer.write((text or str(trafilatura.html2txt(page))).encode("utf-8", "replace"))
 """
-"""Run in a process of its own: large tables take minutes, and a thread could not be stopped."""
+"""Runs in a separate process: large tables take minutes, and a thread cannot be stopped."""
 SECONDS = 20.0
-"""Of a page with all of its redirects."""
+"""Limit in seconds for a page including all redirects."""
 LOOK = 0.02
-"""Seconds between two looks for a stop and at the clock."""
+"""Seconds between checks for an interrupt or the deadline."""
 REDIRECTS = 5
 ROBOTS_BYTES = 512_000
-"""RFC 9309 asks for 500 KiB at least."""
+"""Maximum size in bytes; RFC 9309 requires at least 500 KiB."""
 ROBOTS_KEPT = 3_600.0
 RESULTS = 10
 SNIPPET = 400
@@ -64,28 +64,30 @@ _PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What came of a request: the address that answered, its status, type and bytes.
-
-    `charset` is "" where the server names none.
-    """
+    """The response to a request."""
 
     url: str
+    """The URL that answered, after redirects."""
     status: int
+    """The HTTP status code."""
     kind: str
+    """The media type, such as `text/html`."""
     charset: str
+    """The character set; empty if the server names none."""
     data: bytes
+    """The body."""
 
     @property
     def text(self) -> str:
-        """The bytes as text."""
+        """The body as text."""
         try:
             return self.data.decode(self.charset or "utf-8", "replace")
-        except LookupError:  # a charset that nobody knows
+        except LookupError:  # an unknown charset
             return self.data.decode("utf-8", "replace")
 
 
 class Web:
-    """Reads pages. `private` are hosts (`name` or `name:port`) that may be private addresses."""
+    """Fetches pages; hosts in `private` (`name` or `name:port`) may have private addresses."""
 
     def __init__(self, *, private: Iterable[str] = (), most: int = MOST_BYTES) -> None:
         self._private = frozenset(host.lower() for host in private)
@@ -95,10 +97,13 @@ class Web:
     def page(
         self, url: str, stop: threading.Event | None = None, *, robots: bool = True
     ) -> Fetched:
-        """Return a page, redirects followed; raise `ToolError` where it may not or cannot be had.
+        """Fetch a page and follow its redirects.
 
-        Without `robots`, as for an address that the user has typed, `robots.txt` is not asked.
-        Raises `TurnInterrupted` once `stop` is set.
+        Without `robots`, for a URL that the user has typed, `robots.txt` is not checked.
+
+        Raises:
+            ToolError: the page is not permitted or cannot be fetched.
+            TurnInterrupted: `stop` was set.
         """
         deadline, stop = time.monotonic() + SECONDS, stop or threading.Event()
         for _ in range(REDIRECTS + 1):
@@ -111,20 +116,20 @@ class Web:
         raise ToolError(f"{_shown(url)}: more than {REDIRECTS} redirects")
 
     def asked(self, url: str, stop: threading.Event) -> Fetched:
-        """Return what an endpoint answers that the user has set: wherever it is, as it is."""
+        """Fetch a URL of the user's settings: any address is allowed, redirects are not."""
         found, leads = self._get(url, self._most, time.monotonic() + SECONDS, stop, trusted=True)
         if leads or found.status != http.client.OK:
             raise ToolError(f"{_host(url)} answered with status {found.status}; tell the user")
         return found
 
     def _welcome(self, url: str, deadline: float, stop: threading.Event) -> bool:
-        """Say whether robots.txt lets us in; one that cannot be had for now does not (RFC 9309)."""
+        """Return whether robots.txt permits the URL; False if unreachable for now (RFC 9309)."""
         parts = urlsplit(url)
         origin = f"{parts.scheme}://{parts.netloc}".lower()
         made, allows = self._rules.get(origin, (0.0, bool))
         if not made or time.monotonic() - made > ROBOTS_KEPT:
             found, leads = self._get(f"{origin}/robots.txt", ROBOTS_BYTES, deadline, stop)
-            if leads:  # one that lies elsewhere is that site's, mostly a page for all that is amiss
+            if leads:  # a redirect usually leads to an error page: treat the file as missing
                 found = Fetched(found.url, http.client.NOT_FOUND, "", "", b"")
             allows = allowance(found.status, found.text if found.data else "")
             self._rules[origin] = time.monotonic(), allows
@@ -139,7 +144,7 @@ class Web:
         *,
         trusted: bool = False,
     ) -> tuple[Fetched, str]:
-        """Return what one request gave, and where it leads to, "" for nowhere."""
+        """Send one request; return the response and the target of its redirect, or ""."""
         connection = self._connection(url, deadline, trusted=trusted)
         parts = urlsplit(url)
         path = urlunsplit(("", "", quote(parts.path or "/", safe="/%:@!$&'()*+,;=~"), "", ""))
@@ -161,7 +166,7 @@ class Web:
         return Fetched(url, reply.status, kind, charset or "", data), leads
 
     def _connection(self, url: str, deadline: float, *, trusted: bool) -> _To:
-        """Return a connection to an address that was checked; raise `ToolError` for any other."""
+        """Return a connection to a checked address; raise `ToolError` if it is not permitted."""
         try:
             parts = urlsplit(url)
             host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
@@ -181,7 +186,7 @@ class Web:
 
 
 def redirected(url: str, leads: str) -> str:
-    """Return the address that a page's `Location` leads to; raise `ToolError` out of https."""
+    """Return the target of a redirect; raise `ToolError` if it leaves https."""
     target = urljoin(url, leads)
     if url.startswith("https:") and not target.startswith("https:"):
         raise ToolError(f"{_shown(url)} leads to {_shown(target)}, which is not encrypted")
@@ -192,7 +197,7 @@ _QUERY = "/?%:@!$&'()*+,;=~-._"
 
 
 class _To(http.client.HTTPConnection):
-    """A connection to the first of some addresses that takes it; encrypted with `secure`."""
+    """A connection to the first address that accepts it, encrypted if `secure` is given."""
 
     def __init__(
         self,
@@ -208,7 +213,7 @@ class _To(http.client.HTTPConnection):
         self._addresses = addresses
         self._deadline = deadline
         self._secure = secure
-        self._connection: socket.socket | None = None  # `sock` is gone once a reply begins to close
+        self._connection: socket.socket | None = None  # `sock` is None once a reply is closing
 
     def connect(self) -> None:
         *others, last = self._addresses
@@ -216,7 +221,7 @@ class _To(http.client.HTTPConnection):
             try:
                 self.sock = self._connected(address)
                 break
-            except OSError:  # an IPv6 address where there is no IPv6: the next one may do
+            except OSError:  # for example IPv6 without a route: try the next one
                 continue
         else:
             self.sock = self._connected(last)
@@ -225,7 +230,7 @@ class _To(http.client.HTTPConnection):
                 self.sock, server_hostname=self.host, do_handshake_on_connect=False
             )
             self._connection = secured
-            secured.do_handshake()  # by now it can be cut off
+            secured.do_handshake()  # only now, so that it can be cut off
 
     def _connected(self, address: str) -> socket.socket:
         found = socket.create_connection((address, self.port), _left(self._deadline))
@@ -233,17 +238,17 @@ class _To(http.client.HTTPConnection):
         return found
 
     def cut_off(self) -> None:
-        """End whatever is waited for; called from another thread."""
-        with suppress(OSError):  # it has ended by itself
+        """Abort the pending operation; called in another thread."""
+        with suppress(OSError):  # already closed
             if self._connection is not None:
                 self._connection.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager
 def _within(connection: _To, deadline: float, stop: threading.Event) -> Iterator[None]:
-    """Cut a connection off at a deadline or once `stop` is set, however its server trickles.
+    """Abort a connection at the deadline or once `stop` is set, even if its server is slow.
 
-    Raises `ToolError` or `TurnInterrupted` then.
+    Raises `ToolError` or `TurnInterrupted` in that case.
     """
     over = threading.Event()
 
@@ -265,7 +270,7 @@ def _within(connection: _To, deadline: float, stop: threading.Event) -> Iterator
 
 
 def is_public(address: str) -> bool:
-    """Say whether an IP address is one of the public internet, whatever it is wrapped in."""
+    """Return whether an IP address is public, including IPv4 addresses embedded in IPv6."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -284,13 +289,13 @@ def is_public(address: str) -> bool:
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _UNICAST = ipaddress.IPv6Network("2000::/3")
-"""All of IPv6 that is given out as global unicast; what lies outside is local or reserved."""
+"""The IPv6 range for global unicast; other addresses are local or reserved."""
 _SPECIAL = (ipaddress.IPv4Network("192.0.0.0/24"), ipaddress.IPv4Network("168.63.129.16/32"))
-"""Addresses of protocols (IANA), where clouds have their metadata, and Azure's own server."""
+"""IANA protocol addresses, used by clouds for metadata, and Azure's platform address."""
 
 
 def allowance(status: int, text: str) -> Callable[[str], bool]:
-    """Return what says whether an address may be read, by the answer to `robots.txt` (RFC 9309)."""
+    """Return the test whether a URL may be read, from the response to `robots.txt` (RFC 9309)."""
     if status >= http.client.INTERNAL_SERVER_ERROR or status == http.client.TOO_MANY_REQUESTS:
         return lambda _: False
     rules = urllib.robotparser.RobotFileParser()
@@ -307,7 +312,7 @@ def _looked_up(host: str, port: int) -> Sequence[str]:
 
 
 def _read(reply: http.client.HTTPResponse, most: int) -> bytes:
-    """Return a body of at most so many bytes; raise `ToolError` for a larger one."""
+    """Return a body of at most `most` bytes; raise `ToolError` if it is larger."""
     pieces: list[bytes] = []
     size = 0
     while piece := reply.read1(65_536):
@@ -319,7 +324,7 @@ def _read(reply: http.client.HTTPResponse, most: int) -> bytes:
 
 
 def _left(deadline: float) -> float:
-    """Return the seconds until a deadline; raise `ToolError` where there are none."""
+    """Return the seconds until the deadline; raise `ToolError` if it has passed."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise ToolError(f"it took more than {SECONDS:g} s")
@@ -335,9 +340,9 @@ def _shown(url: str) -> str:
 
 
 def as_text(found: Fetched, stop: threading.Event | None = None) -> str:
-    """Return a page as Markdown, any other text as it is.
+    """Return a page as Markdown, or other text unchanged.
 
-    Raises `ToolError` for what is no text or takes too long, `TurnInterrupted` once `stop` is set.
+    Raises `ToolError` if it is not text or takes too long, `TurnInterrupted` once `stop` is set.
     """
     if found.status != http.client.OK:
         raise ToolError(f"{_shown(found.url)} answered with status {found.status}")
@@ -351,7 +356,7 @@ def as_text(found: Fetched, stop: threading.Event | None = None) -> str:
 
 
 def _markdown(found: Fetched, stop: threading.Event) -> str:
-    """Convert HTML in a child process, which ends with a stop or after `SECONDS`."""
+    """Convert HTML in a child process, which is killed on an interrupt or after `SECONDS`."""
     command = [sys.executable, "-P", "-c", _CONVERT, found.charset and "text", found.url]
     data = found.text.encode("utf-8", "replace") if found.charset else found.data
     with tempfile.TemporaryFile() as page, tempfile.TemporaryFile() as text:
@@ -376,7 +381,7 @@ def _markdown(found: Fetched, stop: threading.Event) -> str:
 
 
 def listed(answer: str, count: int) -> str:
-    """Return search results, as SearXNG gives them in JSON, as text; raise `ToolError`."""
+    """Render search results in the JSON format of SearXNG as text; raise `ToolError`."""
     try:
         found = json.loads(answer)
     except (ValueError, RecursionError) as error:
@@ -395,7 +400,7 @@ _FIELDS = ("title", "url", "content")
 
 
 def web_tools(web: Web, *, search_url: str = "") -> Toolset:
-    """Return the tools; `search_url` is an address with `{query}` in it, "" for no search."""
+    """Return the tools; `search_url` is a URL with `{query}` in it, or "" for no search."""
 
     def without() -> str:
         return "" if importlib.util.find_spec("trafilatura") else NEEDS

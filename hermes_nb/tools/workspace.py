@@ -1,8 +1,8 @@
-"""The working directory as the tools see it: its paths and how they are named.
+"""The working directory of the tools: resolve paths in it and display them.
 
-Every path a model gives goes through `Workspace.resolve`, which follows links and `..` before it
-looks where the path ends up. What lies outside is refused; `allowed` is the seam through which an
-approval opens a path.
+Every path from a model goes through `Workspace.resolve`, which follows links and `..` before it
+checks the result. A path outside is refused unless `allowed` permits it, for example after an
+approval.
 """
 
 from __future__ import annotations
@@ -40,23 +40,26 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspace:
-    """A root, what else may be read, and a say on single paths outside of both."""
+    """A working directory and the other paths that tools may use."""
 
     root: Path
+    """The working directory."""
     also_readable: tuple[Path, ...] = ()
+    """Other directories that may be read but not written."""
     allowed: Callable[[Path], bool] = lambda _: False
+    """Returns whether a single path outside is permitted, by its real absolute path."""
 
     def resolve(self, path: str, *, write: bool = False) -> Path:
-        """Return the absolute path without links; raise ToolError if it is out of bounds."""
+        """Return the absolute path without links; raise ToolError if it is not permitted."""
         root = self.real_root()
         shown = visible(path)
         if not path.strip() or "\0" in path:
             raise ToolError(f"{shown!r} is not a path; give one inside the working directory")
-        # `~$report.xlsx` is a name; only `~/` means home.
+        # `~$report.xlsx` is a file name; only `~` and `~/` mean the home directory.
         given = Path(path).expanduser() if path == "~" or path[:2] == "~/" else Path(path)
         try:
             real = Path(os.path.realpath(root / given))
-        except ValueError as error:  # half a character: no file is named so
+        except ValueError as error:  # a lone surrogate cannot occur in a file name
             message = f"{shown!r} is not a path; give one inside the working directory"
             raise ToolError(message) from error
         if not self._inside(real, write=write):
@@ -72,7 +75,7 @@ class Workspace:
         return real
 
     def real_root(self) -> Path:
-        """Return the working directory without links; raise ToolError when it is gone."""
+        """Return the working directory without links; raise ToolError if it no longer exists."""
         if not self.root.is_dir():
             raise ToolError(
                 f"the working directory {visible(str(self.root))} no longer exists; "
@@ -81,13 +84,13 @@ class Workspace:
         return Path(os.path.realpath(self.root))
 
     def shown(self, path: Path) -> str:
-        """Return a path as the model may read it: from the root if inside, nothing hidden."""
+        """Return a path for display, relative if inside, with invisible characters escaped."""
         root = Path(os.path.realpath(self.root))
         inside = path.is_relative_to(root)
         return visible((path.relative_to(root) if inside else path).as_posix())
 
     def missing(self, path: Path) -> ToolError:
-        """Return the error for a path that is not there, with the nearest names that are."""
+        """Return the error for a missing path, with the closest existing names."""
         parent = path.parent
         while not os.path.isdir(parent) and parent != parent.parent:  # noqa: PTH112 - never raises
             parent = parent.parent
@@ -101,7 +104,7 @@ class Workspace:
 
     @contextmanager
     def explained(self, path: Path) -> Iterator[None]:
-        """Turn the system's errors about `path` into ToolErrors that say what to do."""
+        """Convert OS errors about `path` to ToolErrors that tell what to do."""
         try:
             yield
         except FileNotFoundError as error:
@@ -126,7 +129,7 @@ def _entries(directory: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def size_text(size: int) -> str:
-    """Return a number of bytes for reading: 512 B, 12.3 kB, 4.0 MB (decimal units)."""
+    """Format a number of bytes: 512 B, 12.3 kB, 4.0 MB (decimal units)."""
     if size < _THOUSAND:
         return f"{size} B"
     value = float(size)
@@ -138,9 +141,9 @@ def size_text(size: int) -> str:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading; raise ToolError on a FIFO, a device, a directory.
+    """Open a regular file for reading; raise ToolError if it is anything else.
 
-    Opened without blocking: a FIFO without a writer would hold the thread for ever.
+    The file is opened without blocking, because a FIFO without a writer would block forever.
     """
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     handle = os.open(path, flags)

@@ -1,8 +1,8 @@
-"""What cuts across tools, as functions from toolset to toolset; each is async like what it wraps.
+"""Wrappers for all tools of a toolset: limit, mark and extend their results.
 
-`limited` bounds what a tool may say, `marked` says whose text it is, `with_hints` appends what
-folders have to say. What belongs to one mechanism stands there: `tools.asking` puts the guard in
-front of what a tool may do, `agent.checkpoints` saves what a call changes.
+`limited` limits the length of results, `marked` marks untrusted ones, `with_hints` appends hints
+from folders. Other wrappers are in the modules of their mechanism: `tools.asking` asks the guard
+before a call, `agent.checkpoints` saves what a call changes.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from hermes_nb.tools.installed import left, left_of_added
 CAP = 50_000
 TURN_CAP = 200_000
 KEPT = 500
-"""Whole outputs that are kept as files, of all sessions."""
+"""Number of full outputs that are saved as files, of all sessions together."""
 ORIGINS = {
     "kernel": "what code in the kernel shows",
     "notebook": "cells and their outputs",
     "terminal": "what a command prints",
     "mcp": "what a server answers",
 }
-"""Where the results of a toolset's tools come from, as far as they read or run something."""
+"""Descriptions of untrusted results by toolset, for tools that read or run something."""
 OUTSIDE = frozenset({"mcp"})
 """Toolsets whose results come from other machines."""
 OURS = frozenset({"memory", "skills"})
-"""Toolsets whose results are what the user and the agent have kept."""
+"""Toolsets whose results were saved by the user and the agent."""
 SHORT = 24
-"""Characters that cannot carry an instruction: numbers, a name, `done`."""
+"""Characters that are too few for an instruction: numbers, a name, `done`."""
 _MARKER = 400
-"""Characters kept free for the marker that says what was dropped."""
+"""Characters reserved for the marker that describes the dropped part."""
 _QUICK = 2_000
-"""Characters that are looked through on the loop, within a millisecond or two."""
+"""Characters that are scanned on the event loop, which takes a millisecond or two."""
 
 Change = Callable[[ToolContext, Arguments, ToolOutput], Awaitable[ToolOutput]]
 
@@ -59,11 +59,17 @@ Change = Callable[[ToolContext, Arguments, ToolOutput], Awaitable[ToolOutput]]
 def limited(
     toolset: Toolset, cap: int = CAP, turn_cap: int = TURN_CAP, spill: Path | None = None
 ) -> Toolset:
-    """Cap what each call returns at `cap` characters (or the tool's own) and a turn at `turn_cap`.
+    """Cut the result of each call to `cap` characters, and those of a turn to `turn_cap`.
 
-    Head and tail stay, around a marker that says how much was dropped. With `spill`, the whole
-    output is kept below that directory, readable by its owner only and without secrets, and the
-    marker names the file. What a failing tool says is capped as well.
+    A tool's own `cap` has precedence. The head and tail are kept, around a marker that counts the
+    dropped characters. Error messages are cut as well.
+
+    Args:
+        toolset: the tools to wrap.
+        cap: maximum characters of a result.
+        turn_cap: maximum characters of all results in a turn.
+        spill: directory for full outputs, redacted and private to the owner; the marker names the
+            file. None to drop them.
     """
     lock = threading.Lock()
     turn, left = -1, 0
@@ -101,12 +107,12 @@ def limited(
 
 
 def marked(toolset: Toolset, *, mark: bool = True) -> Toolset:
-    """Give each result its origin; with `mark`, put untrusted ones between marks.
+    """Set the origin of each result; with `mark`, enclose untrusted ones in tags.
 
-    What cells and commands print, what a server answers and what lies outside the working directory
-    is always marked as data. Every other result is looked through, and marked as soon as it reads
-    like an attack. A refusal, and what a tool says to be `ours`, stays as it is. A file that could
-    not be read brings nothing from outside: why it could not is said in our own words.
+    Output of cells and commands, replies of servers, and files that are not in the working
+    directory are always marked as data. Other results are scanned, and marked if they read like an
+    attack. Denials, and results that the tool declares as `ours`, are unchanged. The error of a
+    file that cannot be read contains no untrusted content.
     """
 
     def change(tool: Tool) -> Tool:
@@ -134,9 +140,10 @@ def marked(toolset: Toolset, *, mark: bool = True) -> Toolset:
 
 
 def context_tools(engine: ContextEngine) -> Toolset:
-    """Return an engine's tools as the toolset `context`, their arguments checked by schema.
+    """Return an engine's tools as the toolset `context`, with their arguments validated.
 
-    An engine sits below the layer that validates, and a third party's may not validate at all.
+    Engines don't go through the layer that validates, and a third-party engine may not do it
+    itself.
     """
 
     def checked(tool: Tool) -> Tool:
@@ -148,10 +155,10 @@ def context_tools(engine: ContextEngine) -> Toolset:
 
 
 def in_turn(toolset: Toolset, lock: asyncio.Lock) -> Toolset:
-    """Return the tools so that those which write hold the lock while they run.
+    """Return the tools so that those that write hold the lock while they run.
 
-    Several children change files one at a time, so that no change is lost; within one agent the
-    loop sees to that.
+    Child agents then change files one at a time, so that no change is lost. Within one agent the
+    loop takes care of this.
     """
 
     def hold(tool: Tool) -> Tool:
@@ -171,9 +178,9 @@ def following(
     apart: type[ToolError] | tuple[()] = (),
     failed: Change | None = None,
 ) -> Tool:
-    """Return the tool so that what it returns or raises is changed as the model would read it.
+    """Return the tool with `change` applied to what it returns or raises, as text for the model.
 
-    Errors of the kind `apart` stay as they are; `failed` changes the others where it is given.
+    Errors of the type `apart` are unchanged; `failed` replaces `change` for other errors if given.
     """
     on_error = failed or change
 
@@ -196,7 +203,7 @@ def following(
 
 
 def _source(tool: Tool, arguments: Arguments) -> str:
-    """Return where a result comes from if it is not to be trusted, else ""."""
+    """Return the source of an untrusted result, or "" for a trusted one."""
     if tool.origin is not None:
         return tool.origin(arguments)
     if tool.risk in (Risk.WRITE, Risk.REMEMBER):
@@ -205,7 +212,7 @@ def _source(tool: Tool, arguments: Arguments) -> str:
 
 
 def _whose(tool: Tool, source: str, given: Origin) -> Origin:
-    """Return the origin of a result; what the tool itself says to be from outside stays so."""
+    """Return the origin of a result; a result that the tool declares as outside remains so."""
     stranger = tool.toolset in OUTSIDE if tool.origin is None else bool(source)
     if given == "outside" or stranger:
         return "outside"
@@ -213,9 +220,9 @@ def _whose(tool: Tool, source: str, given: Origin) -> Origin:
 
 
 def _spilled(spill: Path, context: ToolContext, text: str) -> str:
-    """Keep the whole output in a file and return its path, or "" where there is none.
+    """Save the full output in a file and return its path, or "" if that fails.
 
-    A file of an earlier output stays what its own marker says that it is.
+    A file of an earlier output is never overwritten, because a marker refers to it.
     """
     call = re.sub(r"[^\w-]", "_", f"{context.call.name}-{context.call.id}")[:80]
     data = redact(text).encode("utf-8", "replace")
@@ -226,7 +233,7 @@ def _spilled(spill: Path, context: ToolContext, text: str) -> str:
         if path.exists() and path.read_bytes() != data:
             path = spill / f"{name}-{hashlib.sha256(data).hexdigest()[:8]}.txt"
         write_atomic(path, data, mode=0o600)
-        # The oldest go, so that they do not fill the disk over the years.
+        # The oldest files are removed, so that they don't fill the disk over the years.
         kept = sorted(spill.iterdir(), key=lambda each: each.lstat().st_mtime_ns)
         for old in kept[:-KEPT]:
             old.unlink(missing_ok=True)
@@ -236,9 +243,9 @@ def _spilled(spill: Path, context: ToolContext, text: str) -> str:
 
 
 def with_context(tools: Toolset, engine: ContextEngine | None, policy: Policy) -> Toolset:
-    """Return these tools and those of a context engine, as far as no name is taken.
+    """Return the tools with those of a context engine, except names that are taken.
 
-    To the administrator's policy those of an engine of a package's are `added:NAME`.
+    The administrator's policy knows the tools of a package's engine as `added:NAME`.
     """
     offered = context_tools(engine) if engine is not None else Toolset()
     ours = type(engine).__module__.startswith("hermes_nb.")
@@ -249,17 +256,15 @@ def with_context(tools: Toolset, engine: ContextEngine | None, policy: Policy) -
 def with_hints(
     toolset: Toolset, tracker: HintTracker, foreign: Callable[[str], bool] = lambda _: False
 ) -> Toolset:
-    """Append to each result, error results too, what the tracker has to say about the call.
+    """Append the tracker's hints for a call to each result, also to errors.
 
-    What is `foreign` of that makes the result text from outside.
-
-    Of calls that run side by side the first in call order gets a hint that several lead to,
-    whichever ends first. What was denied or stopped gets none.
+    A hint that is `foreign` makes the result untrusted. If several parallel calls lead to the same
+    hint, only the first in call order gets it. Denied and interrupted calls get none.
     """
 
     async def hint(context: ToolContext, arguments: Arguments, output: ToolOutput) -> ToolOutput:
         earlier = _earlier(context, toolset)
-        # Off the loop: the file system may be slow.
+        # In a thread, because the file system may be slow.
         text = await in_thread(tracker.after, context.call.name, arguments, earlier=earlier)
         if not text:
             return output
@@ -270,7 +275,7 @@ def with_hints(
 
 
 def _earlier(context: ToolContext, toolset: Toolset) -> list[Arguments]:
-    """Return the arguments of the calls beside this one that come first and will have a result."""
+    """Return the arguments of earlier valid calls in the same batch."""
     found: list[Arguments] = []
     for call in context.beside:
         if call is context.call:
