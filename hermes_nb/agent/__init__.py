@@ -1,1 +1,1 @@
-"""The agent put together: settings, sessions, children, maps, reviews and undo; no Jupyter."""
+"""The complete agent: settings, sessions, children, maps, reviews and undo, without Jupyter."""

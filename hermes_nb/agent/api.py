@@ -63,17 +63,17 @@ from hermes_nb.safety.redact import redact
 from hermes_nb.tools.schema import as_tool
 
 NAMED_SECONDS = 10.0
-"""How long closing waits for the session's name."""
+"""Seconds that `close` waits for the session's title to be generated."""
 VARIABLE = "HERMES_NB_PROGRESS"
-"""`0` turns the line off; where stderr is no terminal there is none in any case."""
+"""Environment variable that turns the progress line off with `0`, `off`, `false` or `no`."""
 INTERVAL = 0.1
-"""Seconds between two updates while text streams."""
+"""Minimum seconds between two updates while text streams."""
 WIDTH = 78
 CLEAR = "\r\x1b[2K"
 
 
 def wanted(stream: TextIO | None = None) -> bool:
-    """Say whether there is somebody to show progress to: stderr is a terminal that can redraw."""
+    """Return whether to show progress: `stream` (default: stderr) is a terminal that can redraw."""
     stream = sys.stderr if stream is None else stream
     if stream is None or os.environ.get(VARIABLE, "1") in ("0", "off", "false", "no"):
         return False
@@ -81,7 +81,7 @@ def wanted(stream: TextIO | None = None) -> bool:
 
 
 class ProgressLine:
-    """An event sink that keeps rewriting one line of `stream`."""
+    """An event sink that shows progress on a single line of `stream`, rewritten in place."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
@@ -91,7 +91,7 @@ class ProgressLine:
         self._calls: dict[str, str] = {}
 
     def __call__(self, event: Event) -> None:
-        """Show what an event changes."""
+        """Update the line for an event."""
         match event:
             case TextDelta(text):
                 self._characters += len(text)
@@ -114,7 +114,7 @@ class ProgressLine:
                 pass
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Erase the line."""
         self._stream.write(CLEAR)
         self._stream.flush()
 
@@ -132,18 +132,29 @@ __all__ = ["Hermes", "Refusing", "Turn"]
 
 
 class Hermes:
-    """An agent with a session of its own.
+    """An agent with its own session.
 
-    `model` is a name, or a `ChatModel` such as `ScriptedModel`. `tools` are toolset names, tools
-    and functions of yours, or both; names choose among the built-in ones. `approve` is a mode
-    (`ask`, `edits`, `all`, `never`) or an `Approver`; without one, what would ask is refused.
-    `window` is the context window in tokens, `auxiliary` the model for work beside the
-    conversation: summaries of long or old ones. With `learn` it looks back as in a notebook, and
-    `learned` says what was saved; closing waits for that. Raises `ConfigError` for what cannot be
-    used; nothing is built before the first turn.
+    While `ask` runs and stderr is a terminal, a line there shows progress. To switch it off, set
+    `HERMES_NB_PROGRESS=0` or the attribute `progress`. The session and its tools are created by the
+    first turn.
 
-    While `ask` waits, a line on stderr says what is going on, if that is a terminal; set
-    `HERMES_NB_PROGRESS=0` or the attribute `progress` to switch it off.
+    Args:
+        model: a model name, or a `ChatModel` such as `ScriptedModel`; by default the settings'
+            model
+        base_url: the model server's address
+        api_key: the key for that server
+        home: the Hermes directory, by default `HERMES_HOME` or `~/.hermes`
+        cwd: the working directory of file and terminal tools
+        tools: names of built-in tools or toolsets, your own tools and functions, or both
+        approve: a mode (`ask`, `edits`, `all`, `never`) or an `Approver`; without an `Approver`,
+            actions that require approval are refused
+        window: the context window in tokens
+        auxiliary: the model for work outside the conversation, such as summaries
+        learn: run background reviews as in a notebook. `learned` lists what they saved, and `close`
+            waits for a running review.
+
+    Raises:
+        ConfigError: an argument or a setting is invalid
     """
 
     def __init__(  # noqa: PLR0913 - a public seam
@@ -188,7 +199,7 @@ class Hermes:
         self._handed = [None if isinstance(model, str) else model, auxiliary]
         self._check_handed()
         if not isinstance(approver, Refusing):
-            self._settings.policy.check("modes", "all")  # whoever answers may say yes to everything
+            self._settings.policy.check("modes", "all")  # an approver may approve anything
         if learn:
             self._settings.policy.check("learning")
         self._root = Path(cwd).absolute() if cwd else None
@@ -215,7 +226,7 @@ class Hermes:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._loop is not None:  # what `ask` opened belongs to its own loop
+        if self._loop is not None:  # `ask` ran on its own loop
             await in_thread(self.close)
         else:
             await in_thread(self._looked_back)
@@ -228,7 +239,7 @@ class Hermes:
 
     @property
     def tools(self) -> Toolset:
-        """The tools that the session is offered."""
+        """The session's tools."""
         return self._opening.session().agent.tools
 
     @property
@@ -239,13 +250,13 @@ class Hermes:
 
     @property
     def jobs(self) -> Jobs:
-        """What runs just now, such as child agents; `job.stop()` ends one, from any thread."""
+        """The running background jobs, such as child agents; `job.stop()` works from any thread."""
         session = self._opening.current
         return session.jobs if session else Jobs()
 
     @property
     def system_prompt(self) -> str:
-        """The system prompt, fixed for the session."""
+        """The session's system prompt."""
         return self._opening.session().agent.system
 
     def ask(
@@ -256,12 +267,16 @@ class Hermes:
         system: str = "",
         prefill: Iterable[Message] = (),
     ) -> Turn:
-        """Take a turn and wait for its end; a failed turn is returned, not raised.
+        """Run a turn and return its result; a failed turn is returned, not raised.
 
-        `system` stands behind the system prompt of its requests, `prefill` before the conversation;
-        neither is stored.
-        Works with and without a running event loop. Ctrl-C stops the turn, closes the conversation
-        properly and raises KeyboardInterrupt.
+        Works with and without a running event loop. Ctrl-C stops the turn, leaves the conversation
+        in a consistent state and raises KeyboardInterrupt.
+
+        Args:
+            prompt: the user's message
+            max_requests: the maximum number of model requests in this turn
+            system: text added after the system prompt for this turn only; not stored
+            prefill: messages sent before the conversation for this turn only; not stored
         """
         if self._loop is None:
             self._loop = LoopThread("hermes-loop")
@@ -280,14 +295,22 @@ class Hermes:
         max_cost: float | None = None,
         max_tokens: int | None = None,
     ) -> Mapped:
-        """Ask the same of many inputs, side by side, and return a row for each.
+        """Run the same prompt on many inputs in parallel and return one row per input.
 
-        `inputs` are files, patterns below the working directory such as `notes/*.md`, or texts by
-        name. The same call goes on where an earlier one stopped; `retry` also runs again what
-        failed, and what somebody began and never ended. `tools` are what a task may use: a toolset
-        stands for those of it that only read, and what would ask is refused. `executor` is
-        `threads`, `ipyparallel[:PROFILE]` or `package:factory`, `parallel` how many run at a time.
-        The limits are for all of it, in US dollars and tokens. Ctrl-C keeps what is done.
+        The same call resumes a map that was interrupted. Ctrl-C keeps the results so far.
+
+        Args:
+            prompt: the prompt for each input
+            inputs: files, patterns relative to the working directory such as `notes/*.md`, or a
+                mapping from names to texts
+            executor: `threads`, `ipyparallel[:PROFILE]` or `package:factory`
+            tools: what each task may use. A toolset's name selects only its read-only tools;
+                actions
+                that require approval are refused.
+            parallel: the number of tasks that run at a time
+            retry: also rerun tasks that failed, or that were started elsewhere and did not finish
+            max_cost: the limit for the whole map in US dollars
+            max_tokens: the limit for the whole map in tokens
         """
         if self._loop is None:
             self._loop = LoopThread("hermes-loop")
@@ -303,7 +326,7 @@ class Hermes:
         system: str = "",
         prefill: Iterable[Message] = (),
     ) -> AsyncGenerator[Event, None]:
-        """Take a turn and yield its events as they happen; the rest is as in `ask`."""
+        """Run a turn and yield its events as they happen; arguments are those of `ask`."""
         preface = Preface(system=system, prefill=tuple(prefill))
         async with aclosing(self._turn(prompt, max_requests, preface)) as events:
             async for event in events:
@@ -331,12 +354,12 @@ class Hermes:
                 yield event
 
     def _check_handed(self) -> None:
-        """Raise `ConfigError` where the policy, as it is by now, does not allow a model object."""
+        """Raise `ConfigError` if the current policy does not allow the given model objects."""
         for model in self._handed:
             check_given(model)
 
     def _name(self, session: Session) -> None:
-        """Have the session named in the background, where `auxiliary.titles` says by whom."""
+        """Generate the session's title in the background if `auxiliary.titles` names a model."""
         naming = None if self._opening.replays else named_after_turn(session, self._settings)
         if naming is not None:
             self._naming.append(self._side.submit(naming))
@@ -347,7 +370,7 @@ class Hermes:
             self._reviews.after_turn(session, live=False)
 
     def _looked_back(self) -> None:
-        """Wait for the review that runs, and for the session's name."""
+        """Wait for the running background review and for the session's title."""
         wait(self._naming, NAMED_SECONDS)
         self._side.close()
         if self._reviews is not None:
@@ -393,7 +416,7 @@ class Hermes:
         loop, self._loop = self._loop, None
         if loop is None and not self._opening.begun:
             return
-        loop = loop or LoopThread("hermes-loop")  # the caller's own may be running just now
+        loop = loop or LoopThread("hermes-loop")  # the caller's loop may be running
         try:
             self._looked_back()
         finally:

@@ -1,4 +1,4 @@
-"""The user's say over what a review would like to save: look at it, allow it, change it, refuse it.
+"""Pending proposals of background reviews: list, display, approve, reword or reject them.
 
 ```python
 from hermes_nb.agent.approvals import open_approvals
@@ -9,9 +9,9 @@ for each in approvals.waiting():
 print(approvals.approve(1).message)
 ```
 
-What is allowed is judged anew, by what memory and skills are then, and undone like any other write.
-`ProposedMemory` and `ProposedSkills` stand in for memory and skills where the user has the last
-word: what is proposed is checked as if it were written now, so that the model hears what is wrong.
+An approved write is validated again against the current memory and skills, and can be undone like
+any other write. `ProposedMemory` and `ProposedSkills` replace memory and skills where writes
+require approval: they validate a write immediately, so that the model gets the error.
 """
 
 from __future__ import annotations
@@ -52,11 +52,13 @@ from hermes_nb.tools.memory import memory_tools, memory_wording
 from hermes_nb.tools.skills import skill_wording, skills
 
 Held = Callable[[str, str], str | None]
-"""Says whether a write is to wait, by the action of a change of skills (else "") and its wording.
+"""Returns why a write requires approval, None if it does not.
 
-None lets it through. A text says where the wording comes from, "" that it waits in any case.
+The arguments are the action of a change of skills ("" for memory) and the text to be saved. The
+result names the origin of the text, or is "" if the reason is another one.
 """
 KEPT = "not saved yet: it waits for the user's approval as number {number}"
+"""Message to the model for a write that requires approval."""
 
 
 def proposing(
@@ -69,9 +71,16 @@ def proposing(
     origin: WriteOrigin,
     on_written: Callable[[Outcome], None] = lambda _: None,
 ) -> Toolset:
-    """Return `tools` with those that write memory and skills proposing what is `held`.
+    """Return `tools` with memory and skill tools that propose the writes that require approval.
 
-    `origin` says where a write comes from, but for the turn of its call.
+    Args:
+        tools: the tools to copy
+        memory: the curated memory
+        library: the skills
+        pending: the queue of proposals
+        held: returns why a write requires approval, None if it does not
+        origin: the origin of the writes; the turn is added by each call
+        on_written: called after each write to memory that was made
     """
     held = cache(held)
     notes = ProposedMemory(memory, pending, held=lambda wording: held("", wording))
@@ -83,7 +92,7 @@ def proposing(
 
 
 class ProposedMemory:
-    """The curated memory with every write kept for the user, as far as `held(wording)` says so."""
+    """A curated memory that proposes writes for which `held(wording)` is not None."""
 
     def __init__(
         self, memory: CuratedMemory, pending: Pending, *, held: Callable[[str], str | None]
@@ -97,7 +106,7 @@ class ProposedMemory:
         *,
         origin: WriteOrigin | None = None,
     ) -> Outcome:
-        """Propose a batch, or apply it where nothing is held; a refusal is an outcome."""
+        """Apply a batch, or propose it if it requires approval; errors are outcomes."""
         held = self._held(memory_wording({"operations": list(operations)}))
         if held is None:
             return self._memory.apply(target, operations, origin=origin)
@@ -110,7 +119,7 @@ class ProposedMemory:
         return self._outcome(target, KEPT.format(number=made.number), applied=True)
 
     def preview(self, target: str, operations: Sequence[Mapping[str, Any]]) -> tuple[Entry, ...]:
-        """Return what the batch would do."""
+        """Return what the batch would change."""
         return self._memory.preview(target, operations)
 
     def _outcome(self, target: str, message: str, *, applied: bool) -> Outcome:
@@ -120,7 +129,7 @@ class ProposedMemory:
 
 
 class ProposedSkills:
-    """Changes of skills kept for the user, as far as `held(action, wording)` says so."""
+    """Changes of skills; those for which `held(action, wording)` is not None are proposed."""
 
     def __init__(
         self,
@@ -134,7 +143,7 @@ class ProposedSkills:
         self._held, self._origin = held, origin
 
     def manage(self, action: str, name: str = "", **details: Unpack[Details]) -> SkillOutcome:
-        """Propose a change, or make it where nothing is held; a refusal is an outcome."""
+        """Make a change, or propose it if it requires approval; errors are outcomes."""
         change = SkillChange(action=action, name=name.strip(), **details)
         held = self._held(action, skill_wording(details))
         if held is None:
@@ -153,13 +162,13 @@ class ProposedSkills:
                 "it cannot be changed before"
             )
         self._library.preview(change.action, change.name, **details_of(change))
-        if change.action not in ("create", "patch"):  # a patch says itself what it is for
+        if change.action not in ("create", "patch"):  # a patch contains the text it replaces
             change = replace(change, seen=self._library.seen(change))
         origin = _from(replace(self._origin, turn=change.origin.turn), held)
         return self._pending.propose(SkillWrite(change=change), origin)
 
     def _unborn(self, change: SkillChange) -> Proposal | None:
-        """Return what would make the skill that a change is about, if that waits, too."""
+        """Return the pending proposal that would create the skill to be changed, or None."""
         for each in self._pending.waiting():
             write = each.write
             if (
@@ -172,7 +181,7 @@ class ProposedSkills:
 
 
 def details_of(change: SkillChange, origin: SkillOrigin | None = None) -> Details:
-    """Return a change as the library takes it."""
+    """Return a change as the library's keyword arguments."""
     return Details(
         content=change.content,
         category=change.category,
@@ -187,7 +196,7 @@ def details_of(change: SkillChange, origin: SkillOrigin | None = None) -> Detail
 
 
 def _kept(tools: Toolset, name: str, held: Held) -> Tool:
-    """Return a tool whose calls only read where they are held: nothing was saved by them."""
+    """Return a tool whose calls count as reads if they only propose: they save nothing."""
     tool = tools.get(name)
     assert tool is not None  # noqa: S101 - the toolsets above have it
     usual = tool.risk_of or (lambda _: tool.risk)
@@ -203,14 +212,14 @@ def _kept(tools: Toolset, name: str, held: Held) -> Tool:
 
 
 def _from(origin: WriteOrigin, held: str) -> WriteOrigin:
-    """Return the origin of a write that waits; it says where the wording comes from, if known."""
+    """Return the origin of a proposal, with the origin of its text if known."""
     return replace(origin, source=f"{origin.source}, {held}") if held else origin
 
 
 def _settled(
     operations: Sequence[Mapping[str, Any]], changes: Sequence[Entry]
 ) -> tuple[Operation, ...]:
-    """Return steps that mean the whole entries which they were found to be about."""
+    """Return the steps with the full entries that they apply to."""
     return tuple(
         replace(step, old_text=change.before)
         for step, change in zip(operations_of(operations), changes, strict=True)
@@ -218,34 +227,37 @@ def _settled(
 
 
 PROBLEM = 300
-"""Characters that are kept of why something could not be saved."""
+"""Maximum characters of the stored error of a failed write."""
 _MADE = "was saved before the process that saved it died"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """What became of a decision; where it is not `done`, the proposal still waits."""
+    """The result of a decision."""
 
     done: bool
+    """Whether it succeeded; if not, the proposal is still pending."""
     message: str
+    """A message to the user."""
     proposal: Proposal
+    """The proposal that was decided on."""
 
     def __bool__(self) -> bool:
-        """Say whether it is settled."""
+        """Return whether it succeeded."""
         return self.done
 
 
 class Approvals:
-    """What waits for the user of one home, over what Hermes knows there."""
+    """The pending proposals of one Hermes directory."""
 
     def __init__(self, knowledge: PromptSources) -> None:
         self.pending = Pending(knowledge.settings.home)
         self._known = knowledge
 
     def waiting(self, kind: Kind | None = None) -> list[Proposal]:
-        """Return what waits, the oldest first, of one kind or of both.
+        """Return the pending proposals, oldest first, of one kind or of both.
 
-        Raises ConfigError where the queue cannot be read.
+        Raises ConfigError if the queue cannot be read.
         """
         try:
             found = self.pending.waiting()
@@ -254,18 +266,25 @@ class Approvals:
         return [each for each in found if kind is None or each.kind == kind]
 
     def shown(self, proposal: Proposal) -> str:
-        """Return what it would do as things are: a diff, a new text, or why it cannot be done."""
+        """Return what a proposal would change now: a diff, a new text, or an error."""
         try:
             return self._would(proposal)
         except (ToolError, WriteRefusal, Unusable, OSError) as error:
             return f"it cannot be saved as things are: {error}"
 
     def approve(self, number: int, *, text: str | None = None, shown: str | None = None) -> Decided:
-        """Save what waits under a number; `text` takes the place of what it would add to memory.
+        """Save a pending proposal.
 
-        What cannot be saved as things are, or would do something else than what was `shown` of it,
-        is left waiting, with the reason. Raises ConfigError for a number under which nothing waits,
-        or a `text` that does not fit.
+        The proposal stays pending, with the reason, if it cannot be saved now or would no longer do
+        what was displayed.
+
+        Args:
+            number: the proposal's number
+            text: replaces the text that the proposal would add to memory
+            shown: what was displayed of the proposal, None to skip the comparison
+
+        Raises:
+            ConfigError: no proposal has that number, or it cannot take a `text`
         """
         with self._deciding(number) as decision:
             proposal = decision.proposal
@@ -287,7 +306,7 @@ class Approvals:
             return Decided(done=True, message=message, proposal=wanted)
 
     def reject(self, number: int) -> Decided:
-        """Drop what waits under a number, and do not bring it up again; raise ConfigError."""
+        """Drop a proposal and don't propose the same again; raise ConfigError."""
         with self._deciding(number) as decision:
             proposal = decision.proposal
             if proposal.begun and self._is_made(proposal):
@@ -309,7 +328,7 @@ class Approvals:
             raise ConfigError(f"that could not be decided now: {reason_of(error)}") from error
 
     def _problem(self, proposal: Proposal) -> str:
-        """Return why it cannot be saved as things are, "" if it can."""
+        """Return why a proposal cannot be saved now, "" if it can."""
         try:
             self._would(proposal)
         except (ToolError, WriteRefusal, Unusable) as error:
@@ -335,9 +354,9 @@ class Approvals:
         return outcome.applied, outcome.message
 
     def _gone(self, write: MemoryWrite) -> str:
-        """Return why steps no longer fit: the entry that one is about is not there as it was.
+        """Return why steps no longer fit: the entry to be changed was changed or removed.
 
-        Words of it may well stand in another entry, which nobody asked to change.
+        Without this check, a step could match another entry that contains the same words.
         """
         there = self._known.memory.entries(write.target)
         for step in write.steps:
@@ -347,7 +366,7 @@ class Approvals:
         return ""
 
     def _is_made(self, proposal: Proposal) -> bool:
-        """Say whether what was begun, by a process that died, was made."""
+        """Return whether a write that a dead process had started was completed."""
         write = proposal.write
         if isinstance(write, SkillWrite):
             return self._known.library.has_made(proposal.id)
@@ -368,14 +387,14 @@ class Approvals:
 
 
 def open_approvals(home: str | Path | None = None) -> Approvals:
-    """Return what waits for the user of a home, by default of `HERMES_HOME`."""
+    """Return the proposals of a Hermes directory, by default that of `HERMES_HOME`."""
     settings = load_settings(home=home)
     store = open_store(settings, lambda _: None)
     return Approvals(PromptSources(settings, workdir=Path.cwd(), store=store, tell=lambda _: None))
 
 
 def _reworded(proposal: Proposal, text: str) -> Proposal:
-    """Return a proposal that adds or changes one entry, with another text for it."""
+    """Return a proposal that adds or changes one memory entry, with another text for it."""
     write = proposal.write
     steps = write.steps if isinstance(write, MemoryWrite) else ()
     if not isinstance(write, MemoryWrite) or len(steps) != 1 or steps[0].action == "remove":
@@ -393,7 +412,7 @@ def _sides(change: Entry) -> str:
 
 
 def unanswered(request: ApprovalRequest, remedy: str) -> str:
-    """Return why a call was refused where no one can be asked; `remedy` allows all that may be."""
+    """Return why a call was refused without a user to ask; `remedy` allows such calls."""
     if request.in_every_mode:
         return f"nobody can be asked here, and this asks in every mode: {request.why}"
     if why := policy().why("modes", "all"):
@@ -402,15 +421,15 @@ def unanswered(request: ApprovalRequest, remedy: str) -> str:
 
 
 class Refusing:
-    """The approver where no one can be asked."""
+    """The approver for non-interactive use: it refuses everything."""
 
     async def ask(self, request: ApprovalRequest) -> Approval:
-        """Refuse, and tell the model why."""
+        """Refuse, with an explanation to the model."""
         return Approval("deny", unanswered(request, "Hermes(approve='all')"))
 
 
 def answer_of(typed: str, request: ApprovalRequest) -> Approval:
-    """Return what was typed as an answer; whatever is no yes that was offered is a no."""
+    """Return typed text as an answer; anything but an offered approval is a denial."""
     answer = typed.strip()
     if request.choices is not None:
         chosen = dict(zip(map(str, range(1, 100)), request.choices, strict=False))

@@ -1,10 +1,10 @@
-"""The toolset `delegation`: independent tasks go to child agents, reports come back.
+"""The toolset `delegation`: gives independent tasks to child agents and returns their reports.
 
-A child is a conversation of its own, with fewer tools and nobody to ask. It shares the model, the
-budgets and the safety of the turn that made it. It knows neither who it is (no SOUL.md), nor the
-project's files, nor what was said before; it cannot delegate, remember, touch the kernel or the
-notebook, and what would ask is denied. Its report is a result like any other: it stands between the
-marks of untrusted data, and a failure in it is told, never raised.
+A child has its own conversation with fewer tools and no user to ask. It shares the model, budgets
+and safety rules of the parent's turn. It knows neither SOUL.md, nor the project's files, nor the
+parent's conversation. It cannot delegate, use memory, or access the kernel or the notebook, and
+actions that require approval are denied. Its report is a tool result, enclosed in tags for
+untrusted data. A child's failure is reported and never raised.
 """
 
 from __future__ import annotations
@@ -57,60 +57,75 @@ IDENTITY = (
     "matter, and what stayed open. It is all that is read of your work."
 )
 STATUS: dict[str, ChildStatus] = {"answered": "done", "budget": "budget", "interrupted": "stopped"}
+"""A child's status by how its turn ended; other endings are `failed`."""
 DOING = 120
+"""Maximum characters of a child's progress text."""
 SUMMARY = 24_000
-"""Characters of one child's report."""
+"""Maximum characters of one child's report."""
 REPORTS = 45_000
-"""Characters of all the reports of a call, which share them evenly."""
+"""Maximum characters of all reports of a call, shared evenly."""
 MOST_TASKS = 20
 REPORTED = "what child agents report"
 _MARKER = 80
-"""Characters kept free for the marker that says how much of a report was dropped."""
+"""Characters reserved for the marker that tells how much of a report was cut."""
 _ERROR = 400
 _FILES = 50
-"""Files that a report names."""
+"""Maximum number of files that a report lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """What a child is asked: `number` of `of`. Empty `toolsets` are all that children may have."""
+    """A child's task."""
 
     goal: str
+    """What to do."""
     context: str = ""
+    """What the child needs to know, "" for nothing."""
     toolsets: tuple[str, ...] = ()
+    """Names of tools and toolsets, empty for all that children may have."""
     max_requests: int | None = None
+    """Maximum number of model requests, None for the settings' limit."""
     number: int = 1
+    """The task's number in its call, from 1."""
     of: int = 1
+    """Number of tasks in the call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What came of it: `tokens` are those of prompts and answers, `files` those it changed.
-
-    `outside` says that the child has read text from outside.
-    """
+    """The result of a child."""
 
     status: ChildStatus
+    """How it ended."""
     summary: str = ""
+    """The child's last message."""
     outside: bool = False
+    """Whether the child has read untrusted content."""
     error: str = ""
+    """Why it failed or stopped early, "" if it did not."""
     requests: int = 0
+    """Number of model requests."""
     tokens: int = 0
+    """Tokens of prompts and answers together."""
     files: tuple[str, ...] = ()
+    """Files that it changed."""
 
 
 class Task(TypedDict):
-    """A task as an object: what it does not say is as the call says."""
+    """A task as an object; missing keys default to the call's values."""
 
     goal: str
+    """What to do."""
     context: NotRequired[str | None]
+    """What the child needs to know."""
     toolsets: NotRequired[list[str] | None]
+    """Names of tools and toolsets."""
 
 
 def delegation_tools(children: Delegation) -> Toolset:
     """Return the tool `delegate_task`."""
 
-    # It runs alone: a child may change the files that another call of the reply is about.
+    # Exclusive: a child may change files that another call in the same reply uses.
     async def delegate_task(
         running: ToolContext,
         goal: str | None = None,
@@ -138,12 +153,12 @@ def delegation_tools(children: Delegation) -> Toolset:
         return ToolOutput(_told(reports), origin="outside" if foreign else "workspace")
 
     made = tool(toolset="delegation", exclusive=True, describe=_gist)(delegate_task)
-    # The schema asks for words alone, which costs the fewest tokens.
+    # In the schema a task is a string, which costs the fewest tokens.
     return Toolset([replace(made, check=lambda arguments: made.check(_in_words(arguments)))])
 
 
 def _in_words(arguments: Arguments) -> Arguments:
-    """Return the arguments as the schema has them: a task that is an object becomes its goal."""
+    """Return the arguments as in the schema: replace a task object by its goal."""
     tasks = arguments.get("tasks")
     if not isinstance(tasks, list):
         return arguments
@@ -151,7 +166,7 @@ def _in_words(arguments: Arguments) -> Arguments:
 
 
 def _is_task(value: object) -> bool:
-    """Say whether a value is an object with a goal and, at most, what a call has besides."""
+    """Return whether a value is an object with a goal and, optionally, context and toolsets."""
     if not isinstance(value, Mapping) or value.keys() - {"goal", "context", "toolsets"}:
         return False
     goal, context, toolsets = map(value.get, ("goal", "context", "toolsets"))
@@ -164,9 +179,9 @@ def _goal(task: str | Task) -> str:
 
 
 def _assignments(common: Assignment, tasks: Sequence[str | Task]) -> list[Assignment]:
-    """Return what each child is asked; raise ToolError for nothing, too much, or the same twice.
+    """Return the children's tasks; raise ToolError for none, too many or duplicates.
 
-    `common` has the call's own goal, and what holds for each task that does not say otherwise.
+    `common` has the call's own goal, and the defaults for each task.
     """
     asked: list[Assignment] = []
     for task in (common.goal, *tasks):
@@ -194,10 +209,10 @@ def _check_toolsets(wanted: Iterable[str], there: Sequence[str]) -> None:
 
 
 def _told(reports: Sequence[Report]) -> str:
-    """Return the reports as JSON between marks, one line each; what reads like an attack is out.
+    """Return the reports as tagged JSON, one per line, without likely prompt injections.
 
-    Each is looked through by itself: in JSON a line break is two letters, and a passage that is
-    withheld would take the braces with it.
+    Each report is scanned by itself: JSON escapes line breaks, and removing a passage from the JSON
+    could remove its braces too.
     """
     room = min(SUMMARY, REPORTS // max(len(reports), 1)) - _MARKER
     lines = []
@@ -211,7 +226,7 @@ def _told(reports: Sequence[Report]) -> str:
 
 
 def _without_orders(text: str, room: int) -> tuple[str, list[str]]:
-    """Return a child's text within bounds, and the categories of what was taken out of it."""
+    """Return a child's text, shortened, and the categories of passages removed from it."""
     bare = without_marks(head_tail(text, room))
     scanned = scan(bare, name="delegate_task")
     if scanned.verdict == "clean":
@@ -247,24 +262,29 @@ def _gist(arguments: Arguments) -> str:
 class Delegation:
     """Makes and runs the children of one agent's calls.
 
-    `spec()` is what a child is given; with `sources`, the external memory hears of its end. What it
-    changes is saved as the turn's that asked for it.
+    Files that a child changes are saved for undo as changes of the parent's turn.
     """
 
     settings: DelegationSettings
+    """Limits of children."""
     store: SessionStore
+    """The store of the children's sessions."""
     jobs: Jobs
+    """The list of running jobs."""
     spec: Callable[[], SessionSpec]
+    """Returns the specification of a child's session."""
     sources: PromptSources | None = None
+    """If given, their external memory is notified when a child ends."""
     tell: Callable[[str], None] = lambda _: None
+    """Shows a line to the user."""
 
     def toolsets(self, context: ToolContext) -> list[str]:
-        """Return the names of tools and toolsets that a child of a call can be given."""
+        """Return the names of tools and toolsets available to a child of a call."""
         tools = self.given(context).tools
         return list(dict.fromkeys(name for tool in tools for name in (tool.toolset, tool.name)))
 
     async def run(self, context: ToolContext, assignments: Sequence[Assignment]) -> list[Report]:
-        """Return a report for each assignment, in their order; only a stop is raised."""
+        """Return a report for each assignment, in the same order; only cancellation is raised."""
         shared = pools(context.budgets)
         writing = asyncio.Lock()
         over = itertools.count(1)
@@ -278,7 +298,7 @@ class Delegation:
         return await side_by_side(self.settings.side_by_side, len(assignments), one)
 
     def given(self, context: ToolContext, wanted: Sequence[str] = ()) -> SessionSpec:
-        """Return what a child of a call is given: at most the tools that the turn has."""
+        """Return the specification of a call's child, with at most the tools of the turn."""
         spec = self.spec()
         tools = spec.tools
         if context.tools:
@@ -287,7 +307,7 @@ class Delegation:
 
 
 class Child:
-    """One child from its first event to its last: a fold over its own turn."""
+    """One child, from its first event to its last; as an event sink it collects its own report."""
 
     def __init__(self, up: Delegation, context: ToolContext, assignment: Assignment) -> None:
         self._up = up
@@ -302,13 +322,14 @@ class Child:
         self._started = False
 
     def doing(self) -> str:
-        """Return what it is at."""
+        """Return what it is doing, in a few words."""
         return self._doing
 
     async def run(self, shared: Sequence[Pool], writing: asyncio.Lock) -> Report:
-        """Run it as a job, announce its end and return the report with what was used.
+        """Run the child as a job, emit its end and return its report.
 
-        `shared` are budgets of all children of the call, `writing` is held by the one that writes.
+        `shared` are the budgets of all children of the call. `writing` is the lock for calls that
+        write.
         """
         goal, work = redact(self._assignment.goal), self._live(shared, writing)
         ended = await self._up.jobs.run("child", goal, work, doing=self.doing)
@@ -328,7 +349,7 @@ class Child:
         return report
 
     async def _live(self, shared: Sequence[Pool], writing: asyncio.Lock) -> Report:
-        """Return the child's report; every fault of its own is one."""
+        """Return the child's report; errors become part of it."""
         seconds = self._up.settings.seconds
         try:
             with sharing(shared) as budgets:
@@ -338,12 +359,12 @@ class Child:
             return Report(status="failed", error=f"it had not ended after {seconds:g} s")
         except HermesError as error:
             return Report(status="failed", error=str(error))
-        except Exception as error:  # a child's fault is its parent's to read, whatever it is
+        except Exception as error:  # the parent gets it as a report
             logger.exception("a child agent broke")
             return Report(status="failed", error=f"{type(error).__name__}: {error}")
 
     async def _turn(self, budgets: Sequence[Budget], writing: asyncio.Lock) -> Report:
-        """Take the child's turn and return what came of it."""
+        """Run the child's turn and return its report, without the usage."""
         up, asked, call = self._up, self._assignment, self._context.call
         place = self._context.place
         spec = up.given(self._context, asked.toolsets)
@@ -378,7 +399,7 @@ class Child:
         return Report(status=status, summary=turn.text, error=turn.error or turn.note)
 
     def __call__(self, event: Event) -> None:
-        """Take in an event of the child's turn, and pass on what it says of its progress."""
+        """Process an event of the child's turn and emit its progress."""
         match event:
             case ToolStarted(call):
                 gist = self._tools.describe(call) or next(iter(call.arguments.values()), "")
@@ -401,7 +422,7 @@ class Child:
 
 
 def _message(asked: Assignment) -> str:
-    """Return what a child is asked. Its number keeps two of a call apart, also in a replay."""
+    """Return the prompt of a child. The number distinguishes equal tasks, also in a replay."""
     head = f"Task {asked.number} of {asked.of}: " if asked.of > 1 else ""
     tail = f"\n\nContext:\n{asked.context}" if asked.context else ""
     return f"{head}{asked.goal}{tail}"

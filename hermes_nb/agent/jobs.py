@@ -1,8 +1,8 @@
-"""What runs in this kernel or script just now, besides the turn itself: children and maps.
+"""Background jobs of this kernel or script: child agents and maps.
 
-A job is a task of its own: it is listed while it runs, and whoever stops it, from any thread, does
-not stop those who wait for it. What it has several of runs side by side, so many at a time, and
-shares budgets. `Jobs` is safe between threads.
+Each job is an asyncio task that is listed while it runs. Any thread can stop it, without stopping
+the code that waits for it. Parts of a job run in parallel up to a limit and share budgets. `Jobs`
+is thread-safe.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 JobKind = Literal["child", "map"]
 TITLE = 120
+"""Maximum characters of a job's title."""
 NEWS = 0.25
-"""Seconds after which listeners hear of what a job is at."""
+"""Seconds between checks for new progress of a job, which listeners are notified of."""
 
 
 class Job:
-    """One thing that runs; `stop` asks for its end and returns at once, on any thread."""
+    """A running job; `stop` requests its end and returns at once, on any thread."""
 
     def __init__(
         self,
@@ -43,30 +44,30 @@ class Job:
         self.id = str(number)
         self.kind = kind
         self.title = one_line(title, TITLE)
-        self.stopping = False
-        self.started = time.monotonic()
+        self.stopping = False  # whether its end was requested
+        self.started = time.monotonic()  # seconds
         self._stop = stop
         self._doing = doing
 
     @property
     def doing(self) -> str:
-        """What it is at, in a few words."""
+        """What it is doing, in a few words."""
         return self._doing()
 
     @property
     def seconds(self) -> float:
-        """How long it has been running."""
+        """Seconds since its start."""
         return time.monotonic() - self.started
 
     def stop(self) -> None:
-        """Ask it to end, on any thread; a second call does nothing."""
+        """Request its end, on any thread; a second call does nothing."""
         if not self.stopping:
             self.stopping = True
             self._stop()
 
 
 class Jobs:
-    """All that runs, the oldest first."""
+    """The running jobs, oldest first."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, Job] = {}
@@ -82,7 +83,7 @@ class Jobs:
         return len(self._jobs)
 
     def get(self, job_id: str) -> Job | None:
-        """Return the job of that id, None if it is over or never was."""
+        """Return the job with that id, None if it ended or never existed."""
         return self._jobs.get(job_id)
 
     async def run(
@@ -93,12 +94,12 @@ class Jobs:
         *,
         doing: Callable[[], str],
     ) -> Result | None:
-        """Return what `work` returns, None where its job was stopped; its faults are raised."""
+        """Return the result of `work`, None if its job was stopped; raise its exceptions."""
         loop = asyncio.get_running_loop()
         task = loop.create_task(work)
 
         def stop() -> None:
-            with suppress(RuntimeError):  # the loop is closed: nothing is left to stop
+            with suppress(RuntimeError):  # the loop is closed, so the task has ended
                 loop.call_soon_threadsafe(task.cancel)
 
         with self.running(kind, title, stop, doing) as job:
@@ -121,7 +122,7 @@ class Jobs:
         stop: Callable[[], object],
         doing: Callable[[], str] = str,
     ) -> Iterator[Job]:
-        """Have something listed for as long as this block runs."""
+        """List a job while the `with` block runs."""
         with self._lock:
             job = Job(next(self._numbers), kind, title, stop, doing)
             self._jobs[job.id] = job
@@ -134,7 +135,7 @@ class Jobs:
             self._tell()
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` at each change, on whatever thread it happens; return how to end that."""
+        """Call `listener` at each change, on any thread; return a function that ends that."""
         with self._lock:
             self._listeners.append(listener)
 
@@ -150,22 +151,22 @@ class Jobs:
         for listener in listeners:
             try:
                 listener()
-            except Exception:  # one that cannot show it is no reason for the job to fail
+            except Exception:  # a listener must not fail the job
                 logger.exception("a listener to jobs failed")
 
 
 async def side_by_side(
     slots: int, count: int, work: Callable[[int], Awaitable[Result]]
 ) -> list[Result]:
-    """Return the results of `work(0)`, `work(1)`, …, of which at most `slots` run at a time.
+    """Return the results of `work(0)`, `work(1)`, …, at most `slots` of them in parallel.
 
-    A fault, or a stop, of one is raised when all others have been stopped and have cleaned up.
+    If one raises or is cancelled, stop all others, wait for their cleanup, and raise that.
     """
     numbers = iter(range(count))
     results: dict[int, Result] = {}
 
     async def slot() -> None:
-        for number in numbers:  # which all slots share
+        for number in numbers:  # shared by all slots
             results[number] = await work(number)
 
     tasks = [asyncio.create_task(slot()) for _ in range(min(slots, count))]
@@ -178,7 +179,7 @@ async def side_by_side(
 
 @contextmanager
 def sharing(shared: Iterable[Pool]) -> Iterator[list[Portion]]:
-    """Yield a portion of each budget; what it holds back comes free at the end."""
+    """Yield a portion of each budget; unspent reservations are released at the end."""
     mine = portions(list(shared))
     try:
         yield mine
@@ -188,10 +189,10 @@ def sharing(shared: Iterable[Pool]) -> Iterator[list[Portion]]:
 
 
 async def _end(tasks: Sequence[asyncio.Task[Any]]) -> None:
-    """Cancel what still runs, and wait for it to have cleaned up."""
+    """Cancel the tasks that still run, and wait for their cleanup."""
     running = [task for task in tasks if not task.done()]
     for task in running:
-        if not task.cancelling():  # a second time would end its cleaning up
+        if not task.cancelling():  # a second cancellation would interrupt its cleanup
             task.cancel()
     if running:
         await asyncio.wait(running, timeout=2 * STOP_GRACE)

@@ -1,6 +1,6 @@
-"""Which model the settings lead to.
+"""Builds the model that the settings select.
 
-An endpoint, a local server that was accepted, or the built-in one.
+That is an endpoint, an accepted local server, or the built-in model.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ if TYPE_CHECKING:
 
 
 Variables = Callable[[], Sequence[Variable]]
+"""Returns the user's variables, for a model that uses them."""
 WINDOW_SECONDS = 2.0
-"""How long a server is waited for that may say how long its model's context window is."""
+"""Seconds to wait for a server to report the context window of its model."""
 WAYS_OUT = (
     "no model is set up. Ways out: `%hermes key` and `%hermes model NAME` in a notebook, or set "
     "OPENAI_API_KEY (or OPENROUTER_API_KEY) and HERMES_NB_MODEL; "
@@ -50,34 +51,36 @@ WAYS_OUT = (
     "name its address in HERMES_NB_BASE_URL; or use the built-in model: "
     '`pip install "hermes_nb[local]"`, then `python -m hermes_nb.models.weights` fetches it once'
 )
+"""Error message with the ways to set up a model."""
 ACCEPT = "%hermes models accept asks about it; HERMES_NB_BASE_URL names it where nobody is there"
+"""Hint on how to accept a local server."""
 
 
 def build_model(
     settings: Settings, *, variables: Variables = tuple, deck: Deck | None = None
 ) -> ChatModel:
-    """Return the model that the settings name, on the cassette of `deck` if that is on.
+    """Return the model that the settings select, recorded or replayed by `deck` if that is on.
 
-    Raises `ConfigError` when there is no model to be had, with the ways out; a replay needs none.
+    Raises `ConfigError` if no model is available, with the ways to set one up; a replay needs none.
     """
     if deck is None:
         made = _model(settings, variables)
     else:
         made = deck.wrap(partial(_model, settings, variables), name=settings.endpoint.model)
-    with suppress(TypeError):  # one of a package's that takes no weak reference
+    with suppress(TypeError):  # a package's model without weak references
         _OURS.add(made)
     return made
 
 
 _OURS: WeakSet[ChatModel] = WeakSet()
-"""Models that were built here, where the policy was asked."""
+"""Models built here, for which the policy was already checked."""
 
 
 def check_given(model: ChatModel | None) -> None:
-    """Raise `ConfigError` for a model object, which asks whom it likes, where models are settled.
+    """Raise `ConfigError` for a model object that the administrator's policy does not allow.
 
-    To the administrator's policy it is `added:NAME`, as one that a package brings; where a setting
-    of it says which model or address is asked, none is.
+    The policy lists it as `added:NAME`, like a package's model. No object is allowed if the policy
+    sets `model` or `base_url`, because an object can call any server.
     """
     if model is not None and model not in _OURS:
         _check_added(model.name)
@@ -91,7 +94,7 @@ def _check_added(name: str) -> None:
 
 
 def _check(name: str, address: str) -> None:
-    """Raise `ConfigError` for a model or an address that is not to be asked, also by a proxy."""
+    """Raise `ConfigError` if the policy forbids the model, its address or the proxy to it."""
     from hermes_nb.models.servers import proxy_for
 
     settled = policy()
@@ -103,7 +106,7 @@ def _check(name: str, address: str) -> None:
 
 
 def _check_again(name: str, address: str, then: Callable[[], None] | None) -> None:
-    """Raise `ModelError` where a request is not to be sent any more."""
+    """Raise `ModelError` if the policy no longer allows a request."""
     try:
         _check(name, address)
     except ConfigError as error:
@@ -119,9 +122,10 @@ def build_deck(
     notebook: Callable[[], str] = str,
     start: Path | None = None,
 ) -> Deck:
-    """Return what records and replays; `personal` are the running prompt's layers from the home.
+    """Return what records and replays model replies.
 
-    `start` is the directory that a run without a known notebook began in.
+    `personal` returns the running prompt's layers from the Hermes directory. `start` is the initial
+    working directory, used if the notebook is unknown.
     """
 
     def shelf() -> CassetteFiles:
@@ -144,10 +148,10 @@ def build_deck(
 
 
 def _model(settings: Settings, variables: Variables) -> ChatModel:
-    """Return the model that the settings name, with retries, fallbacks and all.
+    """Return the model that the settings select, with retries and fallbacks.
 
-    A local server answers when nothing is named and the user has accepted it. Raises `ConfigError`
-    when there is no model to be had, with the ways out.
+    If the settings name none, use a local server that the user accepted. Raises `ConfigError` if no
+    model is available, with the ways to set one up.
     """
     from hermes_nb.models.chat.retries import Fallback
 
@@ -158,14 +162,14 @@ def _model(settings: Settings, variables: Variables) -> ChatModel:
     first = first or _accepted(settings) or _built_in(settings, variables)
     if not settings.fallbacks or traits_of(first).small:
         return first
-    others = replace(settings, window=None)  # what is set is the window of the model named there
+    others = replace(settings, window=None)  # the setting is for the main model
     return Fallback([first, *(_trying(end, others, sees=True) for end in settings.fallbacks)])
 
 
 def _connected(
     settings: Settings, end: Endpoint, role: Role, fields: Mapping[str, object]
 ) -> ChatModel:
-    """Return the model of an endpoint for one that is made of several; see `Connect`."""
+    """Return the model of an endpoint as part of a composed model; see `Connect`."""
     answers = role == "answers"
     own = settings if answers else replace(settings, window=None)
     if fields:
@@ -177,10 +181,10 @@ def _connected(
 def build_auxiliary(
     settings: Settings, job: Job, *, deck: Deck | None = None, main: ChatModel | None = None
 ) -> ChatModel | None:
-    """Return the model for a job beside the conversation, None when none is named for it.
+    """Return the model for a job outside the conversation, None if the settings name none.
 
-    Where it fails for good, `main` is asked, which stays open when this is closed. A small model
-    has no room for such work.
+    If it fails permanently, `main` is used, which stays open when the returned model is closed. A
+    small `main` is not used, because its context window is too short.
     """
     from hermes_nb.models.chat.retries import Fallback
 
@@ -195,9 +199,9 @@ def build_auxiliary(
 def for_reviews(
     settings: Settings, main: ChatModel, *, given: bool, deck: Deck
 ) -> tuple[ChatModel, bool]:
-    """Return a model for reviews, in another thread, and whether that thread is to close it.
+    """Return a model for reviews in another thread, and whether that thread must close it.
 
-    `given` says that `main` is not ours to close.
+    `given` means that the caller of `Hermes` owns `main`, so that it must not be closed.
     """
     from hermes_nb.models.chat.retries import Fallback
 
@@ -208,9 +212,9 @@ def for_reviews(
 
 
 class Auxiliary:
-    """The models for work beside one conversation, each made when it is first asked for.
+    """The models for work outside one conversation, each made on first use.
 
-    `given` is one that condenses and compresses, whatever the settings say.
+    `given` is used for compression and recall instead of those in the settings.
     """
 
     def __init__(
@@ -222,7 +226,7 @@ class Auxiliary:
         self._made: dict[tuple[Endpoint | str, int], ChatModel] = {}
 
     def of(self, job: Job, main: ChatModel) -> ChatModel | None:
-        """Return the model for a job, with the conversation's own behind it; None for no other."""
+        """Return the model for a job, with `main` as its fallback; None to use `main` itself."""
         if self._given is not None and job in ("compression", "recall"):
             return self._given
         end = self._settings.auxiliary.get(job)
@@ -237,9 +241,9 @@ class Auxiliary:
         return self._made[key]
 
     def named(self, name: str, main: ChatModel) -> ChatModel:
-        """Return an installed model by its name, for `main` to ask.
+        """Return an installed model by its name; it may call `main`.
 
-        Raises `ConfigError` where no package brings it.
+        Raises `ConfigError` if no package provides it.
         """
         key = name, id(main)
         if key not in self._made:
@@ -251,7 +255,7 @@ class Auxiliary:
         return self._made[key]
 
     async def aclose(self) -> None:
-        """Close what was made and given."""
+        """Close all models made here, and the given one."""
         made = [*self._made.values(), *([self._given] if self._given is not None else [])]
         self._made.clear()
         for model in made:
@@ -265,9 +269,9 @@ def _trying(
     sees: bool = False,
     before: Callable[[], None] | None = None,
 ) -> ChatModel:
-    """Return the model of an endpoint, which is asked again where that can help.
+    """Return the model of an endpoint, with retries.
 
-    `sees` has pictures described by the model for that, where it takes none itself.
+    With `sees`, images are described by the vision model if this model does not accept images.
     """
     from hermes_nb.models.chat.retries import Retrying
 
@@ -318,16 +322,16 @@ def _chat(end: Endpoint, address: str, settings: Settings) -> OpenAIChat:
 
 
 def options_for(name: str, options: Mapping[str, Mapping[str, object]]) -> Mapping[str, object]:
-    """Return the fields that are set for a model; where several patterns fit, the longest wins."""
+    """Return the request fields set for a model; the longest matching pattern wins."""
     fits = sorted((p for p in options if fnmatchcase(name.lower(), p.lower())), key=len)
     return {field: value for pattern in fits for field, value in options[pattern].items()}
 
 
 def _served_window(end: Endpoint, name: str, *, known: int | None) -> int | None:
-    """Return the window that a server says it serves the model with, None where it is not asked.
+    """Return the context window that a server reports for the model, None if it is not asked.
 
-    The window that is `known` is a family's longest, which is what a provider mostly serves; on
-    this machine it is often a shorter one.
+    `known` is the longest window of the model's family. Remote providers mostly serve that, but
+    local servers often use a shorter one, so they are asked even if it is known.
     """
     from hermes_nb.models.servers import window_at
 
@@ -337,9 +341,9 @@ def _served_window(end: Endpoint, name: str, *, known: int | None) -> int | None
 
 
 def offered_models(settings: Settings) -> list[tuple[str, tuple[str, ...]]]:
-    """Return addresses and what is served there: the endpoint that is set, or accepted servers.
+    """Return the models served at each address: the endpoint's, or those of accepted servers.
 
-    Asks them, so it may take seconds; one that does not answer offers nothing.
+    The servers are asked, which may take seconds. One that does not answer has no models.
     """
     from hermes_nb.models.servers import models_at
 
@@ -352,13 +356,13 @@ def offered_models(settings: Settings) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def not_accepted(settings: Settings) -> list[str]:
-    """Return each local server that is found and not used, with its owner and how to accept it."""
+    """Return a line for each local server found but not accepted, with how to accept it."""
     found = found_servers(settings, known=False)
     return [f"{told(served)}: found, not accepted. {ACCEPT}" for served in found]
 
 
 def told(served: Served) -> str:
-    """Return a local server in one line, with its owner."""
+    """Return a local server as one line, with its owner."""
     known, names = served.identity, served.models
     more = f" and {len(names) - 1} more" if names[1:] else ""
     shown = one_line(visible(names[0]), 60)
@@ -366,10 +370,10 @@ def told(served: Served) -> str:
 
 
 def found_servers(settings: Settings, *, known: bool) -> list[Served]:
-    """Return the servers of this machine that are accepted (`known`), or those that are not.
+    """Return this machine's servers that are accepted (`known`), or those that are not.
 
-    They are asked for a list of models, over loopback; with `known` only where one was accepted.
-    None where an endpoint or a key is set, or `local_servers` is off.
+    Servers are asked for a list of models over loopback; with `known`, only accepted ones. Returns
+    nothing if an endpoint or a key is set, or if `local_servers` is off.
     """
     from hermes_nb.models.servers import LOCAL_SERVERS, accepted_in, local_servers
 
@@ -393,7 +397,7 @@ def _accepted(settings: Settings) -> ChatModel | None:
 
 
 def _built_in(settings: Settings, variables: Variables) -> ChatModel:
-    """Return the built-in model; raise `ConfigError` without it, with the other ways out."""
+    """Return the built-in model; raise `ConfigError` with alternatives if it is missing."""
     why: ConfigError | None = None
     made = None
     try:
@@ -409,9 +413,9 @@ def _built_in(settings: Settings, variables: Variables) -> ChatModel:
 def _installed(
     name: str, settings: Settings, variables: Variables = tuple, *, main: ChatModel | None = None
 ) -> ChatModel | None:
-    """Return the model of that name that a package brings, None where there is none.
+    """Return the model of that name from an installed package, None if there is none.
 
-    Raises `ConfigError` for one of hermes_nb that was left out of this installation.
+    Raises `ConfigError` for one of hermes_nb's own that this installation lacks.
     """
     made = installed_model(name, _setup(name, settings, variables, main))
     if made is not None:
@@ -444,7 +448,7 @@ def _check_installed(name: str) -> None:
 
 
 def _asked_by(main: ChatModel, name: str, settings: Settings) -> ChatModel:
-    """Return an installed model that `main` asks; raise `ConfigError` where there is none."""
+    """Return an installed model that may call `main`; raise `ConfigError` if it is missing."""
     if (made := _installed(name, settings, main=main)) is None:
         raise ConfigError(f"no package brings the model {one_line(name, 40)!r}")
     return made

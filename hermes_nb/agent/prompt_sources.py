@@ -1,7 +1,7 @@
-"""What Hermes knows beyond a conversation: itself, memory, skills, the past, the project.
+"""The sources of system prompts: identity, memory, skills, past sessions, project files.
 
-One object for each home and working directory. Nothing is read or written before it is asked for,
-and what cannot be read costs a line to the user, never a turn.
+There is one object per Hermes directory and working directory. Nothing is read or written before it
+is needed. A source that cannot be read causes a message to the user, and never fails a turn.
 """
 
 from __future__ import annotations
@@ -54,16 +54,17 @@ if TYPE_CHECKING:
     from hermes_nb.tools.mcp_wire import ServerSpec
 
 ADMIN_SKILLS = Path("share", "hermes_nb", "skills")
-"""Where an administrator puts skills, below a prefix that Jupyter looks for data in."""
+"""The administrator's skills folder, relative to a prefix such as `/usr/local`."""
 MOST_SERVERS = 1_000_000
-"""Bytes of a list of MCP servers."""
+"""Maximum bytes of a list of MCP servers."""
 PREFIXES = ("/usr/local", "/usr")
+"""Prefixes for `ADMIN_SKILLS`, in addition to Python's own."""
 
 
 class PromptSources:
-    """Everything below one `home` and one working directory that a prompt or a tool draws on.
+    """The sources of prompts and tools for one Hermes directory and working directory.
 
-    `tell` shows a line to the user: what was left out, marked or blocked, and what to do about it.
+    `tell` shows a line to the user: what was left out, changed or blocked, and what to do about it.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class PromptSources:
 
     @property
     def provider(self) -> Guarded | None:
-        """The external memory, opened on first use; None where there is none."""
+        """The external memory, opened on first use; None if the settings name none."""
         if not self._provider_opened:
             self._provider_opened = True
             memory = self.settings.memory
@@ -122,14 +123,14 @@ class PromptSources:
         return self._provider
 
     def prepare(self) -> None:
-        """Write the default identity once, so that there is a file to edit."""
+        """Write the default identity if the file is missing, so that it can be edited."""
         try:
             ensure_identity(self.settings.home, IDENTITY)
         except OSError as error:
             self._once(f"the home directory cannot be written: {error}")
 
     def material(self, tools: Toolset) -> PromptTexts:
-        """Return the texts of a prompt, read now; what was not loaded as it stands is told."""
+        """Read and return a prompt's texts; report files that were not loaded in full."""
         accepts, scan = self.trust.accepts, partial(self.library.scanned, scan=scanned)
         self.identity = read_identity(self.settings.home, IDENTITY, accepts=accepts, scan=scan)
         self.project = find_context(self.workdir, accepts=accepts, scan=scan)
@@ -146,11 +147,11 @@ class PromptSources:
         )
 
     def foreign(self) -> bool:
-        """Say whether an instruction file of the project holds text from outside."""
+        """Return whether a project's instruction file has untrusted content."""
         return any(map(self.marks.holds, (file.path for file in self.project.files)))
 
     def tracker(self, messages: Iterable[Message] = ()) -> HintTracker:
-        """Return a session's hints about subdirectories, without those in its `messages`."""
+        """Return a tracker of subdirectory hints, without those already in `messages`."""
         results = (message.text for message in messages if message.role == "tool")
         seen = [name for text in results for name in HintTracker.seen_in(text)]
         tracker = HintTracker(self.workdir, accepts=self.trust.accepts)
@@ -158,11 +159,11 @@ class PromptSources:
         return tracker
 
     def recalled(self, prompt: str) -> str:
-        """Return what the external memory has to say about a prompt; it may block for seconds."""
+        """Return what the external memory recalls for a prompt; may block for seconds."""
         return self.provider.prefetch(prompt) if self.provider else ""
 
     def hear(self, event: Event) -> None:
-        """Take in an event of a turn; at its end the external memory is told what was said."""
+        """Collect a turn's messages; pass them to the external memory at its end."""
         if isinstance(event, MessageAdded):
             self._said.append(event.message)
         elif isinstance(event, TurnEnded):
@@ -171,7 +172,7 @@ class PromptSources:
                 self.provider.turn_ended(said)
 
     def written(self, outcome: Outcome) -> None:
-        """Take note of a write to the curated memory, and pass it on to the external one."""
+        """Pass a write to the curated memory on to the external memory."""
         if self.provider is not None:
             for change in outcome.changes:
                 self.provider.on_memory_write(
@@ -179,30 +180,30 @@ class PromptSources:
                 )
 
     def learned(self, session: str, turn: int) -> int:
-        """Return how many notes a turn has saved, by the memory's own history; raise OSError."""
+        """Return how many notes a turn saved, by the memory's history; raise OSError."""
         records = self.memory.history()
         of_turn = (session, turn)
         mine = [each for each in records if (each.origin.session, each.origin.turn) == of_turn]
         return sum(bool(change.after) for each in mine for change in each.changes)
 
     def delegated(self, goal: str, summary: str) -> None:
-        """Tell the external memory what a child was asked and what it answered; it may block."""
+        """Pass a child's task and answer to the external memory; may block."""
         if self.provider is not None:
             self.provider.on_delegation(goal, summary)
 
     def left(self, messages: Sequence[Message]) -> None:
-        """Tell the external memory, if it was in use, that a session is left with these messages.
+        """Pass the messages of a session that ends to the external memory, and close it.
 
-        It hears nothing more after that: the next session opens it anew.
+        The next session opens it again.
         """
         provider, self._provider, self._provider_opened = self._provider, None, False
         if provider is not None:
             provider.session_ended(messages)
 
     def mcp_servers(self, settings: McpSettings) -> dict[str, ServerSpec]:
-        """Return the MCP servers of the settings, and of the project once it is trusted.
+        """Return the MCP servers of the settings, and those of the project if it is trusted.
 
-        Those of the administrator's policy come before all others.
+        Servers of the administrator's policy override all others of the same name.
         """
         settled, file = self.settings.policy, self.mcp_file
         shared = settled.values.get("mcp_servers")
@@ -233,7 +234,7 @@ class PromptSources:
 
     @property
     def mcp_file(self) -> ContextFile | None:
-        """The project's list of MCP servers, None where there is none that names any."""
+        """The project's list of MCP servers, None if it is missing or empty."""
         path = self.workdir / PROJECT
         try:
             text = read_regular(path, MOST_SERVERS)[0].decode("utf-8")
@@ -254,7 +255,7 @@ class PromptSources:
         )
 
     def untrusted(self) -> list[ContextFile]:
-        """Return the files of the running prompt that were not loaded as they stand."""
+        """Return the files of the current prompt that the scan did not find clean."""
         mcp = self.mcp_file
         own = (None if mcp is None or mcp.trusted else mcp, self.identity)
         files = [file for file in (*own, *self.project.files) if file]
@@ -293,7 +294,7 @@ class PromptSources:
 
 
 def _servers_of(text: str) -> object:
-    """Return the servers that a `.mcp.json` names."""
+    """Return the servers in the text of a `.mcp.json`, None if it is invalid."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -302,11 +303,11 @@ def _servers_of(text: str) -> object:
 
 
 MOST_PREFILL = 200_000
-"""Bytes of a file of prefill messages."""
+"""Maximum bytes of a file of prefill messages."""
 
 
 def read_prefill(path: Path) -> tuple[Message, ...]:
-    """Return the messages of a JSON file: user and assistant in turns; raise `ConfigError`."""
+    """Return the messages of a JSON file, user and assistant alternating; raise `ConfigError`."""
     try:
         with path.open("rb") as file:
             data = file.read(MOST_PREFILL + 1)
@@ -325,7 +326,7 @@ def read_prefill(path: Path) -> tuple[Message, ...]:
 
 
 def _prefilled(given: Json, role: str) -> Message | None:
-    """Return one message of a file, None for what is none of this side."""
+    """Return one message of the file, None if it is not a message of that role."""
     text = given.get("content") if isinstance(given, Mapping) else None
     if not isinstance(text, str) or given.get("role") != role:
         return None
@@ -333,13 +334,13 @@ def _prefilled(given: Json, role: str) -> Message | None:
 
 
 def preface_of(folder: Path, system: str, prefill: str) -> Preface:
-    """Return a preface of a text and the messages of a file in `folder`; raise `ConfigError`."""
+    """Return a preface from a text and a file in `folder`; raise `ConfigError`."""
     messages = read_prefill(folder / Path(prefill).expanduser()) if prefill else ()
     return Preface(system=system.strip(), prefill=messages)
 
 
 def said_of(file: ContextFile) -> str:
-    """Return what the user should hear about a file that the scan did not find clean."""
+    """Return the message to the user about a file that the scan did not find clean."""
     done = "was blocked" if file.verdict == "blocked" else "was loaded without a passage"
     what = "; ".join(
         f"{finding.category}: “{one_line(visible(finding.passage), 100)}”"
@@ -352,7 +353,7 @@ def said_of(file: ContextFile) -> str:
 
 
 def shipped_skills() -> Path | None:
-    """Return where the skills that ship are: in the wheel beside this package, or in a checkout."""
+    """Return the folder of the skills that ship with this package, in a wheel or a checkout."""
     package = Path(__file__).resolve().parents[1]
     for candidate in (package / "shipped_skills", package.parent / "skills"):
         if (candidate / "data-analysis").is_dir():
@@ -361,15 +362,18 @@ def shipped_skills() -> Path | None:
 
 
 def _admin_skills(policy: Policy) -> list[Path]:
-    """Return where an administrator's skills are; a user's own environment is no such place."""
+    """Return the folders for the administrator's skills.
+
+    With a policy, folders that users can write to are skipped.
+    """
     found = [Path(prefix) / ADMIN_SKILLS for prefix in dict.fromkeys((sys.prefix, *PREFIXES))]
     return [each for each in found if not (policy and not_roots(each))]
 
 
 def background(prompt: Prompt, sources: PromptSources | None) -> tuple[Text, ...]:
-    """Return the texts of the prompt that neither the user nor we have written.
+    """Return the parts of the prompt that neither the user nor this package wrote.
 
-    What a memory service tells begins as what it recalls does.
+    The text of a memory service gets the same header as what it recalls.
     """
     project: Origin = "outside" if sources is not None and sources.foreign() else "workspace"
     origins: dict[str, Origin] = {"project": project, "memory provider": "outside"}
@@ -385,9 +389,9 @@ def background(prompt: Prompt, sources: PromptSources | None) -> tuple[Text, ...
 
 
 def known_tools(sources: PromptSources, *, model: ChatModel, source: str = "agent") -> Toolset:
-    """Return the tools for memory, past sessions, skills and plans, as far as they are switched on.
+    """Return the tools for memory, past sessions, skills and plans that are switched on.
 
-    `model` condenses what was said, and `source` is what a write is recorded as.
+    `model` summarises past conversations. `source` is recorded as the origin of writes.
     """
     from hermes_nb.tools.memory import memory_tools
     from hermes_nb.tools.plan import plan_tools

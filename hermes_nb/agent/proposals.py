@@ -1,8 +1,8 @@
-"""What the agent would like to save and the user has yet to allow: one small file in the home.
+"""The queue of writes that the agent proposes and the user has yet to decide: a file in `home`.
 
-A write that the user allowed is marked as begun, on the disk, before it is made, and leaves the
-queue afterwards. Whoever finds one that was begun, under the lock, knows that its process died and
-asks the memory or the skill itself whether it was made: nothing is written twice.
+An approved write is marked as started on disk before it is made, and removed from the queue
+afterwards. A process that finds a started write while it holds the lock knows that the other
+process died. It then checks memory or the skill for that write, so that nothing is written twice.
 """
 
 from __future__ import annotations
@@ -33,20 +33,24 @@ from hermes_nb.skills.history import SkillOrigin
 
 Kind = Literal["memory", "skills"]
 GIST = 120
+"""Maximum characters of a proposal's summary."""
 NAMED = 8
-"""Numbers that a line names; more are "all"."""
+"""Maximum count of numbers listed in a line; for more it says "all"."""
 _KINDS = (("memory", "note", "notes"), ("skills", "change of skills", "changes of skills"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryWrite:
-    """Steps on one memory, all or none; an `old_text` is the whole entry as it stood then."""
+    """A batch of steps on one memory; all of them are applied, or none."""
 
     target: str
+    """The memory: `memory` or `user`."""
     steps: tuple[Operation, ...]
+    """The steps; `old_text` is the full entry at the time of the proposal."""
 
     @property
     def gist(self) -> str:
+        """The first step on one line."""
         step = self.steps[0]
         more = f" and {len(self.steps) - 1} more" if len(self.steps) > 1 else ""
         return f"{step.action} {self.target}: {step.content or step.old_text}{more}"
@@ -54,12 +58,14 @@ class MemoryWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillWrite:
-    """A change of one skill, made for the file as it stood then."""
+    """A change of one skill."""
 
     change: SkillChange
+    """The change, based on the skill's file at the time of the proposal."""
 
     @property
     def gist(self) -> str:
+        """The action and the skill's name."""
         change = self.change
         return " ".join(filter(None, (change.action, change.name, change.file_path)))
 
@@ -69,31 +75,36 @@ Write = MemoryWrite | SkillWrite
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """A write that waits, under a number that stays its own; `at` is in seconds since the epoch.
-
-    `begun` says that somebody allowed it and may have died while it was made, `problem` why it
-    could not be made when it was allowed.
-    """
+    """A pending write."""
 
     id: str
+    """A unique id."""
     number: int
+    """The number that the user types; it is not reused."""
     at: float
+    """Time of the proposal in seconds since the epoch."""
     write: Write
+    """The proposed write."""
     origin: WriteOrigin
+    """The session and turn that it comes from."""
     begun: bool = False
+    """Whether the user approved it and the write started; it may be incomplete."""
     problem: str = ""
+    """Why the approved write failed, "" if it did not."""
 
     @property
     def kind(self) -> Kind:
+        """Whether it changes memory or skills."""
         return "memory" if isinstance(self.write, MemoryWrite) else "skills"
 
     @property
     def gist(self) -> str:
+        """The write as one line, without secrets."""
         return one_line(visible(redact(self.write.gist)), GIST)
 
 
 def texts_of(write: Write) -> tuple[str, ...]:
-    """Return every text that a write brings along."""
+    """Return all texts that a write contains."""
     if isinstance(write, MemoryWrite):
         return tuple(text for step in write.steps for text in (step.content, step.old_text))
     change = write.change
@@ -102,7 +113,7 @@ def texts_of(write: Write) -> tuple[str, ...]:
 
 
 def mark_of(write: Write) -> str:
-    """Return a digest that is equal for writes that would do the same."""
+    """Return a digest that is equal for writes with the same effect."""
     plain: Write = write
     if isinstance(write, SkillWrite):
         plain = SkillWrite(change=replace(write.change, origin=SkillOrigin(), seen=None))
@@ -110,7 +121,7 @@ def mark_of(write: Write) -> str:
 
 
 def alike(write: Write, other: Write) -> bool:
-    """Say whether two writes want the same, but for words that carry nothing."""
+    """Return whether two writes have the same effect, apart from insignificant words."""
     if mark_of(write) == mark_of(other):
         return True
     if isinstance(write, SkillWrite) or isinstance(other, SkillWrite):
@@ -126,14 +137,14 @@ def alike(write: Write, other: Write) -> bool:
 
 
 def to_json(proposal: Proposal) -> dict[str, Json]:
-    """Return a proposal as JSON would have it."""
+    """Return a proposal as JSON values."""
     made = asdict(proposal)
     made["kind"] = proposal.kind
     return made
 
 
 def from_json(item: object) -> Proposal | None:
-    """Return the proposal, None for what a hand or another version made of it."""
+    """Return the proposal, None if the JSON is invalid or of another version."""
     if not isinstance(item, Mapping):
         return None
     try:
@@ -145,13 +156,13 @@ def from_json(item: object) -> Proposal | None:
 
 NAME = "notebook-pending.json"
 MOST = 50
-"""Writes that may wait at a time."""
+"""Maximum number of pending proposals."""
 MOST_BYTES = 1_000_000
-"""Characters of everything that waits; a skill may have 100,000."""
+"""Maximum characters of all pending proposals; a skill may have 100,000."""
 DAYS = 30
-"""After which nobody is going to decide any more."""
+"""Days after which a pending proposal expires."""
 REFUSED_KEPT = 200
-"""Of what the user did not want, so many are remembered, for `REFUSED_DAYS`."""
+"""Number of rejected proposals that are remembered, each for `REFUSED_DAYS`."""
 REFUSED_DAYS = 180
 _FILE_LIMIT = 8 * MOST_BYTES
 _DAY = 86_400.0
@@ -160,12 +171,12 @@ _MOST_NUMBERS = 1_000_000_000
 
 
 class NotKept(Exception):
-    """Something is not put before the user; the text says why, for the model."""
+    """A proposal is not accepted; the text explains that to the model."""
 
 
 @dataclass(slots=True)
 class _State:
-    """What the file holds. `refused` maps digests to when they were refused."""
+    """The contents of the file. `refused` maps digests to the time of their rejection."""
 
     following: int = 1
     waiting: list[Proposal] = field(default_factory=list)
@@ -174,21 +185,23 @@ class _State:
 
 
 class Pending:
-    """The queue below `home`; nothing is created before something waits."""
+    """The queue in `home`; nothing is created before the first proposal."""
 
     def __init__(self, home: Path, *, clock: Callable[[], float] = time.time) -> None:
         self.path = home / NAME
         self._clock = clock
 
     def waiting(self) -> list[Proposal]:
-        """Return what waits, the oldest first; raise Unusable, OSError."""
+        """Return the pending proposals, oldest first; raise Unusable, OSError."""
         return self._read().waiting
 
     def propose(self, write: Write, origin: WriteOrigin) -> Proposal:
-        """Put a write before the user, durable when this returns.
+        """Add a write to the queue; it is durable when this returns.
 
-        Raises NotKept for what waits already, was refused, holds a secret, or finds no room, and
-        Unusable, OSError.
+        Raises:
+            NotKept: it is pending already, was rejected, contains a secret, or the queue is full
+            Unusable: the file cannot be used
+            OSError: the file cannot be read or written
         """
         if any(redact(text) != text for text in texts_of(write)):
             raise NotKept("it holds what looks like a secret; say where the secret is kept instead")
@@ -219,9 +232,9 @@ class Pending:
 
     @contextmanager
     def deciding(self, number: int) -> Iterator[ProposalDecision]:
-        """Yield what waits under a number, to be settled; nobody else decides meanwhile.
+        """Yield a pending proposal to decide on, under the lock.
 
-        Raises LookupError when nothing (any more) does, Unusable, OSError.
+        Raises LookupError if no proposal has that number (any more), Unusable, OSError.
         """
         with self._locked():
             waiting = self._read().waiting
@@ -239,7 +252,7 @@ class Pending:
             yield
 
     def _read(self) -> _State:
-        """Return what the file holds; what has waited for too long is left out."""
+        """Return the contents of the file without expired proposals."""
         raw = read_regular(self.path, _FILE_LIMIT)
         if not raw.data:
             return _State()
@@ -251,7 +264,7 @@ class Pending:
         listed, refused, following = item["waiting"], item.get("refused"), item.get("next")
         found = [each for each in map(from_json, listed) if each is not None]
         now = self._clock()
-        # A clock that was set back is no reason to forget.
+        # If the clock was set back, `now - each.at` is negative and the proposal stays.
         waiting = [each for each in found if now - each.at < DAYS * _DAY]
         return _State(
             following=max(
@@ -269,7 +282,7 @@ class Pending:
         )
 
     def _settle(self, before: Proposal, after: Proposal | None, refused: str) -> None:
-        """Put `after`, if any, in the place of a proposal; the caller holds the lock."""
+        """Replace a proposal by `after`, or remove it; the caller holds the lock."""
         state = self._read()
         kept = (after if each.id == before.id else each for each in state.waiting)
         state.waiting = [each for each in kept if each is not None]
@@ -278,7 +291,7 @@ class Pending:
         self._write(state)
 
     def _write(self, state: _State) -> None:
-        if state.damaged:  # what could not be read is kept for whoever can
+        if state.damaged:  # keep a copy of the unreadable file
             self.path.rename(beside(self.path, "damaged-"))
         latest = sorted(state.refused.items(), key=lambda pair: pair[1])[-REFUSED_KEPT:]
         item = {
@@ -290,7 +303,7 @@ class Pending:
 
 
 class ProposalDecision:
-    """What is decided on, and the three things that may become of it; each is durable at once."""
+    """A proposal being decided, and the possible decisions; each is durable at once."""
 
     def __init__(
         self,
@@ -301,19 +314,19 @@ class ProposalDecision:
         self._settle = settle
 
     def begin(self, wanted: Proposal) -> None:
-        """Note that it is being made now, perhaps in other words."""
+        """Mark it as started, with the final text of the write."""
         self._settle(self.proposal, replace(wanted, begun=True, problem=""), "")
 
     def done(self) -> None:
-        """Take it out: it was made."""
+        """Remove it, because it was made."""
         self._settle(self.proposal, None, "")
 
     def put_back(self, problem: str) -> None:
-        """Leave it where it is: it could not be made, and nothing of it was."""
+        """Keep it pending, because it failed and changed nothing."""
         self._settle(self.proposal, replace(self.proposal, begun=False, problem=problem), "")
 
     def refuse(self) -> None:
-        """Take it out and remember that the user did not want it."""
+        """Remove it and remember that the user rejected it."""
         self._settle(self.proposal, None, mark_of(self.proposal.write))
 
 
@@ -322,9 +335,9 @@ def _size(proposal: Proposal) -> int:
 
 
 def told_of(waiting: Sequence[Proposal]) -> str:
-    """Return one line on what waits, and what to type to keep, see or drop it, as Markdown.
+    """Return one line of Markdown with the pending proposals and the commands to decide on them.
 
-    It names the numbers: what comes in later is not decided on with them.
+    The commands contain the numbers, so that they don't affect later proposals.
     """
     lines = []
     for kind, one, more in _KINDS:

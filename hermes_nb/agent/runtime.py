@@ -1,10 +1,10 @@
-"""Makes what a session is given: tools, prompt, context engine, all for one home and directory.
+"""Builds a session's parts for one Hermes directory: tools, prompt sources, context engine.
 
-`Opening` is a conversation outside of a kernel, from settings to a session, and everything it takes
-closed again: scripts (`Hermes`) and the command line open theirs here. Nothing is built, looked up
-or created before `session` is called.
+`Opening` is a conversation outside of a kernel, from settings to session, including the cleanup:
+scripts (`Hermes`) and the command line use it. Nothing is built, looked up or created before
+`session` is called.
 
-With `models` this is the one place that names concrete classes.
+Only this module and `models` name concrete classes.
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ from hermes_nb.tools.installed_wrappers import wrapped
 from hermes_nb.tools.mcp_tools import McpTools
 
 SINKS = "hermes_nb.event_sinks"
+"""The entry point group of packages that observe turns."""
 OTEL = "otel"
-"""The entry of `hermes_nb.event_sinks` that is used where the setting `otel.enabled` is on."""
+"""The entry of `SINKS` that is used only if the setting `otel.enabled` is on."""
 
 
 def build_engine(
@@ -75,9 +76,19 @@ def build_engine(
     sources: PromptSources | None = None,
     memory: Memory | None = None,
 ) -> ContextEngine:
-    """Return the context engine that the settings name, for the session of a place.
+    """Return the context engine that the settings name, for the session in `place`.
 
-    With `sources`, the external memory hears of what is dropped. Raises `ConfigError`.
+    Args:
+        settings: the settings; `compression` selects and configures the engine
+        model: the conversation's model
+        auxiliary: the model for summaries, None for `model`
+        store: the store of the session
+        place: the session and its notebook
+        sources: if given, their external memory is notified before messages are dropped
+        memory: makes the memory tool with which a model saves facts before messages are dropped
+
+    Raises:
+        ConfigError: the engine is unknown or its settings are invalid
     """
     from hermes_nb.context.engine import Setup, make_engine
     from hermes_nb.context.policy import CompressionLimits
@@ -113,19 +124,30 @@ def build_engine(
 
 
 WEIGHTY = frozenset({"create", "edit", "delete", "write_file", "remove_file"})
-"""Changes of skills that nobody makes beside a turn; a patch is small, shown and undoable."""
+"""Changes of skills that require approval in a background review. A patch does not: it is small,
+displayed and can be undone."""
 
 
 WITHHELD = ("kernel", "notebook", "delegation", "memory")
-"""Toolsets that no child has: what a child reads of the notebook would count as seen by Hermes."""
+"""Toolsets that children do not get. If they read the notebook, that would count as read by the
+parent."""
 
 
 class Runtime:
-    """What sessions, children and reviews are made of, for one home, directory and settings.
+    """Builds sessions, children and reviews for one Hermes directory and working directory.
 
-    `own` are tools of a higher layer, `given` the user's. `checkpoints` save what calls change,
-    `jobs` lists the children that run, `mcp` runs the servers of MCP, of which there are none
-    without it, and `tell` shows a line to the user.
+    Args:
+        settings: the settings
+        root: the working directory of file and terminal tools
+        store: the session store
+        guard: decides which calls require approval
+        approver: asks the user
+        tell: shows a line to the user
+        own: tools of a higher layer, such as those for cells
+        given: the user's own tools
+        checkpoints: save what calls change, so that it can be undone
+        jobs: lists the running children, by default a new list
+        mcp: runs the MCP servers; without it there are none
     """
 
     def __init__(  # noqa: PLR0913 - everything a session touches comes together here
@@ -147,7 +169,7 @@ class Runtime:
         self.knowledge = PromptSources(settings, workdir=root, store=store, tell=tell)
         self.approvals = Approvals(self.knowledge)
         self.tell = tell
-        self.jobs = Jobs() if jobs is None else jobs  # none may run in it now
+        self.jobs = Jobs() if jobs is None else jobs  # not `or`: an empty list of jobs is false
         self._store = store
         self.guard = guard
         self._approver = approver
@@ -170,16 +192,17 @@ class Runtime:
         auxiliary: Auxiliary | None = None,
         chosen: Sequence[str] | None = None,
     ) -> SessionSpec:
-        """Return what a session with this model is given; `chosen` names its tools.
+        """Return the specification of a session with this model.
 
-        Without `auxiliary`, the model does all the work beside the conversation.
+        `chosen` names its tools, None for the default ones. `auxiliary` has the models for work
+        outside the conversation; without it, `model` does that too.
         """
         settings, sources = self.settings, self.knowledge
         recall = auxiliary.of("recall", model) if auxiliary else None
         condenses = auxiliary.of("compression", model) if auxiliary else None
         known = known_tools(sources, model=recall or model)
         held = partial(self._tools, self.guard, self._own, known, tell=self.tell)
-        if traits_of(model).small:  # it has a prompt of its own, and room for little else
+        if traits_of(model).small:  # its own short prompt, few tools
             tools = held(self._foreign, mark=False)
             choice = Choice(usual=tools, groups={}, policy=settings.policy)
             return SessionSpec(
@@ -241,10 +264,10 @@ class Runtime:
         return delegation_tools(children)
 
     def _child(self, model: ChatModel, auxiliary: ChatModel | None, known: Toolset) -> SessionSpec:
-        """Return what children are given: the model, and tools that nobody is asked for.
+        """Return the specification of children: the same model, and tools that never ask the user.
 
-        Nothing there remembers, delegates or touches the kernel. A tool that has to run alone
-        could not do so beside other children.
+        Children have no access to memory, delegation or the kernel. Tools that must run exclusively
+        are left out, because children run in parallel.
         """
 
         def shared(tools: Toolset) -> Toolset:
@@ -273,17 +296,19 @@ class Runtime:
     def sinks(
         self, agent: Agent, session: str, parent: str, *, behind: bool = False
     ) -> Sequence[EventSink]:
-        """Return what installed packages listen to an agent with; see `Observer.sink`."""
+        """Return the event sinks of installed packages for an agent; see `Observer.sink`."""
         return sinks_of(self.observers, agent, session, parent, behind=behind)
 
     def _watched(self, tools: Toolset, source: str) -> Toolset:
         return wrapped(tools, source=source, guard=self.guard, tell=self.tell)
 
     def for_tasks(self, model: ChatModel, wanted: Sequence[str]) -> Toolset:
-        """Return what tasks of a map get of the tools that children may have.
+        """Return the tools for the tasks of a map, selected from those that children may have.
 
-        A toolset stands for those of it that only read; what does more is named itself. Raises
-        `ConfigError` for a name that nothing has.
+        A toolset's name selects only its read-only tools; other tools must be named one by one.
+
+        Raises:
+            ConfigError: a name is neither a tool nor a toolset of children
         """
         if not wanted:
             return Toolset()
@@ -300,7 +325,7 @@ class Runtime:
         return self._watched(found, "map")
 
     def _named_alone(self, model: ChatModel, auxiliary: Auxiliary | None) -> Toolset:
-        """Return the tools that a session has where the user names them."""
+        """Return the tools that a session has only if the user names them."""
         from hermes_nb.tools.consult import clarify_tools, vision_tools
         from hermes_nb.tools.web import Web, web_tools
 
@@ -325,10 +350,10 @@ class Runtime:
         mark: bool = True,
         tell: Callable[[str], None] = lambda _: None,
     ) -> Toolset:
-        """Return tools that are undoable, guarded and limited; the `ready` see to that themselves.
+        """Return tools that are undoable, guarded and limited; those in `ready` are already.
 
-        `mark` puts untrusted results between marks; a small model would only be confused by them.
-        `tell` hears of tools whose names are taken.
+        `mark` encloses untrusted results in tags, which would confuse a small model. `tell`
+        receives a warning for each tool whose name is taken.
         """
         from hermes_nb.tools.files import files
         from hermes_nb.tools.installed import without_taken
@@ -345,7 +370,7 @@ class Runtime:
         return self._held(tools, guard, mark=mark) + left(ready, self.settings.policy)
 
     def _held(self, tools: Toolset, guard: Guard, *, mark: bool = True) -> Toolset:
-        """Return tools that are guarded, limited, and say whose text they return."""
+        """Return tools that are guarded, limited, and label the origin of their results."""
         from hermes_nb.tools.asking import asking
         from hermes_nb.tools.wrappers import limited, marked
 
@@ -354,11 +379,12 @@ class Runtime:
         return marked(limited(asked, spill=spill), mark=mark)
 
     def quiet_tools(self, model: ChatModel, place: Place, messages: Sequence[Message]) -> Toolset:
-        """Return the memory and skill tools in a form that asks nobody, for work beside a turn.
+        """Return memory and skill tools that never ask, for work outside a turn.
 
-        What a turn would have to ask for waits for the user's approval, by the conversation's whole
-        `messages`: everything while text from outside is among them or `memory.write_approval` is
-        set, what is worded like somebody else's text, and every change of skills but a patch.
+        A write that would require approval in a turn becomes a pending proposal. `messages` is the
+        whole conversation. It decides what requires approval: every write if it has untrusted
+        content or `memory.write_approval` is on, text copied from untrusted content, and every
+        change of a skill except a patch.
         """
         known = self.knowledge
         stranger = outside(messages)
@@ -386,10 +412,12 @@ class Runtime:
 
 
 def observers(settings: Settings, tell: Callable[[str], None]) -> list[Observer]:
-    """Return what installed packages watch turns with, each made from the settings.
+    """Return the observers of turns from installed packages, each made from the settings.
 
-    One that cannot be made is left out, which `tell` says. Raises `ConfigError` where the settings
-    ask for OpenTelemetry and it is not installed.
+    One that fails to load is skipped, with a warning to `tell`.
+
+    Raises:
+        ConfigError: the settings enable OpenTelemetry but no package for it is installed
     """
     if settings.otel.enabled and not plugins(SINKS, OTEL):
         raise ConfigError(
@@ -405,27 +433,36 @@ def observers(settings: Settings, tell: Callable[[str], None]) -> list[Observer]
             found.append(make(settings))
         except ConfigError:
             raise
-        except Exception as error:  # noqa: BLE001 - somebody else's code; it only looks on
+        except Exception as error:  # noqa: BLE001 - third-party code, optional
             why = one_line(redact(f"{type(error).__name__}: {error}"), 200)
             tell(f"the event sinks {point.name!r} are off: {why}")
     return found
 
 
 def _chosen(choice: Choice, names: Sequence[str] | None) -> Toolset:
-    """Return the tools of some names, none for no names, the usual ones where nothing is said."""
+    """Return the named tools: none for an empty list, the default ones for None."""
     if names is None and DEFAULT not in choice.groups and not choice.policy.forced("tools"):
         return choice.usual
     return Toolset() if names is not None and not names else choice.of(names or ())
 
 
 class Opening:
-    """A session that is begun, or gone on with, when it is first asked for.
+    """A session that is started, or resumed, on first access.
 
-    `source` says who asks, as in `Identity`. `model` and `auxiliary` take the place of those that
-    the settings name. `own` are tools of the caller's, and `chosen` picks among all. `joined`
-    returns the stored session to go on with, None for a new one. `tell` shows a line to the user.
-    A `guard` takes the place of a new one with the settings' mode, and a `store` that of the home's
-    opened anew, and stays open; `checkpoints` are as in `Runtime`.
+    Args:
+        settings: the settings
+        approver: asks the user
+        tell: shows a line to the user
+        source: the kind of caller, as in `Identity`
+        root: the working directory, by default the process's
+        model: replaces the model that the settings name
+        auxiliary: replaces the auxiliary models that the settings name
+        own: the caller's own tools
+        chosen: names of the tools to use, None for the default ones
+        joined: returns the stored session to resume, None for a new one
+        guard: replaces a new guard with the settings' mode
+        checkpoints: as in `Runtime`
+        store: replaces the settings' store, and is not closed
     """
 
     def __init__(  # noqa: PLR0913 - what the settings do not say, all of it optional
@@ -484,7 +521,7 @@ class Opening:
         return self._deck.on
 
     def session(self, title: str = "") -> Session:
-        """Return the session, made on the first call; raise `ConfigError` where that cannot be."""
+        """Return the session, made on the first call; raise `ConfigError` if that fails."""
         if self.current is None:
             self.current = self._opened(title)
         return self.current
@@ -525,7 +562,7 @@ class Opening:
         )
 
     def another(self) -> tuple[ChatModel, bool]:
-        """Return a model for another thread, and whether that thread is to close it."""
+        """Return a model for another thread, and whether that thread must close it."""
         settings, deck = self._settings, self._deck
         given = self._model if self._handed else None
         main = given or build_model(settings, deck=deck)
@@ -533,7 +570,7 @@ class Opening:
 
     async def aclose(self) -> None:
         """Leave the session and close models and store; the session can be resumed later."""
-        async with AsyncExitStack() as ending:  # from the last to the first, whatever fails
+        async with AsyncExitStack() as ending:  # in reverse order, even if one fails
             if self._store is not None and not self._lent:
                 ending.push_async_callback(in_thread, close_store, self._store)
             ending.push_async_callback(in_thread, self._mcp.close)

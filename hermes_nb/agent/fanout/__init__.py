@@ -1,1 +1,1 @@
-"""Fan-out: one prompt over many inputs, and where those tasks run."""
+"""Maps: one prompt over many inputs, and the executors of its tasks."""

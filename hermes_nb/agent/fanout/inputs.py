@@ -1,4 +1,4 @@
-"""The inputs of a map: files by pattern, or texts by name, each read when its turn comes."""
+"""The inputs of a map: files by pattern, or texts by name. Each is read when its task starts."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from hermes_nb.tools.encodings import decode, kind_of
 from hermes_nb.tools.workspace import open_regular
 
 MOST = 10_000
-"""Inputs of one map."""
+"""Maximum number of inputs of a map."""
 BYTES = 8_000_000
-"""Of a file that are read; a longer one loses its middle anyway."""
+"""Maximum bytes read from a file; the text sent is shorter anyway."""
 CHARACTERS = 100_000
-"""Of an input that are sent, about 29,000 tokens."""
+"""Maximum characters sent of an input, about 29,000 tokens."""
 
 Reader = Callable[[Path], Awaitable[str]]
 """Returns a file as text; raises ToolError or OSError."""
@@ -30,10 +30,12 @@ Reader = Callable[[Path], Awaitable[str]]
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One input; `name` is unique among those of a map."""
+    """One input of a map."""
 
     name: str
+    """Unique within the map."""
     read: Callable[[], Awaitable[str]]
+    """Returns the text, shortened to `CHARACTERS`."""
 
 
 def inputs_of(
@@ -42,10 +44,12 @@ def inputs_of(
     root: Path,
     readers: Mapping[str, Reader] | None = None,
 ) -> list[Input]:
-    """Return the inputs that paths and patterns below `root` name, or texts by name.
+    """Return the inputs: files given by paths and patterns relative to `root`, or texts by name.
 
-    `readers` are for suffixes, such as `.ipynb`. Raises `ConfigError` where something names
-    nothing, or all is too much.
+    `readers` are additional readers by suffix, such as `.ipynb`.
+
+    Raises:
+        ConfigError: a path or pattern matches no file, or there are no or too many inputs
     """
     if isinstance(given, Mapping):
         found = [Input(str(name), _giving(text)) for name, text in given.items()]
@@ -64,11 +68,11 @@ def inputs_of(
 
 
 async def read_text(path: Path) -> str:
-    """Return a text file, of a longer one both ends; raise ToolError for what is no text."""
+    """Return a text file, without the middle if too long; raise ToolError for a binary one."""
 
     def read() -> str:
         with open_regular(path) as file:
-            size = os.fstat(file.fileno()).st_size  # as much is set aside as is asked for
+            size = os.fstat(file.fileno()).st_size  # read() allocates as much as it is asked for
             data = file.read(min(size, BYTES) or BYTES)
         text = decode(data)
         if text is None:
@@ -79,7 +83,7 @@ async def read_text(path: Path) -> str:
 
 
 async def read_notebook_text(path: Path) -> str:
-    """Return the cells of a notebook with what they show as text; raise ToolError."""
+    """Return a notebook's cells and outputs as text; raise ToolError."""
     text = await read_text(path)
     try:
         cells = json.loads(text)["cells"]
@@ -122,7 +126,7 @@ def _reading(path: Path, reader: Reader) -> Callable[[], Awaitable[str]]:
 
 
 def _expanded(given: Sequence[str | Path], root: Path) -> dict[str, Path]:
-    """Return files by how they are shown, each once, a pattern's in the order of their numbers."""
+    """Return the files by display name, without duplicates, in natural order within a pattern."""
     found: dict[str, Path] = {}
     for each in given:
         text = str(each)
@@ -137,11 +141,11 @@ def _expanded(given: Sequence[str | Path], root: Path) -> dict[str, Path]:
 
 
 def _matching(pattern: str, root: Path) -> list[Path]:
-    matches = (root / name for name in glob.iglob(pattern, root_dir=root, recursive=True))  # noqa: PTH207 - it knows `root_dir`, and leaves hidden files out
+    matches = (root / name for name in glob.iglob(pattern, root_dir=root, recursive=True))  # noqa: PTH207 - supports `root_dir` and skips hidden files
     return sorted((path for path in matches if path.is_file()), key=_natural)
 
 
 def _natural(path: Path) -> list[tuple[int, int, str]]:
-    """Return a key by which `b2` comes before `b10`."""
+    """Return a sort key with which `b2` comes before `b10`."""
     pieces = re.split(r"(\d+)", str(path).lower())
     return [(0, int(p[:18]), p) if p.isdecimal() and p.isascii() else (1, 0, p) for p in pieces]

@@ -1,9 +1,9 @@
-"""One prompt over many inputs, each of them once, and the results as a table.
+"""Runs one prompt over many inputs, each once, and returns the results as a table.
 
-Before a task begins it is claimed in the ledger, and its result is kept there. The same map, begun
-again (after a restart, a stop, a failure), goes on where it was: what is done is taken from the
-ledger, what was stopped runs, what failed is told and runs again with `retry`. A task that somebody
-began and nobody ended is `unknown`: it runs again with `retry` alone.
+Each task is claimed in a ledger before it starts, and its result is stored there. Running the same
+map again, after a restart, an interrupt or a failure, resumes it: finished tasks are taken from the
+ledger and interrupted ones run. Failed tasks are listed, and run again only with `retry`. A task
+that was started and did not finish is `unknown`; it too runs again only with `retry`.
 """
 
 from __future__ import annotations
@@ -44,56 +44,69 @@ from hermes_nb.safety.redact import redact
 from hermes_nb.tools.wrappers import in_turn
 
 ItemStatus = Literal["waiting", "running", "done", "failed", "unknown", "stopped", "budget"]
+"""The states of an item."""
 ERROR = 300
+"""Maximum characters of an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """An input and what has become of it. `kept` says that it is from an earlier run."""
+    """An input and its result."""
 
     name: str
+    """The input's name."""
     status: ItemStatus = "waiting"
+    """The state; see the module's description."""
     answer: str = ""
+    """The model's answer, "" if there is none."""
     error: str = ""
+    """Why there is no answer, "" if there is one."""
     usage: Usage = field(default_factory=Usage)
+    """Tokens and cost of the task."""
     seconds: float = 0.0
+    """Duration of the task, 0.0 if it did not run in this map."""
     kept: bool = False
+    """Whether the result is from an earlier run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapPlan:
-    """What is asked of every input. `model` names who answers, wherever it is served.
-
-    `tools` are what a task may use, by name or toolset, in the directory `root`. `afresh` is for a
-    run that must not go on with an earlier one, such as a recording.
-    """
+    """The parameters of a map."""
 
     prompt: str
+    """The prompt for each input."""
     model: str = ""
+    """The model's name."""
     base_url: str = ""
+    """The address of the model's server, "" for the default one."""
     tools: tuple[str, ...] = ()
+    """Names of tools and toolsets that each task may use."""
     root: str = ""
+    """The working directory of the tools."""
     parallel: int | None = None
+    """Number of tasks at a time, None for the executor's default."""
     retry: bool = False
+    """Whether failed and unknown tasks run again."""
     afresh: bool = False
+    """Whether to ignore earlier runs, as a recording must."""
 
     @property
     def run(self) -> str:
-        """The name that the ledger knows this map by."""
+        """The key of this map in the ledger."""
         extra = [" ".join(("tools:", *self.tools))] if self.tools else []
         extra += [secrets.token_hex(8)] if self.afresh else []
         return digest_of([self.prompt, self.model, *extra])
 
 
 def progress_of(items: Sequence[Item]) -> str:
-    """Return how far a map is, in a few words."""
+    """Return the progress of a map in a few words."""
     over = sum(item.status not in ("waiting", "running") for item in items)
     bad = sum(item.status in ("failed", "unknown", "budget") for item in items)
     return f"{over} of {len(items)}" + (f", {bad} without an answer" if bad else "")
 
 
 def known(name: str, claim: Claim) -> Item:
-    """Return the item of a task that somebody else has claimed before."""
+    """Return the item of a task that another run has claimed."""
     if claim.state == "running":
         host, process, *_ = (*claim.owner.split(":"), "")
         told = f"it was begun by process {process} on {host} and has not ended there"
@@ -106,7 +119,7 @@ def known(name: str, claim: Claim) -> Item:
 
 
 def of_result(name: str, result: MapResult) -> Item:
-    """Return the item of a task that has ended."""
+    """Return the item of a finished task."""
     return Item(
         name=name,
         status=result.status,
@@ -117,20 +130,29 @@ def of_result(name: str, result: MapResult) -> Item:
 
 
 def digest_of(parts: Sequence[str]) -> str:
-    """Return a short name for some texts together."""
+    """Return a digest of several texts."""
     return hashlib.sha256(canonical_json(list(parts)).encode("utf-8", "replace")).hexdigest()[:32]
 
 
 SIDE_BY_SIDE = 4
-"""Tasks at a time in this process, unless the caller says more or less."""
+"""Default number of tasks at a time in this process."""
 
 
 class Fanout:
-    """One map: `items` has what became of each input so far, in the inputs' order.
+    """A running map. `items` has the current state of each input, in the inputs' order.
 
-    `model` does the tasks in this process with `tools`, whose calls happen at a `place`, or a
-    `crew` does them elsewhere. `spent` hears what each task
-    used, `moved` that something changed. `budgets` hold for all of it together.
+    Args:
+        plan: the parameters
+        inputs: the inputs
+        model: runs the tasks in this process; needed without a `crew`
+        ledger: stores claims and results
+        crew: runs the tasks elsewhere
+        tools: the tools of tasks in this process
+        place: the session and turn of their calls
+        budgets: limits for the whole map
+        jobs: lists the map while it runs, by default a new list
+        spent: called with the usage of each task
+        observers: observers of the tasks' agents
     """
 
     def __init__(  # noqa: PLR0913 - what a map needs, most of it optional
@@ -151,7 +173,7 @@ class Fanout:
         self.plan = plan
         self.items = [Item(name=each.name) for each in inputs]
         self.usage = Usage()
-        self.moved: Callable[[], object] = lambda: None
+        self.moved: Callable[[], object] = lambda: None  # called at each change
         self._inputs = inputs
         self._model = model
         self._crew = crew
@@ -160,13 +182,13 @@ class Fanout:
         self._place = place
         self._ledger = ledger
         self._shared = pools(budgets)
-        self._jobs = Jobs() if jobs is None else jobs  # none may run in it now
+        self._jobs = Jobs() if jobs is None else jobs  # not `or`: an empty list of jobs is false
         self._spent, self._observers = spent, observers
         self._run = plan.run
         self._settling: list[asyncio.Task[None]] = []
 
     async def run(self) -> list[Item]:
-        """Do all that is to be done and return the items; a stop keeps what there is by then."""
+        """Run all tasks and return the items; an interrupt keeps the results so far."""
         size = self._crew.size if self._crew is not None else SIDE_BY_SIDE
         at_once = min(self.plan.parallel or size, len(self.items))
         if self._crew is not None:
@@ -186,11 +208,11 @@ class Fanout:
         return self.items
 
     def progress(self) -> str:
-        """Return how far it is, in a few words."""
+        """Return the progress in a few words."""
         return progress_of(self.items)
 
     async def _one(self, number: int) -> None:
-        """Bring one input to an end: read it, claim it, do it, settle it."""
+        """Process one input: read it, claim it, run the task, store the result."""
         self._set(number, status="running")
         try:
             text = await self._inputs[number].read()
@@ -212,12 +234,12 @@ class Fanout:
         except asyncio.CancelledError:
             self._set(number, status=attempt.left())
             raise
-        except Exception as error:  # noqa: BLE001 - a pool or an engine broke, and nobody knows more
+        except Exception as error:  # noqa: BLE001 - an executor failed
             told = one_line(redact(f"{type(error).__name__}: {error}"), ERROR)
             if attempt.future is not None:
                 self._set(number, status="unknown", error=told)
                 return
-            result = MapResult(status="failed", error=told)  # nobody else has had it
+            result = MapResult(status="failed", error=told)  # it was not handed to a worker
         self.usage += result.usage
         self._spent(result.usage)
         item = replace(of_result(name, result), seconds=time.monotonic() - started)
@@ -226,10 +248,10 @@ class Fanout:
         self._settling.append(asyncio.create_task(self._settled(number, attempt, result)))
 
     async def _settled(self, number: int, attempt: Attempt, result: MapResult) -> None:
-        """Keep a result; meanwhile another input has its turn."""
+        """Store a result while the next input is processed."""
         try:
             await in_thread(attempt.settle, result)
-        except StoreError as error:  # the answer is there; another run will not know of it
+        except StoreError as error:  # a later run will not find the answer
             self._set(number, error=one_line(f"not kept for later: {error}", ERROR))
 
     def _task(self, name: str, text: str) -> MapTask:
@@ -245,9 +267,9 @@ class Fanout:
         )
 
     async def _done(self, task: MapTask, budgets: Sequence[Budget], attempt: Attempt) -> MapResult:
-        """Do a task, here or elsewhere."""
+        """Run a task, in this process or in the crew."""
         if self._crew is None:
-            assert self._model is not None  # noqa: S101 - whoever has no crew gives a model
+            assert self._model is not None  # noqa: S101 - required without a crew
             return await perform(
                 task,
                 self._model,
@@ -276,10 +298,10 @@ class Fanout:
 
 
 class Attempt:
-    """One try at a task, from its claim to its end.
+    """One attempt at a task, from its claim to its end.
 
-    `future` is where it was handed over to others; `unbegun`, that they surely did not begin it.
-    `lasting` says that it may have done more than read by now.
+    `future` is set when the task was handed to a worker, and `unbegun` if the worker certainly did
+    not start it. `lasting` means that it may have called tools with side effects.
     """
 
     def __init__(self, ledger: ClaimLedger, run: str, key: str) -> None:
@@ -291,7 +313,7 @@ class Attempt:
         self._task = run, key
 
     async def claim(self, *, retry: bool) -> Claim:
-        """Claim the task; a stop meanwhile leaves no claim behind."""
+        """Claim the task; if cancelled meanwhile, release the claim."""
         again: tuple[ClaimState, ...] = ("stopped", "failed", "running") if retry else ("stopped",)
         claiming = asyncio.ensure_future(
             in_thread(self._ledger.claim, *self._task, owner=self.owner, again=again)
@@ -304,7 +326,7 @@ class Attempt:
             raise
 
     def settle(self, result: MapResult) -> None:
-        """Note the result; what the budget did not bear may be tried again by anybody."""
+        """Store the result; a task that the budget stopped may be tried again."""
         if result.status == "budget":
             self._ledger.release(*self._task, owner=self.owner)
             return
@@ -313,14 +335,14 @@ class Attempt:
         )
 
     def left(self) -> ItemStatus:
-        """Note that it was stopped, as far as anybody knows; return what it is now.
+        """Record that the task was stopped, if that is certain; return its status.
 
-        A request of this process is over when it is cancelled, though not what its tools have done.
-        What runs elsewhere goes on there.
+        A cancelled request in this process has ended, but not the effects of its tools. A task
+        handed to a worker may continue there.
         """
         if (self.future is not None or self.lasting) and not self.unbegun:
             return "unknown"
-        with suppress(StoreError):  # then the claim stands, and the task will be unknown
+        with suppress(StoreError):  # the claim remains, so the task will be unknown
             if self.unbegun:
                 self._ledger.release(*self._task, owner=self.owner)
             else:
@@ -329,21 +351,24 @@ class Attempt:
 
 
 COLUMNS = ("input", "status", "answer", "error", "tokens", "cost", "seconds")
+"""Columns of a result table."""
 SHOWN = 50
-"""Rows that a display has; the table has all of them."""
+"""Maximum rows of a displayed table."""
 ANSWER = 160
+"""Maximum characters of a displayed answer."""
 NAME = 60
+"""Maximum characters of a displayed input name."""
 
 
 class Rows(list[dict[str, Any]]):
-    """Rows as dicts; in a notebook they show as a table."""
+    """Rows as dicts; a notebook displays them as a table."""
 
     def _repr_markdown_(self) -> str:
         return table_markdown(self)
 
 
 def rows_of(items: Sequence[Item]) -> Rows:
-    """Return a row for each item; what is not known is None."""
+    """Return a row for each item; unknown values are None."""
     return Rows(
         {
             "input": item.name,
@@ -359,7 +384,7 @@ def rows_of(items: Sequence[Item]) -> Rows:
 
 
 def table_of(items: Sequence[Item]) -> Any:  # noqa: ANN401 - pandas is not a dependency
-    """Return the rows as a DataFrame if pandas has been imported already, else as they are."""
+    """Return the rows as a DataFrame if pandas is imported already, otherwise as `Rows`."""
     rows = rows_of(items)
     pandas = sys.modules.get("pandas")
     if pandas is None:
@@ -374,13 +399,13 @@ _INLINE = re.compile(
 
 
 def _told(text: str) -> str:
-    """Return the beginning of an answer without the marks of Markdown, which a line cannot draw."""
+    """Return the beginning of an answer on one line, without Markdown markup."""
     bare = _INLINE.sub(lambda m: m[2] or m[3], _BLOCK.sub("", text[: 8 * ANSWER]))
     return one_line(bare, ANSWER)
 
 
 def table_markdown(rows: Sequence[dict[str, Any]]) -> str:
-    """Return what is seen of a table: names, states and the beginnings of answers."""
+    """Return the rows as a Markdown table of names, states and shortened answers."""
     lines = ["| input | status | answer |", "|---|---|---|"]
     for row in rows[:SHOWN]:
         said = row["answer"] if row["status"] == "done" else row["error"]
@@ -394,9 +419,9 @@ def table_markdown(rows: Sequence[dict[str, Any]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """What a map came to, input by input."""
+    """The results of a map."""
 
-    items: tuple[Item, ...]
+    items: tuple[Item, ...]  # in the order of the inputs
 
     @property
     def rows(self) -> Rows:
@@ -405,17 +430,17 @@ class Mapped:
 
     @property
     def table(self) -> Any:  # noqa: ANN401 - pandas is not a dependency
-        """The rows as a DataFrame if pandas has been imported already, else as they are."""
+        """The rows as a DataFrame if pandas is imported already, otherwise as `Rows`."""
         return table_of(self.items)
 
     @property
     def usage(self) -> Usage:
-        """What this run used; what was kept from an earlier one is not in it."""
+        """The usage of this run, without that of results from earlier runs."""
         return together(item.usage for item in self.items if not item.kept)
 
     @property
     def cost(self) -> float | None:
-        """The price in US dollars as far as it is known, None where nothing of it is."""
+        """The known part of the cost in US dollars, None if nothing is known."""
         return self.usage.cost
 
     @property
@@ -424,7 +449,7 @@ class Mapped:
         return tuple(item for item in self.items if item.status != "done")
 
     def __str__(self) -> str:
-        """Return how far it came."""
+        """Return the progress."""
         return progress_of(self.items)
 
     def _repr_markdown_(self) -> str:
@@ -446,9 +471,13 @@ async def run_map(  # noqa: PLR0913 - what a map needs, from two kinds of caller
     observers: Sequence[Observer] = (),
     begun: Callable[[Fanout], Callable[[], None]] | None = None,
 ) -> Mapped:
-    """Run a map and return its results; raise `ConfigError` for what cannot begin.
+    """Run a map and return its results.
 
-    `begun(fanout)` is called before the first task; what it returns is called at each change.
+    `begun(fanout)` is called before the first task; the function that it returns is called at each
+    change. For the other arguments see `Fanout`.
+
+    Raises:
+        ConfigError: the store has no ledger, or the executor cannot be used
     """
     if not isinstance(store, ClaimLedger):
         raise ConfigError("this session store keeps no ledger, so that tasks might run twice")

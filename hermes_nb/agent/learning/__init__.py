@@ -1,1 +1,1 @@
-"""Learning: what a look back over a conversation saves, and when it is time for one."""
+"""Learning: background reviews that save memory and skills, and when they run."""

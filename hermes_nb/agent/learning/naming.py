@@ -1,4 +1,4 @@
-"""Name a session after its first turn, by the auxiliary model for titles."""
+"""Generates a session's title after its first turn, with the auxiliary model for titles."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ENTITLE = "Name this conversation in six words at most, in its language, and say
 
 
 def named_after_turn(session: Session, settings: Settings) -> Coroutine[object, None, None] | None:
-    """Return what names a session behind its first turn, None where no model does."""
+    """Return a coroutine that names a session after its first turn, or None."""
     if session.agent.turns != 1 or "titles" not in settings.auxiliary:
         return None
     return _entitle(
@@ -33,7 +33,7 @@ def named_after_turn(session: Session, settings: Settings) -> Coroutine[object, 
 
 
 async def _entitle(session: Session, settings: Settings, said: Sequence[str]) -> None:
-    """Give a session a better title than the beginning of its prompt, which is what it has."""
+    """Replace a session's title, if it still is the beginning of the first prompt."""
     store, session_id = session.store, session.id
     model = await asyncio.to_thread(build_auxiliary, settings, "titles")
     stored = await asyncio.to_thread(store.get, session_id)

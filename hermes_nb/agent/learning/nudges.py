@@ -1,6 +1,6 @@
-"""Counters over a session's messages that tell when a background review is due.
+"""Counters over a session's messages that decide when a background review is due.
 
-Folded over a stored session they are where they were before the kernel was restarted.
+After a kernel restart, they are restored from the stored session.
 """
 
 from __future__ import annotations
@@ -17,34 +17,38 @@ from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import SessionStore
 
 MEMORY_TURNS = 10
-"""User turns between two looks at what to remember; Hermes Agent's default."""
+"""User turns between two reviews of what to remember; Hermes Agent's default."""
 SKILL_ITERATIONS = 10
-"""Tool iterations between two looks at what to learn; Hermes Agent's default."""
+"""Tool iterations between two reviews of what to learn; Hermes Agent's default."""
 MEMORY_TOOLS = frozenset({"memory"})
+"""Tools whose calls reset the counter for memory."""
 SKILL_TOOLS = frozenset({"skill_manage"})
+"""Tools whose calls reset the counter for skills."""
 
 Subject = Literal["memory", "skills", "both"]
+"""What a review is about."""
 
 
 @dataclass(slots=True)
 class Nudges:
-    """Counts since the last time something was saved, or looked at; an interval of 0 is never.
-
-    `memory` counts user turns, `skills` the requests that led to tool calls.
-    """
+    """Counts since the last review or write of each subject."""
 
     memory_every: int = MEMORY_TURNS
+    """User turns until a review of memory is due, 0 for never."""
     skills_every: int = SKILL_ITERATIONS
+    """Tool iterations until a review of skills is due, 0 for never."""
     memory: int = 0
+    """User turns so far."""
     skills: int = 0
+    """Requests so far that led to tool calls."""
 
     def __call__(self, event: Event) -> None:
-        """Take in an event, as a sink."""
+        """Count an event, as a sink."""
         if isinstance(event, MessageAdded):
             self.see(event.message)
 
     def see(self, message: Message) -> None:
-        """Take in a message."""
+        """Count a message."""
         if is_prompt(message) and not is_ours(message):
             self.memory += 1
         if message.calls:
@@ -54,7 +58,7 @@ class Nudges:
             self.skills = 0 if names & SKILL_TOOLS else self.skills
 
     def due(self) -> Subject | None:
-        """Return what should be looked at now, None for nothing."""
+        """Return the subject whose review is due, None for none."""
         memory = 0 < self.memory_every <= self.memory
         skills = 0 < self.skills_every <= self.skills
         if memory and skills:
@@ -62,7 +66,7 @@ class Nudges:
         return "memory" if memory else "skills" if skills else None
 
     def reset(self, subject: Subject) -> None:
-        """Start counting anew: this has been looked at."""
+        """Restart the count of a subject after its review."""
         if subject != "skills":
             self.memory = 0
         if subject != "memory":
@@ -70,7 +74,7 @@ class Nudges:
 
 
 def catch_up(nudges: Nudges, store: SessionStore, session_id: str) -> None:
-    """Count what is stored of a session, as far as no review has looked at it."""
+    """Count a session's stored messages since its last review of each subject."""
     try:
         rows = store.rows(session_id)
         family = (store.get(each) for each in store.lineage(session_id))
@@ -79,7 +83,7 @@ def catch_up(nudges: Nudges, store: SessionStore, session_id: str) -> None:
             for each in family
             if each and each.source == REVIEW and each.parent == session_id
         ]
-    except StoreError:  # then it counts from now on
+    except StoreError:  # count from now on
         return
     subjects: tuple[Subject, ...] = get_args(Subject)
     looked = sorted((at, s) for at, title in done for s in subjects if title.endswith(s))

@@ -1,9 +1,10 @@
 """A background review: one turn over a conversation that saves what will help later ones.
 
-It is a fork: the same model and schemas, what user and assistant said and which calls were made,
-plus one prompt of ours. The text of files, outputs and pages is left out: an order planted there
-never reaches what writes memory. Only the memory and skill tools run in it. It has rows of its own
-in the store, leaves the conversation alone, and its failure is one line in the log and one event.
+It uses the conversation's model and tool schemas, and sends the user's and assistant's messages,
+the calls, and one more prompt. Text of files, outputs and pages is left out, so that a prompt
+injection in it cannot reach memory. Only memory and skill tools run. The review has its own rows in
+the store and does not change the conversation. If it fails, it writes a line to the log and emits
+an event.
 """
 
 from __future__ import annotations
@@ -40,11 +41,11 @@ from hermes_nb.skills.document import name_problems
 logger = logging.getLogger(__name__)
 
 MAX_REQUESTS = 8
-"""Model requests of a review, the closing one included."""
+"""Maximum model requests of a review, including the last one."""
 ModelMaker = Callable[[], tuple[ChatModel, bool]]
-"""Returns a model for work in another thread, and whether it is to be closed afterwards."""
+"""Returns a model for another thread, and whether that thread must close it."""
 MOST_NAMED = 5
-"""Skills that a review is reminded of."""
+"""Maximum number of loaded skills that the prompt lists."""
 OPENING = (
     "[Review] Nobody reads this turn. Look back over the conversation above and save what will "
     "help later ones; only the memory and skill tools run now."
@@ -73,7 +74,7 @@ CLOSING = "Nothing worth saving is a good result: then just answer `Nothing to s
 
 
 def review_prompt(subject: Subject, loaded: Sequence[str] = ()) -> str:
-    """Return what a review of this subject is asked; `loaded` are the skills that were followed."""
+    """Return the prompt of a review; `loaded` are the skills that the session loaded."""
     skills = SKILLS
     if loaded:
         named = ", ".join(f"`{name}`" for name in loaded)
@@ -83,7 +84,7 @@ def review_prompt(subject: Subject, loaded: Sequence[str] = ()) -> str:
 
 
 def loaded_skills(messages: Iterable[Message]) -> list[str]:
-    """Return the skills that were loaded in a conversation, by name, the latest first."""
+    """Return the names of skills that a conversation loaded, latest first."""
     called = [
         call.arguments.get("name")
         for message in messages
@@ -96,25 +97,26 @@ def loaded_skills(messages: Iterable[Message]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subjects:
-    """What a review looks at, as it was when the turn ended.
-
-    `model()` returns the model to ask and whether it is the review's to close. `tools` are those of
-    the conversation; `own` are the memory and skill tools that run, in a form that asks nobody.
-    `messages` are the conversation's as they are; the review sees what was said of them. `sinks`
-    makes what else listens to it.
-    """
+    """The input of a review, as it was when the turn ended."""
 
     place: Place
+    """The session and notebook."""
     model: ModelMaker
+    """Returns the model to use, and whether the review must close it."""
     system: str
+    """The system prompt."""
     tools: Toolset
+    """The conversation's tools; only their schemas are used."""
     own: Toolset
+    """The memory and skill tools that run; they never ask the user."""
     messages: Sequence[Message]
+    """The conversation, including text that the review must not see."""
     sinks: Callable[[Agent, str], Sequence[EventSink]] = lambda *_: ()
+    """Makes additional event sinks, from the review's agent and session id."""
 
 
 class Review:
-    """One look back: a fold over its own turn, with rows of its own."""
+    """One background review; as an event sink it collects what was saved."""
 
     def __init__(self, seen: Subjects, subject: Subject, store: SessionStore) -> None:
         self._seen = seen
@@ -125,7 +127,7 @@ class Review:
         self._error = ""
 
     async def run(self, emit: Callable[[BackgroundEvent], None]) -> ReviewFinished:
-        """Look back, save, and return what was learned; every fault is in the returned event."""
+        """Run the review and return the result; errors are in the returned event."""
         emit(ReviewStarted(self._seen.place.session, self._subject))
         try:
             model, ours = await asyncio.to_thread(self._seen.model)
@@ -137,7 +139,7 @@ class Review:
         except asyncio.CancelledError:
             emit(self._finished("stopped"))
             raise
-        except Exception as error:  # noqa: BLE001 - a courtesy must not harm, whatever fails
+        except Exception as error:  # noqa: BLE001 - a review is optional
             logger.warning("a review failed: %s", error)
             self._error = self._error or one_line(f"{type(error).__name__}: {error}", 200)
         finished = self._finished(self._error)
@@ -164,11 +166,11 @@ class Review:
                 async for _ in events:
                     pass
         finally:
-            with suppress(StoreError):  # its rows are not worth a failure
+            with suppress(StoreError):  # only the mark of its end is missing
                 self._store.end(row)
 
     def __call__(self, event: Event) -> None:
-        """Take in an event of the review's turn."""
+        """Process an event of the review's turn."""
         match event:
             case UsageReported(usage):
                 self._usage += usage
@@ -192,7 +194,7 @@ def _risk(tool: Tool, arguments: Arguments) -> Risk:
 
 
 def _in_review(tool: Tool, own: Toolset) -> Tool:
-    """Return a tool with the schema of the conversation, and what it does in a review."""
+    """Return a tool with the conversation's schema that runs as in a review."""
     mine = own.get(tool.name)
     if mine is not None:
         return replace(tool, run=mine.run, check=mine.check, preview=None)

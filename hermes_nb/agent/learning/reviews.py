@@ -1,4 +1,4 @@
-"""Run background reviews of a kernel's sessions when they are due: in a thread, one at a time."""
+"""Runs background reviews of a kernel's sessions when due: in a thread, one at a time."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from hermes_nb.models.profiles import traits_of
 from hermes_nb.safety.markup import escape
 
 PATIENCE = 120.0
-"""Seconds that a process which would end waits for a review."""
+"""Maximum seconds that an exiting process waits for a review."""
 
 
 def looking_back(opening: Opening, session: Session) -> Reviews | None:
-    """Return what looks back on a session outside of a kernel; None with a model too small."""
+    """Return the reviews of a session outside a kernel, None if its model is too small."""
     if opening.runtime is None or not traits_of(session.agent.model).learns:
         return None
     reviews = Reviews(opening.runtime, model=opening.another)
@@ -38,9 +38,9 @@ def looking_back(opening: Opening, session: Session) -> Reviews | None:
 
 
 class Reviews:
-    """Counts what happens in sessions, and looks back when it is time: in a thread, one at a time.
+    """Decides when background reviews are due and runs them: in a thread, one at a time.
 
-    `model` is asked for a review's model in that thread, `emit` called from there.
+    `model` is called in that thread to get the review's model; `emit` is called in it with events.
     """
 
     def __init__(
@@ -62,9 +62,9 @@ class Reviews:
         self._told: set[str] = set()
 
     def watch(self, session: Session) -> None:
-        """Count from now on what happens in a session, on top of what is stored of it.
+        """Count the messages of a session from now on, starting from its stored messages.
 
-        What waits for the user's approval and was not told yet is told.
+        Also reports pending proposals that were not reported yet.
         """
         self.tell_what_waits()
         if session.id not in self._nudges:
@@ -79,9 +79,10 @@ class Reviews:
             session.agent.sinks.append(self._nudges[session.id])
 
     def after_turn(self, session: Session, *, live: bool = True) -> bool:
-        """Begin a review if one is due; return at once, and whether one was begun.
+        """Start a review if one is due; return at once with whether one was started.
 
-        Behind its first turn, if that is `live`, neither recorded nor replayed, a session is named.
+        After the first turn, also generate the session's title, if `live`: not recorded or
+        replayed.
         """
         if live and (naming := named_after_turn(session, self._runtime.settings)) is not None:
             self._thread.submit(naming)
@@ -93,7 +94,7 @@ class Reviews:
         return True
 
     def begin(self, session: Session, subject: Subject) -> bool:
-        """Look back now, in the background; False while an earlier review still runs."""
+        """Start a review now, in the background; False while an earlier one is running."""
         agent = session.agent
         seen = Subjects(
             place=session.place,
@@ -107,7 +108,7 @@ class Reviews:
         return self.start(seen, subject, session.store)
 
     def start(self, seen: Subjects, subject: Subject, store: SessionStore) -> bool:
-        """Start a review unless one is running; return at once, and whether it was started."""
+        """Start a review unless one is running; return at once with whether it was started."""
         if self.busy:
             return False
         self._running = self._thread.submit(Review(seen, subject, store).run(self._note))
@@ -119,19 +120,19 @@ class Reviews:
         return self._running is not None and not self._running.done()
 
     def wait(self, seconds: float | None = None) -> ReviewFinished | None:
-        """Wait for the running review; None when there was none, or it was stopped."""
+        """Wait for the running review; None if there was none, or it was stopped."""
         if self._running is None or self._running.cancelled():
             return None
         return self._running.result(timeout=seconds)
 
     def learned(self) -> list[str]:
-        """Return, once, what was learned since this was last asked."""
+        """Return what was saved since the last call."""
         with self._lock:
             taken, self._learned = self._learned, []
         return taken
 
     def news(self) -> str:
-        """Return, once, what was learned since this was last asked and what that took, or ""."""
+        """Return a line on what was saved since the last call, and the usage, or ""."""
         learned = self.learned()
         with self._lock:
             cost, self._spent = self._spent, Usage()
@@ -142,12 +143,12 @@ class Reviews:
         return f"Looked back since, and found nothing to keep{spent}." if spent else ""
 
     def stop(self) -> None:
-        """Stop a running review; what it saved until now stays."""
+        """Stop a running review; what it saved so far stays."""
         if self._running is not None:
             self._running.cancel()
 
     def finish(self, seconds: float = PATIENCE) -> None:
-        """Let a running review end, for so many seconds at most, and close."""
+        """Wait for a running review, at most this many seconds, and close."""
         try:
             with suppress(TimeoutError, CancelledError):
                 self.wait(seconds)
@@ -155,12 +156,12 @@ class Reviews:
             self.close()
 
     def close(self) -> None:
-        """Stop, and end the thread."""
+        """Stop a running review and end the thread."""
         self._thread.close()
 
     def tell_what_waits(self) -> None:
-        """Say what waits for the user's approval, as far as that was not told yet."""
-        if not self._runtime.approvals.pending.path.exists():  # nothing ever did
+        """Report the pending proposals, unless all of them were reported already."""
+        if not self._runtime.approvals.pending.path.exists():  # there was never a proposal
             return
         try:
             waiting = self._runtime.approvals.waiting()

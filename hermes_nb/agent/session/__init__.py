@@ -1,1 +1,1 @@
-"""Sessions: one conversation, its rows, which of them a kernel is in."""
+"""Sessions: a conversation, its stored rows, and which session a kernel uses."""

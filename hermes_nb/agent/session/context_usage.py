@@ -1,4 +1,4 @@
-"""What the next request of a session consists of, and an estimate of its tokens."""
+"""The parts of a session's next request, with estimated tokens."""
 
 from __future__ import annotations
 
@@ -18,16 +18,20 @@ Kind = Literal["prompt", "tools", "conversation"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """A part of the next request: `tokens` are estimated, `text` is what is sent of a layer."""
+    """A part of the next request."""
 
     name: str
+    """The part's name, for display."""
     kind: Kind
+    """The group that it belongs to."""
     tokens: int
+    """Estimated number of tokens."""
     text: str = ""
+    """The text of a layer of the system prompt, "" for other parts."""
 
 
 def shares(session: Session) -> list[Share]:
-    """Return what the next request of a session consists of, in the order it is sent."""
+    """Return the parts of a session's next request, in the order they are sent."""
     found = [
         Share(name=layer.name, kind="prompt", tokens=text_tokens(layer.text), text=layer.text)
         for layer in session.prompt.layers
@@ -40,10 +44,10 @@ def shares(session: Session) -> list[Share]:
 
 
 def size(session: Session) -> tuple[int, bool]:
-    """Return the next prompt's tokens, and whether most of them have been counted.
+    """Return the tokens of the next prompt, and whether they are mostly based on a count.
 
-    Before anything was, it is the sum of its parts: the agent's own estimate leaves out the schemas
-    of the tools.
+    Before the first count, return the sum of the parts: the agent's own estimate leaves out the
+    tools' schemas.
     """
     agent = session.agent
     head = [Message.system(agent.system)] if agent.system else []
@@ -54,12 +58,12 @@ def size(session: Session) -> tuple[int, bool]:
 
 
 def text_tokens(text: str) -> int:
-    """Return a rough count of the tokens that a text costs."""
+    """Return an estimate of a text's tokens."""
     return round(len(text) / CHARACTERS_PER_TOKEN)
 
 
 def schema_tokens(tools: Toolset) -> int:
-    """Return a rough count of the tokens that the schemas of tools cost."""
+    """Return an estimate of the tokens of the tools' schemas."""
     told = [
         {"name": t.name, "description": t.description, "parameters": t.parameters} for t in tools
     ]

@@ -1,7 +1,7 @@
-"""A session as a file for others: Markdown, a notebook, or JSON lines.
+"""Exports a session as Markdown, a notebook, or JSON lines.
 
-Every text is redacted on its way out; what a model or a tool said is cleaned as it is in a cell, so
-that an exported page cannot run anything.
+Secrets are redacted in every text. Markdown of models and tools is cleaned as in a cell, so that an
+exported page cannot run code.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Format = Literal["markdown", "notebook", "jsonl"]
 FORMATS = get_args(Format)
 SUFFIXES: dict[Format, str] = {"markdown": ".md", "notebook": ".ipynb", "jsonl": ".jsonl"}
 SHOWN = 4_000
-"""Characters of each result on a page; JSON lines have all of it."""
+"""Maximum characters of each argument and result; JSON lines have all of it."""
 
 
 def export(session: StoredSession, rows: Sequence[StoredMessage], form: Format) -> str:
-    """Return a session as a file's text; `rows` are its messages, in the order they were said."""
+    """Return a session as a file's text; `rows` are its messages, oldest first."""
     writers: dict[Format, Callable[[StoredSession, Sequence[StoredMessage]], str]] = {
         "markdown": _markdown,
         "notebook": _notebook,
@@ -129,7 +129,7 @@ def _answer(message: Message) -> str:
 
 
 def _details(call: ToolCall, result: Message | None) -> str:
-    """Return a call and what it gave, folded."""
+    """Return a call and its result as a folded block."""
     arguments = json.dumps(_redacted(dict(call.arguments)), indent=1, ensure_ascii=False)
     told = "no result" if result is None else visible(redact(result.text), lines=True)
     mark = "✗" if result is None or result.failed else "✓"

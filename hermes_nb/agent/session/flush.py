@@ -1,4 +1,4 @@
-"""The last look before messages are dropped: one request in which only the memory tool can run."""
+"""Saves facts to memory before messages are dropped: one request with only the memory tool."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from hermes_nb.core.protocols import ChatModel, Request
 from hermes_nb.core.tools import Place, ToolContext, Toolset
 
 Memory = Callable[[Sequence[Message]], Toolset]
-"""Makes the memory tool for the look before these messages are dropped; it asks nobody."""
+"""Makes the memory tool for saving facts of these messages; the tool never asks the user."""
 FLUSH = (
     "The conversation below is about to be shortened to a summary. Save with the memory tool what "
     "must outlive it and is not in memory yet: the user's wishes and corrections, lasting facts "
     "that had to be found out. No progress reports, no secrets. If there is nothing, answer "
     "`Nothing to save.`"
 )
+"""System prompt of the request."""
 MOST_TOKENS = 24_000
-"""Of the messages that are looked at; longer ones are cut at their quieter places."""
+"""Maximum tokens of the messages sent; longer conversations are cut at less relevant parts."""
 SHARE = 0.5
-"""Of the model's window, where that is known."""
+"""Maximum share of the model's context window, if that is known."""
 
 
 async def flush(
     messages: Sequence[Message], *, model: ChatModel, memory: Memory, place: Place
 ) -> list[UsageReported]:
-    """Let the model save what it wants of what was said in `messages`, which are about to go.
+    """Let the model save facts from `messages`, which are about to be dropped; return the usage.
 
-    The writes are judged by these messages. Nothing of this joins the conversation. Raises what
-    the model raises.
+    `messages` also decide which writes require approval. The request does not join the
+    conversation. Errors of the model are raised.
     """
     tools = memory(messages).only("memory") if messages else Toolset()
     if not len(tools):

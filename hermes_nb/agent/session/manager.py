@@ -1,4 +1,4 @@
-"""Which conversation a kernel is in: started, resumed after a restart, joined, ended."""
+"""The kernel's current session: start, resume after a restart, join, end."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ from hermes_nb.core.protocols import SessionStore, StoredSession
 from hermes_nb.core.text import number_of, one_line
 
 LOOKED_AT = 500
-"""So many of the latest sessions are searched for a title."""
+"""Number of latest sessions that are searched for a title."""
 
 
 class SessionManager:
-    """The current session, and the ways to another one.
+    """The current session, and the operations that switch to another one.
 
-    `store` is opened and `notebook` looked up on first use; `note` shows a line to the user.
+    Args:
+        store: opens the store; called on first use
+        notebook: returns the notebook's path, or ""; called on first use
+        source: the kind of caller, as in `Identity`
+        note: shows a line to the user
+        entered: called with each session that becomes the current one
     """
 
     def __init__(
@@ -38,7 +43,7 @@ class SessionManager:
         self._entered = entered
 
     def relocate(self, notebook: str, to: str) -> None:
-        """Let the sessions of a notebook that was renamed go along; those of a copied one stay."""
+        """Move the sessions of a renamed notebook to its new name; a copy's stay."""
         if Path(notebook).exists():
             return
         try:
@@ -49,13 +54,13 @@ class SessionManager:
             self.current.relocate(notebook, to)
 
     def end(self) -> None:
-        """End the current session; the next turn begins another."""
+        """End the current session; the next turn starts another."""
         if self.current is not None:
             self.current.end()
         self.current = None
 
     def _enter(self, session: Session) -> Session:
-        """Go on with a session; the one before it lets go of what it needed."""
+        """Make a session the current one and release the previous one."""
         if self.current is not None:
             self.current.leave()
         self.current = session
@@ -63,7 +68,7 @@ class SessionManager:
         return session
 
     def start(self, title: str, spec: SessionSpec) -> Session:
-        """Begin a session and make it the current one."""
+        """Start a session and make it the current one."""
         session = Session.start(
             store=self._store(),
             spec=spec,
@@ -73,16 +78,16 @@ class SessionManager:
         return self._enter(session)
 
     def join(self, name: str, spec: SessionSpec) -> Session:
-        """Go on with the session of that id or title, or start one with that title."""
+        """Resume the session with that id or title, or start one with that title."""
         if self.current is not None and self._is(self.current, name):
             return self.current
         stored = self._find(name) or self._branched(name)
         return self._resumed(stored, spec) if stored else self.start(name, spec)
 
     def _branched(self, name: str) -> StoredSession | None:
-        """Return a new session `A.B` that goes on from where session `A` stands, if there is one.
+        """Return a new session `A.B` that continues a copy of session `A`, None if `A` is missing.
 
-        It begins with the same prompt and messages, so that a provider's cache holds.
+        It has the same prompt and messages, so that the provider's prompt cache stays valid.
         """
         store, trunk = self._store(), self._trunk(name)
         if trunk is None:
@@ -99,23 +104,23 @@ class SessionManager:
         return store.get(branch)
 
     def _trunk(self, name: str) -> StoredSession | None:
-        """Return the session `A` that a session `A.B` branches off."""
+        """Return the session `A` that a session `A.B` branches off, None if missing."""
         above, dot, _ = name.rpartition(".")
         found = self._find(above) if dot else None
         return None if found is None or found.source in (CHILD, REVIEW) else found
 
     def resume(self, wanted: str, spec: SessionSpec) -> Session:
-        """Go on with the session of that id or title; "" is the latest, of this notebook if any.
+        """Resume the session with that id or title; "" is the latest, preferably of this notebook.
 
-        Raises `ConfigError` when there is none.
+        Raises `ConfigError` if there is no such session.
         """
         return self._resumed(self.find(wanted), spec)
 
     def find(self, wanted: str, *, loosely: bool = True) -> StoredSession:
-        """Return the session of that id or title; "" is the latest, of this notebook if any.
+        """Return the session with that id or title; "" is the latest, preferably of this notebook.
 
-        A part of a title will do, if `loosely`. Children of a conversation, child agents and maps,
-        go by their whole id. Raises `ConfigError` when there is none, or more than one.
+        With `loosely`, part of a title is enough. Sessions of child agents and maps are found only
+        by their full id. Raises `ConfigError` for no match or several.
         """
         if not wanted:
             if (latest := self._latest()) is None:
@@ -132,7 +137,7 @@ class SessionManager:
         return found[0]
 
     def pick_up(self, spec: SessionSpec) -> Session | None:
-        """Go on where this notebook's last session stopped, if it was not ended."""
+        """Resume this notebook's last session, if it was not ended."""
         latest = self.left_off()
         if latest is None:
             return None
@@ -143,7 +148,7 @@ class SessionManager:
         return self._resumed(latest, spec)
 
     def left_off(self) -> StoredSession | None:
-        """Return this notebook's last session, if it was not ended."""
+        """Return this notebook's last session, None if it was ended or is empty."""
         notebook = self._notebook()
         if not notebook:
             return None
@@ -157,9 +162,10 @@ class SessionManager:
         return latest
 
     def foresee(self, name: str, *, new: bool, afresh: bool) -> Session | StoredSession | None:
-        """Return what a turn would go on with, and change nothing; None for a new session.
+        """Return the session that a turn would use, None for a new one; change nothing.
 
-        `name` and `new` are the turn's wishes; `afresh` is a kernel that picks nothing up.
+        `name` and `new` are the turn's options. `afresh` means that this kernel resumes nothing by
+        itself.
         """
         if new and not name:
             return None
@@ -197,7 +203,7 @@ class SessionManager:
 
 
 def matching(store: SessionStore, wanted: str) -> list[StoredSession]:
-    """Return the session of that id or the latest of that title, else those whose ids begin so."""
+    """Return the session with that id, else the latest with that title, else those by id prefix."""
     if (exact := store.get(wanted)) is not None:
         return [exact]
     recent = store.sessions(limit=LOOKED_AT)
@@ -206,7 +212,7 @@ def matching(store: SessionStore, wanted: str) -> list[StoredSession]:
 
 
 def resembling(store: SessionStore, wanted: str) -> list[StoredSession]:
-    """Return the sessions whose titles begin so, else those that have it in their titles."""
+    """Return the sessions whose titles start with the text, else those that contain it."""
     typed = wanted.casefold()
     recent = [each for each in store.sessions(limit=LOOKED_AT) if each.source != REVIEW]
     found = [each for each in recent if typed in each.title.casefold()]
@@ -214,14 +220,14 @@ def resembling(store: SessionStore, wanted: str) -> list[StoredSession]:
 
 
 def reviews_of(store: SessionStore, session_id: str) -> tuple[StoredSession, ...]:
-    """Return the reviews of a session, the latest first; raise `StoreError`."""
+    """Return the background reviews of a session, latest first; raise `StoreError`."""
     family = map(store.get, store.lineage(session_id))
     found = [row for row in family if row and row.source == REVIEW and row.parent == session_id]
     return tuple(reversed(found))
 
 
 def the_one(store: SessionStore, wanted: str) -> StoredSession | None:
-    """Return the session that matches, None without; raise `ConfigError` for several."""
+    """Return the only session that matches, or None; raise `ConfigError` for several."""
     found = matching(store, wanted)
     if len(found) > 1:
         message = f"several sessions begin with {wanted!r}; `jupyter hermes sessions` lists them"
@@ -230,7 +236,7 @@ def the_one(store: SessionStore, wanted: str) -> StoredSession | None:
 
 
 def _is_child(stored: StoredSession) -> str:
-    """Return why what was made for one task is not gone on with, and what to do instead."""
+    """Return why a child's session cannot be resumed, and what to do instead."""
     told = f"{stored.id} was made for one task: `%hermes history {stored.id}` shows it"
     if not stored.parent:
         return told

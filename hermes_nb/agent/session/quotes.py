@@ -1,4 +1,4 @@
-"""Quotes of past conversations that match a search, for people to read."""
+"""Search results as quotes of past conversations, for people to read."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from hermes_nb.safety.redact import redact
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """Where the conversation, or the output of a tool, has what was searched for.
-
-    `text` is one line of it, without secrets; `marks` are where words of the query begin and end.
-    """
+    """A passage of a conversation, or of a tool's output, that matches a search."""
 
     hit: Hit
+    """The matching message."""
     text: str
+    """One line of it, without secrets."""
     marks: tuple[tuple[int, int], ...]
+    """Start and end of each matching word in `text`."""
 
 
 def quotes(store: SessionStore, query: str, *, limit: int) -> list[Quote]:
-    """Return what was said about something, best first, a session's quotes side by side.
+    """Return passages that match a query, best first, grouped by session.
 
-    Where that is less than the limit, outputs of tools follow. Summaries, what pruning left of a
-    result, what a search quoted of other sessions, and matches only in what was added for the model
-    are left out.
+    If user and assistant messages give fewer than `limit`, tool outputs follow. Left out are
+    summaries, shortened results, results of the session search, and matches only in text added for
+    the model.
     """
     from hermes_nb.memory.search import finding
 
@@ -48,7 +48,7 @@ def quotes(store: SessionStore, query: str, *, limit: int) -> list[Quote]:
 
 
 def _quote(hit: Hit, message: Message, asked: Collection[str]) -> Quote | None:
-    """Return where a message that was found has it, None where it is nothing to show."""
+    """Return the matching passage of a message, None if it should not be displayed."""
     from hermes_nb.memory.search import finding
 
     repeated = message.name == "session_search" or is_shortened(message.text)

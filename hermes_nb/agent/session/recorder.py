@@ -1,4 +1,4 @@
-"""A session's rows as its events happen. A turn never fails because a row cannot be written."""
+"""Writes a session's rows as its events happen. A failed write never fails the turn."""
 
 from __future__ import annotations
 
@@ -18,22 +18,21 @@ from hermes_nb.core.threads import without_waiting
 from hermes_nb.safety.redact import redact, without_secrets
 
 RETRY_SECONDS = (1.0, 2.0, 4.0, 8.0)
-"""Pauses between attempts to write what a store refused; the last one repeats."""
+"""Pauses in seconds between attempts to write; the last one repeats."""
 CLOSE_SECONDS = 2.0
-"""How long closing a store waits for what is unsaved."""
+"""Seconds that closing a store waits for unsaved changes."""
 
 
 class Recorder:
-    """An event sink: a message becomes a row, without its secrets, before anybody sees its event.
+    """An event sink that stores each message, without secrets, before other sinks get its event.
 
-    What the store does not take is kept, and written, in order, as soon as it does; `warn` hears
-    of the first failure once. The end of a turn tries again, and so does a thread (`Unsaved`) until
-    all is written. Neither waits for the store: a locked database costs one wait and not one a
-    message.
+    Writes that fail are queued and retried in order; `warn` is called once, for the first failure.
+    Retries happen at the end of each turn and in a thread (`Unsaved`) until all is written. They
+    don't wait for the store, so a locked database costs one wait and not one per message.
 
-    `held` is the conversation as the store has it. What the store has lost at the end of a turn is
-    written back. Where another kernel has gone on with the session, this one goes on in a copy of
-    it, and `moved` hears the copy's id.
+    `held` is the conversation as the store should have it. Rows that the store has lost are written
+    back at the end of a turn. If another kernel has continued the session, this one continues in a
+    copy, and calls `moved` with the copy's id.
     """
 
     def __init__(
@@ -50,17 +49,17 @@ class Recorder:
         self._warn = warn
         self._held = list(held)
         self.conversation = list(self._held)
-        """The messages of the session, those that wait for the store among them."""
+        """The session's messages, including those not stored yet."""
         self._incidents = store.incidents()
         self._backlog: deque[Callable[[], object]] = deque()
-        self._used: Usage | None = None  # by the request whose answer is the next event
+        self._used: Usage | None = None  # of the request whose answer comes next
         self._writing = threading.RLock()
         self._failure = ""
         self._unchecked = False  # a turn has ended since the store was last compared with `held`
 
     @property
     def unsaved(self) -> int:
-        """How many messages, counters and the like wait for the store to come back."""
+        """The number of queued changes, such as messages and counters."""
         return len(self._backlog)
 
     def begin(
@@ -73,7 +72,7 @@ class Recorder:
         system_prompt: str = "",
         parent: str = "",
     ) -> None:
-        """Create the session's row, now or as soon as the store takes it."""
+        """Create the session's row, now or as soon as the store accepts writes."""
         start = partial(
             self.store.start,
             session_id=self.session,
@@ -97,7 +96,7 @@ class Recorder:
         elif used is not None:
             self._count(used)
         if isinstance(event, UsageReported) and not event.purpose:
-            self._used = event.usage  # with the answer it is one transaction
+            self._used = event.usage  # stored with the answer in one transaction
         elif isinstance(event, UsageReported):
             self._count(event.usage)
         elif isinstance(event, ContextCompressed) and event.phase == "rewound":
@@ -133,11 +132,12 @@ class Recorder:
     def save(self, *, closing: bool = False) -> None:
         """Write what is unsaved, from another thread than the turn's; what fails stays unsaved.
 
-        Only when `closing` does it wait for other processes, or go on in a copy of the session.
+        Only with `closing`, wait for other processes, and continue in a copy of the session if
+        needed.
         """
         if closing:
-            self.moved = lambda _: None  # there is no turn any more to go on with
-            self.store.close()  # the next call opens it again, and does not fail for a recent loss
+            self.moved = lambda _: None  # no turn is left that could continue
+            self.store.close()  # reopened by the next call, without its recent failure
             self._flush()
             self.store.close()
         else:
@@ -145,7 +145,7 @@ class Recorder:
                 self._flush(copies=False)
 
     def report_unsaved(self) -> None:
-        """Say that what is unsaved stays so."""
+        """Warn that the unsaved changes are lost."""
         lost = number_of(len(self._backlog), "change")
         self._warn(f"{lost} to session {self.session} not saved: {self._failure}")
 
@@ -172,7 +172,7 @@ class Recorder:
                 self._failure = ""
 
     def _write_back(self) -> None:
-        """Write what the store has lost since the end of the turn before."""
+        """Write what the store has lost since the end of the previous turn."""
         if (count := self.store.incidents()) != self._incidents:
             if self.store.messages(self.session) != self._held:
                 self._replace(self._held)
@@ -180,7 +180,7 @@ class Recorder:
         self._unchecked = False
 
     def _fork(self) -> None:
-        """Go on in a copy of the session, unless what the other one wrote is what is held."""
+        """Continue in a copy of the session, unless the store has what this kernel has."""
         stored = self.store.get(self.session)
         if stored is None or self.store.messages(self.session) == self._held:
             self.store.follow(self.session)
@@ -203,10 +203,10 @@ class Recorder:
 
 
 class Unsaved:
-    """The recorders of this process whose stores have refused something, and a thread for them.
+    """The recorders of this process that have unsaved changes, and a thread that retries them.
 
-    The thread tries again until all is written. It keeps a recorder whose session nobody has any
-    more, and is there when the interpreter ends, where no thread can be started.
+    The thread runs until all is written. It also keeps recorders whose sessions are no longer used.
+    It is created in advance, because no thread can be started while the interpreter exits.
     """
 
     def __init__(self) -> None:
@@ -220,7 +220,7 @@ class Unsaved:
         self._thread: threading.Thread | None = None
 
     def add(self, recorder: Recorder) -> None:
-        """Have what a recorder could not write tried again."""
+        """Retry the unsaved changes of a recorder."""
         with self._changed:
             if recorder not in self._recorders:
                 self._recorders.append(recorder)
@@ -230,20 +230,20 @@ class Unsaved:
         if not self._registered:
             self._registered = True
             atexit.register(self.close)
-            if hasattr(os, "register_at_fork"):  # a parent saves what is its own
+            if hasattr(os, "register_at_fork"):  # the parent saves its own changes
                 os.register_at_fork(after_in_child=self._reset)
 
     def of(self, store: SessionStore, session_id: str) -> Recorder | None:
-        """Return the recorder that has something of a session which a store does not have yet."""
+        """Return the recorder with unsaved changes of a session, None if there is none."""
         with self._changed:
             known = [r for r in self._recorders if r.store is store and r.session == session_id]
         return known[-1] if known and known[-1].unsaved else None
 
     def close(self, store: SessionStore | None = None) -> bool:
-        """Write what is unsaved in a store, in all of them by default, and report what cannot be.
+        """Write the unsaved changes of one store or, by default, of all; report those that fail.
 
-        Takes at most `CLOSE_SECONDS`. Returns whether the thread has let go of the store by then;
-        else it closes it when its last attempt has ended.
+        Takes at most `CLOSE_SECONDS`. Returns whether the thread has released the store by then; if
+        not, the thread closes it after its last attempt.
         """
         with self._changed:
             mine = [each for each in self._recorders if store is None or each.store is store]
@@ -285,10 +285,10 @@ _unsaved = Unsaved()
 
 
 def recorder_of(store: SessionStore, session_id: str, warn: Callable[[str], None]) -> Recorder:
-    """Return what records a stored session that is gone on with.
+    """Return the recorder of a stored session that is being resumed.
 
-    Where the store lacks a part of it, which this process still has, it is the one with that part:
-    a second one would go on without it, and neither could save what it has.
+    If a recorder of this process still has unsaved changes of it, return that one: a second
+    recorder would miss them, and neither could save its own.
     """
     if (known := _unsaved.of(store, session_id)) is not None:
         return known
@@ -297,9 +297,9 @@ def recorder_of(store: SessionStore, session_id: str, warn: Callable[[str], None
 
 
 def close_store(store: SessionStore) -> None:
-    """Write what the sessions in a store have not saved yet, report what cannot be, and close it.
+    """Write the unsaved changes of a store, report those that fail, and close it.
 
-    Waits for what is unsaved for at most `CLOSE_SECONDS`.
+    Waits at most `CLOSE_SECONDS` for unsaved changes.
     """
     if _unsaved.close(store):
         store.close()

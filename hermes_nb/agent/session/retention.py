@@ -1,6 +1,6 @@
-"""Which sessions are old, and removing sessions from the disk.
+"""Finds old sessions and deletes sessions from the disk.
 
-What is forgotten goes whole: rows, index, kept outputs, undo data.
+A session is deleted with its rows, index entries, saved outputs and undo data.
 """
 
 from __future__ import annotations
@@ -18,38 +18,44 @@ from hermes_nb.core.text import number_of
 from hermes_nb.memory.rows import encode
 
 DAY = 86_400.0
+"""Seconds."""
 ALL = 1_000_000
-"""More sessions than there are."""
+"""A limit above any number of sessions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gathered:
-    """Sessions with their reviews and child agents, in bytes of messages, and their files."""
+    """Sessions to delete, with their reviews and child agents."""
 
     sessions: tuple[str, ...]
+    """Ids of all of them."""
     asked: int
+    """Number of sessions without reviews and child agents."""
     messages: int
+    """Number of messages."""
     size: int
+    """Size of the messages in bytes."""
     outputs: frozenset[Path]
+    """Files with saved outputs."""
 
     def __str__(self) -> str:
-        """Return how much it is."""
+        """Return the numbers of sessions and messages, and the size."""
         amount = f"{number_of(self.messages, 'message')}, {self.size / 1e6:.1f} MB"
         return f"{number_of(self.asked, 'session')} ({amount})"
 
 
 def older(store: SessionStore, days: float, *, but: str = "") -> list[StoredSession]:
-    """Return the sessions that nobody has written to for so many days, without one of them."""
+    """Return the sessions without a message in the last `days`, except the session `but`."""
     before = time.time() - days * DAY
     return [each for each in store.sessions(limit=ALL) if each.written < before and each.id != but]
 
 
 def gather(store: SessionStore, home: Path, wanted: Iterable[StoredSession]) -> Gathered:
-    """Return what goes with these sessions."""
+    """Return everything that is deleted along with these sessions."""
     asked = {each.id for each in wanted}
     found = dict.fromkeys(asked)
     for session in asked:
-        for each in map(store.get, store.lineage(session)):  # the eldest first
+        for each in map(store.get, store.lineage(session)):  # oldest first
             if each is not None and each.parent in found and each.source in (CHILD, REVIEW):
                 found[each.id] = None
     messages = [row.message for session in found for row in store.rows(session)]
@@ -65,7 +71,7 @@ def gather(store: SessionStore, home: Path, wanted: Iterable[StoredSession]) -> 
 
 
 def forget(store: SessionStore, home: Path, what: Gathered, *, days: float = 0.0) -> None:
-    """Remove it from the disk, and the results of maps older than `days`, if that is given."""
+    """Delete the sessions, and, if `days` is given, results of maps older than that."""
     for path in what.outputs:
         path.unlink(missing_ok=True)
     Checkpoints(home / "checkpoints").forget(what.sessions)

@@ -1,4 +1,4 @@
-"""One conversation: an agent with its rows in the store, started fresh or resumed."""
+"""One conversation: an agent and its rows in the store, started or resumed."""
 
 from __future__ import annotations
 
@@ -48,61 +48,69 @@ from hermes_nb.tools.wrappers import with_context, with_hints
 
 InView = Callable[[], Sequence[Message]]
 CHILD, REVIEW = "child", "review"
-"""Sources of sessions that were made from another one."""
+"""The sources of sessions that were made from another session: child agents and background reviews.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Where a conversation takes place: `notebook` is an absolute path or "".
-
-    `parent` is the session that it was made from, or "".
-    """
+    """Where a conversation takes place."""
 
     source: str = "script"
+    """The kind of caller, such as `notebook`, `chat` or `script`, or `CHILD` or `REVIEW`."""
     notebook: str = ""
+    """The notebook's absolute path, "" for none."""
     title: str = ""
+    """The session's title."""
     parent: str = ""
+    """The id of the session that it was made from, "" for none."""
 
     @property
     def platform(self) -> Platform:
-        """Where its answers are read."""
+        """Where its answers are displayed; the prompt describes the format for it."""
         known: dict[str, Platform] = {"notebook": "notebook", "chat": "chat"}
         return known.get(self.source, "terminal")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSpec:
-    """What a session is given.
-
-    Its prompt is made of the `sources`, or of fixed `texts` where there are none. `enforce` is as
-    in `PromptContext`, `marked` says whether the tools mark untrusted results. `choose` returns the
-    tools of other names than those that it has by itself. `budget` is what the session, and its
-    notebook, may spend. `preface` goes with each request. `policy` is the administrator's. `jobs`
-    lists what runs beside the conversation. `engine` makes the session's engine: of its store, its
-    place, and what returns the conversation that is in view. `watched` has the calls of tools
-    recorded, for a source as in `Identity`; `sinks` makes what else listens to its agent, by the
-    ids of session and parent.
-    """
+    """What a session is built from."""
 
     model: ChatModel
+    """The model of the conversation."""
     tools: Toolset
+    """The tools of turns that name none."""
     max_requests: int = MAX_REQUESTS
+    """Maximum number of model requests in a turn."""
     sources: PromptSources | None = None
+    """The sources of the system prompt, None to use `texts`."""
     texts: PromptTexts = field(default_factory=PromptTexts)
+    """Fixed texts of the system prompt, used without `sources`."""
     choose: Callable[[Sequence[str]], Toolset] = lambda _: Toolset()
+    """Returns the tools for a list of names."""
     enforce: bool | None = None
+    """As in `PromptContext`."""
     marked: bool = False
+    """Whether the tools enclose untrusted results in tags."""
     engine: Callable[[SessionStore, Place, InView], ContextEngine | None] = lambda *_: None
+    """Makes the context engine from the store, the session's place, and a function that returns the
+    messages that the model sees. None for no engine."""
     budget: BudgetSettings = field(default_factory=BudgetSettings)
+    """Spending limits of the session and its notebook."""
     jobs: Jobs = field(default_factory=Jobs)
+    """The list of running background jobs."""
     preface: Preface = field(default_factory=Preface)
+    """Texts and messages sent with every request and not stored."""
     policy: Policy = NONE
+    """The administrator's policy."""
     watched: Callable[[Toolset, str], Toolset] = lambda tools, _: tools
+    """Wraps tools so that their calls are recorded, for a source as in `Identity`."""
     sinks: Callable[[Agent, str, str], Sequence[EventSink]] = lambda *_: ()
+    """Makes additional event sinks for an agent and the ids of its session and parent."""
 
 
 def compose(spec: SessionSpec, platform: Platform, session_id: str) -> Prompt:
-    """Return the system prompt as it would be built now."""
+    """Return the system prompt built from the current state of the sources."""
     tools = spec.tools
     occasion = PromptContext(
         tools=tools,
@@ -117,14 +125,14 @@ def compose(spec: SessionSpec, platform: Platform, session_id: str) -> Prompt:
 
 
 PERSONAL = frozenset({"identity", "memory provider", "system message", "memory", "user", "skills"})
+"""Layers of the system prompt that come from the user's Hermes directory."""
 
 
 class Session:
-    """A conversation that outlives the kernel.
+    """A conversation that outlives the kernel. Make one with `start` or `resume`.
 
-    Make one with `start` or `resume`. `usage` sums what this process sent, `by_job` by what for and
-    by model; the store holds what the session used in all. `prompt` is the system prompt with its
-    layers, `hints` what it has been told about subdirectories.
+    The store holds what the session used in total; `usage` and `by_job` only what this process
+    used.
     """
 
     def __init__(
@@ -144,8 +152,8 @@ class Session:
         self.prompt = prompt
         agent.background = background(prompt, spec.sources)
         self.usage = Usage()
-        self.by_job: dict[tuple[str, str], Usage] = {}
-        self.compressions: list[ContextCompressed] = []
+        self.by_job: dict[tuple[str, str], Usage] = {}  # by purpose and model
+        self.compressions: list[ContextCompressed] = []  # by this process, oldest first
         self.hints = spec.sources.tracker(agent.messages) if spec.sources else None
         self._identity = identity
         self._spec = spec
@@ -169,7 +177,7 @@ class Session:
         identity: Identity,
         warn: Callable[[str], None],
     ) -> Session:
-        """Begin a conversation; it waits in memory for as long as the store cannot be written."""
+        """Start a conversation; it is kept in memory while the store cannot be written."""
         session_id = new_session_id()
         prompt = compose(spec, identity.platform, session_id)
         recorder = Recorder(store, session_id, warn)
@@ -206,10 +214,10 @@ class Session:
         spec: SessionSpec,
         warn: Callable[[str], None],
     ) -> Session:
-        """Go on with a stored conversation, its system prompt byte for byte.
+        """Resume a stored conversation with its system prompt unchanged, byte for byte.
 
-        What a killed process left open at the end is closed, and the closing rows are stored too,
-        so that every later resume sends the same bytes.
+        If a killed process left calls without results, results are added and stored, so that every
+        later resume sends the same bytes.
         """
         recorder = recorder_of(store, stored.id, warn)
         rows = list(recorder.conversation)
@@ -246,13 +254,23 @@ class Session:
         place: Place | None = None,
         preface: Preface | None = None,
     ) -> AsyncGenerator[Event, None]:
-        """Take a turn; `sinks` see its events after the session's own.
+        """Run a turn and yield its events.
 
-        A `preface` goes with its requests, behind that of the session. It keeps to the `budgets`
-        given and to those of the session and its notebook. It is taken at a `place`, by default the
-        session's own, in whose session it is where none is named. A resumed conversation that fills
-        the window is compressed first, which only sinks see. Raises `SessionBusy`, and leaves the
-        turn that is under way alone, and `ConfigError` for more requests than the policy allows.
+        A resumed conversation that fills the context window is compressed first; only the sinks see
+        the events of that.
+
+        Args:
+            prompt: the user's message
+            sinks: receive the events after the session's own sinks
+            max_requests: the maximum number of model requests in this turn
+            budgets: spending limits in addition to those of the session and its notebook
+            effort: how much the model should reason, "" for its default
+            place: the turn's place, by default the session's
+            preface: sent with the turn's requests, after that of the session
+
+        Raises:
+            SessionBusy: another turn is running; it is not affected
+            ConfigError: the policy does not allow that many requests
         """
         self.check_idle()
         self._spec.policy.check_most("max_requests", max_requests, self.agent.max_requests)
@@ -284,14 +302,14 @@ class Session:
             self.agent.sinks = [sink for sink in self.agent.sinks if sink not in extra]
 
     def check_idle(self) -> None:
-        """Raise `SessionBusy` while a turn is being taken, or got ready."""
+        """Raise `SessionBusy` while a turn is running or being prepared."""
         if self._taking:
             raise SessionBusy(BUSY)
         self.agent.check_idle()
 
     @property
     def personal(self) -> tuple[str, ...]:
-        """The layers of the prompt that come from the user's home; they are no part of a story."""
+        """The prompt's layers from the user's Hermes directory; cassettes must not contain them."""
         return tuple(layer.text for layer in self.prompt.layers if layer.name in PERSONAL)
 
     @property
@@ -301,7 +319,7 @@ class Session:
 
     @property
     def jobs(self) -> Jobs:
-        """What runs beside the conversation just now."""
+        """The running background jobs."""
         return self._spec.jobs
 
     @property
@@ -310,7 +328,7 @@ class Session:
         return self.agent.messages
 
     def adopt(self, spec: SessionSpec) -> None:
-        """Go on with another model or other tools; the prompt stays. Raises `SessionBusy`."""
+        """Continue with another model or other tools; the prompt stays. Raise `SessionBusy`."""
         self.check_idle()
         changed = spec.model is not self._spec.model
         self._spec = spec
@@ -322,9 +340,9 @@ class Session:
             self._engage()
 
     def use(self, tools: Toolset) -> None:
-        """Use these tools from the next turn on, with hints, and those of the context engine."""
+        """Use these tools, with hints, and the context engine's tools from the next turn on."""
         engine = self.agent.engine
-        if self._offered == (tools, engine):  # what goes by identity, as schemas do, goes on
+        if self._offered == (tools, engine):  # same objects, so caches by identity stay valid
             return
         self._offered = tools, engine
         sources, hinted = self._spec.sources, tools
@@ -336,7 +354,7 @@ class Session:
         )
 
     def reload(self) -> Prompt:
-        """Build the system prompt anew, from files and memory as they are now, and keep it."""
+        """Rebuild the system prompt from current files and memory, and store it."""
         self.check_idle()
         self.prompt = compose(self._spec, self._identity.platform, self.id)
         self.agent.system = self.prompt.text
@@ -350,12 +368,12 @@ class Session:
         return self.prompt
 
     async def compress(self, focus: str = "") -> ContextCompressed | None:
-        """Make the conversation shorter now; None when nothing could be gained."""
+        """Compress the conversation now; return None if that would not shorten it."""
         self.check_idle()
         return await self.agent.compress(focus)
 
     def restore(self) -> ContextCompressed:
-        """Undo the last compression; raise `ConfigError` when there is none to undo."""
+        """Undo the last compression; raise `ConfigError` if there is none to undo."""
         self.check_idle()  # before the store is changed
         messages = self.store.restore(self.id)
         if messages is None:
@@ -363,9 +381,9 @@ class Session:
         return self.agent.restore(messages)
 
     def asked(self, turns: int = 1) -> StoredMessage:
-        """Return the prompt that the last so many turns began with, as it is stored.
+        """Return the stored prompt of the turn that is `turns` from the end.
 
-        Raises `ConfigError` where the conversation has not so many in view, `SessionBusy`.
+        Raises `ConfigError` if fewer turns are uncompressed, and `SessionBusy`.
         """
         self.check_idle()
         rows = self.store.rows(self.id)
@@ -376,9 +394,9 @@ class Session:
         return found[-turns]
 
     def rewind(self, turns: int = 1) -> Message:
-        """Take the last turns out of the conversation and return the prompt of the first of them.
+        """Remove the last turns from the conversation and return the first removed prompt.
 
-        Their rows stay, out of searches. Raises as `asked` does.
+        Their rows stay in the store, but searches skip them. Raises as `asked` does.
         """
         stored = self.asked(turns).message
         starts = [i for i, each in enumerate(self.messages) if _is_the_users(each)]
@@ -390,7 +408,7 @@ class Session:
         return prompt
 
     def accept_outside(self) -> str:
-        """Count text from outside as the workspace's from now on; return where it stood, or "".
+        """Trust untrusted content so far like the workspace's; return where it came from, or "".
 
         Raises `SessionBusy`.
         """
@@ -402,22 +420,22 @@ class Session:
         return where
 
     def spend(self, usage: Usage, model: str = "", job: str = "recall and maps") -> None:
-        """Count tokens that were used beside the conversation."""
+        """Count tokens that were used outside the conversation."""
         self._count(usage, job, model)
         for budget in self._budgets:
             budget.spend(usage)
-        with suppress(StoreError):  # a counter is not worth a word
+        with suppress(StoreError):  # not worth a message
             self.store.count(self.id, usage)
 
     def relocate(self, notebook: str, to: str) -> None:
-        """Go on in a notebook that was renamed, if that is the one the session is in."""
+        """Update the session's notebook after a rename, if it is the renamed one."""
         if self._identity.notebook == notebook:
             self._identity = replace(self._identity, notebook=to)
 
     def leave(self) -> None:
-        """Let go of what the session needed, as far as it is not the models' or the store's.
+        """Release the session's resources, but not the models or the store.
 
-        The external memory may take seconds to say goodbye. The session can be resumed later.
+        The external memory may take seconds to close. The session can be resumed later.
         """
         if self.agent.engine is not None:
             self.agent.engine.session_ended()
@@ -425,13 +443,13 @@ class Session:
             self._spec.sources.left(self.agent.messages)
 
     def end(self) -> None:
-        """Leave the session and mark it as ended, so that it is not resumed on its own."""
+        """Leave the session and mark it as ended, so that it is not resumed automatically."""
         self.leave()
-        with suppress(StoreError):  # then it is merely offered again
+        with suppress(StoreError):  # at worst it is resumed once more than wanted
             self.store.end(self.id)
 
     def standing(self) -> list[Budget]:
-        """Return what is left of the session's and the notebook's budgets."""
+        """Return the remaining budgets of the session and its notebook."""
         return standing_budgets(
             self.store,
             self.id,
@@ -441,7 +459,7 @@ class Session:
         )
 
     def _moved(self, session_id: str) -> None:
-        """Go on under the id of a copy, with an engine that reads and writes there."""
+        """Continue under the id of a copy, with a new engine that reads and writes there."""
         if self.agent.place.session == self.id:
             self.agent.place = replace(self.agent.place, session=session_id)
         self.id = session_id
@@ -457,7 +475,7 @@ class Session:
         self.use(self._spec.tools)
 
     async def _clear_up(self) -> None:
-        """Compress a resumed conversation that is close to the window, once."""
+        """Compress a resumed conversation that nearly fills the context window, once."""
         if not self._resumed or self.agent.engine is None:
             return
         self._resumed = False
@@ -465,7 +483,7 @@ class Session:
             await self.agent.compress(budgets=self._budgets)
 
     async def _with_recall(self, prompt: str | Message) -> Message:
-        """Return the user's message, and behind it what an external memory recalls."""
+        """Return the user's message, followed by what an external memory recalls."""
         message = Message.user(prompt) if isinstance(prompt, str) else prompt
         sources = self._spec.sources
         if sources is None or not sources.settings.memory.provider:
@@ -475,7 +493,7 @@ class Session:
         return replace(message, parts=(*message.parts, Text(text, "outside"))) if text else message
 
     def _rebuilt(self, note: str) -> str:
-        """Return the prompt that follows a compression, made of what is known now."""
+        """Return the prompt for after a compression, built from the current sources."""
         self.prompt = compose(self._spec, self._identity.platform, self.id)
         if note:
             self.prompt = self.prompt.with_note(note)

@@ -1,4 +1,4 @@
-"""Open the session store that the settings name, and delete what is older than they keep."""
+"""Opens the session store that the settings name, and deletes sessions older than `keep_days`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hermes_nb.memory.sessions import Ledger, SqliteStore
 
 
 def keep_days(store: SessionStore, settings: Settings) -> None:
-    """Forget what is older, by a connection apart; the next to use `store` hears of it."""
+    """Delete old sessions on a separate connection; the next user of `store` is notified."""
     days = settings.keep_days
     with suppress(HermesError, OSError), closing(own_store(settings)) as apart:
         if old := older(apart, days):
@@ -29,9 +29,9 @@ def keep_days(store: SessionStore, settings: Settings) -> None:
 
 
 def own_store(settings: Settings, warn: Callable[[str], None] | None = None) -> SessionStore:
-    """Return the store that the settings name; raise `ConfigError` for one that is not installed.
+    """Return the store that the settings name; raise `ConfigError` if its package is not installed.
 
-    Claims, and whatever else is of one machine alone, stay in the home's file in any case.
+    Claims and other data of one machine always stay in the file in the Hermes directory.
     """
     file, url = settings.home / "notebook.db", settings.session_store
     if not url:
@@ -44,15 +44,16 @@ def own_store(settings: Settings, warn: Callable[[str], None] | None = None) -> 
 
 
 def is_stored(settings: Settings) -> bool:
-    """Say whether there may be sessions: to look is no reason to make a file."""
+    """Return whether there may be stored sessions, without creating a file."""
     return bool(settings.session_store) or (settings.home / "notebook.db").exists()
 
 
 def open_store(settings: Settings, warn: Callable[[str], None]) -> SessionStore:
-    """Return the session store; nothing is created before something is stored.
+    """Return the session store; nothing is created before the first write.
 
-    `warn` hears of damage that was repaired, and of what could not be; and, as this is done once,
-    of settings that nothing reads, and of those that the administrator's policy does not let count.
+    `warn` is called for damage that was or could not be repaired. Because each process opens the
+    store once, it is also called for unknown settings and those that the administrator's policy
+    overrides.
     """
     for line in (*settings.unknown, *settings.held.values()):
         warn(line)

@@ -1,7 +1,7 @@
-"""A conversation without the text that neither user nor agent wrote.
+"""A conversation with only the text that the user and the agent wrote.
 
-What writes memory and skills beside a turn sees this and no more, so that an order planted in a
-file, an output or a page never reaches it. It is also a fraction of the tokens.
+Background reviews and memory flushes see nothing else, so that a prompt injection in a file, an
+output or a page cannot reach memory or skills. It also needs far fewer tokens.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from hermes_nb.core.messages import Image, Message, Part, Text, ToolCall
 from hermes_nb.core.text import one_line
 
 ARGUMENT = 100
-"""Characters of an argument of a call that is kept: a path or a command, no content."""
+"""Maximum characters of a call's argument that is kept: paths and commands, no file contents."""
 _GIST = 60
 
 
 def said(messages: Sequence[Message]) -> list[Message]:
-    """Return the conversation with a note in the place of every text that others wrote.
+    """Return the conversation with every text that others wrote replaced by a short note.
 
-    Calls keep their short arguments; results say whether the call succeeded. Pictures and what a
-    provider wants back with a message are left out.
+    Calls keep their short arguments; results say whether the call succeeded. Images, reasoning and
+    provider-specific data are left out.
     """
     calls = {call.id: call for message in messages for call in message.calls}
     return [

@@ -1,4 +1,4 @@
-"""A turn as a value, made from its events."""
+"""The result of a turn, made from its events."""
 
 from __future__ import annotations
 
@@ -21,28 +21,33 @@ from hermes_nb.safety.markup import escape, safe_markdown
 from hermes_nb.safety.redact import redact
 
 MARKS: dict[EndReason, str] = {"answered": "✓", "interrupted": "■", "failed": "✗", "budget": "◔"}
+"""Symbols of the ways that a turn can end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """What a turn came to. `text` is the last thing the assistant said.
-
-    `error` says why it failed, `note` which budget ended it; `usage` has that of its children.
-    In a notebook it shows itself as Markdown, with a line on what it used.
-    """
+    """The result of a turn. A notebook displays it as Markdown, with a line on its usage."""
 
     text: str
+    """The assistant's last message, "" if there is none."""
     reason: EndReason
+    """How the turn ended."""
     error: str = ""
+    """Why it failed, "" if it did not."""
     note: str = ""
+    """Which budget ended it, "" for none."""
     model: str = ""
+    """The model of the last answer."""
     events: tuple[Event, ...] = field(default=(), repr=False)
+    """All events, oldest first."""
     messages: tuple[Message, ...] = field(default=(), repr=False)
+    """The messages that the turn added to the conversation."""
     usage: Usage = field(default_factory=Usage)
+    """Tokens and costs, including child agents."""
 
     @property
     def cost(self) -> float | None:
-        """The price of the turn in US dollars, None when it is not known."""
+        """The price of the turn in US dollars, None if it is unknown."""
         return self.usage.cost
 
     def raise_for_failure(self) -> Self:
@@ -57,7 +62,7 @@ class Turn:
 
     @property
     def status(self) -> str:
-        """How it ended and what it used, on one line of plain text."""
+        """The ending and usage as one line of plain text."""
         why = self.error or self.note or {"interrupted": "stopped"}.get(self.reason, "")
         told = (MARKS[self.reason], why, self.model, *used(self.usage))
         return " · ".join(redact(part) for part in told if part)
@@ -68,7 +73,7 @@ class Turn:
 
 
 def turn_of(events: Sequence[Event]) -> Turn:
-    """Return the turn that these events, its last one included, tell of."""
+    """Return the result of a turn from its events, which must include `TurnEnded`."""
     ending = next(event for event in reversed(events) if isinstance(event, TurnEnded))
     messages = tuple(event.message for event in events if isinstance(event, MessageAdded))
     spoken = [message.text for message in messages if message.role == "assistant" and message.text]

@@ -1,8 +1,9 @@
-"""Settings from every source, the nearest one first, each with a note of where it came from.
+"""Settings from all sources, with the source of each value.
 
-The order: what the caller says (a magic option, then `%config`) > `HERMES_NB_*` > the `hermes_nb:`
-key in `config.yaml` > Hermes Agent's own keys there > the provider variables of the environment.
-The working directory is no source: a cloned repository must not redirect anybody's key.
+Order of precedence: the caller's arguments (a magic option, then `%config`), `HERMES_NB_*`
+variables, the `hermes_nb:` key in `config.yaml`, Hermes Agent's own keys in that file, the provider
+variables of the environment. The working directory is not a source: a cloned repository must not be
+able to redirect the user's API key.
 """
 
 from __future__ import annotations
@@ -41,102 +42,112 @@ from hermes_nb.safety.guard import Guard, Mode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySettings:
-    """The curated memory: what is on, whether a write asks, the provider beside it.
-
-    `options` are the provider's own settings, from `memory.NAME`, with its key as `api_key`.
-    `nudge` is the number of user turns between two reviews of what to remember, 0 for none.
-    `limits` are characters by target.
-    """
+    """Settings of the curated memory."""
 
     enabled: bool = True
+    """Whether the agent has a memory (MEMORY.md)."""
     user_profile: bool = True
+    """Whether the agent has a user profile (USER.md)."""
     write_approval: bool = False
+    """Whether every write requires the user's approval."""
     provider: str = ""
+    """The external memory service used in addition, "" for none."""
     options: Mapping[str, Json] = field(default_factory=dict)
+    """The provider's own settings from `memory.NAME`; its key is `api_key`."""
     nudge: int = 10
+    """User turns between two reviews of what to remember, 0 for no reviews."""
     limits: Mapping[str, int] = field(default_factory=dict)
+    """Maximum size in characters by target (`memory`, `user`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillSettings:
-    """Skills: folders beside the home's, tokens of the index, names that are switched off.
-
-    `nudge` is the number of tool iterations between two reviews of what to learn, 0 for none.
-    """
+    """Settings of the skills."""
 
     enabled: bool = True
+    """Whether the agent has skills."""
     external_dirs: tuple[str, ...] = ()
+    """Skill folders in addition to the one in the Hermes directory."""
     index_tokens: int = 2_000
+    """Maximum size in tokens of the skills index in the system prompt."""
     disabled: tuple[str, ...] = ()
+    """Names of skills that are switched off."""
     nudge: int = 10
+    """Tool iterations between two reviews of what to learn, 0 for no reviews."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompressionSettings:
-    """When and how a conversation is made shorter.
-
-    `threshold` is a share of the window, `max_prompt_tokens` its bound in tokens; `target_ratio`
-    is the share of the threshold that the recent end may keep, `protect_last` so many messages.
-    """
+    """When and how a conversation is compressed."""
 
     enabled: bool = True
+    """Whether conversations are compressed automatically."""
     engine: str = "compressor"
+    """The name of the context engine."""
     threshold: float = 0.5
+    """Share of the context window above which to compress."""
     max_prompt_tokens: int = 64_000
+    """Upper bound of that threshold in tokens."""
     target_ratio: float = 0.2
+    """Share of the threshold that the most recent messages may keep."""
     protect_last: int = 20
+    """Number of most recent messages that are not compressed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelegationSettings:
-    """Child agents: `side_by_side` so many at a time, each with its requests and seconds at most.
+    """Settings of child agents.
 
-    In config.yaml they are `max_concurrent_children`, `max_iterations` and `child_timeout_seconds`.
+    In config.yaml the numbers are called `max_concurrent_children`, `max_iterations` and
+    `child_timeout_seconds`.
     """
 
     enabled: bool = True
+    """Whether the agent may start child agents."""
     side_by_side: int = 3
+    """Maximum number of children that run at the same time."""
     max_requests: int = 15
+    """Maximum number of model requests of each child."""
     seconds: float = 600.0
+    """Time limit of each child in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSettings:
-    """The sandbox of commands: `required` is the least level that commands run in, "" for none.
-
-    `use` off runs nothing confined: what is not known to be harmless asks.
-    """
+    """The sandbox of shell commands."""
 
     required: Literal["", "landlock", "bubblewrap"] = ""
+    """The weakest sandbox that is accepted, "" to run commands without one too."""
     use: Literal["auto", "off"] = "auto"
+    """`off` runs every command unsandboxed, so all but known harmless ones require approval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebSettings:
-    """The toolset `web`: an address with `{query}` in it that is searched by, "" for no search.
-
-    Of hosts in `private`, pages are read although they are at no public address; `max_bytes` bounds
-    a page.
-    """
+    """Settings of the toolset `web`."""
 
     search_url: str = ""
+    """The search engine's URL with a `{query}` placeholder, "" for no search."""
     private: tuple[str, ...] = ()
+    """Hosts whose pages may be read although their address is not public."""
     max_bytes: int = 5_000_000
+    """Maximum size of a page in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetSettings:
-    """What may be spent: by one session with its reviews, and by all the sessions of a notebook.
+    """Spending limits in US dollars and in tokens (prompts and answers together).
 
-    In config.yaml they are `cost`, `tokens`, `notebook_cost` and `notebook_tokens`, in US dollars
-    and in tokens of prompts and answers.
+    In config.yaml they are called `cost`, `tokens`, `notebook_cost` and `notebook_tokens`.
     """
 
     session: Limits = field(default_factory=Limits)
+    """Limits of one session, including its reviews."""
     notebook: Limits = field(default_factory=Limits)
+    """Limits of all sessions of a notebook together."""
 
     def without_cost(self) -> BudgetSettings:
-        """Return the limits in tokens alone, for a model that costs nothing."""
+        """Return only the token limits, for a model that is free of charge."""
         return BudgetSettings(
             session=Limits(tokens=self.session.tokens), notebook=Limits(tokens=self.notebook.tokens)
         )
@@ -144,18 +155,22 @@ class BudgetSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpSettings:
-    """MCP servers as they stand in config.yaml; `allow` are those, and `server/tool`, unasked."""
+    """The MCP servers in config.yaml."""
 
     servers: Mapping[str, Json] = field(default_factory=dict, repr=False)
+    """Each server's entry in config.yaml, by name, not validated."""
     allow: tuple[str, ...] = ()
+    """Servers, and tools as `server/tool`, that need no approval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtelSettings:
-    """Spans for OpenTelemetry; `content` puts words and arguments in, without secrets."""
+    """Settings of OpenTelemetry spans."""
 
     enabled: bool = False
+    """Whether spans are created."""
     content: bool = False
+    """Whether spans include messages and arguments, with secrets removed."""
 
 
 ApproveMode = Literal["ask", "edits", "all", "never"]
@@ -164,80 +179,103 @@ APPROVE_MODES = get_args(ApproveMode)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a session runs with.
-
-    An empty endpoint means: a local server that was accepted, else the embedded model. `notebook`
-    is the path that the user named, where finding it out would fail. `cassette` is what is done
-    with model replies (record, replay, auto, off), `cassette_file` where, "" for its usual place.
-    `auxiliary` has the models for work beside the conversation; a job that is not there is done by
-    the conversation's own, or, as titles and vision are, not at all. `composed` are models that are
-    made of others, by name. `system_message` joins every prompt; the ephemeral one and the messages
-    of `prefill_messages_file` go with every request and are stored nowhere. `enforce` tells models
-    to call tools instead of announcing it, None decides by their family. `cache_ttl` is how long a
-    provider that asks for it keeps a prompt cached. `vision` says whether the model takes pictures,
-    None is what is known of its family. `max_wait` is how many seconds of a turn may be spent on
-    waiting for providers, `keep_days` how long sessions are kept after their last message, 0 for
-    ever. `session_store` is the address of a PostgreSQL server that has them, "" for the home's own
-    file. `model_options` has further fields of requests, by a pattern of the model's name;
-    `redact_requests` keeps secrets out of what is sent. `policy` is the administrator's. `toolsets`
-    are names of tools and toolsets by a name of the user's; `default` is what a turn has that names
-    none. `gateway` is that group as it stands. `unknown` has a line for each key that nothing
-    reads, `held` one for each setting that the administrator's policy has the better of, by its
-    name. `sources` says for every setting that is not a default where it came from, and `values`
-    has them all by the user's names.
-    """
+    """The settings of a session."""
 
     home: Path
+    """The Hermes directory."""
     endpoint: Endpoint = field(default_factory=Endpoint)
+    """The conversation's model; empty for an accepted local server, or the embedded model."""
     fallbacks: tuple[Endpoint, ...] = ()
+    """Models to try, in this order, when the conversation's model fails."""
     approve: ApproveMode = "ask"
+    """The approval mode."""
     max_requests: int = MAX_REQUESTS
+    """Maximum number of model requests in a turn."""
     window: int | None = None
+    """The model's context window in tokens, None to detect it."""
     local_servers: bool = True
+    """Whether to look for model servers on this machine."""
     fetch_weights: bool = False
+    """Whether the embedded model's weights may be downloaded."""
     notebook: str = ""
+    """The notebook's path, for kernels where it cannot be detected; "" to detect it."""
     cassette: CassetteMode = "off"
+    """Whether model replies are recorded, replayed, either (`auto`), or neither (`off`)."""
     cassette_file: str = ""
+    """The path of the cassette, "" for its default path."""
     auxiliary: Mapping[Job, Endpoint] = field(default_factory=dict)
+    """Models for work outside the conversation, by job. A missing job is done by the conversation's
+    model, except `titles` and `vision`, which are then skipped."""
     composed: Mapping[str, Composed] = field(default_factory=dict)
+    """Models that combine several others, by name."""
     system_message: str = ""
+    """Text added to every system prompt."""
     ephemeral_system_prompt: str = ""
+    """Text sent with every request and never stored."""
     prefill_messages_file: str = ""
+    """A file of messages that are sent with every request and never stored."""
     enforce: bool | None = None
+    """Whether to tell models to call tools instead of announcing calls; None for by model family.
+    """
     cache_ttl: Literal["5m", "1h"] = "5m"
+    """How long a provider keeps a prompt cached, if it asks for that."""
     memory: MemorySettings = field(default_factory=MemorySettings)
+    """Settings of the curated memory."""
     skills: SkillSettings = field(default_factory=SkillSettings)
+    """Settings of the skills."""
     compression: CompressionSettings = field(default_factory=CompressionSettings)
+    """Settings of the conversation's compression."""
     delegation: DelegationSettings = field(default_factory=DelegationSettings)
+    """Settings of child agents."""
     sandbox: SandboxSettings = field(default_factory=SandboxSettings)
+    """Settings of the sandbox for commands."""
     budget: BudgetSettings = field(default_factory=BudgetSettings)
+    """Spending limits."""
     vision: bool | None = None
+    """Whether the model accepts images; None for the default of its family."""
     max_wait: int = MOST_WAITED
+    """Maximum seconds of a turn spent waiting for busy providers."""
     keep_days: int = 0
+    """Days after their last message that sessions are kept, 0 for ever."""
     session_store: str = ""
+    """The URL of the PostgreSQL server for sessions, "" for a file in `home`."""
     store_password: str = field(default="", repr=False)
+    """The password of that server."""
     model_options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    """Additional request fields, by a pattern of the model's name."""
     redact_requests: bool = False
+    """Whether secrets are removed from requests."""
     policy: Policy = NONE
+    """The administrator's policy."""
     toolsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The user's groups of tools and toolsets, by name. `default` is the group of a turn that names
+    no tools."""
     web: WebSettings = field(default_factory=WebSettings)
+    """Settings of the toolset `web`."""
     mcp: McpSettings = field(default_factory=McpSettings)
+    """The MCP servers."""
     gateway: Mapping[str, Json] = field(default_factory=dict)
+    """The `gateway` group of config.yaml, not validated."""
     otel: OtelSettings = field(default_factory=OtelSettings)
+    """Settings of OpenTelemetry spans."""
     unknown: tuple[str, ...] = ()
+    """A warning for each key in config.yaml that is not a setting."""
     held: Mapping[str, str] = field(default_factory=dict)
+    """A message for each setting that the administrator's policy overrides, by name."""
     values: Mapping[str, Json] = field(default_factory=dict, repr=False)
+    """Every setting's value, by the name that users give it."""
     sources: Mapping[str, str] = field(default_factory=dict)
+    """Where each setting that is not a default came from, by name."""
 
     def insist(self, *names: str) -> None:
-        """Raise `ConfigError` where one of these, which the user asks for now, does not count."""
+        """Raise `ConfigError` if the administrator's policy overrides one of these settings."""
         for name in names:
             if name in self.held:
                 raise ConfigError(self.held[name])
 
     @property
     def beside(self) -> list[tuple[str, Endpoint]]:
-        """The models that are named beside the conversation's own, each with what it is for."""
+        """The models other than the conversation's, each with a label of its use."""
         found = [("fallback", end) for end in self.fallbacks]
         uses: dict[Endpoint, list[str]] = {}
         for job, end in self.auxiliary.items():
@@ -254,10 +292,14 @@ def load_settings(
     overrides: Mapping[str, Json] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Return the settings; raise `ConfigError` for a value that cannot be used.
+    """Return the settings.
 
-    `overrides` holds what the caller says: `model`, `base_url`, `api_key`, `approve`,
-    `max_requests`, `window` and the like, or `group.name`; each left out or None when not given.
+    `overrides` are the caller's values: `model`, `base_url`, `api_key`, `approve`, `max_requests`,
+    `window` and the like, or `group.name`. A missing or None value is not set. `environ` replaces
+    the process's environment.
+
+    Raises:
+        ConfigError: a value is invalid
     """
     folder = home_directory(home)
     env = {**read_dotenv(folder), **(os.environ if environ is None else environ)}
@@ -309,7 +351,7 @@ def load_settings(
         session_store=_session_store(picked),
         store_password=env.get(str(picked.at("store", "key_env", default="PGPASSWORD")), ""),
         policy=asked[4],
-        unknown=picked.unknown(),  # and these, when all has been picked
+        unknown=picked.unknown(),  # keep these last: all other settings have been read by now
         held=picked.held,
         sources=picked.sources,
         values=picked.values,
@@ -318,11 +360,11 @@ def load_settings(
     return settings
 
 
-_latest: dict[str, tuple[object, Settings]] = {}  # the last ones, with what they were made of
+_latest: dict[str, tuple[object, Settings]] = {}  # the latest settings and their inputs
 
 
 def _approve(picked: Picker) -> Mode:
-    """Return the mode that is set, or the next lower one that the administrator allows."""
+    """Return the approval mode, or the next lower one that the administrator allows."""
     approve = picked("approve", foreign=("approvals", "mode"), default="ask")
     if approve not in APPROVE_MODES:
         approve = _foreign_mode(approve, picked.sources.get("approve", ""))
@@ -332,7 +374,7 @@ def _approve(picked: Picker) -> Mode:
 
 
 def _foreign_mode(value: object, source: str) -> ApproveMode:
-    """Translate Hermes Agent's approval modes; refuse what is neither its nor ours."""
+    """Translate Hermes Agent's approval modes; raise `ConfigError` for an unknown mode."""
     if source == "config.yaml":
         return "all" if value in ("off", "none", False) else "ask"
     raise ConfigError(f"approve is {value!r} ({source}); use one of {', '.join(APPROVE_MODES)}")
@@ -342,12 +384,12 @@ def _cassette(picked: Picker) -> CassetteMode:
     value = picked("cassette", default="off")
     if value in (False, "off"):  # YAML's reading of a bare off
         return "off"
-    picked.settled.check("cassettes", str(value))  # off would ask a model that nobody wanted asked
+    picked.settled.check("cassettes", str(value))  # falling back to off would call a real model
     return mode_named(str(value))
 
 
 def _session_store(picked: Picker) -> str:
-    """Return the address of a store, "" for the home's own file; it has no password in it."""
+    """Return the session store's URL, "" for the file in `home`; reject a password in it."""
     url = str(picked("session_store", default=""))
     parts = urlsplit(url)
     if url and not plugins(STORES, parts.scheme):
@@ -415,14 +457,14 @@ def _delegation(picked: Picker) -> DelegationSettings:
 
 
 def _mcp(picked: Picker, document: Mapping[str, Json]) -> McpSettings:
-    """Return what config.yaml alone says: no code in a kernel adds a server or allows a tool."""
+    """Return the servers in config.yaml only: code in a kernel cannot add one or allow a tool."""
     own = dig(document, ("hermes_nb", "mcp_servers"))
     given = (each for each in (document.get("mcp_servers"), own) if isinstance(each, Mapping))
     found = McpSettings(
         servers={str(name): server for each in given for name, server in each.items()},
         allow=_names(dig(document, ("hermes_nb", "mcp", "allow"))),
     )
-    picked.values["mcp_servers"] = ", ".join(found.servers)  # whose environment may have keys
+    picked.values["mcp_servers"] = ", ".join(found.servers)  # the rest may have keys
     picked.values["mcp.allow"] = ", ".join(found.allow)
     if found.allow and (why := picked.settled.why("always")):
         picked.hold("mcp.allow", why)
@@ -431,7 +473,7 @@ def _mcp(picked: Picker, document: Mapping[str, Json]) -> McpSettings:
 
 
 def _gateway(picked: Picker, document: Mapping[str, Json]) -> Mapping[str, Json]:
-    """Return what config.yaml alone says of the gateway, which reads it itself."""
+    """Return the gateway group from config.yaml only; the gateway validates it itself."""
     given = (dig(document, ("gateway",)), dig(document, ("hermes_nb", "gateway")))
     groups = (each for each in given if isinstance(each, Mapping))
     found = {str(key): value for group in groups for key, value in group.items()}
@@ -484,13 +526,13 @@ def _web(picked: Picker) -> WebSettings:
 
 
 def _names(value: object) -> tuple[str, ...]:
-    """Return a list of names or paths that may have been written as one."""
+    """Return names or paths given as a list or as one comma-separated string."""
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
     return tuple(str(item) for item in value) if isinstance(value, list | tuple) else ()
 
 
 def _on_or_off(value: object) -> bool | None:
-    """Return what is on or off; None for "auto" and anything else."""
+    """Return True for on, False for off, and None for "auto" and everything else."""
     words = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
     return words.get(str(value).strip().lower())

@@ -1,4 +1,4 @@
-"""The home's config.yaml: read, and MCP servers set in it with all else as it was written."""
+"""Reads config.yaml, and edits its MCP servers without changing the rest of the file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hermes_nb.core.text import one_line
 
 
 def dig(document: Mapping[str, Json], path: tuple[str, ...]) -> Json:
-    """Return the value at a path of keys, None where there is none or the path is empty."""
+    """Return the value at a path of keys, None if it is missing or the path is empty."""
     value: Json = document if path else None
     for key in path:
         if not (value and isinstance(value, Mapping)):
@@ -23,7 +23,7 @@ def dig(document: Mapping[str, Json], path: tuple[str, ...]) -> Json:
 
 
 def read_yaml(path: Path) -> Mapping[str, Json]:
-    """Return the document, {} where there is no file; raise `ConfigError` for anything else."""
+    """Return the document, {} if the file is missing; raise `ConfigError` if it is invalid."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -51,9 +51,11 @@ def _parsed(path: Path, text: str) -> Mapping[str, Json]:
 
 
 def write_server(home: Path, name: str, server: Mapping[str, Json] | None) -> None:
-    """Set an MCP server below `hermes_nb:` in config.yaml, or remove it; all else stays as written.
+    """Set or remove an MCP server below `hermes_nb:` in config.yaml; leave the rest as written.
 
-    Raises OSError, and `ConfigError` for a file that is not written as blocks, or has no such one.
+    Raises:
+        OSError: the file cannot be read or written
+        ConfigError: the file is not in block style, or the server to remove is missing
     """
     import yaml
 
@@ -86,9 +88,9 @@ def write_server(home: Path, name: str, server: Mapping[str, Json] | None) -> No
 
 
 def _place(root: Json, lines: Sequence[str]) -> tuple[int, int, int]:
-    """Return the lines of `hermes_nb: mcp_servers:`, where they are or belong, and their indent.
+    """Return the lines of `hermes_nb: mcp_servers:`, or where to add them, and their indent.
 
-    The indent is 0 where there is no `hermes_nb:` yet.
+    The indent is 0 if there is no `hermes_nb:` yet.
     """
     pairs = {key.value: (key, value) for key, value in root.value} if root is not None else {}
     if "hermes_nb" not in pairs or not isinstance(pairs["hermes_nb"][1].value, list):
@@ -101,5 +103,5 @@ def _place(root: Json, lines: Sequence[str]) -> tuple[int, int, int]:
     first = inner["mcp_servers"][0].start_mark.line
     last = inner["mcp_servers"][1].end_mark.line
     while last > first + 1 and lines[last - 1].strip()[:1] in ("", "#"):
-        last -= 1  # comments behind it are not its own
+        last -= 1  # comments after the block are not part of it
     return first, max(last, first + 1), indent

@@ -1,4 +1,4 @@
-"""The home's `.env`: variables read as Hermes Agent reads them, set and removed."""
+"""The Hermes directory's `.env`: reads variables as Hermes Agent does, sets and removes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _COMMENT = re.compile(r"(?:^|\s)#")
 
 
 def read_dotenv(home: Path) -> dict[str, str]:
-    """Return the `KEY=value` lines of the home's `.env`; a missing or unreadable file is empty."""
+    """Return the variables in `.env`; a missing or unreadable file counts as empty."""
     try:
         text = (home / ".env").read_text(encoding="utf-8-sig", errors="replace")
     except OSError:
@@ -28,9 +28,9 @@ def read_dotenv(home: Path) -> dict[str, str]:
 
 
 def write_dotenv(home: Path, name: str, value: str | None) -> None:
-    """Set a variable in the home's `.env`, or remove it; the other lines stay, the mode is 0600.
+    """Set or remove a variable in `.env`; the other lines stay, and the file's mode becomes 0600.
 
-    Raises OSError, and `ConfigError` for a value that cannot stand there.
+    Raises OSError, and `ConfigError` for a value that cannot be represented in the file.
     """
     forms = [form for form in (value, f'"{value}"', f"'{value}'") if form]
     written = next((form for form in forms if _dotenv_value(form) == value), "")
@@ -51,7 +51,7 @@ def write_dotenv(home: Path, name: str, value: str | None) -> None:
 
 
 def _dotenv_value(text: str) -> str:
-    """Return a value as Hermes Agent reads it: without quotes, and without a comment behind it."""
+    """Return a value as Hermes Agent reads it: without quotes or a trailing comment."""
     if quoted := _QUOTED.fullmatch(text):
         return quoted[2]
     return _COMMENT.split(text, maxsplit=1)[0].rstrip()

@@ -1,7 +1,7 @@
-"""The models that the settings name, each with where it is served and its key.
+"""The models that the settings name, each with its server and key.
 
-A key never goes to a host it was not given for. Groups of a model's name, address and key are read
-here and nowhere else: the conversation's own, fallbacks, those of jobs, the parts of composed ones.
+A key is only sent to the host that it was configured for. Only this module reads groups of model
+name, address and key: those of the conversation, fallbacks, jobs, and parts of composed models.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from hermes_nb.models.installed import (
 from hermes_nb.models.profiles import is_loopback
 
 Job = Literal["compression", "recall", "titles", "vision", "mixture", "reviews"]
-"""Work beside the conversation that may have a model of its own."""
+"""Work outside the conversation that may use its own model."""
 JOBS: tuple[Job, ...] = get_args(Job)
 
 
 OURS = frozenset({"model", "messages", "tools", "tool_choice", "stream", "stream_options", "n"})
-"""Fields of a request that are no options."""
+"""Request fields that `model_options` cannot set."""
 
 
 def model_options(picked: Picker) -> Mapping[str, Mapping[str, object]]:
-    """Return the further fields of requests, by model; raise `ConfigError` for what are none."""
+    """Return the additional request fields, by model; raise `ConfigError` if invalid."""
     given = picked("model_options", default={})
     fine = isinstance(given, Mapping) and all(isinstance(each, Mapping) for each in given.values())
     if not fine:
@@ -51,11 +51,12 @@ def model_options(picked: Picker) -> Mapping[str, Mapping[str, object]]:
 def auxiliary_models(
     picked: Picker, own: Endpoint, env: Mapping[str, str]
 ) -> Mapping[Job, Endpoint]:
-    """Return the models for work beside the conversation, by job.
+    """Return the models for work outside the conversation, by job.
 
-    What names no address is asked where the conversation's model is, if that was given one. The one
-    of all jobs condenses and names; where there is none, that is the one for compression. A review
-    goes on with what is cached for the conversation's own, unless one is named for it.
+    A model without an address is served where the conversation's model is, if that has an address.
+    `compression`, `recall` and `titles` default to the model of all jobs, or the one for
+    compression. `reviews` has no such default, so that a review can use the prompt cache of the
+    conversation's model.
     """
     names = ("model", "base_url", "provider", "key_env")
     given = {name: picked.at("auxiliary", name, default="") for name in names}
@@ -74,7 +75,7 @@ def auxiliary_models(
 
 
 Place = Callable[[Json], Endpoint | None]
-"""Returns the endpoint of a model's name or of its group, None for one that cannot be placed."""
+"""Returns the endpoint of a model's name or group, None if its server is unknown."""
 Reader = Callable[[Json, Place], Mapping[str, Composed]]
 """Returns the composed models of a group of config.yaml, by name; raises `ConfigError`."""
 
@@ -82,10 +83,11 @@ Reader = Callable[[Json, Place], Mapping[str, Composed]]
 def composed_models(
     picked: Picker, own: Endpoint, env: Mapping[str, str]
 ) -> Mapping[str, Composed]:
-    """Return the models that are made of others, by name.
+    """Return the models that combine several others, by name.
 
-    Each group of them is read by the entry of its name in `hermes_nb.model_settings`, which is
-    imported where the group has something. Raises `ConfigError` for what cannot be made.
+    Each kind has its own group in config.yaml, read by the entry of the same name in
+    `hermes_nb.model_settings`. The entry is imported only if the group is not empty. Raises
+    `ConfigError` for an invalid group.
     """
 
     def place(entry: Json) -> Endpoint | None:
@@ -100,7 +102,7 @@ def composed_models(
 
 
 def _served(entry: Mapping[str, Json], own: Endpoint, env: Mapping[str, str]) -> Endpoint | None:
-    """Return the model that a group names, None where it names none that can be placed."""
+    """Return the model that a group names, None for no name or an unknown server."""
     provider = str(entry.get("provider") or "").lower()
     if entry.get("base_url") or provider not in ("", "auto", "main"):
         return _fallback(entry, env)
@@ -137,7 +139,7 @@ def endpoint(picked: Picker, env: Mapping[str, str]) -> Endpoint:
 
 
 def _named_key(picked: Picker, env: Mapping[str, str]) -> str:
-    """Return the key that `key_env` names, for the address that was given in the same place."""
+    """Return the key that `key_env` names, if set in the same source as the address."""
     name, places = str(picked("key_env")), [picked.sources.get(n) for n in ("base_url", "key_env")]
     same = len({str(each).partition("HERMES_NB_")[0] for each in places}) == 1
     return env.get(name, "") if name and all(places) and same else ""
@@ -157,16 +159,15 @@ def _provider_of_the_environment(model: str, env: Mapping[str, str]) -> tuple[st
 
 
 def _key_for(base_url: str, env: Mapping[str, str]) -> str:
-    """Return the key that belongs to an address: a key never goes to a host it was not given for.
+    """Return the API key for an address: a key is only sent to the host it was configured for.
 
-    A server on this machine gets none; any other address is what the user configured for
-    `OPENAI_API_KEY`.
+    A server on this machine gets none. Any address other than OpenRouter's gets `OPENAI_API_KEY`.
     """
     if not base_url:
         return env.get("OPENAI_API_KEY", "")
     try:
         host = urlsplit(base_url).hostname or ""
-    except ValueError:  # no address at all; the request will say so
+    except ValueError:  # not an address; the request will fail
         return ""
     if host == "openrouter.ai" or host.endswith(".openrouter.ai"):
         return env.get("OPENROUTER_API_KEY", "")
@@ -176,14 +177,14 @@ def _key_for(base_url: str, env: Mapping[str, str]) -> str:
 
 
 PROVIDERS = {"openai": "", "openrouter": OPENROUTER_URL}
-"""Addresses of the providers that Hermes Agent names, as far as we speak with them."""
+"""Addresses of those providers that Hermes Agent knows by name and that we support."""
 
 
 def fallbacks(document: Mapping[str, Json], env: Mapping[str, str]) -> tuple[Endpoint, ...]:
-    """Return the `fallback_providers` that say a model and where it is served, in their order.
+    """Return the `fallback_providers` that have a model and a known server, in their order.
 
-    The list is shared with Hermes Agent, which knows further providers by name: an entry that we
-    cannot place is left out, and never sent to somebody else's address.
+    The list is shared with Hermes Agent, which knows more providers by name. An entry with an
+    unknown provider is skipped, and never sent to another provider's address.
     """
     entries = document.get("fallback_providers")
     listed = entries if isinstance(entries, list) else []

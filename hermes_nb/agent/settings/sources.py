@@ -1,12 +1,12 @@
-"""Where settings come from: the caller, the environment, and the home, which is never made here.
+"""Where settings come from: the caller, the environment and the Hermes directory.
 
-`HERMES_HOME` names the home that is shared with the command-line Hermes Agent, `~/.hermes` is the
-default. Looking up a path creates nothing.
+`HERMES_HOME` names the Hermes directory, which is shared with the Hermes Agent command line; the
+default is `~/.hermes`. Looking up a path creates nothing.
 
-`HERMES_NB_CEILING` is the highest approval mode in this process, which no code in it can change:
-cells may choose modes up to it unasked, and none above it. Without it a cell's choice is for the
-user, or for `HERMES_NB_APPROVE` as it was when the process was started. Linux keeps that
-environment; elsewhere it is read when this is imported.
+`HERMES_NB_CEILING` is the highest approval mode in this process, and code in the process cannot
+change it: cells may choose modes up to it without asking, and none above it. Without it, only the
+user may choose a mode, or `HERMES_NB_APPROVE` as it was when the process started. On Linux that
+environment is read from `/proc`; on other systems it is read when this module is imported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hermes_nb.safety.administrator import NONE, Policy
 from hermes_nb.safety.guard import MODES, Mode
 
 MOST = 1e12
-"""No setting that is a number means more than this."""
+"""Upper bound of every numeric setting."""
 
 
 def _started_with() -> dict[str, str]:
@@ -38,23 +38,23 @@ def _started_with() -> dict[str, str]:
 
 _ENVIRONMENT = _started_with()
 STARTED = _ENVIRONMENT.get("HERMES_NB_APPROVE", "")
-"""The mode that the process was started with, "" without one."""
+"""The value of `HERMES_NB_APPROVE` when the process started, "" if unset."""
 CEILING: Mode | None = next((m for m in MODES if m == _ENVIRONMENT.get("HERMES_NB_CEILING")), None)
+"""The highest approval mode in this process, None for no limit."""
 
 REDACTED = _ENVIRONMENT.get("HERMES_NB_REDACT_REQUESTS", "").lower() in ("1", "true", "on", "yes")
-"""Whether the process was started with requests redacted: no setting takes that back."""
+"""Whether the process started with redaction of requests on; no setting can turn it off."""
 
 
 def within(mode: Mode, bound: Mode | None = None) -> Mode:
-    """Return a mode, or the bound (by default this process's own) if that is lower."""
+    """Return the lower of a mode and a bound, by default this process's ceiling."""
     return min(mode, bound or CEILING or "all", key=MODES.index)
 
 
 class Picker:
-    """Looks a setting up in the sources, nearest first, and notes which one had it.
+    """Looks up a setting in the sources, in order of precedence, and records the source of each.
 
-    `values` has every setting that was asked for, by the name that the user gives it. What is
-    `settled` comes before all of them; `held` says of each such setting who wanted another value.
+    The values of the policy `settled` override all sources.
     """
 
     def __init__(
@@ -67,10 +67,12 @@ class Picker:
         self._overrides, self._env, self._document = overrides, env, document
         self.settled, self._pinned = settled, settled.settings
         self.held: dict[str, str] = {}
+        """A message for each setting whose value the policy overrides, by name."""
         own = document.get("hermes_nb")
         self._own: Mapping[str, Json] = own if isinstance(own, Mapping) else {}
         self.sources: dict[str, str] = {}
         self.values: dict[str, Json] = {}
+        """Every setting that was looked up, by the name that users give it."""
 
     def __call__(self, name: str, *, foreign: tuple[str, ...] = (), default: Json = "") -> Json:
         """Return a setting; `foreign` is its path among Hermes Agent's own keys."""
@@ -83,7 +85,7 @@ class Picker:
     def _first(
         self, key: str, path: tuple[str, ...], foreign: tuple[str, ...], default: Json
     ) -> Json:
-        """Return the first value that a source has for a key, with its paths in config.yaml."""
+        """Return the first value found for a key; the paths are its places in config.yaml."""
         variable = f"HERMES_NB_{'_'.join(path)}".upper()
         found, source = default, ""
         for value, where in (
@@ -105,14 +107,17 @@ class Picker:
         return found
 
     def hold(self, key: str, why: str) -> None:
-        """Note that a setting does not count as somebody set it."""
+        """Record that a setting's value is overridden, and why."""
         source = self.sources.get(key, "config.yaml")
         self.held[key] = f"{key} ({source}) does not count: {why}"
 
     def share(
         self, group: str, name: str, default: float, *, least: float, most: float, wanted: str = ""
     ) -> float:
-        """Return a number between `least` and `most`; raise `ConfigError`, which names `wanted`."""
+        """Return a number between `least` and `most`.
+
+        `wanted` describes the valid values in the message of the `ConfigError` raised for others.
+        """
         value = self.at(group, name, default=default)
         try:
             number = float(value)
@@ -123,7 +128,7 @@ class Picker:
         return number
 
     def whole(self, group: str, name: str, default: int, *, least: int = 0) -> int:
-        """Return a whole number; raise `ConfigError` for one below `least` or anything else."""
+        """Return a whole number; raise `ConfigError` for anything else, or one below `least`."""
         wanted = f"a whole number from {least} to a trillion"
         number = self.share(group, name, default, least=least, most=MOST, wanted=wanted)
         if not number.is_integer():
@@ -131,7 +136,7 @@ class Picker:
         return int(number)
 
     def switch(self, group: str, name: str, *, default: bool) -> bool:
-        """Return a setting that is on or off."""
+        """Return the boolean setting `group.name`."""
         return _on(self.at(group, name, default=default))
 
     def number(self, name: str, foreign: tuple[str, ...], default: int | None) -> int | None:
@@ -156,13 +161,13 @@ class Picker:
         return self.share(group, name, 0.0, least=1e-9, most=MOST, wanted=wanted)
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """Return a setting that is on or off."""
+        """Return a boolean setting."""
         return _on(self(name, default=default))
 
     def unknown(self) -> tuple[str, ...]:
-        """Return a line for each key below `hermes_nb:` that was never asked for; call it last.
+        """Return a warning for each key below `hermes_nb:` that is not a setting; call it last.
 
-        Raises `ConfigError` for one that is settled, and nothing asks for.
+        Raises `ConfigError` if the policy sets a name that is not a setting.
         """
         settled = f"policy {self.settled.file}"
         if missing := [key for key in self._pinned if self.sources.get(key) != settled]:
@@ -174,7 +179,7 @@ class Picker:
         groups = {name.partition(".")[0] for name in self.values if "." in name}
         for key, value in self._own.items():
             if key in groups and isinstance(value, Mapping):
-                # What is a group in a group belongs to a memory provider.
+                # A group within a group holds a memory provider's options.
                 names = (f"{key}.{name}" for name in value if not isinstance(value[name], Mapping))
                 yield from (name for name in names if name not in self.values)
             elif key not in self.values:
@@ -195,7 +200,7 @@ def _on(value: object) -> bool:
 
 
 def home_directory(explicit: str | Path | None = None) -> Path:
-    """Return the home directory as an absolute path; raise `ConfigError` where there is none."""
+    """Return the absolute path of the Hermes directory; raise `ConfigError` if it is invalid."""
     chosen = explicit or os.environ.get("HERMES_HOME")
     try:
         home = Path(chosen).expanduser() if chosen else Path.home() / ".hermes"

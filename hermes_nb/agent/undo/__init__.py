@@ -1,1 +1,1 @@
-"""Undo: what a turn changed in files and cells, and how that is taken back."""
+"""Undo: records what a turn changes in files and cells, and reverts it."""

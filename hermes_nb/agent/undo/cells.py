@@ -1,7 +1,7 @@
-"""A notebook's cells as blobs: one for the sheet of all cells, one for each cell's larger outputs.
+"""Stores a notebook's cells as blobs: one sheet with all cells, and one blob per larger output.
 
 Cells are plain JSON objects (`id, type, source, metadata, outputs, execution_count`). Larger
-outputs are the same from edit to edit.
+outputs are separate because edits rarely change them.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from hermes_nb.core.messages import Json
 CellJson = Mapping[str, Json]
 Cells = Sequence[CellJson]
 INLINE = 2_000
-"""Bytes of outputs that stay in the sheet."""
+"""Maximum bytes of outputs within the sheet."""
 _BLOB = "blob"
 
 
 class NoRoom(Exception):
-    """A blob could not be kept."""
+    """A blob could not be stored."""
 
 
 def keep_cells(
     states: Sequence[Cells], put: Callable[[bytes], str], *, limit: int
 ) -> tuple[list[str], tuple[str, ...]]:
-    """Keep states of a notebook; return their sheets' digests, and of the outputs referred to.
+    """Store states of a notebook; return the digests of their sheets and of separate outputs.
 
-    `put` keeps a blob and returns its digest, "" when there is no room, which raises `NoRoom`.
-    Outputs of more than `limit` bytes are left out: their cell has None.
+    `put` stores a blob and returns its digest, or "" if the limit is reached, which raises
+    `NoRoom`. Outputs of more than `limit` bytes are dropped and replaced by None.
     """
     references: dict[str, None] = {}
-    known: dict[int, object] = {}  # by identity: outputs that two states share are read once
+    known: dict[int, object] = {}  # by identity, so that shared outputs are stored once
 
     def kept(data: bytes) -> str:
         digest = put(data)
@@ -61,7 +61,7 @@ def keep_cells(
 
 
 def load_cells(sheet: str, get: Callable[[str], bytes]) -> list[dict[str, Json]]:
-    """Return the cells of a sheet; what `get` raises for a lost blob passes through."""
+    """Return the cells of a sheet; errors of `get` for lost blobs are raised."""
 
     def whole(cell: dict[str, Json]) -> dict[str, Json]:
         outputs = cell["outputs"]

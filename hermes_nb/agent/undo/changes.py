@@ -1,7 +1,7 @@
-"""What a turn changed, as values: a file or a cell each, with its text before and after.
+"""What a turn changed: one value per file or cell, with its text before and after.
 
-A cell is called what its user calls it: the number that the notebook shows, or where it has none
-its place, counted from 1.
+A cell is named by the execution count that the notebook displays, or, without one, by its position,
+counted from 1.
 """
 
 from __future__ import annotations
@@ -18,44 +18,46 @@ from typing import Literal
 from hermes_nb.core.messages import Json
 
 Kind = Literal["added", "edited", "removed", "moved", "run"]
-"""What became of a file or a cell; `run` is a cell whose outputs alone are others."""
+"""How a file or a cell changed; `run` is a cell of which only the outputs changed."""
 MOST_CHARACTERS = 400_000
-"""Of a text that is compared: difflib's time grows with the square of what differs."""
+"""Maximum characters of a compared text: difflib's time is quadratic."""
 CONTEXT = 2
-"""Lines shown around what differs."""
+"""Unchanged lines displayed around a difference."""
 _WORD = re.compile(r"\w+|\s+|[^\w\s]")
 _ALIKE = 0.5
-"""How alike (0 to 1) two lines must be for the words that differ to be marked."""
+"""Minimum similarity (0 to 1) of two lines to mark the words that differ."""
 _LONGEST_LINE = 400
-"""Characters of a line in which differing words are looked for."""
+"""Maximum characters of a line to mark the words that differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One file or cell that a turn changed.
-
-    `notebook` is where a cell is, "" for a file; `place` counts its cells from 1. `note` says why
-    there are no texts to compare.
-    """
+    """One file or cell that a turn changed."""
 
     name: str
+    """The file's path or the cell's name, for display."""
     kind: Kind
+    """How it changed."""
     notebook: str = ""
+    """The cell's notebook, "" for a file."""
     place: int = 0
+    """The cell's position in the notebook from 1, 0 for a file."""
     before: str = ""
+    """The text before, "" if it did not exist."""
     after: str = ""
+    """The text after, "" if it was removed."""
     note: str = ""
+    """Why there are no texts to compare, "" if there are."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiffRow:
-    """One line of a comparison: `mark` is `+`, `-`, " " or `⋯`, which stands for lines left out.
-
-    `words` are the line's pieces, with whether each is part of what differs.
-    """
+    """One line of a comparison."""
 
     mark: str
+    """`+`, `-`, " " or, for omitted lines, `⋯`."""
     words: tuple[tuple[str, bool], ...]
+    """The line's pieces, each with whether it differs."""
 
     @property
     def text(self) -> str:
@@ -63,24 +65,24 @@ class DiffRow:
 
 
 def called(count: int | None, place: int) -> str:
-    """Return what a person calls a cell: by the number that it shows, else by its place from 1."""
+    """Return a cell's name: its execution count, or its position from 1."""
     return f"[{count}]" if count else f"cell {place}"
 
 
 def shown_path(path: str, root: Path | None) -> str:
-    """Return a path as the user would write it: from `root` or the home where it is below them.
+    """Return a path for display: relative to `root` or the user's home directory if it is in there.
 
-    Links on the way count as the folders that they lead to.
+    Symbolic links are resolved.
     """
     real = Path(os.path.realpath(path))
     if root is not None and real.is_relative_to(inside := os.path.realpath(root)):
         return real.relative_to(inside).as_posix()
-    home = os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111 - no home is no error here
+    home = os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111 - does not raise without a home
     return f"~/{real.relative_to(home).as_posix()}" if real.is_relative_to(home) else path
 
 
 def file_change(name: str, before: bytes | None, after: bytes | None) -> Change | None:
-    """Return how a file changed, None where it did not; None is a file that does not exist."""
+    """Return how a file changed, None if it did not; None as content is a missing file."""
     if before == after:
         return None
     kind: Kind = "added" if before is None else "removed" if after is None else "edited"
@@ -94,7 +96,7 @@ def file_change(name: str, before: bytes | None, after: bytes | None) -> Change 
 def cell_changes(
     notebook: str, before: Sequence[Mapping[str, Json]], after: Sequence[Mapping[str, Json]]
 ) -> list[Change]:
-    """Return how a notebook's cells changed, in their order; of outputs only that they did."""
+    """Return how a notebook's cells changed, in order; of outputs only that they did."""
     old = {str(cell["id"]): (place, cell) for place, cell in enumerate(before, 1)}
     new = {str(cell["id"]): (place, cell) for place, cell in enumerate(after, 1)}
     found: list[Change] = []
@@ -112,7 +114,7 @@ def cell_changes(
             kind = "run"
         else:
             continue
-        # What is new has no number that anybody knows it by yet.
+        # The user has not yet seen the execution count of a new cell.
         count = None if kind == "added" else cell.get("execution_count")
         found.append(
             Change(
@@ -134,7 +136,7 @@ def _order(cells: Mapping[str, object], others: Mapping[str, object]) -> list[st
 
 
 def summary(changes: Sequence[Change]) -> list[str]:
-    """Return what changed, in a few words each: `cells 5–7 added`, `clean.py +3 −1`."""
+    """Return the changes in a few words each: `cells 5–7 added`, `clean.py +3 −1`."""
     told = []
     for (notebook, kind), group in groupby(
         sorted(changes, key=_sorting), key=lambda change: (change.notebook, change.kind)
@@ -184,9 +186,9 @@ def sizes(change: Change) -> tuple[int, int]:
 
 
 def rows(change: Change) -> list[DiffRow]:
-    """Return a change's lines as a person reads them: what is far from any difference is left out.
+    """Return a change's lines for display, without lines far from any difference.
 
-    In lines that took the place of lines much like them, the words that differ are marked.
+    If similar lines replace each other, the words that differ are marked.
     """
     lines = _compared(change.before, change.after)
     near = _near([mark != " " for mark, _ in lines])
@@ -212,7 +214,7 @@ def _near(differs: Sequence[bool]) -> list[bool]:
 
 
 def _compared(before: str, after: str) -> list[tuple[str, str]]:
-    """Return all lines of both texts, each with its mark."""
+    """Return the lines of both texts, each with its mark."""
     old, new = (text.removesuffix("\n").split("\n") if text else [] for text in (before, after))
     found: list[tuple[str, str]] = []
     matcher = difflib.SequenceMatcher(None, old, new)
@@ -227,7 +229,7 @@ def _compared(before: str, after: str) -> list[tuple[str, str]]:
 
 
 def _with_words(found: Sequence[DiffRow]) -> list[DiffRow]:
-    """Mark the words that differ, where as many lines came as went."""
+    """Mark the words that differ, in blocks that replace the same number of lines."""
     blocks = [list(group) for _, group in groupby(found, key=lambda row: row.mark)]
     for gone, came in pairwise(blocks):
         if (gone[0].mark, came[0].mark) != ("-", "+") or len(gone) != len(came):
@@ -238,7 +240,7 @@ def _with_words(found: Sequence[DiffRow]) -> list[DiffRow]:
 
 
 def _paired(was: DiffRow, is_: DiffRow) -> tuple[DiffRow, DiffRow]:
-    """Return two lines with the words that differ marked, or as they are if little is alike."""
+    """Return two lines with the differing words marked, or unchanged if not similar."""
     if max(len(was.text), len(is_.text)) > _LONGEST_LINE:
         return was, is_
     old, new = _WORD.findall(was.text), _WORD.findall(is_.text)
@@ -252,7 +254,7 @@ def _paired(was: DiffRow, is_: DiffRow) -> tuple[DiffRow, DiffRow]:
 
 
 def _text(data: bytes | None) -> str | None:
-    """Return content as text; None for what is binary or too large to compare."""
+    """Return content as text, None if it is binary or too large to compare."""
     if data is None:
         return ""
     if len(data) > MOST_CHARACTERS or b"\0" in data:

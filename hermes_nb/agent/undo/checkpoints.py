@@ -1,10 +1,9 @@
-"""What a turn changed in files and notebook cells, saved so that it can be undone.
+"""Saves what a turn changes in files and cells, so that it can be undone.
 
-Before the first change of a turn each file and each notebook it touches is saved, once; after each
-change what it became is noted. So an undo can tell what the turn left from what somebody wrote
-later, and never overwrites the latter unless it is told to. Where somebody changed a file in the
-middle of a turn, undo goes back to that. Saving never fails a tool: what could not be saved is
-named by the undo.
+Each file and notebook is saved once, before the turn's first change of it. After each change, its
+new state is recorded. Undo can therefore distinguish the turn's changes from later ones, and only
+overwrites later ones if forced. If a file was changed by something else during a turn, undo
+restores that version. Saving never fails a tool: undo reports what could not be saved.
 """
 
 from __future__ import annotations
@@ -32,16 +31,17 @@ __all__ = ["Checkpoints", "NothingToUndo", "UndoReport", "checkpointed"]
 logger = logging.getLogger(__name__)
 
 LIMIT_BYTES = 200_000_000
-"""On disk, over all sessions, compressed."""
+"""Default maximum size on disk of all sessions, compressed."""
 FILE_BYTES = 20_000_000
-"""A larger file is not saved, nor are larger outputs of a cell."""
+"""Default maximum size of a saved file, and of a cell's saved outputs."""
 KEEP_TURNS = 50
-"""Of a session."""
+"""Default number of saved turns per session."""
 FULL = "there is no room left among the checkpoints"
+"""Why a file was not saved if the size limit is reached."""
 
 
 class Checkpoints:
-    """The undo data of all sessions, below one folder; safe among threads and kernels."""
+    """The undo data of all sessions in one folder; safe between threads and kernels."""
 
     def __init__(
         self,
@@ -54,8 +54,8 @@ class Checkpoints:
         self._store = CheckpointStore(folder, limit=limit_bytes)
         self._keep_turns = keep_turns
         self._file_bytes = file_bytes
-        # A session's turn as this process counts it, and its record's number. A record that
-        # another process began is never gone on with: it may have counted the turns differently.
+        # A session's turn as this process counts it, and its record's number. A record of
+        # another process is never continued: its count of turns may differ.
         self._open: dict[str, tuple[int, int]] = {}
         self._unsaved: dict[str, tuple[int, str]] = {}
 
@@ -65,7 +65,7 @@ class Checkpoints:
             self._store.remove(sessions)
 
     def before(self, session: str, turn: int, paths: Sequence[Path]) -> None:
-        """Save files, by their absolute paths without links, before a call changes them."""
+        """Save files before a call changes them; paths are absolute and without links."""
 
         def save(open_turn: OpenTurn) -> None:
             for path in paths:
@@ -75,7 +75,7 @@ class Checkpoints:
         self._write(session, turn, save)
 
     def after(self, session: str, turn: int, paths: Sequence[Path]) -> None:
-        """Note what files have become."""
+        """Record the files' states after a call."""
 
         def seal(open_turn: OpenTurn) -> None:
             files = open_turn.record.files
@@ -88,10 +88,10 @@ class Checkpoints:
     def save_cells(
         self, session: str, turn: int, document: str, before: Cells, after: Cells
     ) -> None:
-        """Save a notebook's cells as they were, and as the turn leaves them.
+        """Save a notebook's cells before and after a turn's changes.
 
-        Call it before each change, with what the change is going to leave, and again afterwards
-        where that turned out differently: a process that is killed in between can be undone too.
+        Call it before each change with the expected result, so that undo works even if the process
+        is killed. Call it again afterwards if the result differs.
         """
 
         def save(open_turn: OpenTurn) -> None:
@@ -111,7 +111,7 @@ class Checkpoints:
         self._write(session, turn, save)
 
     def note(self, session: str, turn: int, text: str) -> None:
-        """Note what a turn did that cannot be undone."""
+        """Record an effect of a turn that cannot be undone."""
         self._write(session, turn, lambda open_turn: _add_note(open_turn, text))
 
     async def undo(
@@ -124,13 +124,12 @@ class Checkpoints:
     ) -> UndoReport:
         """Undo a turn, by default the last one that is not undone yet.
 
-        `force` overwrites what was changed since; it also finishes a turn that was undone in part.
-        Raises `NothingToUndo`.
+        `force` overwrites later changes and completes a partial undo. Raises `NothingToUndo`.
         """
         number, why = self._unsaved.get(session, (0, ""))
         undoer = Undoer(self._store, self._file_bytes)
         if turn is None and number > undoer.latest(session):
-            del self._unsaved[session]  # said once; the next undo takes the turn before it
+            del self._unsaved[session]  # reported once; the next undo takes the previous turn
             message = f"turn {number} cannot be undone, because nothing could be saved: {why}"
             raise NothingToUndo(message)
         report = await undoer.undo(session, turn, restorer=restorer, force=force)
@@ -139,7 +138,7 @@ class Checkpoints:
         return report
 
     def since(self, session: str, moment: float) -> list[int]:
-        """Return the turns that changed something since a moment, the latest first."""
+        """Return the turns that changed something since a moment, latest first."""
         return Undoer(self._store, self._file_bytes).since(session, moment)
 
     def changes(
@@ -147,16 +146,16 @@ class Checkpoints:
     ) -> list[Change]:
         """Return what a turn (the last one by default) changed.
 
-        Paths are shown from `root` where they are below it. Raises `NothingToUndo`.
+        Paths within `root` are relative to it. Raises `NothingToUndo`.
         """
         return Undoer(self._store, self._file_bytes).changes(session, turn, root=root)
 
     def has(self, session: str, turn: int) -> bool:
-        """Say whether anything was saved of a turn that this process takes or took last."""
+        """Return whether anything was saved of this process's current or last turn."""
         return self._open.get(session, (0, 0))[0] == turn
 
     def unsaved(self, session: str, turn: int) -> str:
-        """Return why something of a turn was not saved, "" if all of it was."""
+        """Return why part of a turn was not saved, "" if all was saved."""
         number, why = self._unsaved.get(session, (0, ""))
         return why if number == turn else ""
 
@@ -173,7 +172,7 @@ class Checkpoints:
         return FileItem(before=self._state(path, open_turn), folders=folders)
 
     def _state(self, path: Path, open_turn: OpenTurn) -> FileState:
-        """Return what a file is, its content saved."""
+        """Return the state of a file and save its content."""
         state, data = look(path, self._file_bytes)
         if state.kind != "file":
             return state
@@ -181,13 +180,13 @@ class Checkpoints:
         return replace(state, saved=saved, why="" if saved else FULL)
 
     def _write(self, session: str, turn: int, change: Callable[[OpenTurn], None]) -> None:
-        """Change the turn's record; what goes wrong is kept for the undo to tell."""
+        """Change the turn's record; errors are recorded for the undo to report."""
         try:
             with self._store.lock(create=True):
                 open_turn = self._open_turn(session, turn)
                 change(open_turn)
                 self._store.save(session, open_turn.index)
-        except OSError as error:  # a full disk, a home that cannot be written, a lock held for long
+        except OSError as error:  # full disk, read-only home, lock timeout
             logger.warning("turn %d is not saved for undo", turn, exc_info=True)
             self._unsaved[session] = (turn, error.strerror or str(error))
 
@@ -207,11 +206,11 @@ class Checkpoints:
 
 
 def checkpointed(toolset: Toolset, checkpoints: Checkpoints, root: Path) -> Toolset:
-    """Save the files that a call names before it changes them.
+    """Wrap tools so that the files that a call names are saved before it changes them.
 
-    That is possible for tools that write and whose `paths` say where. What runs code may change
-    anything, so that is noted. Files outside of the tool's root, or of `root` where it has none,
-    are not saved, which is noted too.
+    This works for writing tools whose `paths` name their path arguments. For tools that run code, a
+    note is recorded, because they may change anything. Files outside of the tool's root (by default
+    `root`) are not saved, which is noted too.
     """
 
     def noting(tool: Tool) -> Tool:
@@ -258,7 +257,7 @@ def checkpointed(toolset: Toolset, checkpoints: Checkpoints, root: Path) -> Tool
 def _paths(tool: Tool, space: Workspace, arguments: Arguments) -> tuple[list[Path], list[str]]:
     """Return the files that a call names, and the names that lead out of the workspace.
 
-    Those the tool mostly refuses by itself; it is asked all the same, since it may know better.
+    The tool is called with the latter too, although it usually refuses them.
     """
     inside: list[Path] = []
     outside: list[str] = []

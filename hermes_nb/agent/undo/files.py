@@ -1,7 +1,7 @@
-"""Files as they are now, and put back as they were before a turn.
+"""Reads files for undo, and restores them.
 
-A file is taken only if no link leads to it anywhere: else a directory that was replaced by a link
-between a turn and its undo would send the undo to write somewhere else.
+Paths with symbolic links are refused. Otherwise an undo could write to another directory, if a
+directory on the path was replaced by a link after the turn.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hermes_nb.core.files import write_atomic
 _FLAGS = (
     os.O_RDONLY
     | getattr(os, "O_NOFOLLOW", 0)
-    | getattr(os, "O_NONBLOCK", 0)  # a pipe without a writer would hold us for ever
+    | getattr(os, "O_NONBLOCK", 0)  # opening a pipe without a writer would block
     | getattr(os, "O_CLOEXEC", 0)
     | getattr(os, "O_BINARY", 0)
 )
@@ -29,11 +29,11 @@ _LINK = "a link leads to it"
 
 
 class NotRestored(HermesError):
-    """A file stays as it is; the text says why, to be read behind its name."""
+    """A file was not restored; the text says why and follows the file's name."""
 
 
 def look(path: Path, limit: int) -> tuple[FileState, bytes]:
-    """Return what a file is now, and its content if that is at most `limit` bytes."""
+    """Return the state of a file, and its content if that is at most `limit` bytes."""
     if os.path.realpath(path) != str(path):
         return FileState(kind="odd", why=_LINK), b""
     try:
@@ -75,10 +75,10 @@ def missing_folders(path: Path) -> tuple[str, ...]:
 def put_back(
     path: Path, item: FileItem, saved: Callable[[str], bytes], *, limit: int, force: bool
 ) -> str:
-    """Make a file what it was before its turn and return what was done, "" if it is that already.
+    """Restore a file to its state before a turn; return what was done, "" if it was not needed.
 
-    Raises `NotRestored` when it is not what the turn left (unless `force`), when its content was
-    not saved, or when the system refuses.
+    Raises `NotRestored` if the file was changed after the turn (unless `force`), if its content was
+    not saved, or if the system refuses the change.
     """
     before, after = item.before, item.after
     if before.kind in ("large", "odd") or (before.kind == "file" and not before.saved):
@@ -95,7 +95,7 @@ def put_back(
         raise NotRestored(message)
     mode = before.mode
     if after is not None and now.kind != "absent" and now.mode != after.mode:
-        mode = now.mode  # somebody has set it since; only the content is ours to change
+        mode = now.mode  # set after the turn, so only the content is restored
     try:
         return _write(path, item, saved(before.digest) if before.saved else b"", mode, now)
     except OSError as error:
@@ -106,7 +106,7 @@ def _write(path: Path, item: FileItem, data: bytes, mode: int, now: FileState) -
     if item.before.kind == "absent":
         path.unlink()
         for folder in reversed(item.folders):
-            with suppress(OSError):  # something else is in it by now
+            with suppress(OSError):  # it has other files by now
                 Path(folder).rmdir()
         return "removed"
     path.parent.mkdir(parents=True, exist_ok=True)

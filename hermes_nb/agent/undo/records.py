@@ -1,7 +1,7 @@
-"""What turns changed, as an index of their session: which files and cells, before and after.
+"""The undo index of a session: which files and cells each turn changed.
 
-An index says which file or cell had which content before the turn, and which one the turn left;
-contents are in the store's blobs.
+An index has the digests of each file's and cell's content before and after the turn; the contents
+are stored as blobs.
 """
 
 from __future__ import annotations
@@ -14,70 +14,82 @@ from typing import Literal
 from hermes_nb.core.records import restored
 
 VERSION = 1
+"""Version of the index format."""
 
 FileKind = Literal["absent", "file", "large", "odd"]
+"""The kinds of a `FileState`."""
 TurnState = Literal["", "undone", "partly"]
+"""Whether a turn was undone: not, completely or partly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileState:
-    """A file at one moment.
-
-    `digest` is the content's SHA-256; of a `large` file, which is not read, it is made of size and
-    time of change. An `odd` path is no regular file, or could not be read; `why` says so. `saved`
-    tells whether the content is among the blobs.
-    """
+    """A file at one moment."""
 
     kind: FileKind
+    """`large` files are not read; `odd` is not a regular file or cannot be read."""
     digest: str = ""
+    """SHA-256 of the content; of a `large` file, its size and modification time."""
     mode: int = 0
+    """Permission bits."""
     size: int = 0
+    """Size in bytes."""
     why: str = ""
+    """Why the content was not saved, "" if it was."""
     saved: bool = False
+    """Whether the content is among the blobs."""
 
     def same(self, other: FileState) -> bool:
-        """Say whether both have the same content; the mode does not count."""
+        """Return whether both have the same content, ignoring the mode."""
         return (self.kind, self.digest) == (other.kind, other.digest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileItem:
-    """A file that a turn touched: as it was, and as the turn left it (None: not known).
-
-    `folders` are the directories that did not exist before, outermost first.
-    """
+    """A file that a turn changed."""
 
     before: FileState
+    """The file before the turn."""
     after: FileState | None = None
+    """The file after the turn, None if unknown."""
     folders: tuple[str, ...] = ()
+    """Directories that did not exist before, outermost first."""
     undone: bool = False
+    """Whether the change was undone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellsItem:
-    """A notebook's cells as they were, and as the turn left them.
-
-    Each is one blob, a JSON list of cells; larger outputs are blobs of their own, listed in
-    `outputs`, with a reference in their place.
-    """
+    """The cells of a notebook that a turn changed."""
 
     before: str
+    """Digest of the blob with the cells before the turn, as a JSON list."""
     after: str
+    """Digest of the blob with the cells after the turn."""
     outputs: tuple[str, ...] = ()
+    """Digests of larger outputs; the cells refer to them."""
     undone: bool = False
+    """Whether the changes were undone."""
 
 
 @dataclass(slots=True, kw_only=True)
 class TurnRecord:
-    """One turn. `number` is unique within the session, `turn` is what the user counts."""
+    """The changes of one turn."""
 
     number: int
+    """Unique within the session."""
     turn: int
+    """The turn's number as the user counts."""
     when: float
+    """Start of the record in seconds since the epoch."""
     state: TurnState = ""
+    """Whether it was undone."""
     files: dict[str, FileItem] = field(default_factory=dict)
+    """Changed files by absolute path."""
     cells: dict[str, CellsItem] = field(default_factory=dict)
+    """Changed notebooks by key."""
     notes: list[str] = field(default_factory=list)
+    """Messages about effects that cannot be undone."""
 
     def digests(self) -> Iterator[str]:
         for item in self.files.values():
@@ -90,28 +102,28 @@ class TurnRecord:
 
 @dataclass(slots=True, kw_only=True)
 class SessionIndex:
-    """The turns of a session, oldest first.
-
-    `renamed` leads from the ids of cells that an undo inserted again to the ids they then got.
-    """
+    """The turns of a session."""
 
     next: int = 1
+    """Number of the next record."""
     turns: list[TurnRecord] = field(default_factory=list)
+    """Oldest first."""
     renamed: dict[str, str] = field(default_factory=dict)
+    """Current ids of cells that an undo inserted again, by their old ids."""
 
     def record(self, number: int) -> TurnRecord | None:
-        """Return the record of that number, or None."""
+        """Return the record with that number, or None."""
         return next((each for each in reversed(self.turns) if each.number == number), None)
 
     def add(self, turn: int, when: float) -> TurnRecord:
-        """Begin a turn."""
+        """Start a record."""
         record = TurnRecord(number=self.next, turn=turn, when=when)
         self.next += 1
         self.turns.append(record)
         return record
 
     def renamed_to(self, cell_id: str) -> str:
-        """Return the id that a cell has now."""
+        """Return the current id of a cell."""
         for _ in range(len(self.renamed)):
             cell_id = self.renamed.get(cell_id, cell_id)
         return cell_id
@@ -126,9 +138,9 @@ def dumps(index: SessionIndex) -> bytes:
 
 
 def loads(data: bytes) -> SessionIndex:
-    """Return the index that `dumps` wrote; an empty one for anything else.
+    """Return the index that `dumps` wrote, an empty one for anything else.
 
-    An index that is damaged, or of a version to come, costs the undo and nothing more.
+    With a damaged index, or one of a later version, only undo is lost.
     """
     try:
         document = json.loads(data.decode("utf-8", "surrogatepass"))

@@ -1,8 +1,8 @@
-"""Where checkpoints are kept: compressed blobs by digest, an index a session, within a size.
+"""Stores undo data: compressed blobs by digest and one index per session, up to a size limit.
 
-Everything happens under one lock among threads and kernels. An index is written after the blobs it
-names and before the blobs it no longer names are removed, so a process that is killed anywhere
-leaves every index readable and complete; at worst an unused blob waits for the next sweep.
+All access happens under a lock between threads and kernels. An index is written after the blobs
+that it refers to, and before blobs that it no longer needs are removed. A killed process therefore
+leaves every index readable and complete; at worst, an unused blob stays until the next sweep.
 """
 
 from __future__ import annotations
@@ -23,27 +23,30 @@ from hermes_nb.core.files import TEMPORARY, locked, make_private, write_atomic
 
 _PLAIN_NAME = re.compile(r"[\w-][\w.-]{0,79}")
 _LEVEL = 3
-"""zlib's level: text shrinks nearly as far as at 6, in a third of the time."""
+"""zlib level: compresses text nearly as well as 6, in a third of the time."""
 
 
 class SavedCopyLost(HermesError):
-    """What was saved is no longer there, or damaged."""
+    """Saved data is missing or damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTurn:
-    """The turn that is being written: its record, within the index of its session."""
+    """The turn that is being written."""
 
     session: str
+    """The session's id."""
     index: SessionIndex
+    """The session's index."""
     record: TurnRecord
+    """The turn's record in `index`."""
 
 
 class CheckpointStore:
-    """The folder of the checkpoints; nothing is created before something is stored.
+    """The folder of the undo data; nothing is created before something is stored.
 
-    `limit` is in bytes and counts what is on the disk, compressed. Every method but `lock` is to
-    be called with the lock held.
+    `limit` is the maximum size on disk in bytes, compressed. All methods except `lock` require the
+    lock.
     """
 
     def __init__(self, folder: Path, *, limit: int) -> None:
@@ -56,7 +59,7 @@ class CheckpointStore:
 
     @contextmanager
     def lock(self, *, create: bool = False) -> Iterator[None]:
-        """Hold the folder against other threads and kernels; raise TimeoutError or OSError."""
+        """Lock the folder between threads and kernels; raise TimeoutError or OSError."""
         with self._mutex:
             if create:
                 make_private(self._blobs)
@@ -68,7 +71,7 @@ class CheckpointStore:
                 yield
 
     def load(self, session: str) -> SessionIndex:
-        """Return a session's index, an empty one where there is none."""
+        """Return a session's index, an empty one if it is missing."""
         return _read(self._path(session))
 
     def save(self, session: str, index: SessionIndex) -> None:
@@ -76,9 +79,9 @@ class CheckpointStore:
         write_atomic(self._path(session), dumps(index), mode=0o600)
 
     def put(self, data: bytes, turn: OpenTurn) -> str:
-        """Keep `data` and return its digest, "" when there is no room for it.
+        """Store `data` and return its digest, "" if it exceeds the limit.
 
-        The oldest turns of all sessions make room, never `turn` itself.
+        If needed, the oldest turns of all sessions are removed, but never `turn` itself.
         """
         digest = hashlib.sha256(data).hexdigest()
         path = self._blobs / digest
@@ -94,7 +97,7 @@ class CheckpointStore:
         return digest
 
     def get(self, digest: str) -> bytes:
-        """Return what was kept under a digest; raise `SavedCopyLost`."""
+        """Return the data with that digest; raise `SavedCopyLost`."""
         try:
             data = zlib.decompress((self._blobs / digest).read_bytes())
         except (OSError, zlib.error) as error:
@@ -104,9 +107,10 @@ class CheckpointStore:
         return data
 
     def sweep(self, turn: OpenTurn, *, room: int = 0) -> None:
-        """Remove what no turn needs, and the oldest turns until `room` bytes are free.
+        """Remove unused blobs, and the oldest turns until `room` bytes are free.
 
-        The index of `turn` stands for what is on disk; it is saved if turns of it had to go.
+        The index of `turn` is used instead of the one on disk; it is saved if turns were removed
+        from it.
         """
         sizes = self._sizes()
         indexes = {path: _read(path) for path in self.folder.glob("*.json")}
@@ -141,7 +145,7 @@ class CheckpointStore:
         self._used = used
 
     def remove(self, sessions: Iterable[str]) -> None:
-        """Remove sessions' indexes, and the blobs that no other one needs."""
+        """Remove sessions' indexes, and the blobs that no other index needs."""
         for session in sessions:
             self._path(session).unlink(missing_ok=True)
         if self._blobs.is_dir():
@@ -152,7 +156,7 @@ class CheckpointStore:
         sizes: dict[str, int] = {}
         for folder in (self.folder, self._blobs):
             for path in folder.iterdir():
-                if path.name.endswith(TEMPORARY):  # writers hold the lock: nobody writes it now
+                if path.name.endswith(TEMPORARY):  # left by a killed writer: writers hold the lock
                     with suppress(OSError):
                         path.unlink()
                 elif folder is self._blobs:

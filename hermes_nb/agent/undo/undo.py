@@ -1,4 +1,4 @@
-"""Taking back what a turn did, and saying what that was."""
+"""Undoes a turn's changes of files and cells, and reports what was done."""
 
 from __future__ import annotations
 
@@ -25,69 +25,79 @@ from hermes_nb.core.threads import in_thread
 
 
 class NothingToUndo(HermesError):
-    """There is no such turn; the text says which there are."""
+    """There is no such turn; the text lists those that can be undone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellsRestored:
-    """What became of a notebook's cells: lines for the user, and cells that got a new id."""
+    """The result of restoring a notebook's cells."""
 
     done: tuple[str, ...] = ()
+    """Messages about restored cells."""
     conflicts: tuple[str, ...] = ()
+    """Messages about cells that were not restored."""
     renamed: Mapping[str, str] = field(default_factory=dict)
+    """New ids of cells inserted again, by their old ids."""
 
 
 class Restorer(Protocol):
-    """Puts cells back into a notebook."""
+    """Restores cells of a notebook."""
 
     async def restore_cells(
         self, document: str, before: Cells, after: Cells, *, force: bool = False
     ) -> CellsRestored:
-        """Turn a notebook from `after`, what the turn left, to `before`.
+        """Change a notebook from the state after a turn to the state before it.
 
-        What somebody changed since stays and is a conflict, unless `force`. Raises `HermesError`
-        when the notebook cannot be reached.
+        Cells changed since the turn are conflicts and stay, unless `force`. Raises `HermesError` if
+        the notebook cannot be accessed.
         """
         ...
 
 
 Sheets = tuple[Cells, Cells] | SavedCopyLost
-"""The cells of a notebook before and after, or why they cannot be had."""
+"""The cells of a notebook before and after a turn, or why they are lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class UndoLine:
-    """What happened to one item: a file's path or a notebook's key, and a phrase."""
+    """What happened to one file or notebook."""
 
     name: str
+    """A file's path or a notebook's key."""
     text: str
+    """What happened, as a phrase."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndoReport:
-    """What an undo did; `notes` say what the turn did that no undo takes back."""
+    """The result of an undo."""
 
     turn: int
+    """The turn's number."""
     when: float
+    """Start of the turn in seconds since the epoch."""
     done: tuple[UndoLine, ...] = ()
+    """What was restored."""
     conflicts: tuple[UndoLine, ...] = ()
+    """What was not restored, and why."""
     notes: tuple[str, ...] = ()
+    """Messages about effects that cannot be undone."""
 
 
 class Undoer:
-    """Reads what was saved; `file_bytes` is the size up to which files are."""
+    """Reads the undo data; `file_bytes` is the maximum size of a saved file."""
 
     def __init__(self, store: CheckpointStore, file_bytes: int) -> None:
         self._store = store
         self._file_bytes = file_bytes
 
     def latest(self, session: str) -> int:
-        """Return the number of the session's last turn with a record, 0 without one."""
+        """Return the number of the session's last recorded turn, 0 if there is none."""
         with self._index(session) as index:
             return index.turns[-1].turn if index.turns else 0
 
     def since(self, session: str, moment: float) -> list[int]:
-        """Return the turns with records begun since a moment, the latest first, each once."""
+        """Return the recorded turns started since a moment, latest first, without duplicates."""
         with self._index(session) as index:
             found = [each for each in index.turns if each.when >= moment and each.state != "undone"]
         return list(dict.fromkeys(each.turn for each in reversed(found)))
@@ -122,7 +132,7 @@ class Undoer:
     def _undo_files(
         self, session: str, turn: int | None, *, force: bool
     ) -> tuple[int, UndoReport, dict[str, Sheets]]:
-        """Put the files back; return the record's number, what was done, and cells to put back."""
+        """Restore files; return the record's number, a report, and the cells to restore."""
         done: list[UndoLine] = []
         conflicts: list[UndoLine] = []
         with self._index(session) as index:
@@ -157,7 +167,7 @@ class Undoer:
         return record.number, report, cells
 
     def _note_cells(self, session: str, number: int, name: str, result: CellsRestored) -> None:
-        """Remember what became of a notebook's cells."""
+        """Record the result for a notebook's cells."""
         with self._index(session) as index:
             if record := index.record(number):
                 record.cells[name] = replace(record.cells[name], undone=not result.conflicts)
@@ -166,7 +176,7 @@ class Undoer:
                 self._store.save(session, index)
 
     def _sheets(self, index: SessionIndex, item: CellsItem) -> Sheets:
-        """Return cells before and after, under the ids that they have now, or why they are lost."""
+        """Return cells before and after, with their current ids, or why they are lost."""
         try:
             before, after = (
                 [
@@ -211,7 +221,7 @@ class Undoer:
 async def _restored(
     document: str, sheets: Sheets, restorer: Restorer | None, *, force: bool
 ) -> CellsRestored:
-    """Put one notebook's cells back."""
+    """Restore one notebook's cells."""
     if restorer is None:
         return CellsRestored(conflicts=("its cells can only be restored in a notebook",))
     if isinstance(sheets, SavedCopyLost):
