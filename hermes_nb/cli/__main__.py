@@ -1,4 +1,4 @@
-"""`python -m hermes_nb.cli`, where `jupyter hermes` is not on the path."""
+"""`python -m hermes_nb.cli`, for environments without `jupyter hermes` on the path."""
 
 from __future__ import annotations
 

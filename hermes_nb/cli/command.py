@@ -1,8 +1,8 @@
-"""What subcommands of `jupyter hermes` are made of, and how other packages bring theirs.
+"""The interface of `jupyter hermes` subcommands, also for other packages.
 
-A package names its own under the entry point group `hermes_nb.cli`, each a `Subcommand`. All of
-them are loaded for `--help`, so the module that holds one imports little; what it does is in
-another, which `run` names.
+A package registers each `Subcommand` under the entry point group `hermes_nb.cli`. All of them are
+loaded for `--help`, so their module must import little. The implementation is in another module,
+which `run` names.
 """
 
 from __future__ import annotations
@@ -16,28 +16,30 @@ from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.plugins import plugins
 
 GROUP = "hermes_nb.cli"
+"""Entry point group for subcommands."""
 OK = 0
 FAILED = 1
 USAGE = 2
-"""The same as for words that `argparse` refuses."""
+"""Exit code for wrong usage, the same as that of `argparse`."""
 MISSED = 3
-"""A replay found no recording for what was asked."""
+"""Exit code if a replay found no recording for a request."""
 REFUSED = 3
-"""Calls were refused, so less was done than was asked: as a miss, a run that cannot be trusted."""
+"""Exit code if calls were refused, so that the result may be incomplete."""
 STOPPED = 130
-"""Ctrl-C, or a terminate signal: what shells say of a program that a SIGINT ended."""
+"""Exit code after Ctrl-C or a termination signal, as shells report for SIGINT."""
 CODES = (
     "exit codes: 0 done, 1 failed, 2 wrong usage, 3 nothing to replay, or calls were refused, "
     "130 stopped"
 )
 APPROVALS = ("ask", "edits", "all", "never")
-"""What `--approve` takes."""
+"""Values of `--approve`."""
 
 Run = Callable[[argparse.Namespace], int]
+"""Runs a subcommand and returns the exit code."""
 
 
 class UsageProblem(HermesError):
-    """The command line makes no sense as it stands; nothing was done."""
+    """The command line is invalid; nothing was done."""
 
 
 def _no_arguments(_: argparse.ArgumentParser) -> None:
@@ -46,20 +48,20 @@ def _no_arguments(_: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subcommand:
-    """A subcommand: what help says of it, what it takes, and what it does."""
+    """A subcommand of `jupyter hermes`."""
 
     about: str
-    """What it is for, in a few words without a full stop."""
+    """Its description in a few words, without a full stop."""
     run: str | Run
-    """A function, or `module:function`, of the arguments; it returns the exit code."""
+    """A function of the arguments that returns the exit code, or its name as `module:function`."""
     arguments: Callable[[argparse.ArgumentParser], None] = _no_arguments
-    """Adds the arguments to the subcommand's own parser; it may add subcommands with `add`."""
+    """Adds arguments to the subcommand's parser; it may add subcommands with `add`."""
 
 
 def add(
     parsers: argparse._SubParsersAction[argparse.ArgumentParser], name: str, command: Subcommand
 ) -> argparse.ArgumentParser:
-    """Add a subcommand to those of a parser and return its own."""
+    """Add a subcommand to a parser and return its own parser."""
     shown = command.about.replace("%", "%%")
     made = parsers.add_parser(
         name, help=shown, description=f"{shown[0].upper()}{shown[1:]}.", epilog=CODES
@@ -70,7 +72,7 @@ def add(
 
 
 def perform(run: str | Run, arguments: argparse.Namespace) -> int:
-    """Do what a subcommand does and return the exit code."""
+    """Run a subcommand and return the exit code."""
     if isinstance(run, str):
         module, _, function = run.partition(":")
         found: Run = getattr(import_module(module), function)
@@ -79,9 +81,10 @@ def perform(run: str | Run, arguments: argparse.Namespace) -> int:
 
 
 def installed(known: frozenset[str], wanted: str = "") -> dict[str, Subcommand]:
-    """Return the subcommands that packages bring, or only that of a name; the `known` stay ours.
+    """Return the subcommands of other packages, or only the `wanted` one.
 
-    One that cannot be loaded says so when it is called.
+    Names in `known` cannot be replaced. A subcommand that fails to load reports that when it is
+    called.
     """
     return {
         point.name: _loaded(point.name, point.load)
@@ -107,7 +110,7 @@ def _loaded(name: str, load: Callable[[], object]) -> Subcommand:
 
 
 def count(text: str) -> int:
-    """Return an argument that is a number above 0."""
+    """Parse an argument that must be an integer above 0."""
     number = int(text)
     if number < 1:
         raise ValueError
@@ -115,7 +118,7 @@ def count(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """Return an argument that is a number of seconds above 0."""
+    """Parse an argument that must be a number of seconds above 0."""
     number = float(text)
     if not 0 < number < float("inf"):
         raise ValueError

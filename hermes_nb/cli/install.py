@@ -1,10 +1,10 @@
-"""`jupyter hermes enable`, `disable` and `doctor`: `%%hermes` at once, and what it needs.
+"""`jupyter hermes enable`, `disable` and `doctor`: use `%%hermes` without `%load_ext`.
 
-IPython can load a magic as a cell calls it, which is too late for one that is awaited. So a startup
-file has each kernel look for the magic before a cell is read (see `hermes_nb.notebook.lazy`); a
-kernelspec gets that as an argument. IPython runs the files in `startup` of the profile, of the
-environment and of the system. Earlier versions declared the magic in IPython's JSON as well, which
-`disable` takes back.
+IPython can load a magic when a cell calls it, which is too late for an async one. So a startup file
+makes each kernel look for the magic before a cell is parsed (see `hermes_nb.notebook.lazy`); a
+kernelspec gets an argument instead. IPython runs the files in `startup` of the profile, of the
+environment and of the system. Earlier versions also declared the magic in IPython's JSON
+configuration, which `disable` removes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from hermes_nb.safety.redact import redact
 Level = Literal["user", "sys-prefix", "system"]
 LEVELS: tuple[Level, ...] = ("user", "sys-prefix", "system")
 STARTUP = "00-hermes-nb.py"
+"""Name of the startup file."""
 MARK = "# Written by `jupyter hermes enable`; `jupyter hermes disable` removes it.\n"
+"""First line of the startup file, by which `disable` recognises it."""
 STARTUP_TEXT = f"""{MARK}# The first cell with %hermes or %%hermes loads Hermes.
 try:
     __import__("{WATCHER}", fromlist=["watch"]).watch(get_ipython())
@@ -42,32 +44,35 @@ except ImportError:
     pass  # it is not installed for this interpreter
 """
 ARGUMENT = f"--ext={WATCHER}"
+"""The argument in a kernelspec."""
 CONFIGS = ("ipython_kernel_config.json", "ipython_config.json")
 """Where earlier versions declared the magic: for kernels, and for terminals."""
 DECLARED = json.dumps({"MagicsManager": {"lazy_magics": {MAGIC: EXTENSION}}}, indent=2) + "\n"
-"""Such a file where there was none before."""
+"""Content of such a file if it did not exist before."""
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _ARGV = re.compile(rf'"argv"\s*:\s*\[(?:\s*{_STRING}\s*,)*(?P<blank>\s*){_STRING}')
 _ASK = "import importlib.util as u, sys; sys.exit(u.find_spec('hermes_nb') is None)"
 _PATIENCE = 60.0
-"""Seconds that a kernel's interpreter gets to start."""
+"""Timeout in seconds for starting a kernel's interpreter."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigDirectory:
-    """A directory with configuration of IPython, and whom it is for."""
+    """A configuration directory of IPython."""
 
     directory: Path
+    """Its path."""
     audience: str
+    """Who it applies to, for messages."""
 
     @property
     def startup(self) -> Path:
-        """The file that every kernel and terminal of the place runs as it starts."""
+        """The file that every kernel and terminal runs at its start."""
         return self.directory / "startup" / STARTUP
 
 
 def place_for(level: Level | None) -> ConfigDirectory:
-    """Return the place of a level; None is what Jupyter itself would prefer here."""
+    """Return the directory of a level; None is the one that Jupyter prefers here."""
     if level is None:
         from jupyter_core.paths import prefer_environment_over_user
 
@@ -90,7 +95,7 @@ def place_for(level: Level | None) -> ConfigDirectory:
 
 
 def enable(arguments: argparse.Namespace) -> int:
-    """Enable, and say what was changed and for whom; a second time changes nothing."""
+    """Enable the magic, and print the changes and who they apply to; idempotent."""
     if arguments.kernelspec:
         audience = f"kernels of {arguments.kernelspec!r}"
         file = _kernelspec(arguments.kernelspec)
@@ -104,7 +109,7 @@ def enable(arguments: argparse.Namespace) -> int:
 
 
 def disable(arguments: argparse.Namespace) -> int:
-    """Take back what `enable` did, and what it did in earlier versions; say what was changed."""
+    """Undo `enable`, also that of earlier versions; print the changes."""
     if arguments.kernelspec:
         file = _kernelspec(arguments.kernelspec)
         argued = rf',\s*"{re.escape(ARGUMENT)}"'
@@ -120,14 +125,14 @@ def disable(arguments: argparse.Namespace) -> int:
             wanted[place.startup] = "" if startup.startswith(MARK) else startup
         changes = [_put(file, text) for file, text in wanted.items()]
         for directory in (place.startup.parent, place.directory):
-            with suppress(OSError):  # what is not empty is in use
+            with suppress(OSError):  # not empty: still in use
                 directory.rmdir()
     print(*changes if changes else ["There was nothing to take back."], sep="\n")
     return OK
 
 
 def _kernelspec(name: str) -> Path:
-    """Return the `kernel.json` of a kernelspec; raise `ConfigError` where there is none."""
+    """Return the `kernel.json` of a kernelspec; raise `ConfigError` if not found."""
     from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 
     manager = KernelSpecManager()
@@ -140,7 +145,7 @@ def _kernelspec(name: str) -> Path:
 
 
 def _check_kernel(file: Path, spec: dict[str, Foreign]) -> None:
-    """Raise `ConfigError` unless a kernelspec is IPython's, in a Python that has hermes_nb."""
+    """Raise `ConfigError` unless a kernelspec runs IPython in a Python with hermes_nb."""
     argv = [str(word) for word in spec.get("argv", [])]
     if not any(word in ("ipykernel_launcher", "ipykernel") for word in argv):
         raise ConfigError(f"{file} does not start IPython's kernel, so Hermes cannot live in it")
@@ -155,7 +160,7 @@ def _check_kernel(file: Path, spec: dict[str, Foreign]) -> None:
 
 
 def _argued(file: Path, text: str) -> str:
-    """Return a kernelspec that starts with our argument, in the style of those before it."""
+    """Return a kernelspec with our argument added, in the format of the existing ones."""
     spec = _parsed(file, text)
     _check_kernel(file, spec)
     if ARGUMENT in spec["argv"]:
@@ -172,8 +177,8 @@ def _argued(file: Path, text: str) -> str:
 def _undeclared(file: Path, text: str) -> str:
     """Return IPython's JSON without the magic that earlier versions declared in it.
 
-    The objects that they made for it go with it, in what was there before not a byte changes. "" is
-    for a file that they made.
+    Objects that they created for it are removed too; other content stays byte for byte. Returns ""
+    for a file that they created.
     """
     document = _parsed(file, text)
     group = document.get("MagicsManager")
@@ -207,7 +212,7 @@ def _parsed(file: Path, text: str) -> dict[str, Foreign]:
         document = json.loads(text)
     except json.JSONDecodeError as error:
         why = f"it is not valid JSON: {error.msg} in line {error.lineno}"
-    except (ValueError, RecursionError) as error:  # numbers and nesting beyond all bounds
+    except (ValueError, RecursionError) as error:  # huge numbers, deep nesting
         why = f"it cannot be read as JSON: {error}"
     else:
         if isinstance(document, dict):
@@ -219,7 +224,7 @@ def _parsed(file: Path, text: str) -> dict[str, Foreign]:
 
 
 def _read(file: Path) -> str | None:
-    """Return a file's text with its line ends, None where there is none."""
+    """Return a file's text with its line endings, None if it does not exist."""
     try:
         return file.read_bytes().decode("utf-8")
     except FileNotFoundError:
@@ -229,7 +234,7 @@ def _read(file: Path) -> str | None:
 
 
 def _put(file: Path, text: str) -> str:
-    """Write a file where it is not as wanted, remove it for ""; return what became of it."""
+    """Write a file if it differs, or remove it for ""; return a message about the change."""
     before = _read(file)
     if before == text:
         return f"as it was: {file}"
@@ -250,7 +255,7 @@ def _put(file: Path, text: str) -> str:
 
 
 def doctor(arguments: argparse.Namespace) -> int:
-    """Check, show the findings, and return 1 if one of them is a problem."""
+    """Run the checks, print the results, and return 1 if one of them is a problem."""
     found = _findings(offline=arguments.offline)
     problems = [each for each in found if each.state == "problem"]
     if arguments.json:
@@ -266,9 +271,9 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 
 def _findings(*, offline: bool) -> list[CheckResult]:
-    """Return what all the checks found; a broken configuration leaves out those that need it.
+    """Return the results of all checks; a broken configuration skips those that need it.
 
-    With `offline`, servers that are named are not asked whether they take the key.
+    With `offline`, servers are not asked whether they accept the key.
     """
     found = look({"versions": checks.versions})
     try:

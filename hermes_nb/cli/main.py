@@ -1,6 +1,6 @@
-"""The command line: parse the words, hand over, and turn what happens into an exit code.
+"""The command line: parse the arguments, run a subcommand, and turn errors into exit codes.
 
-Nothing but `argparse` is imported before it is known what is asked for.
+Only `argparse` is imported until the subcommand is known.
 """
 
 from __future__ import annotations
@@ -37,10 +37,9 @@ _MISS = re.compile(r"no recording in .{1,300}? fits this request|there are no re
 
 
 def is_miss(text: str) -> bool:
-    """Say whether an error is that of a replay which found no recording.
+    """Return whether an error text reports a replay without a matching recording.
 
-    Its text is all that leaves a kernel, or a turn. A test holds it against what `CassetteMiss`
-    says.
+    Only the text of an error leaves a kernel or a turn. A test compares it with `CassetteMiss`.
     """
     return _MISS.search(text) is not None
 
@@ -48,18 +47,18 @@ def is_miss(text: str) -> bool:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # what it cannot say is no reason to break
+        if isinstance(stream, io.TextIOWrapper):  # escape unencodable characters instead of failing
             stream.reconfigure(errors="backslashreplace")
     before = {number: signal.signal(number, _stop) for number in ending()}
     try:
         words = sys.argv[1:] if argv is None else argv
         top = parser(words[0] if words else "")
         arguments = top.parse_args(argv)
-        if not arguments.run:  # nothing was named, so nothing was done
+        if not arguments.run:  # no subcommand was given
             top.print_help()
             raise SystemExit(USAGE)
         code = perform(arguments.run, arguments)
-        sys.stdout.flush()  # here, where a reader that is gone is no surprise
+        sys.stdout.flush()  # here, so that BrokenPipeError is handled below
     except HermesError as error:
         from hermes_nb.core.escapes import visible
         from hermes_nb.safety.redact import redact
@@ -69,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return STOPPED
-    except BrokenPipeError:  # `… | head` has seen enough
+    except BrokenPipeError:  # the reader has closed, as in `… | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     else:
@@ -80,23 +79,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def ending() -> list[int]:
-    """Return the signals to end at: to terminate, and a closed terminal's unless it is ignored."""
+    """Return the signals that end the program: SIGTERM, and SIGHUP unless it is ignored."""
     hangup: int = getattr(signal, "SIGHUP", 0)  # Windows has none
     closed = hangup and signal.getsignal(hangup) in (signal.SIG_DFL, _stop)
     return [signal.SIGTERM, *([hangup] if closed else [])]
 
 
 def _stop(*_: object) -> None:
-    """End as Ctrl-C does, with everything that was started."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job
+    """End like Ctrl-C, with all child processes."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # shells set this for background jobs
         raise KeyboardInterrupt
     signal.raise_signal(signal.SIGINT)
 
 
 def parser(wanted: str = "") -> argparse.ArgumentParser:
-    """Return the parser of all subcommands; of those of other packages, only of the one `wanted`.
+    """Return the parser of all own subcommands, and of the `wanted` one of another package.
 
-    Where it is none of them, such as an option, all are there.
+    If `wanted` is no subcommand, such as an option, those of all packages are included.
     """
     top = argparse.ArgumentParser(
         prog="jupyter hermes", description="Hermes, the agent in the Jupyter kernel.", epilog=CODES
@@ -210,7 +209,7 @@ def _run(made: argparse.ArgumentParser) -> None:
 
 
 def _what(text: str) -> str:
-    """Return what is to be run; raise `UsageProblem` for a notebook that is not there."""
+    """Return a notebook or prompt; raise `UsageProblem` if the notebook does not exist."""
     if text.endswith(".ipynb") and "\n" not in text and not os.access(text, os.F_OK):
         raise UsageProblem(f"there is no notebook {text}")
     return text

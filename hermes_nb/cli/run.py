@@ -1,10 +1,10 @@
-"""`jupyter hermes run`: a prompt as one turn in a session, or a notebook in a kernel of its own.
+"""`jupyter hermes run`: run a prompt as one turn in a session, or a notebook in a fresh kernel.
 
-It is run from a shell or a script, and nobody need be there to be asked.
+It runs from a shell or a script, and works without a user.
 
-With `--json` each event of the turn is a line for programs: an object with `event`, the name of its
-class in `hermes_nb.core.events`, and that class's fields; a message is as `Message.to_dict` gives
-it. Texts are without secrets.
+With `--json` each event of the turn is printed as one line: an object with `event`, the name of its
+class in `hermes_nb.core.events`, and the fields of that class. Messages have the form of
+`Message.to_dict`. Texts are redacted.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ FOR_NOTEBOOKS = {
     "parameters": "-p",
     "accept": "--accept",
 }
+"""Options that only apply to notebooks."""
 FOR_PROMPTS = {"session": "--session", "json": "--json", "learn": "--learn"}
+"""Options that only apply to prompts."""
 _FILE = "HERMES_NB_CASSETTE_FILE"
 TAG, INJECTED = "parameters", "injected-parameters"
 _WORDS = {"true": True, "false": False, "none": None}
@@ -65,7 +67,7 @@ REMEDY = "`jupyter hermes run --approve all`"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run what is named and return the exit code; raise `UsageProblem` for what makes no sense."""
+    """Run a notebook or prompt and return the exit code; raise `UsageProblem`."""
     what: str = arguments.what
     is_notebook = what.endswith(".ipynb") and "\n" not in what
     for name, option in (FOR_PROMPTS if is_notebook else FOR_NOTEBOOKS).items():
@@ -113,7 +115,7 @@ def _prompt(prompt: str, arguments: argparse.Namespace) -> int:
 async def _turn(
     prompt: str, opening: Opening, title: str, seen: Transcript, wanted: argparse.Namespace
 ) -> TurnEnded | None:
-    """Return how the turn ended, None when it was stopped before it began; `seen` follows it."""
+    """Return the end of the turn, None if it was interrupted before it started."""
     ending = None
     try:
         with stoppable():
@@ -138,7 +140,7 @@ async def _turn(
 
 
 async def _looked_back(reviews: Reviews, session: Session) -> None:
-    """Look back if it is time, to the end, and say what was learned."""
+    """Run a background review to its end if it is due, and report what it saved."""
     reviews.after_turn(session, live=False)
     try:
         await in_thread(reviews.finish)
@@ -151,9 +153,9 @@ async def _looked_back(reviews: Reviews, session: Session) -> None:
 def _shower(
     seen: Transcript, *, as_json: bool
 ) -> tuple[Callable[[Event], None], Callable[[], None]]:
-    """Return what shows each event and what ends that: JSON, a live view, or the answer alone."""
+    """Return functions to show an event and to finish: as JSON, live, or the answer alone."""
     if sys.stdout.isatty() and not as_json:
-        from hermes_nb.notebook.turn import terminal_view  # and with it what pages are told by
+        from hermes_nb.notebook.turn import terminal_view  # slow import
 
         view = terminal_view(seen)
         return view, view.close
@@ -197,10 +199,10 @@ def _plain(value: object) -> object:
 
 
 class TerminalApprover:
-    """Asks on standard error, so that standard output has the answer alone; refuses elsewhere."""
+    """Asks on standard error, which keeps standard output for the answer; else refuses."""
 
     async def ask(self, request: ApprovalRequest) -> Approval:
-        """Return the user's answer; anything but yes or always is a refusal and its reason."""
+        """Return the user's answer; anything but an approval is a denial with a reason."""
         if not sys.stdin.isatty():
             return Approval("deny", unanswered(request, REMEDY))
         shown = visible(redact(request.shown), lines=True)
@@ -212,7 +214,7 @@ class TerminalApprover:
 
 
 def _warn(text: object) -> None:
-    """Say what was written as Markdown."""
+    """Print a Markdown message as plain text on standard error."""
     _tell(str(text).replace("`", "").replace("**", ""))
 
 
@@ -221,7 +223,7 @@ def _tell(text: str) -> None:
 
 
 def _notebook(file: Path, arguments: argparse.Namespace) -> int:
-    """Run a notebook, write it where it is wanted, say how it ended, and return the exit code."""
+    """Run a notebook, write the output file, report the result, and return the exit code."""
     import nbformat
 
     notebook = _read(file)
@@ -255,7 +257,7 @@ def _notebook(file: Path, arguments: argparse.Namespace) -> int:
 async def _cells(
     notebook: Foreign, file: Path, arguments: argparse.Namespace
 ) -> tuple[bool, Failure | None]:
-    """Return whether Ctrl-C ended the run, and else what failed."""
+    """Return whether Ctrl-C ended the run, and the failed cell, if any."""
     from hermes_nb.notebook.execute.fresh_kernel import run_notebook
 
     wanted = {
@@ -263,13 +265,13 @@ async def _cells(
         "HERMES_NB_MODEL": arguments.model,
         "HERMES_NB_MAX_REQUESTS": arguments.max_requests,
         "HERMES_NB_CASSETTE": arguments.cassette,
-        # the kernel knows no notebook of its own
+        # the kernel cannot find its notebook's path
         _FILE: _cassette(file) if arguments.cassette else None,
     }
     failure = None
 
     def tell(number: int, source: str) -> None:
-        if sys.stderr.isatty():  # a pipe or a log hears nothing
+        if sys.stderr.isatty():  # no progress in pipes and logs
             gist = one_line(visible(source, lines=True), 60)
             _tell(f"[{number}/{len(notebook.cells)}] {gist}")
 
@@ -295,19 +297,20 @@ def _read(file: Path) -> Foreign:
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # cells without ids get them
+            warnings.simplefilter("ignore")  # about cells without ids, which get new ones
             notebook = nbformat.read(file, as_version=4)
-            nbformat.validate(notebook, relax_add_props=True)  # what tools add is their own
-    except Exception as error:  # whatever nbformat raises on what is no notebook
+            nbformat.validate(notebook, relax_add_props=True)  # allows fields of other tools
+    except Exception as error:  # nbformat may raise anything on invalid files
         message = f"{file} cannot be read as a notebook: {one_line(str(error), 300)}"
         raise UsageProblem(message) from error
     return notebook
 
 
 def _parametrise(notebook: Foreign, parameters: Sequence[tuple[str, str]]) -> None:
-    """Put values into a cell of their own, as papermill does it; raise `UsageProblem`.
+    """Insert a cell that sets the parameters, like papermill; raise `UsageProblem`.
 
-    It stands behind the cell tagged `parameters`, or else first; one of an earlier run goes.
+    It follows the cell tagged `parameters` or is the first one, and replaces that of an earlier
+    run.
     """
     import nbformat
 
@@ -319,7 +322,7 @@ def _parametrise(notebook: Foreign, parameters: Sequence[tuple[str, str]]) -> No
         if not name.isidentifier() or keyword.iskeyword(name):
             raise UsageProblem(f"{name!r} cannot name a variable")
         lines.append(f"{name} = {value_of(text)!r}")
-    # A random id would make every run another notebook.
+    # A random id would make the output differ in every run.
     made = nbformat.v4.new_code_cell("\n".join(lines), id=INJECTED, metadata={"tags": [INJECTED]})
     tags = [(each, each.metadata.get("tags", ())) for each in notebook.cells]
     cells = [(each, tagged) for each, tagged in tags if INJECTED not in tagged]
@@ -329,7 +332,7 @@ def _parametrise(notebook: Foreign, parameters: Sequence[tuple[str, str]]) -> No
 
 
 def value_of(text: str) -> str | float | bool | None:
-    """Return what a word on a command line stands for: None, a truth value, a number, or itself."""
+    """Parse a command line value: None, a boolean, a number, or the text itself."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     for kind in (int, float):
@@ -337,13 +340,13 @@ def value_of(text: str) -> str | float | bool | None:
             number = kind(text)
         except ValueError:
             continue
-        if math.isfinite(number):  # the others have no literal
+        if math.isfinite(number):  # inf and nan have no literal
             return number
     return text
 
 
 def _refused(notebook: Foreign) -> Iterator[str]:
-    """Yield a line for each call that was refused, as the cells' outputs tell."""
+    """Yield a line for each refused call, read from the cells' outputs."""
     for number, cell in enumerate(notebook.cells, 1):
         for output in cell.get("outputs", ()):
             for call in output.get("metadata", {}).get("hermes", {}).get("refused", ()):

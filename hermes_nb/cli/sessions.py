@@ -1,4 +1,4 @@
-"""`jupyter hermes sessions` and `export`: what was said, without a kernel."""
+"""`jupyter hermes sessions` and `export`: stored conversations, without a kernel."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ from hermes_nb.notebook.display.tables import moment
 from hermes_nb.safety.redact import redact
 
 TITLE = 60
+"""Maximum characters of a title."""
 SNIPPET = 100
-"""Characters of a line's last column in a terminal; JSON has all of it."""
+"""Maximum characters of a line's last column in a terminal; JSON has all of them."""
 
 
 def list_command(arguments: argparse.Namespace) -> int:
-    """List the latest sessions, or what was said about something."""
+    """List the latest sessions, or search results."""
     rows = _listed(arguments.search, arguments.limit) if is_stored(load_settings()) else []
     if arguments.json:
         print(json.dumps(rows, indent=2, ensure_ascii=False))
@@ -96,7 +97,7 @@ def _hit(quote: Quote, store: SessionStore) -> dict[str, object]:
 
 
 def _print(rows: list[dict[str, object]]) -> None:
-    """Print rows as lines for people; what others wrote cannot steer the terminal."""
+    """Print rows as lines; control characters are escaped."""
     if not rows:
         print("nothing was found", file=sys.stderr)
     for row in rows:

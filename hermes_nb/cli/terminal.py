@@ -1,4 +1,4 @@
-"""What several subcommands do in a terminal: ask, and open the home's sessions."""
+"""Functions shared by subcommands in a terminal: ask a question, open the session store."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from hermes_nb.notebook.interrupt import user_code
 
 
 def ask_on_terminal(question: str) -> str:
-    """Return the line that the user types, "" where the input has ended."""
+    """Return the user's answer, "" at the end of the input."""
     forget_typed()
     print(question, end="", file=sys.stderr, flush=True)
-    with user_code():  # Ctrl-C has to end the wait
+    with user_code():  # lets Ctrl-C end the wait
         return sys.stdin.readline()
 
 
 @contextmanager
 def opened() -> Iterator[SessionStore]:
-    """Open the home's session store; what was wrong with it goes to standard error."""
+    """Open the home's session store; report problems on standard error."""
     store = open_store(load_settings(), lambda told: print(told, file=sys.stderr))
     try:
         yield store

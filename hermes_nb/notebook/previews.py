@@ -1,11 +1,11 @@
-"""What can be said of a value for next to nothing, and its text within limits.
+"""Cheap facts about a value, and its text within limits.
 
-Types, shapes and columns are told without running code of the value's own: nothing is imported, no
-`__repr__` called, no `__len__` of an unknown type, no lazy or remote object made to compute.
-Libraries are looked up in `sys.modules`: what is not loaded has no values. Containers are walked,
-never printed whole; a `__repr__` that is not known to be harmless is called only where a time limit
-holds. What describes tables, columns, arrays and tensors uses their own methods, which may take
-long or raise: `variables.describe` sets the limits.
+Types, shapes and columns are read without running the value's own code: nothing is imported, no
+`__repr__` is called, no `__len__` of an unknown type, and no lazy or remote object computes
+anything. Libraries are looked up in `sys.modules`: a library that is not loaded has no values.
+Containers are walked item by item, never printed as one. A `__repr__` that may not be harmless is
+called only under a time limit. The descriptions of tables, columns, arrays and tensors call their
+methods, which may be slow or raise: `variables.describe` sets the limits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hermes_nb.notebook.interrupt import has_time_limit
 from hermes_nb.notebook.shell import Foreign
 
 COLUMNS = 40
-"""Columns that a summary names; a table may have thousands."""
+"""Maximum columns in a summary; a table may have thousands."""
 
 _TABLES = (("pandas", "DataFrame"), ("polars", "DataFrame"), ("pyarrow", "Table"))
 _SERIES = (("pandas", "Series"), ("pandas", "Index"), ("polars", "Series"))
@@ -37,7 +37,7 @@ _ASKED = frozenset(
     "shape columns dtypes dtype index axes schema ndim size __len__ __iter__ __getattr__"
     " __getattribute__".split()
 )
-"""What is asked of a table, a column or an array; a class of the user's may have its own."""
+"""Attributes that are read from a table, column or array; a subclass may redefine them."""
 _SIZED: tuple[type, ...] = (list, dict, tuple, set, frozenset, deque, bytearray, range)
 
 
@@ -47,7 +47,7 @@ def library(value: object) -> str:
 
 
 def told(kind: type, name: str) -> object:
-    """Return what a class says of itself, not what its metaclass would make of the question."""
+    """Return a class's own attribute, bypassing its metaclass."""
     return type.__getattribute__(kind, name)
 
 
@@ -62,7 +62,7 @@ def type_name(value: object) -> str:
 
 
 def overridden(value: object) -> str:
-    """Return what a subclass of a table, column or array made its own of what would be asked."""
+    """Return an attribute in `_ASKED` that a subclass redefines, or ""."""
     for kind in told(type(value), "__mro__"):  # type: ignore[attr-defined]
         own = _ASKED & set(told(kind, "__dict__"))  # type: ignore[call-overload]
         if str(told(kind, "__module__")).partition(".")[0] in _LIBRARIES:
@@ -73,36 +73,36 @@ def overridden(value: object) -> str:
 
 
 def is_table(value: object) -> bool:
-    """Say whether the value is a table that is held in memory."""
+    """Return whether the value is an in-memory table."""
     return _is_a(value, _TABLES)
 
 
 def is_series(value: object) -> bool:
-    """Say whether the value is one column of a table."""
+    """Return whether the value is one column of a table."""
     return _is_a(value, _SERIES)
 
 
 def is_array(value: object) -> bool:
-    """Say whether the value is a numpy array."""
+    """Return whether the value is a numpy array."""
     return _is_a(value, _ARRAYS)
 
 
 def is_tensor(value: object) -> bool:
-    """Say whether the value is an array of a library that may keep it on a device."""
+    """Return whether the value is an array of a library that may store it on a device."""
     if issubclass(type(value), type) or library(value) not in _TENSOR_LIBRARIES:
         return False
     return _dimensions(value) is not None
 
 
 def shape_of(value: object) -> str:
-    """Return e.g. `344 x 7`, `12 items` or `51 characters`; nothing where it cannot be known."""
+    """Return e.g. `344 x 7`, `12 items` or `51 characters`, "" if unknown."""
     kind = type(value)
     if issubclass(kind, str):
         return f"{str.__len__(value):,} characters"  # type: ignore[arg-type]
     if issubclass(kind, bytes):
         return f"{bytes.__len__(value):,} bytes"  # type: ignore[arg-type]
     for base in _SIZED:
-        if issubclass(kind, base):  # the base's own length: a subclass may compute its
+        if issubclass(kind, base):  # the base's length: a subclass may run code in its own
             return _items(base.__len__(value))  # type: ignore[attr-defined]
     if is_tensor(value) or (_is_a(value, _TABLES + _SERIES + _ARRAYS) and not overridden(value)):
         dimensions = _dimensions(value)
@@ -112,7 +112,7 @@ def shape_of(value: object) -> str:
 
 
 def columns_of(value: object) -> Mapping[str, str] | None:
-    """Return a table's column names and dtypes, the first `COLUMNS` of them; None for the rest."""
+    """Return the first `COLUMNS` column names and dtypes of a table, None for other values."""
     if not is_table(value) or overridden(value):
         return None
     table: Foreign = value
@@ -123,12 +123,12 @@ def columns_of(value: object) -> Mapping[str, str] | None:
             names, dtypes = table.columns, table.dtypes
         pairs = islice(zip(names, dtypes, strict=False), COLUMNS)
         return {visible(one_line(str(name), 60)): str(dtype) for name, dtype in pairs}
-    except Exception:  # noqa: BLE001 - a subclass may have its own idea of a column
+    except Exception:  # noqa: BLE001 - a subclass may redefine columns
         return None
 
 
 def _is_a(value: object, classes: tuple[tuple[str, str], ...]) -> bool:
-    # The type is asked, not the value: a proxy's `__class__` would run its code.
+    # Check the type, not the value: a proxy's `__class__` would run its code.
     kind = type(value)
     for module, name in classes:
         known = getattr(sys.modules.get(module), name, None)
@@ -141,7 +141,7 @@ def _dimensions(value: object) -> tuple[int, ...] | None:
     try:
         shape = getattr(value, "shape", None)
         return None if shape is None else tuple(int(n) for n in shape)
-    except Exception:  # noqa: BLE001 - lazy shapes raise all sorts of things
+    except Exception:  # noqa: BLE001 - lazy shapes may raise anything
         return None
 
 
@@ -156,8 +156,9 @@ def _items(count: int) -> str:
 
 
 ITEMS = 8
-"""Items of a container that a preview shows."""
+"""Maximum items of a container in a preview."""
 HIDDEN = "(not shown: the name says it is a secret)"
+"""Shown instead of a secret."""
 
 _DEPTH = 3
 _LONG_INTEGER = 200  # bits
@@ -190,7 +191,11 @@ _SPACE = re.compile(r"\s")
 
 
 def names_a_secret(name: str, value: object) -> bool:
-    """Say whether a text called `name` must not be shown: `db_password` always, `key` if long."""
+    """Return whether a value is a secret by its name.
+
+    A string or bytes called `db_password` always is; one called `key` only if it is long and has no
+    spaces.
+    """
     text = value if issubclass(type(value), str | bytes) else None
     if not isinstance(text, str | bytes):
         return False
@@ -209,7 +214,7 @@ def _plain(name: str) -> str:
 
 
 def hides_column(name: object, values: Iterable[object]) -> bool:
-    """Say whether a column must not be shown: by its name, or by that and what it holds."""
+    """Return whether a column is secret, by its name or by its name and values."""
     parts = name if isinstance(name, tuple) else (name,)
     text = _plain("_".join(str(part) for part in parts))
     return _STRONG.search(text) is not None or any(names_a_secret(text, item) for item in values)
@@ -236,7 +241,7 @@ def preview(value: object, limit: int = 200, *, depth: int = _DEPTH) -> str:
 
 
 def foreign(value: object, limit: int = 200) -> str:
-    """Return the value's own `repr` on one line, or what came of asking for it."""
+    """Return the value's own `repr` on one line, or a note on why it has none."""
     name = type_name(value)
     default = type(value).__repr__ is object.__repr__
     if default or not (library(value) in _HARMLESS or has_time_limit()):
@@ -249,7 +254,7 @@ def foreign(value: object, limit: int = 200) -> str:
 
 
 def _text(value: str | bytes, limit: int) -> str:
-    base: Foreign = str if issubclass(type(value), str) else bytes  # no methods of a subclass's own
+    base: Foreign = str if issubclass(type(value), str) else bytes  # bypasses a subclass's methods
     text = repr(base.__getitem__(value, slice(limit)))
     return text if base.__len__(value) <= limit else f"{text}…"
 
@@ -300,12 +305,12 @@ def _joined(texts: Iterable[str], size: int, limit: int) -> str:
 ROWS = 5
 """Rows shown of a table or a column."""
 SHOWN_COLUMNS = 30
-"""Columns listed with their dtype and gaps."""
+"""Columns listed with their dtype and missing values."""
 _WIDTH = 12
 _FACT = 60
 _THOUSAND = 1000
 _COUNTED = 50_000_000
-"""Cells up to which gaps and extremes are counted: 50 million take about half a second."""
+"""Maximum cells for counting missing values and extremes: 50 million take about 0.5 s."""
 
 
 def describe_table(table: Foreign) -> Iterator[str]:
@@ -364,7 +369,7 @@ def describe_array(array: Foreign) -> Iterator[str]:
 
 
 def describe_tensor(tensor: Foreign) -> Iterator[str]:
-    """Yield what the attributes say; its values may be on a device, and stay there."""
+    """Yield the tensor's attributes; values on a device are not read."""
     names = ("dtype", "device", "requires_grad", "layout", "format", "nnz")
     facts = ((name, getattr(tensor, name, None)) for name in names)
     yield ", ".join(f"{n} {v}" for n, v in facts if isinstance(v, bool | int | str) or _is_fact(v))
@@ -375,7 +380,7 @@ def _of_its_own(name: str) -> str:
 
 
 def _masked(head: Foreign, *, pandas: bool) -> Foreign:
-    """Return the first rows without what stands in columns whose names say that it is secret."""
+    """Return the first rows with the values of secret columns replaced."""
     masked = "(not shown)"
     if not pandas:
         literal: Foreign = sys.modules["polars"].lit(masked)
@@ -426,13 +431,13 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def bundle(data: Mapping[str, Json], metadata: object) -> dict[str, Json]:
-    """Return `data` and `metadata` of an output: bytes as base64, what is not JSON as text."""
+    """Return `data` and `metadata` of an output: bytes as base64, other non-JSON values as text."""
     shown = {str(mime): _content(str(mime), value) for mime, value in data.items()}
     return {"data": shown, "metadata": clean(metadata or {})}
 
 
 def well_formed(text: str) -> str:
-    """Return text that UTF-8 can carry: lone surrogates are replaced."""
+    """Return text that UTF-8 can encode: lone surrogates are replaced."""
     return _SURROGATES.sub("\ufffd", text)
 
 

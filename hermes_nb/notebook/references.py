@@ -1,11 +1,13 @@
-"""What a prompt names by `@`, looked up and attached to it: each with where its text comes from.
+"""References by `@` in a prompt: look them up and attach their text with its origin.
 
 `@cell:7` `@error` `@df` (a variable) `@file:data/a.csv:10-25` `@folder:src` `@diff` `@staged`
-`@git:5` `@url:https://…`; of an MCP server `@server:uri` (a resource) and
-`@server:prompt/NAME?key=value`; names with blanks stand in double quotes (`@file:"my notes.md"`).
-The forms and limits are those of Hermes Agent. Files and git are read by the model's own tools,
-so that the same is refused. What names nothing, such as an address, a decorator or whatever
-stands in a fenced block, is text; a name that looks meant and leads nowhere is told.
+`@git:5` `@url:https://…`; with an MCP server `@server:uri` (a resource) and
+`@server:prompt/NAME?key=value`. Names with spaces are written in double quotes (`@file:"my
+notes.md"`). Syntax and limits are those of Hermes Agent.
+
+Files and git are read by the model's own tools, so the same access rules apply. Addresses,
+decorators and text in fenced blocks are not references. A reference that cannot be resolved is
+reported to the user.
 """
 
 from __future__ import annotations
@@ -45,48 +47,55 @@ from hermes_nb.tools.terminal import terminal
 from hermes_nb.tools.web import REDIRECTED, Fetched, Web, redirected
 
 MOST = 50_000
-"""Characters of one attachment, as of a tool's result."""
+"""Maximum characters of one attachment, as for a tool's result."""
 VARIABLE = 4_000
+"""Maximum characters of a variable's description."""
 COMMITS = 10
+"""Maximum commits of `@git:`."""
 LINES = 1_000
+"""Maximum lines of a file without a range."""
 PAGE = 2_000_000
-"""Bytes of a page that are read."""
+"""Maximum bytes read from a web page."""
 SECONDS = 20
+"""Timeout for fetching a web page."""
 WARNING, REFUSAL = 0.25, 0.5
-"""Shares of the window: over the first the user is told, over the second nothing is attached."""
+"""Shares of the context window that attachments may fill.
+
+Above the first the user is warned, above the second nothing is attached.
+"""
 OWN = ("cell", "file", "folder", "git", "url")
+"""Kinds of references with a value after a colon, apart from MCP servers."""
 _LINES = re.compile(r":(\d{1,9})(?:-(\d{1,9}))?$")
 
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """A reference as it was typed, and the text that goes with the prompt."""
+    """A reference with the text that goes with the prompt."""
 
     name: str
+    """The reference as typed."""
     text: str
+    """The text to attach."""
     origin: Origin
+    """Where the text comes from, for the guard."""
 
     @property
     def part(self) -> Text:
-        """What the model reads."""
+        """The part of the message for the model."""
         return Text(f"[Attached: {self.name}]\n{self.text}", self.origin)
 
     @property
     def tokens(self) -> int:
-        """An estimate."""
+        """Estimated tokens."""
         return estimate_tokens([Message(role="user", parts=(self.part,))])
 
 
 class Missing(HermesError):
-    """A reference leads nowhere; the text says why."""
+    """A reference cannot be resolved; the text gives the reason."""
 
 
 class References:
-    """Looks up what a prompt names.
-
-    `root` is the working directory, `error` what the last cell that failed said, or "". `mcp` has
-    the servers whose resources and prompts can be named.
-    """
+    """Resolves the references of a prompt."""
 
     def __init__(
         self,
@@ -98,6 +107,16 @@ class References:
         error: str,
         mcp: McpTools,
     ) -> None:
+        """Create a resolver for one prompt.
+
+        Args:
+            shell: the kernel's IPython shell
+            access: the kernel's notebook
+            guard: decides whether a file or command needs approval
+            root: the working directory
+            error: the failure of the last failed cell as text, "" for none
+            mcp: the servers whose resources and prompts can be referenced
+        """
         self._mcp = mcp
         self._shell = shell
         self._error = error
@@ -108,9 +127,9 @@ class References:
         self._tools: Mapping[str, Tool] = {tool.name: tool for tool in reading}
 
     async def of(self, prompt: str, window: int) -> tuple[list[Attached], str]:
-        """Return what the prompt names, and a line about it for the user, "" for nothing.
+        """Return the attachments of a prompt and a message about them, "" for none.
 
-        `window` is the model's in tokens, 0 where it is not known.
+        `window` is the model's context window in tokens, 0 if unknown.
         """
         found: dict[str, Attached] = {}
         problems = []
@@ -133,7 +152,7 @@ class References:
         return list(found.values()), " ".join([*told, *problems])
 
     async def _attached(self, name: str, kind: str, what: str) -> Attached | None:
-        """Return one attachment, None for what is no reference; raise `HermesError`."""
+        """Return one attachment, None if it is not a reference; raise `HermesError`."""
         origin: Origin = "workspace"
         match kind:
             case "cell":
@@ -172,7 +191,7 @@ class References:
         return Attached(name, text, origin)
 
     async def _cell(self, what: str) -> tuple[str, Origin]:
-        """Return a cell and what it shows, by the number in its brackets or by its id."""
+        """Return a cell with its outputs, by its execution count or its id."""
         document = await self._access.document()
         fits = [c for c in await document.cells() if what in (c.id, str(c.execution_count))][-1:]
         if not fits:
@@ -194,14 +213,14 @@ class References:
         return head_tail(found.text, MOST)
 
     async def _git(self, command: str) -> tuple[str, Origin]:
-        """Return what git says; raise where it fails, as outside of a repository."""
+        """Return git's output; raise `Missing` if git fails, as outside of a repository."""
         text, origin = await self._by_tool("terminal", {"command": command})
         if not text.rpartition("\n")[2].startswith("[exit 0"):
             raise Missing(f"git says: {one_line(text.splitlines()[0], 150)}")
         return text, origin
 
     async def _by_tool(self, name: str, arguments: Mapping[str, Json]) -> tuple[str, Origin]:
-        """Return what a tool reads, and whose text it is; raise where it may not do so unasked."""
+        """Return a tool's result and origin; raise `Missing` if it would need approval."""
         tool = self._tools[name]
         decided = await in_thread(self._guard.decide, tool, arguments)
         if decided.verdict != "allow":
@@ -225,9 +244,9 @@ def _reference(servers: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def named(prompt: str, servers: tuple[str, ...] = ()) -> Iterable[tuple[str, str, str]]:
-    """Yield the references of a prompt in order: as typed, their kind and what they name.
+    """Yield the references of a prompt in order: as typed, kind, and target.
 
-    The kind of a variable is ""; `servers` are kinds as well.
+    The kind of a variable is "". The names in `servers` are kinds too.
     """
     for match in _reference(servers).finditer(bare(prompt)):
         if match["word"]:
@@ -241,7 +260,7 @@ def named(prompt: str, servers: tuple[str, ...] = ()) -> Iterable[tuple[str, str
 
 
 def _file(what: str) -> dict[str, Json]:
-    """Return the arguments of `read_file` for a path, or for lines of one."""
+    """Return the arguments of `read_file` for a path with an optional range of lines."""
     lines = _LINES.search(what)
     if lines is None:
         return {"path": what, "offset": 1, "limit": LINES}
@@ -252,7 +271,7 @@ def _file(what: str) -> dict[str, Json]:
 
 
 def page(address: str, policy: Policy) -> str:
-    """Return the text of a page; raise `Missing` where there is none, or it is not to be had."""
+    """Return the text of a page; raise `Missing` if it cannot or must not be fetched."""
     if why := policy.why("network"):
         raise Missing(why)
     if not address.startswith(("http://", "https://")):
@@ -267,16 +286,17 @@ def page(address: str, policy: Policy) -> str:
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: its answer is raised as an error."""
+    """Follows no redirects: they are raised as errors."""
 
     def redirect_request(self, *_: object) -> None:
         return None
 
 
 def _fetched(address: str) -> Fetched:
-    """Return what is at an address: as typed wherever it is, by redirects on the public internet.
+    """Return the content at an address; redirects may only lead to the public internet.
 
-    The user chose the address; where it leads, its server chooses.
+    The user chose the typed address, so it may be private. The target of a redirect is chosen by
+    the server.
     """
     request = urllib.request.Request(address, headers={"User-Agent": "hermes_nb"})  # noqa: S310
     try:

@@ -1,8 +1,8 @@
-"""The tools that run: code in the live namespace, cells, whole notebooks; and a look at variables.
+"""The tools that run code, cells and whole notebooks, and tools that inspect variables.
 
-They are async so that they run on the event loop's own thread, which is the shell's: the namespace
-belongs to it. A cell's code is run nested in the live namespace and what it shows is written into
-the cell: the front end is never asked to run it, since it would wait for the cell that runs now.
+They are async, so they run on the event loop's thread, which owns the shell's namespace. A cell's
+code is executed nested in the live namespace, and its outputs are written into the cell. The front
+end is not asked to run it, because it would wait for the running cell to end.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ from hermes_nb.tools.schema import tool
 from hermes_nb.tools.workspace import Workspace, open_regular
 
 CODE_TIMEOUT = 60.0
-"""Seconds that `run_python` gives code by default."""
+"""Default time limit for `run_python` in seconds."""
 LISTED = 60
-"""Variables that `list_variables` names."""
+"""Maximum variables in the result of `list_variables`."""
 _MENTIONED = 8
 
 
@@ -76,8 +76,8 @@ def kernel_tools(
 ) -> Toolset:
     """Return the tools that work in `shell`'s namespace.
 
-    `timeout` is in seconds, None for no limit; `sees_images()` says whether the model of the moment
-    is shown pictures or told of them.
+    `timeout` is in seconds, None for no limit. `sees_images()` returns whether the current model
+    accepts images.
     """
 
     def gist(arguments: Arguments) -> str:
@@ -117,9 +117,10 @@ def kernel_tools(
 async def permitted(
     context: ToolContext, shell: Shell, code: str, timeout: float | None
 ) -> Execution:
-    """Run code as the guard said; again where the user allows it the network.
+    """Run code as the guard decided; run it again if the user allows network access.
 
-    What it puts into variables may come from text from outside that the conversation holds.
+    The code may store untrusted content of the conversation in variables, so that is recorded
+    first.
     """
     if outside(context.messages):
         take_in()
@@ -140,7 +141,7 @@ async def permitted(
 
 
 def _answer(execution: Execution, note: str, *, images: int) -> ToolOutput:
-    """Return what the model reads of an execution; raise when it failed or was stopped."""
+    """Return the result of an execution for the model; raise if it failed or was interrupted."""
     output = render(execution.outputs, images=images)
     if execution.interrupted:
         raise TurnInterrupted("the user stopped the code")
@@ -182,12 +183,13 @@ def _no_such(name: str, names: list[str]) -> str:
 
 
 CELL_TIMEOUT = 600
-"""Seconds that one cell, or the clean run of a whole notebook, has by default."""
+"""Default time limit in seconds of one cell, or of a clean run of a whole notebook."""
 _LEAST = 2_000
+"""Minimum characters of output for each cell."""
 
 
 def run_tools(bench: KnownCells, *, path: Callable[[], str], root: Callable[[], Path]) -> Toolset:
-    """Return the tools that run; `path()` is the notebook's own file, `root()` the workspace."""
+    """Return the tools that run cells; `path()` is the notebook's file, `root()` the workspace."""
     return Toolset([_run_cell(bench), _run_cells(bench), _run_notebook(bench, path, root)])
 
 
@@ -237,9 +239,9 @@ def _run_cells(bench: KnownCells) -> Tool:
 
 def _run_notebook(bench: KnownCells, own: Callable[[], str], root: Callable[[], Path]) -> Tool:
     async def held(path: str) -> tuple[Path, str, bool, dict[str, Json]]:
-        """Return a notebook's path and name, whether it is this one, and what it holds now.
+        """Return a notebook's path and name, whether it is the open one, and its content.
 
-        Of this one that is what is not saved yet, too.
+        For the open notebook the content includes unsaved changes.
         """
         target, name, is_own, document = await in_thread(_read, root(), path, own())
         if is_own:
@@ -257,7 +259,7 @@ def _run_notebook(bench: KnownCells, own: Callable[[], str], root: Callable[[], 
         return Content(
             shown=f"{name}, in a fresh kernel:\n\n{code}",
             digests={name: _digest(code)},
-            whole=not is_own,  # the next call would compare the file alone
+            whole=not is_own,  # not remembered: a later call compares the saved file only
         )
 
     def gist(arguments: Arguments) -> str:
@@ -285,7 +287,7 @@ def _run_notebook(bench: KnownCells, own: Callable[[], str], root: Callable[[], 
             timeout=timeout,
             progress=context.progress,
         )
-        # Nobody has seen what the fresh kernel's code connected to.
+        # Network access in the fresh kernel is not recorded: judge by the code.
         origin: Origin = "outside" if _RETRIEVES.search(_code(notebook)) else "workspace"
         return ToolOutput(told, origin=origin)
 
@@ -295,7 +297,7 @@ def _run_notebook(bench: KnownCells, own: Callable[[], str], root: Callable[[], 
 _RETRIEVES = re.compile(
     r"https?://|ftp://|s3://|\b(?:requests|httpx|urllib|aiohttp|socket|curl|wget|boto3|gcsfs)\b"
 )
-"""What makes a notebook's results text from outside, as far as its code shows that it fetches."""
+"""Code that may fetch something; then the notebook's results are untrusted content."""
 
 
 def _code(notebook: Mapping[str, Json]) -> str:
@@ -313,7 +315,7 @@ def _read(root: Path, path: str, own: str) -> tuple[Path, str, bool, dict[str, J
 
 
 async def _shown(bench: KnownCells, ids: Sequence[str]) -> Content:
-    """Return the cells that would run, whole."""
+    """Return the complete cells to run."""
     _, cells = await bench.known(ids)
     told = [f"# {name_of(cell)}\n{runnable(bench.shell, cell).source}" for cell in cells]
     digests = {f"cell {cell.id}": _digest(cell.source) for cell in cells}
@@ -327,7 +329,7 @@ def _digest(text: str) -> str:
 async def run_known(
     bench: KnownCells, context: ToolContext, ids: Sequence[str], timeout: int
 ) -> ToolOutput:
-    """Run cells until one fails; raise ToolError with all that was shown if one did."""
+    """Run cells until one fails; raise `ToolError` with all outputs so far if one does."""
     if timeout < 1:
         raise ToolError(f"`timeout` is {timeout}; give the seconds that a cell may take, 1 or more")
     document, cells = await bench.known(ids)
@@ -338,7 +340,7 @@ async def run_known(
     for number, cell in enumerate(cells):
         if len(cells) > 1:
             context.progress(f"cell {number + 1} of {len(cells)}")
-            await asyncio.sleep(0)  # it is shown before the cell holds up the loop
+            await asyncio.sleep(0)  # show progress before the cell blocks the loop
         count, lost = next_number(bench.shell), ""
         with _counting(bench.shell, count):
             execution = await permitted(context, bench.shell, cell.source, timeout)
@@ -362,7 +364,7 @@ async def run_known(
 
 @contextmanager
 def _counting(shell: Shell, count: int) -> Iterator[None]:
-    """Run a cell under its number, which its errors name."""
+    """Set the execution count while a cell runs, because error messages contain it."""
     before, shell.execution_count = shell.execution_count, count
     try:
         yield
@@ -371,7 +373,7 @@ def _counting(shell: Shell, count: int) -> Iterator[None]:
 
 
 def _numbered(outputs: Sequence[Output], count: int) -> list[Output]:
-    """Return outputs as a cell with this number has them."""
+    """Return outputs with the execution count of their cell."""
     return [
         {**each, "execution_count": count} if each["output_type"] == "execute_result" else each
         for each in outputs
@@ -381,7 +383,7 @@ def _numbered(outputs: Sequence[Output], count: int) -> list[Output]:
 def _count(shell: Shell, count: int, source: str) -> None:
     """Have the kernel count a cell that ran inside of the running one.
 
-    The running one gets the number behind it, and is behind it in the input history too.
+    The running cell gets the next number, also in the input history.
     """
     for name in ("input_hist_parsed", "input_hist_raw"):
         getattr(shell.history_manager, name, []).insert(count, source)

@@ -1,7 +1,7 @@
-"""The user's variables: which there are, what is in them, which of them changed.
+"""The user's variables: their names, descriptions and changes.
 
-`summaries` and `fingerprints` are cheap enough for every turn and run no code of the values' own.
-`describe` looks closer, within a budget of characters and a time limit. Secrets are not shown.
+`summaries` and `fingerprints` are cheap enough for every turn and do not run the values' own code.
+`describe` inspects one value within a character budget and a time limit. Secrets are not shown.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 BUDGET = 2_000
 """Characters of a description: about 570 tokens."""
 SECONDS = 2.0
-"""Time that describing a value may take; counting a large table's gaps is the dear part."""
+"""Time limit for describing a value; counting a large table's missing values is slowest."""
 
 Fingerprint = tuple[object, ...]
 
@@ -57,11 +57,14 @@ _TYPES = 4
 
 @dataclass(frozen=True, slots=True)
 class VariableChanges:
-    """Names that came, changed and went between two looks, each sorted as the namespace is."""
+    """Names that differ between two states of a namespace, each tuple in its order."""
 
     added: tuple[str, ...] = ()
+    """New names."""
     changed: tuple[str, ...] = ()
+    """Names with a different value."""
     removed: tuple[str, ...] = ()
+    """Deleted names."""
 
     def __bool__(self) -> bool:
         return bool(self.added or self.changed or self.removed)
@@ -70,9 +73,9 @@ class VariableChanges:
 def user_variables(
     namespace: Mapping[str, Json], hidden: Mapping[str, Json] | None = None
 ) -> dict[str, Json]:
-    """Return the user's own names: not IPython's, private, modules or imported functions.
+    """Return the user's variables, without IPython's and private names, modules and imports.
 
-    `hidden` is the shell's `user_ns_hidden`; a name there counts once the user has rebound it.
+    `hidden` is the shell's `user_ns_hidden`; a name in it counts once the user has rebound it.
     """
     hidden = hidden or {}
     missing = object()
@@ -88,8 +91,8 @@ def user_variables(
 def summaries(
     namespace: Mapping[str, Json], hidden: Mapping[str, Json] | None = None
 ) -> list[Variable]:
-    """Return type, shape and columns of the user's variables, in the order they were made."""
-    from hermes_nb.core.protocols import Variable  # not for a name that is to be completed
+    """Return type, shape and columns of the user's variables, in the order of their creation."""
+    from hermes_nb.core.protocols import Variable  # imported late: completion does not need it
 
     return [
         Variable(name=name, type=type_name(value), shape=shape_of(value), columns=columns_of(value))
@@ -100,17 +103,17 @@ def summaries(
 def fingerprints(
     namespace: Mapping[str, Json], hidden: Mapping[str, Json] | None = None
 ) -> dict[str, Fingerprint]:
-    """Return what `changed` compares: identity, type, shape, columns, and small plain values.
+    """Return data for `changed`: identity, type, shape, columns, and small plain values.
 
-    It cannot see a change inside an object that keeps these: a cell of a table, an item of a list
-    replaced by another, an attribute; nor a new object of the same kind and shape that took a freed
-    one's place in memory.
+    It does not detect a change inside an object that keeps these, such as a table's cell, a
+    replaced list item or an attribute. Nor does it detect a new object of the same type and shape
+    at the memory address of a deleted one.
     """
     return {n: _fingerprint(v) for n, v in user_variables(namespace, hidden).items()}
 
 
 def changed(before: Mapping[str, Fingerprint], after: Mapping[str, Fingerprint]) -> VariableChanges:
-    """Return which names differ between two looks at a namespace."""
+    """Return the names that differ between two states of a namespace."""
     return VariableChanges(
         added=tuple(name for name in after if name not in before),
         changed=tuple(n for n, mark in after.items() if n in before and before[n] != mark),
@@ -119,9 +122,9 @@ def changed(before: Mapping[str, Fingerprint], after: Mapping[str, Fingerprint])
 
 
 def describe(name: str, value: object, *, budget: int = BUDGET) -> str:
-    """Return what `value` is, in about `budget` characters: the text of `inspect_variable`.
+    """Return a description of `value` in about `budget` characters, for `inspect_variable`.
 
-    A stop by the user passes through as KeyboardInterrupt.
+    An interrupt by the user is raised as KeyboardInterrupt.
     """
     shape = shape_of(value)
     head = f"{name}: {type_name(value)}{f', {shape}' if shape else ''}"
@@ -133,13 +136,13 @@ def describe(name: str, value: object, *, budget: int = BUDGET) -> str:
             lines.extend(_body(value))
     except TimeLimit:
         lines.append(f"(the rest took longer than {SECONDS:g} s)")
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a value may raise anything at a look
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a value may raise anything
         lines.append(f"(the rest cannot be shown: {type(error).__name__}: {one_line(str(error))})")
     return head_tail(redact(visible("\n".join(lines), lines=True)), budget)
 
 
 def brief(variable: Variable, value: object) -> str:
-    """Return a variable in a few words: its value if that is short and plain, else its shape."""
+    """Return a variable in a few words: its value if short and plain, or its type and shape."""
     plain = type(value) in _PLAIN or (type(value) is str and len(value) <= _BRIEF)
     if plain and not names_a_secret(variable.name, value):
         return f"{variable.name} = {redact(preview(value))}"
@@ -148,7 +151,7 @@ def brief(variable: Variable, value: object) -> str:
 
 
 def _imported(value: object) -> bool:
-    """Say whether a value is there by import: a module, or a function or class from one."""
+    """Return whether a value is a module, or a function or class from one."""
     kind = type(value)  # a proxy's `__class__` would run its code
     if issubclass(kind, types.ModuleType):
         return True

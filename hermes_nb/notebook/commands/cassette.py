@@ -1,4 +1,4 @@
-"""`%hermes cassette`: what is recorded, and what is replayed."""
+"""`%hermes cassette`: recording and replaying model replies."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ DOES: dict[Mode, str] = {
     "auto": "what is recorded is played, the rest is asked and recorded",
     "off": "nothing is recorded or played",
 }
+"""The effect of each mode."""
 WORDS = (*MODES, "accept")
+"""Accepted arguments."""
 LISTED_RECORDINGS = 10
-"""Recordings and damaged lines that are listed."""
+"""Maximum recordings and damaged lines to list."""
 
 
 def cassette(agent: KernelAgent, words: str) -> str:
-    """Show what is recorded and replayed, switch it, prune it, or accept what was edited."""
+    """Show the status, switch the mode, prune unused recordings, or accept edited ones."""
     match words.split():
         case [] | ["status"]:
             return _status(agent)

@@ -1,4 +1,4 @@
-"""`%hermes context`, `compress` and `reload`: what fills the context window."""
+"""`%hermes context`, `compress` and `reload`: use of the context window."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hermes_nb.safety.redact import redact
 
 
 def context(agent: KernelAgent, words: str) -> str:
-    """Show what the next request consists of, or one layer of the prompt in full."""
+    """Show the parts of the next request, or one layer of the prompt in full."""
     session = _session(agent)
     parts = shares(session)
     if words:
@@ -43,7 +43,7 @@ def context(agent: KernelAgent, words: str) -> str:
 
 
 async def compress(agent: KernelAgent, words: str) -> str:
-    """Make the conversation shorter now, or undo the last time."""
+    """Compress the conversation now, or undo the last compression."""
     session = _session(agent)
     if words.strip() == "--undo":
         return _told(session.restore())
@@ -52,7 +52,7 @@ async def compress(agent: KernelAgent, words: str) -> str:
 
 
 def reload(agent: KernelAgent, _words: str) -> str:
-    """Build the system prompt anew."""
+    """Rebuild the system prompt."""
     session = _session(agent)
     before = session.prompt
     after = session.reload()
@@ -71,7 +71,7 @@ def _session(agent: KernelAgent) -> Session:
 
 
 def _gauge(session: Session, total: int) -> list[str]:
-    """Return how full the window is, as a bar where its size is known, and what was sent."""
+    """Return the use of the context window, as a bar if its size is known, and total usage."""
     window = session.agent.model.window or 0
     of = f" of {amount(window)} ({100 * total / window:.0f} %)" if window else ""
     line = f"**Next request: about {amount(total)} tokens**{of}."

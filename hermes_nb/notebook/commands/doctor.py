@@ -1,7 +1,7 @@
-"""What a turn needs, whether it is there, and what to do if not: in a kernel and outside of it.
+"""Check the requirements of a turn and advise on problems, in a kernel and outside of it.
 
-Nothing is sent anywhere but to the servers that the settings name: each is asked for the list of
-its models, which costs nothing, with a short time limit. A key is only ever said to be there.
+The only network requests go to the servers in the settings: each is asked for its list of models,
+which is free, with a short time limit. Keys are only reported as present, never shown.
 """
 
 from __future__ import annotations
@@ -44,38 +44,45 @@ if TYPE_CHECKING:
 
 State = Literal["ok", "note", "problem"]
 MARKS: dict[State, str] = {"ok": "✓", "note": "–", "problem": "✗"}
+"""The symbol for each state."""
 EXTENSION = "hermes-nb"
-"""The labextension's name, and its folder's."""
+"""Name of the labextension and its folder."""
 OTHER = "jupyter-ai-hermes-magics"
-"""A package whose magics have the names of ours; it speaks with the command-line Hermes Agent."""
+"""A package with magics of the same names, for the command-line Hermes Agent."""
 SHOWN_PACKAGES = ("ipython", "ipykernel", "ipywidgets", "openai", "jupyterlab", "notebook", OTHER)
+"""Packages whose versions are listed."""
 OFFLINE = "--offline"
 OPENAI = "https://api.openai.com/v1"
 NEAR = 3
-"""Names that are offered in the place of one that is not served."""
+"""Number of similar model names to suggest."""
 KEYS = "`%hermes key` asks for one and keeps it; or set OPENAI_API_KEY in the environment"
+"""Advice on setting a key."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What a check found; `text` says what to do where something is to be done."""
+    """The result of a check."""
 
     state: State
+    """"ok", "note" for a harmless limitation, or "problem"."""
     text: str
+    """The finding, with advice if something should be done."""
     name: str = ""
+    """Title of its row, "" for the name of the check."""
 
     @property
     def marked(self) -> str:
+        """The text after the symbol of its state."""
         return f"{MARKS[self.state]} {self.text}"
 
 
 Check = Callable[[], CheckResult | list[CheckResult]]
 GROUP = "hermes_nb.doctor"
-"""Entry points of checks, each by the name of its row."""
+"""Entry point group of checks, each by the name of its row."""
 
 
 def installed() -> dict[str, Check]:
-    """Return the checks that packages bring; one that cannot be loaded says so as a finding."""
+    """Return the checks of other packages; one that fails to load reports that as a problem."""
 
     def check(point: EntryPoint) -> CheckResult | list[CheckResult]:
         return cast("Check", loaded(point))()
@@ -84,7 +91,7 @@ def installed() -> dict[str, Check]:
 
 
 def look(checks: Mapping[str, Check]) -> list[CheckResult]:
-    """Run checks by name; an error that says what to do is a finding, and the others go on."""
+    """Run checks by name; a `HermesError` becomes a problem, and the other checks continue."""
     found: list[CheckResult] = []
     for name, check in checks.items():
         try:
@@ -97,9 +104,9 @@ def look(checks: Mapping[str, Check]) -> list[CheckResult]:
 
 
 async def doctor(agent: KernelAgent, words: str) -> str:
-    """Check what a turn needs in this kernel and say what to do about what is missing.
+    """Check the requirements of a turn in this kernel and advise on problems.
 
-    Servers that are named are asked for their models, unless `--offline` is given.
+    Servers in the settings are asked for their models, unless `--offline` is given.
     """
     if words.strip() not in ("", OFFLINE):
         message = f"`%hermes doctor` takes no words but {OFFLINE}, which sends nothing anywhere"
@@ -135,7 +142,7 @@ async def _front_end(agent: KernelAgent) -> CheckResult:
 
 
 def versions() -> CheckResult:
-    """Return which versions are here, and requirements that are not met."""
+    """Report versions and unmet requirements."""
     here = [
         f"hermes_nb {hermes_nb.__version__}",
         f"Python {'.'.join(map(str, sys.version_info[:3]))}",
@@ -179,7 +186,7 @@ def model(
     variables: Callable[[], Sequence[Variable]] = tuple,
     replayed: Path | None = None,
 ) -> CheckResult:
-    """Return which model would answer; a replay asks none, so none is looked for."""
+    """Report the model that would answer; a replay needs none."""
     from hermes_nb.agent.models import build_model, not_accepted
 
     if replayed is not None:
@@ -199,7 +206,7 @@ def model(
 
 
 def key(settings: Settings) -> CheckResult:
-    """Return whether a key is set; never the key."""
+    """Report whether a key is set, without showing it."""
     if settings.endpoint.api_key:
         provider = "OPENROUTER" if "openrouter" in settings.endpoint.base_url else "OPENAI"
         where = settings.sources.get("api_key") or settings.values.get("key_env")
@@ -212,7 +219,7 @@ def key(settings: Settings) -> CheckResult:
 
 
 def home(settings: Settings) -> CheckResult:
-    """Return whether the home can be written, and whether others can read its secrets."""
+    """Report whether the home is writable, and whether other users can read its secrets."""
     folder = settings.home
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
     if not os.access(nearest, os.W_OK | os.X_OK):
@@ -228,7 +235,7 @@ def home(settings: Settings) -> CheckResult:
 
 
 def sessions(settings: Settings) -> CheckResult:
-    """Return whether the session store can be read."""
+    """Report whether the session store is readable."""
     from hermes_nb.agent.session.stores import is_stored, open_store
 
     told: list[str] = []
@@ -246,13 +253,13 @@ def sessions(settings: Settings) -> CheckResult:
 
 
 def settled() -> list[CheckResult]:
-    """Return what the administrator's policy settles, nothing where there is none."""
+    """Report the settings that the administrator's policy fixes, if there is one."""
     found = policy()
     return [CheckResult("ok", found.told)] if found else []
 
 
 def labextension() -> CheckResult:
-    """Return whether pages of a Jupyter server in this environment have our half of the bridge."""
+    """Report whether Jupyter servers of this environment have the labextension."""
     from jupyter_core.paths import jupyter_config_path, jupyter_path
 
     folders = (Path(each) / EXTENSION for each in jupyter_path("labextensions"))
@@ -264,7 +271,7 @@ def labextension() -> CheckResult:
         return CheckResult("note", told + "Jupyter server runs")
     package = _json(here / "package.json")
     entry = package.get("jupyterlab", {}).get("_build", {}).get("load", "")
-    if not (here / str(entry).partition("?")[0]).is_file():  # behind it stands a hash
+    if not (here / str(entry).partition("?")[0]).is_file():  # a hash follows the `?`
         return CheckResult("problem", f"{here} is damaged; reinstall hermes_nb")
     if package.get("version") != hermes_nb.__version__:
         told = (
@@ -273,7 +280,7 @@ def labextension() -> CheckResult:
         return CheckResult("problem", told)
     for folder in jupyter_config_path():
         page = _json(Path(folder) / "labconfig" / "page_config.json")
-        off = page.get("disabledExtensions")  # JupyterLab writes them both ways
+        off = page.get("disabledExtensions")  # JupyterLab writes a list or an object
         if off.get(EXTENSION) if isinstance(off, dict) else EXTENSION in (off or []):
             told = f"is disabled in {folder}: `jupyter labextension enable {EXTENSION}`"
             return CheckResult("problem", told)
@@ -281,7 +288,7 @@ def labextension() -> CheckResult:
 
 
 def _json(file: Path) -> dict[str, Foreign]:
-    """Return a JSON object, {} where there is none: these files are Jupyter's to complain about."""
+    """Return a JSON object, {} if unreadable: errors in these files are for Jupyter to report."""
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -290,13 +297,13 @@ def _json(file: Path) -> dict[str, Foreign]:
 
 
 def sandbox() -> CheckResult:
-    """Return what confines commands."""
+    """Report the sandbox for commands."""
     slow = "" if shutil.which("rg") else "; ripgrep is not installed, so searching is slower"
     return CheckResult("ok" if level().name != "none" else "note", f"{sandbox_told()}{slow}")
 
 
 def sandbox_told() -> str:
-    """Return what confines commands on this machine, and why it is not more."""
+    """Return the sandbox for commands on this machine, and why it is not stricter."""
     found = level()
     why = f" ({found.why})" if found.why else ""
     if found.name == "none":
@@ -305,9 +312,9 @@ def sandbox_told() -> str:
 
 
 def endpoints(settings: Settings, *, timeout: float = SECONDS) -> list[CheckResult]:
-    """Return what came of asking each server that is named; none in a replay.
+    """Report for each server in the settings whether it answers; nothing in a replay.
 
-    Blocks for at most a few times `timeout` seconds for each.
+    Blocks for at most a few times `timeout` seconds per server.
     """
     if settings.cassette == "replay":
         return []
@@ -319,7 +326,7 @@ def endpoints(settings: Settings, *, timeout: float = SECONDS) -> list[CheckResu
 
 
 def tried(end: Endpoint, timeout: float = SECONDS) -> tuple[Kind | None, State, str]:
-    """Return what came of asking a server, None where it was not, and what that means."""
+    """Return the result of asking a server, None if it was not asked, with its state and text."""
     address = end.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI
     key = end.api_key or ("" if end.base_url else os.environ.get("OPENAI_API_KEY", ""))
     shown = visible(redact(address))
@@ -369,7 +376,7 @@ def _listed(
 
 
 def _served(wanted: str, models: Sequence[str]) -> bool:
-    """Say whether a name is one of those listed, which may carry a folder before or a tag behind.
+    """Return whether a name is listed, ignoring a folder before or a tag after it.
 
     `gemini-x` is listed as `models/gemini-x`, `llama3` as `llama3:latest`, `a/b:free` as `a/b`.
     """

@@ -1,4 +1,4 @@
-"""`%hermes undo`, `retry` and `diff`: what a turn changed."""
+"""`%hermes undo`, `retry` and `diff`: the changes of a turn."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from hermes_nb.safety.markup import code_span, escape
 from hermes_nb.safety.redact import redact
 
 SHOWN_DIFF = 40_000
-"""Characters of a diff that are shown."""
+"""Maximum characters of a diff."""
 SHOWN_LINES = 40
-"""Items of each kind that a report lists."""
+"""Maximum items of each kind in a report."""
 USAGE = "`%hermes undo [TURN] [--force] [of SESSION]`; TURN is a number"
 RETRY = "`%hermes retry [TURNS] [edit] [--force]`; TURNS says how many, 1 by default"
 NAMESPACE = "Variables are not restored: the namespace is as the turn left it."
 
 
 async def undo(agent: KernelAgent, words: str) -> str:
-    """Undo a turn's files and cells and return what was done, as Markdown.
+    """Undo a turn's changes of files and cells, and return a report in Markdown.
 
-    The turn is one of the running session, or `of` the one that is named behind it.
+    The turn belongs to the current session, or to the one named after `of`.
     """
     words, _, named = words.partition(" of ")
     turn, given = _arguments(words, flags=("--force",))
@@ -46,7 +46,7 @@ async def undo(agent: KernelAgent, words: str) -> str:
 
 
 def _restorer(agent: KernelAgent) -> DocumentRestorer:
-    """Return what puts cells back into this kernel's notebook."""
+    """Return an object that restores cells in this kernel's notebook."""
 
     async def document_of(key: str) -> NotebookDocument:
         document = await agent.document()
@@ -54,17 +54,17 @@ def _restorer(agent: KernelAgent) -> DocumentRestorer:
             raise ToolError(
                 f"it is another notebook; run `%hermes undo` in {Path(key).name} for its cells"
             )
-        # What an undo changes is not the turn's doing, and must not be saved as if it were.
+        # Use the inner document, which does not save the undo itself as a change of the turn.
         return document.inner if isinstance(document, KeptDocument) else document
 
     return DocumentRestorer(document_of)
 
 
 async def retry(agent: KernelAgent, words: str) -> str:
-    """Take the last turns back, with their cells and files, and ask the first one's prompt again.
+    """Undo the last turns, with their cells and files, and send the first one's prompt again.
 
-    With `edit` the prompt is offered as a cell below instead. Where something that somebody
-    changed since would be overwritten, the turns stay in the conversation.
+    With `edit` the prompt becomes a new cell below instead. If undoing would overwrite later
+    changes, the turns stay in the conversation.
     """
     turns, given = _arguments(words, flags=("edit", "--force"), usage=RETRY)
     turns = 1 if turns is None else turns
@@ -93,7 +93,7 @@ async def retry(agent: KernelAgent, words: str) -> str:
 
 
 async def diff(agent: KernelAgent, words: str) -> str:
-    """Show what a turn changed in files and cells; return a line where there is nothing to show."""
+    """Show a turn's changes of files and cells; return a message if it made none."""
     turn, _ = _arguments(words, flags=(), usage="`%hermes diff [TURN]`; TURN is a number")
     session = _session_id(agent)
     try:
@@ -109,7 +109,7 @@ async def diff(agent: KernelAgent, words: str) -> str:
 def _arguments(
     words: str, *, flags: Sequence[str], usage: str = USAGE
 ) -> tuple[int | None, set[str]]:
-    """Return the number and the flags that were given; raise `ConfigError`."""
+    """Parse the number of turns and the flags; raise `ConfigError`."""
     turn: int | None = None
     given = set()
     for word in words.split():
@@ -123,7 +123,7 @@ def _arguments(
 
 
 def _session_id(agent: KernelAgent) -> str:
-    """Return the running session's id or, after a restart, that of the notebook's last one."""
+    """Return the current session's id or, after a restart, that of the notebook's last one."""
     if agent.session is not None:
         return agent.session.id
     notebook = agent.notebook
@@ -160,7 +160,7 @@ def _listed(lines: Sequence[UndoLine]) -> str:
 
 
 def _name(path: str) -> str:
-    """Return a path from the working directory where it is below it, nothing in it hidden."""
+    """Return a path, relative to the working directory if below it, with escapes visible."""
     inside = Path(path).is_relative_to(_here())
     return visible(Path(path).relative_to(_here()).as_posix() if inside else path)
 

@@ -15,18 +15,18 @@ from hermes_nb.safety.markup import code_block
 from hermes_nb.safety.redact import redact
 
 SOURCE = 6_000
-"""Characters of a cell's source that a prompt quotes; read_cells has the rest."""
+"""Maximum characters of a cell's source in a prompt; read_cells returns all of it."""
 
 
 async def fix(agent: KernelAgent, words: str) -> str:
-    """Take a turn that mends the cell which failed last, or the one that `--cell` names."""
+    """Run a turn that fixes the last failed cell, or the cell of `--cell`."""
     cell, wish = await _named(agent, words)
     await agent.ask(fix_prompt(agent.shell, wish, cell=cell))
     return ""
 
 
 async def explain(agent: KernelAgent, words: str) -> str:
-    """Take a turn that explains the last error, else the last cell, or what `--cell` names."""
+    """Run a turn that explains the last error, the last cell, or the cell of `--cell`."""
     cell, wish = await _named(agent, words)
     above = await agent.access.cell_above() if cell is None else cell
     await agent.ask(explain_prompt(agent.shell, above=above, wish=wish, named=cell is not None))
@@ -34,7 +34,7 @@ async def explain(agent: KernelAgent, words: str) -> str:
 
 
 async def _named(agent: KernelAgent, words: str) -> tuple[Cell | None, str]:
-    """Return the cell that `--cell ID` names in front of a wish, with its outputs, and the wish."""
+    """Return the cell of a leading `--cell ID` with its outputs, and the remaining words."""
     first, _, rest = words.strip().partition(" ")
     if first != "--cell":
         return None, words
@@ -45,7 +45,7 @@ async def _named(agent: KernelAgent, words: str) -> tuple[Cell | None, str]:
 
 
 def _failure(shell: Shell, cell: Cell) -> tuple[FailedCell | None, bool]:
-    """Return how a cell failed, None if it did not, and whether the context says it anyway."""
+    """Return a cell's failure or None, and whether the turn's context includes it anyway."""
     output = next((o for o in cell.outputs or () if o.get("output_type") == "error"), None)
     if output is None:
         return None, False
@@ -65,9 +65,9 @@ def _failure(shell: Shell, cell: Cell) -> tuple[FailedCell | None, bool]:
 
 
 def fix_prompt(shell: Shell, wish: str = "", *, cell: Cell | None = None) -> str:
-    """Return the request to mend the cell that failed last, or `cell`.
+    """Return the prompt to fix the last failed cell, or `cell`.
 
-    `wish` is what the user adds. Raises `ConfigError` when nothing failed.
+    `wish` is text from the user. Raises `ConfigError` if no cell has failed.
     """
     if cell is not None:
         failed, told = _failure(shell, cell)
@@ -98,10 +98,15 @@ def fix_prompt(shell: Shell, wish: str = "", *, cell: Cell | None = None) -> str
 def explain_prompt(
     shell: Shell, *, above: Cell | None = None, wish: str = "", named: bool = False
 ) -> str:
-    """Return the request to explain the last error or, if there is none, the cell above.
+    """Return the prompt to explain the last error or, without one, the cell above.
 
-    `above` is that cell where the notebook can be read, else the last input stands for it; where it
-    is `named`, its own error counts instead. Raises `ConfigError` when there is neither.
+    Raises `ConfigError` if there is neither.
+
+    Args:
+        shell: the kernel's IPython shell
+        above: the cell to explain, None to use the last input instead
+        wish: text from the user
+        named: whether the user chose `above`; then its own error counts, not the last one
     """
     told = True
     if named and above is not None:
@@ -131,7 +136,7 @@ def explain_prompt(
 
 
 def _evidence(failed: FailedCell, *, told: bool) -> list[str]:
-    """Return the failing cell and its error as quotes; `told` is what the context says anyway."""
+    """Return the failed cell and its error as quotes; `told` leaves out the error."""
     where = f" {failed.cell_id}" if failed.cell_id else ""
     cell = [f"Cell{where}:\n{_quoted(failed.source, 'python')}"] if failed.source.strip() else []
     if told:
@@ -145,7 +150,7 @@ def _quoted(source: str, language: str) -> str:
 
 
 def _last_input(shell: Shell) -> str:
-    """Return the last input before the running one that was not a message to the agent."""
+    """Return the last input before the running cell that was not a prompt to the agent."""
     history = getattr(shell.history_manager, "input_hist_raw", [])
     earlier = (source for source in reversed(history[:-1]) if source.strip())
     return next((source for source in earlier if not is_message(source)), "")

@@ -1,4 +1,4 @@
-"""`%hermes map`, one prompt over many inputs, and `%hermes jobs`, what runs and an end to it."""
+"""`%hermes map`, one prompt over many inputs, and `%hermes jobs`, which lists and stops jobs."""
 
 from __future__ import annotations
 
@@ -49,15 +49,17 @@ if TYPE_CHECKING:
 
 
 WIDTH = 24
-"""Cells of the bar."""
+"""Characters of the progress bar."""
 NAMED = 4
-"""Inputs in work that are named."""
+"""Maximum inputs in progress to name."""
 ENDS = ("done", "failed", "unknown", "stopped", "budget")
+"""Final states of an input."""
 WORDS = {"budget": "not begun for want of budget"}
+"""Words for states whose names are not clear."""
 
 
 class MapView:
-    """Shows one map; `moved` is called at each change, on the map's loop."""
+    """Shows one map in a cell or terminal."""
 
     def __init__(self, shell: Shell, fanout: Fanout) -> None:
         self._fanout = fanout
@@ -71,12 +73,14 @@ class MapView:
         self._closed = False
 
     def moved(self) -> None:
+        """Update the view soon; called at each change, on the map's loop."""
         if self._closed or self._due or not (self._cell or self._screen):
             return
         self._due = True
         self._wait(max(self._shown + INTERVAL - time.monotonic(), 0.0))
 
     def close(self) -> None:
+        """Show the final table."""
         if not self._closed:
             self._closed = True
             self._wait(None)
@@ -92,7 +96,7 @@ class MapView:
             self._display(shown, over=False)
         else:
             _draw(self._screen, shown)
-        self._wait(TICK)  # so that its clock runs
+        self._wait(TICK)  # updates the elapsed time
 
     def _wait(self, seconds: float | None) -> None:
         if self._timer is not None:
@@ -114,7 +118,7 @@ class MapView:
 
 
 def _screen() -> Live:
-    """Return the last lines of the terminal, to be drawn on; they are gone once it stops."""
+    """Return a live view of the terminal's last lines, which disappear when it stops."""
     from rich.console import Console
     from rich.live import Live
 
@@ -133,7 +137,7 @@ def _draw(screen: Live, markdown: str) -> None:
 
 
 def running(fanout: Fanout, seconds: float) -> str:
-    """Return a bar, what is in work, and what was used, as Markdown."""
+    """Return a progress bar, the inputs in progress, and the usage so far, as Markdown."""
     items = fanout.items
     over = sum(item.status in ENDS for item in items)
     filled = WIDTH * over // len(items)
@@ -147,7 +151,7 @@ def running(fanout: Fanout, seconds: float) -> str:
 
 
 def finished(fanout: Fanout, seconds: float) -> str:
-    """Return the table, what it took, and how to go on, as Markdown."""
+    """Return the results, usage, and advice on missing answers, as Markdown."""
     items = fanout.items
     mark = "✓" if all(item.status == "done" for item in items) else "◔"
     kept = sum(item.kept and item.status == "done" for item in items)
@@ -165,7 +169,7 @@ def _counted(items: list[Item]) -> str:
 
 
 def _advice(items: list[Item]) -> str:
-    """Return what to do about inputs without an answer, "" if there are none."""
+    """Return advice on inputs without an answer, "" if all have one."""
     states = {item.status for item in items}
     told = []
     if states & {"stopped", "budget"}:
@@ -176,11 +180,12 @@ def _advice(items: list[Item]) -> str:
 
 
 Spent = Callable[[Usage], None]
+"""Records the usage of one request."""
 NONE = "Nothing runs: no child agents, no map."
 
 
 def jobs(agent: KernelAgent, words: str) -> str:
-    """List what runs, or stop one of it, or all."""
+    """List the running jobs, or stop one or all of them."""
     word, *named = words.split() or [""]
     if not word:
         rows = [
@@ -244,10 +249,10 @@ map_words.argcmd_name = "hermes map"
 
 
 async def map_(agent: KernelAgent, words: str) -> str:
-    """Run a map and show it; "" where it showed itself."""
+    """Run a map and show its results; return "", or its help."""
     options = _parsed(words)
     if not options.prompt or options.help:
-        # As argparse says it, under the name that it is called by.
+        # argparse's help, with the name of the command.
         told = map_words.parser.format_help().strip().removeprefix("::").strip()
         usage, blank, rest = told.partition("\n\n")
         short = " ".join(usage.split()[1:])
@@ -301,7 +306,7 @@ async def map_(agent: KernelAgent, words: str) -> str:
 
 
 async def notebook_text(path: Path) -> str:
-    """Return a closed notebook's cells with what they show, as a turn's `read_cells` has them."""
+    """Return the cells and outputs of a closed notebook, in the form of `read_cells`."""
     document = FileDocument(path)
     cells = await document.cells()
     names = short_ids(cell.id for cell in cells)
@@ -309,10 +314,10 @@ async def notebook_text(path: Path) -> str:
 
 
 def _parsed(words: str) -> argparse.Namespace:
-    """Return the options and words of a map; raise `ConfigError` for what cannot be."""
+    """Parse the options and arguments of a map; raise `ConfigError`."""
     asks = words.split()[:1] in (["--help"], ["-h"])
     try:
-        # As a shell takes the words apart; IPython's own way would leave the quotes on.
+        # Split like a shell: IPython's own parser would keep the quotes.
         given = [] if asks else shlex.split(words)
         options: argparse.Namespace = map_words.parser.parse_args(given)
     except (UsageError, ValueError) as error:
@@ -329,7 +334,7 @@ def _parsed(words: str) -> argparse.Namespace:
 async def _model(
     agent: KernelAgent, settings: Settings, ending: AsyncExitStack, options: argparse.Namespace
 ) -> ChatModel:
-    """Return the model to ask: the conversation's, or another one that is closed in the end."""
+    """Return the conversation's model, or another one that `ending` closes."""
     if options.executor != HERE and (agent.models.given or agent.deck.on):
         raise ConfigError("a model object or a cassette cannot travel; leave --executor out")
     if not options.model:
@@ -343,9 +348,9 @@ async def _model(
 async def _account(
     agent: KernelAgent, options: argparse.Namespace, model: ChatModel
 ) -> tuple[list[Budget], Spent]:
-    """Return what a map may spend, and what counts it.
+    """Return the budgets of a map, and a function that records its usage.
 
-    It has a row of its own in the store, as a child of the conversation that it belongs to.
+    The map gets its own row in the store, as a child of the current conversation.
     """
     store, notebook = agent.store, agent.notebook
     left_off = agent.sessions.foresee("", new=False, afresh=agent.deck.on)
@@ -362,7 +367,7 @@ async def _account(
         budgets.insert(0, Budget(own, scope="this map"))
 
     def spent(usage: Usage) -> None:
-        with suppress(StoreError):  # a counter is not worth a word
+        with suppress(StoreError):  # losing a count must not fail the map
             store.count(row, usage)
 
     return budgets, spent

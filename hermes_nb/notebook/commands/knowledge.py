@@ -1,4 +1,4 @@
-"""`%hermes memory`, `skills` and `trust`: what Hermes knows, what waits, and the user's say."""
+"""`%hermes memory`, `skills` and `trust`: stored knowledge, pending proposals, and approvals."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ from hermes_nb.tools.mcp_tools import PROJECT
 from hermes_nb.tools.process import Program, run_pipeline
 
 _MARKS = {"clean": "", "suspicious": "⚠", "dangerous": "left out"}
+"""The mark of a skill by the level of its scan."""
 _NO_SOURCE = "There is no source of skills; `%hermes skills add PATH` or an address adds one."
 _GIT = {
     "GIT_ALLOW_PROTOCOL": "https:file",
@@ -45,17 +46,19 @@ _GIT = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_LFS_SKIP_SMUDGE": "1",
 }
-"""No settings but ours, and no protocol that runs a program of its own."""
+"""Git environment without user settings, and without protocols that run programs."""
 FETCH_SECONDS = 120.0
+"""Timeout for cloning a repository."""
 MOST_SAID = 10_000
-"""Bytes of what git says that are kept."""
+"""Maximum bytes of git's output to store."""
 LISTED = 1_500
-"""Characters of each thing in the list; on its own it is shown whole."""
+"""Maximum characters of each proposal in the list."""
 WHOLE = 100_000
+"""Maximum characters of a single proposal or diff."""
 
 
 def pending(approvals: Approvals, kind: Kind, words: str) -> str:
-    """Show what waits, or one thing of it whole."""
+    """List the pending proposals of a kind, or show one in full."""
     waiting = approvals.waiting(kind)
     if words:
         wanted = _number(words, kind)
@@ -74,7 +77,7 @@ def pending(approvals: Approvals, kind: Kind, words: str) -> str:
 
 
 def approve(approvals: Approvals, kind: Kind, words: str) -> str:
-    """Save what waits under some numbers or all, or under one of them in other words."""
+    """Save pending proposals by number, all of a kind, or one with other words."""
     first, _, rest = words.strip().partition(" ")
     text = None if all(map(str.isdecimal, rest.replace(",", " ").split())) else rest.strip()
     one = "" if text is None else str(_number(first, kind))
@@ -91,7 +94,7 @@ def approve(approvals: Approvals, kind: Kind, words: str) -> str:
 
 
 def reject(approvals: Approvals, kind: Kind, words: str) -> str:
-    """Drop what waits under some numbers, or all of a kind."""
+    """Drop pending proposals by number, or all of a kind."""
     numbers = _numbers(approvals, kind, words)
     return "\n\n".join(_told(approvals.reject(number)) for number in numbers)
 
@@ -114,10 +117,10 @@ def _told(outcome: Decided) -> str:
 
 
 def _numbers(approvals: Approvals, kind: Kind, words: str) -> list[int]:
-    """Return the numbers that words name, "all" of what waits; raise `ConfigError` for none.
+    """Return the numbers in words, or of all pending proposals for "all"; raise `ConfigError`.
 
-    Also for one under which something of the other kind waits: whoever decides on it should have
-    seen it, in the list of its own kind.
+    A number of the other kind is also an error, because the user should see a proposal in its own
+    list before deciding.
     """
     if words.strip().casefold() == "all":
         found = [each.number for each in approvals.waiting(kind)]
@@ -138,15 +141,17 @@ def _number(word: str, kind: Kind) -> int:
 
 
 DECIDING = {"pending": pending, "approve": approve, "reject": reject}
+"""Actions on pending proposals."""
 DIGITS = 9
-"""Of the largest number of a proposal."""
+"""Maximum digits of a proposal's number."""
 SHOWN_RECORDS = 5
+"""Number of latest changes of memory to list."""
 CELLS = 20
-"""Of the bar that shows how full a memory is."""
+"""Characters of the bar for a memory's size."""
 
 
 def memory(agent: KernelAgent, words: str) -> str:
-    """Show the curated memory, or change it."""
+    """Show or change the curated memory."""
     action, rest = _split(words, default="show")
     known = agent.knowledge
     if action in DECIDING:
@@ -182,7 +187,7 @@ def memory(agent: KernelAgent, words: str) -> str:
 
 
 def skills(agent: KernelAgent, words: str) -> str | Awaitable[str]:
-    """List the skills, look at or change one, or take over those of somebody else."""
+    """List, show or change skills, or manage sources of other people's skills."""
     action, name = _split(words, default="list")
     library = agent.knowledge.library
     if action in DECIDING:
@@ -208,7 +213,9 @@ def skills(agent: KernelAgent, words: str) -> str | Awaitable[str]:
             case _:
                 pass
     except SkillError as error:
-        told = str(error).replace("skills_list shows", "`%hermes skills` shows")  # the agent's word
+        told = str(error).replace(
+            "skills_list shows", "`%hermes skills` shows"
+        )  # the tool's name is for the model
         raise ConfigError(told) from error
     raise ConfigError(
         "use `%hermes skills [list, show, enable, disable, delete, undo or trust] [NAME]`, "
@@ -217,7 +224,7 @@ def skills(agent: KernelAgent, words: str) -> str | Awaitable[str]:
 
 
 async def _sourced(agent: KernelAgent, action: str, words: str) -> str:
-    """Take over the skills of a source, look at what changed there, or drop them."""
+    """Add the skills of a source, update them, or drop them."""
     agent.permission.check("choose whose skills are used")
     sources = agent.knowledge.sources
     known = sources.all()
@@ -246,7 +253,7 @@ async def _sourced(agent: KernelAgent, action: str, words: str) -> str:
 
 
 async def _looked_at(agent: KernelAgent, source: SkillSource) -> str:
-    """Show what a source has now and what is new of it; keep that if the user says so."""
+    """Show the skills of a source and their changes; save them if the user agrees."""
     sources, name = agent.knowledge.sources, code_span(source.name)
     with tempfile.TemporaryDirectory(prefix="hermes-skills-") as folder:
         place = Path(source.place)
@@ -285,7 +292,7 @@ async def _looked_at(agent: KernelAgent, source: SkillSource) -> str:
 
 
 async def _cloned(address: str, place: Path) -> str:
-    """Fetch the latest commit of a repository, without what could run, and return its name."""
+    """Clone the latest commit of a repository without running code; return the commit's id."""
     said = bytearray()
 
     def heard(piece: bytes) -> bool:
@@ -316,7 +323,7 @@ async def _cloned(address: str, place: Path) -> str:
 
 
 def _waits(agent: KernelAgent) -> str:
-    """Return a paragraph on what waits for the user's approval, "" where nothing does."""
+    """Return a paragraph about pending proposals, "" if there are no proposals."""
     try:
         waiting = agent.runtime.approvals.waiting()
     except ConfigError as error:
@@ -325,9 +332,9 @@ def _waits(agent: KernelAgent) -> str:
 
 
 def trust(agent: KernelAgent, words: str) -> str:
-    """Show what was not loaded as it stands, accept one such file, or take that back.
+    """List files that were not loaded unchanged, trust one of them, or revoke that.
 
-    `conversation` accepts the text from outside that the running conversation holds, `kernel` what
+    `conversation` trusts the untrusted content in the current conversation, `kernel` the data that
     this kernel has loaded from the network.
     """
     known = agent.knowledge
@@ -474,6 +481,6 @@ def _trusted(known: PromptSources, name: str, agent: KernelAgent) -> str:
 
 
 def _split(words: str, *, default: str) -> tuple[str, str]:
-    """Return the first word and the rest as it was written."""
+    """Return the first word and the rest unchanged."""
     first, _, rest = words.strip().partition(" ")
     return first or default, rest.strip()

@@ -1,4 +1,4 @@
-"""`%hermes mcp`: the MCP servers, what became of them, and a fold about them for the panel."""
+"""`%hermes mcp`: list, change and test MCP servers, and run their prompts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEXT = "`%hermes new` begins a session that has its tools."
 
 
 async def mcp(agent: KernelAgent, words: str) -> str:
-    """Show the servers, or add, remove, test one, show its log, or take a turn by its prompt."""
+    """List the servers; add, remove or test one; show its log; or run a turn with its prompt."""
     action, _, rest = words.strip().partition(" ")
     use_servers(agent)
     match action:
@@ -45,7 +45,7 @@ async def mcp(agent: KernelAgent, words: str) -> str:
 
 
 def use_servers(agent: KernelAgent) -> None:
-    """Run the servers that the settings name now."""
+    """Start the servers of the current settings, and stop the others."""
     settings = agent.settings()
     servers = agent.knowledge.mcp_servers(settings.mcp)
     agent.mcp.use(servers, home=settings.home, allowed=settings.mcp.allow)
@@ -136,7 +136,7 @@ def _log(connection: Connection) -> str:
 
 
 async def _prompt(agent: KernelAgent, words: str) -> str:
-    """Take a turn by a server's prompt: `SERVER:NAME key=value…`; without a name, list them."""
+    """Run a turn with a server's prompt: `SERVER:NAME key=value…`; without a name, list them."""
     named, *pairs = shlex.split(words) or [""]
     server, _, name = named.partition(":")
     _connection(agent, server)

@@ -1,4 +1,4 @@
-"""`%hermes model` and `models`: which model answers, and which there are."""
+"""`%hermes model` and `models`: choose and list models."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hermes_nb.safety.markup import code_span, escape
 from hermes_nb.safety.redact import redact
 
 LISTED_MODELS = 60
-"""Models of one server that are shown."""
+"""Maximum models to list for one server."""
 
 
 def model(agent: KernelAgent, words: str) -> str:
@@ -32,7 +32,7 @@ def model(agent: KernelAgent, words: str) -> str:
 
 
 async def models(agent: KernelAgent, words: str) -> str:
-    """List the models that are set up and what their servers offer; accept or forget a server."""
+    """List configured models and those of their servers; accept or forget a local server."""
     word, _, address = words.partition(" ")
     if word == "accept":
         return await _accept(agent)
@@ -56,7 +56,7 @@ async def models(agent: KernelAgent, words: str) -> str:
     found += [(name, url, "offered") for url, names in served for name in names[:LISTED_MODELS]]
     at_hand: dict[str, tuple[str, str]] = {}
     for name, url, what in found:
-        at_hand.setdefault(name, (url, what))  # each once, with the first that is said of it
+        at_hand.setdefault(name, (url, what))  # the first entry for a name wins
     rows = [_model_row(agent, name, *about) for name, about in at_hand.items()]
     table = grid(("model", "", "window", "tools", "pictures", "$ per million tokens"), rows)
     newer = "" if profiles.prices_installed() else '; `pip install "hermes_nb[prices]"` has more'
@@ -84,7 +84,7 @@ async def _accept(agent: KernelAgent) -> str:
 
 
 def _forget(agent: KernelAgent, address: str) -> str:
-    """Take back what was accepted, at one address or all of it."""
+    """Revoke the acceptance of the server at one address, or of all."""
     home = agent.settings().home
     gone = [each for each in accepted_in(home) if address in ("", each.base_url)]
     if not gone:

@@ -1,4 +1,4 @@
-"""`%hermes` commands about sessions: what they cost, and what was said."""
+"""`%hermes` commands about sessions: status, cost, search, history, export and deletion."""
 
 from __future__ import annotations
 
@@ -34,17 +34,18 @@ from hermes_nb.safety.provenance import outside
 from hermes_nb.safety.redact import redact
 
 OUTSIDE = "what could act on it asks; `%hermes trust conversation` or `%hermes new` ends that"
+"""Advice for a conversation with untrusted content."""
 AGE = re.compile(r"--older-than[ =](\d+)d?(?= |$)")
 LISTED_SESSIONS = 15
 LISTED_HITS = 10
 LISTED_MESSAGES = 30
 LISTED_CHILDREN = 20
 SHOWN = 1_500
-"""Characters of each message in the history."""
+"""Maximum characters of each message in the history."""
 
 
 async def status(agent: KernelAgent, _words: str) -> str:
-    """Return what the next turn would run with, and what was used and spent so far."""
+    """Return the configuration of the next turn, and usage and cost so far."""
     from hermes_nb.notebook.commands.doctor import sandbox_told
 
     settings = agent.settings()
@@ -80,7 +81,7 @@ async def status(agent: KernelAgent, _words: str) -> str:
 
 
 def cost(agent: KernelAgent, _words: str) -> str:
-    """Return what the session has used, what for and of which models, and what today's have."""
+    """Return the session's usage by job and model, and today's usage of all sessions."""
     rows = [] if (turn := agent.turn_here) is None else [("last turn", turn.status)]
     if (session := agent.session) is not None:
         jobs = session.by_job.items()
@@ -92,7 +93,7 @@ def cost(agent: KernelAgent, _words: str) -> str:
 
 
 def _totals(agent: KernelAgent, *, today: bool = False) -> Iterable[tuple[str, str]]:
-    """Yield what the session, its reviews and its notebook have used in all, and what they may."""
+    """Yield total usage of the session, its reviews and its notebook, and the budgets."""
     try:
         if (session := agent.session) is not None:
             for model, usage in usage_by_model(session.store, session.id, REVIEW).items():
@@ -118,7 +119,7 @@ def _used(usage: Usage) -> str:
 
 
 def last(agent: KernelAgent, _words: str) -> str:
-    """Return the last turn's view again: the kernel has it even if a page reload lost it."""
+    """Show the last turn again: the kernel has it even if a page reload lost it."""
     if agent.last is None:
         raise ConfigError("there has been no turn in this kernel yet")
     if can_draw(sys.stdout):
@@ -136,14 +137,14 @@ def new(agent: KernelAgent, _words: str) -> str:
 
 
 def resume(agent: KernelAgent, words: str) -> str:
-    """Go on with an earlier session."""
+    """Resume an earlier session."""
     session = agent.resume(words)
     said = number_of(len(session.messages), "message")
     return f"Resumed session {code_span(session.id)} with {said}."
 
 
 def rename(agent: KernelAgent, words: str) -> str:
-    """Give the session another title."""
+    """Rename the session."""
     title = one_line(redact(words), TITLE)
     if not title:
         raise ConfigError("say how it is called: `%hermes rename TITLE`")
@@ -164,7 +165,7 @@ def listed_sessions(agent: KernelAgent, _words: str) -> str:
 
 
 def tree(found: Sequence[StoredSession]) -> Iterable[tuple[StoredSession, int]]:
-    """Yield sessions and how deep they stand, each branch below the one that it goes on from."""
+    """Yield sessions with their depth, each branch below its parent."""
     ids = {stored.id for stored in found}
 
     def below(parent: str, depth: int) -> Iterable[tuple[StoredSession, int]]:
@@ -177,7 +178,7 @@ def tree(found: Sequence[StoredSession]) -> Iterable[tuple[StoredSession, int]]:
 
 
 def search(agent: KernelAgent, words: str) -> str:
-    """Find what was said, or put out by a tool, in any session."""
+    """Search messages and tool output of all sessions."""
     if not words:
         raise ConfigError("say what to look for: `%hermes search QUERY`")
     found = quotes(agent.store, words, limit=LISTED_HITS)
@@ -188,7 +189,7 @@ def search(agent: KernelAgent, words: str) -> str:
 
 
 def history(agent: KernelAgent, words: str) -> str:
-    """Show what was said in a session, this one by default."""
+    """Show the messages of a session, the current one by default."""
     stored = _stored(agent, words)
     rows = [row for row in agent.store.rows(stored.id) if row.state != "undone"]
     shown = [row for row in rows if row.message.role in ("user", "assistant")]
@@ -196,7 +197,7 @@ def history(agent: KernelAgent, words: str) -> str:
     if stored.source == CHILD:
         made = f"made by {code_span(stored.parent)}" if stored.parent else "made by no session"
         blocks.append(f"{code_span(stored.id)} was {made} for one task: {_title(stored)}")
-        # Nothing is said in the account of a map.
+        # A map's own session has no messages.
         nothing = (
             "Nothing was said in it: the `%hermes map` line, run again, shows a map's answers."
         )
@@ -214,7 +215,7 @@ def history(agent: KernelAgent, words: str) -> str:
 
 
 def export_(agent: KernelAgent, words: str) -> str:
-    """Write a session into a file below the working directory."""
+    """Write a session into a file in the working directory."""
     form, wanted = _format(words)
     try:
         stored = _stored(agent, wanted)
@@ -234,7 +235,7 @@ def export_(agent: KernelAgent, words: str) -> str:
 
 
 def _stored(agent: KernelAgent, wanted: str) -> StoredSession:
-    """Return the session that is meant: the named one, else the running one, else the latest."""
+    """Return the named session, the current one, or the latest."""
     if wanted:
         return agent.sessions.find(wanted)
     if agent.session is not None:
@@ -245,10 +246,10 @@ def _stored(agent: KernelAgent, wanted: str) -> StoredSession:
 
 
 def _format(words: str) -> tuple[Format, str]:
-    """Return the format that the words name, Markdown by default, and the other words."""
+    """Return the format in the words, Markdown by default, and the other words."""
     try:
         given = shlex.split(words)
-    except ValueError:  # a title may have one quote in it
+    except ValueError:  # unbalanced quote, such as an apostrophe in a title
         given = words.split()
     form: Format = "markdown"
     for known in FORMATS:
@@ -292,7 +293,7 @@ def _hit_row(quote: Quote, store: SessionStore) -> tuple[object, ...]:
 
 
 def _children(stored: StoredSession, store: SessionStore) -> Iterable[str]:
-    """Yield a table of what a session has made for single tasks, if it has."""
+    """Yield a table of a session's child sessions, if there are any."""
     family = [store.get(each) for each in store.lineage(stored.id)]
     rows = [
         (code_span(each.id), _title(each), each.messages, _used(each.usage))
@@ -311,7 +312,7 @@ def _title(stored: StoredSession) -> str:
 
 
 async def sessions(agent: KernelAgent, words: str) -> str:
-    """List recent sessions, or delete those that are named or older than so many days."""
+    """List recent sessions, or delete some by name or age."""
     if not words:
         return listed_sessions(agent, "")
     from hermes_nb.agent.session.retention import forget, gather, older

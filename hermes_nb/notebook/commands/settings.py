@@ -28,14 +28,15 @@ from hermes_nb.safety.markup import code_span, escape
 from hermes_nb.safety.redact import redact
 
 NAME = re.compile(r"[A-Z][A-Z_]*_(?:KEY|TOKEN)")
+"""Names of environment variables that hold keys."""
 OTHERS = {"sk-ant-": "Anthropic", "gsk_": "Groq", "AIza": "Google", "xai-": "xAI"}
-"""How keys begin that must not go to OpenAI, and whose they are."""
+"""Beginnings of keys that must not be sent to OpenAI, and their providers."""
 
 
 async def key(agent: KernelAgent, words: str) -> str:
-    """Ask for a key, keep it in the home's `.env`, and say what its server makes of it."""
+    """Ask for a key, save it in the home's `.env`, and report whether its server accepts it."""
     name = f"{words.upper()}_API_KEY" if words.lower() in PROVIDERS else words
-    if name and not NAME.fullmatch(name):  # so it may be the key itself
+    if name and not NAME.fullmatch(name):  # it may be the key itself
         forget(agent.shell)
         raise ConfigError(ADVICE)
     agent.permission.check("ask for a key")
@@ -57,7 +58,7 @@ async def key(agent: KernelAgent, words: str) -> str:
 
 
 def _name_of(value: str, settings: Settings) -> str:
-    """Return the variable that a key belongs in; raise `ConfigError` where that is not plain."""
+    """Return the variable for a key; raise `ConfigError` if its provider is unclear."""
     if value.startswith("sk-or-"):
         return "OPENROUTER_API_KEY"
     whose = next((whose for begins, whose in OTHERS.items() if value.startswith(begins)), "")
@@ -70,7 +71,7 @@ def _name_of(value: str, settings: Settings) -> str:
 
 
 def _keep(agent: KernelAgent, name: str, value: str) -> str:
-    """Write the key and try it; one that is refused goes again, and the one before comes back."""
+    """Save a key and try it; if it is refused, restore the previous one and raise."""
     home = agent.settings().home
     before = read_dotenv(home).get(name)
     try:
@@ -100,12 +101,13 @@ def _keep(agent: KernelAgent, name: str, value: str) -> str:
 
 
 SECRET = ("api_key",)
+"""Settings whose values are never shown."""
 DEFAULT = "default"
-"""The word that takes back what was set for this kernel."""
+"""The word that resets a setting of this kernel."""
 
 
 def config(agent: KernelAgent, words: str) -> str:
-    """Show the settings, one of them, or set one until the kernel ends."""
+    """Show all settings or one, or set one until the kernel ends."""
     key, _, value = words.strip().partition(" ")
     settings = agent.settings()
     if not key:
@@ -130,14 +132,14 @@ def config(agent: KernelAgent, words: str) -> str:
 
 
 def _value(text: str) -> object:
-    """Return what is meant by a setting's text, None for taking back what was set."""
+    """Parse a setting's text as YAML; return None to reset it."""
     if text == DEFAULT:
         return None
     try:
         value: object = yaml.safe_load(text)
     except yaml.YAMLError:
         return text
-    # `off` and `none` are words here; what is a switch reads them itself
+    # keep `off` and `none` as text: settings that are switches parse them
     return text if isinstance(value, bool) or value is None else value
 
 
@@ -155,7 +157,7 @@ def _setting_row(settings: Settings, key: str) -> tuple[str, str, str]:
 
 
 def tools(agent: KernelAgent, words: str) -> str:
-    """Show the tools, or choose among them."""
+    """List the tools, or choose some."""
     chosen = agent.tools_in_use.choose(words) if words else agent.tools_in_use.chosen()
     rows = [
         (code_span(t.name), t.toolset, t.risk.value, escape(one_line(t.description, 80)))

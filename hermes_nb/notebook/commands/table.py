@@ -1,12 +1,13 @@
-"""The `%hermes` commands: which there are, how one is found and run, what the TAB key offers.
+"""The `%hermes` commands: their table, lookup, execution and TAB completion.
 
-Those of Hermes are in `commands.toml`; other packages bring theirs under the entry point group
-`hermes_nb.commands`. Completion, help and the reference are made of this, and nothing of what a
-command needs is imported before it runs.
+Hermes' own commands are in `commands.toml`. Other packages add theirs under the entry point group
+`hermes_nb.commands`. Completion, help and the reference are generated from this table. The modules
+of a command are imported when it runs.
 
-Completion is a matcher of IPython's completer, which terminals and kernels share. It looks at the
-line alone: commands and options come from tables, names from an agent that is in use already. It
-imports nothing heavy, opens nothing, sends nothing, and a name that cannot be had is not offered.
+Completion is a matcher for IPython's completer, which terminals and kernels share. It reads only
+the line: commands and options come from tables, other names from an agent that is already in use.
+It imports nothing slow, opens nothing and sends nothing. Names that are not available are not
+offered.
 """
 
 from __future__ import annotations
@@ -38,53 +39,60 @@ if TYPE_CHECKING:
     from hermes_nb.notebook.kernel_agent import KernelAgent
 
 GROUP = "hermes_nb.commands"
+"""Entry point group for commands."""
 CLOSE_ENOUGH = 0.7
-"""How alike (0 to 1) a word must be to a known one to count as a slip of the pen."""
+"""Minimum similarity (0 to 1) of a word to a known one to count as a typo."""
 LONG, LONG_SLIP = 6, 2
-"""In words of so many letters, so many may be wrong."""
+"""Words of at least the first number of letters may have the second number of typos."""
 LINE = re.compile(r"^\s*(?:[\w.,\[\]'\" ]+=\s*)?%hermes[ \t]+(.*)$", re.DOTALL)
 CELL = re.compile(r"^%%hermes[ \t]+(.*)$", re.DOTALL)
 CELL_HEAD = re.compile(r"%%hermes\b")
 OFFERED = {"--model": "models", "--session": "sessions", "--tools": "tools"}
-"""Options whose value is one of the agent's names."""
+"""Options whose values are names that the agent knows, by kind of name."""
 VARIABLE = ("--image", "--into")
-"""Options whose value is, or begins with, one of the user's variables."""
+"""Options whose values start with a variable's name."""
 ASKED = "comm_info_request"
-"""The control messages by which a page asks; labextension/static/prompts.js sends them."""
+"""Type of the control messages by which a page asks; see labextension/static/prompts.js."""
 IN_CELLS = (
     "`%%hermes` sends the cell as a prompt, `%hermes PROMPT` a line.",
     "`%%hermes?` shows the options of a turn.",
 )
+"""Text above and below the list of commands in a notebook."""
 IN_CHAT = (
     "What you type is a prompt; behind a `/` it is a command, or options and a prompt.",
     "`/--` and TAB show the options of a turn, `/exit` leaves.",
 )
-"""What stands above and below the list of commands."""
+"""The same for the terminal chat."""
 MOST_FILES, MOST_SESSIONS = 200, 50
-"""Files and sessions that are offered."""
+"""Maximum files and sessions to offer."""
 
 Names = Literal[
     "sessions", "skills", "models", "tools", "layers", "settings", "commands", "jobs", "servers"
 ]
+"""Kinds of names that completion offers."""
 Run = Callable[[Foreign, str], str | Awaitable[str]]
+"""Runs a command with the kernel's agent and its arguments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A command: what it takes, what it is for, and what it does.
-
-    `run` is a function, or `module:function`, of the kernel's agent and the words behind the
-    command; it may be async, and returns Markdown to show. What is wrong with the words it raises
-    as `ConfigError`. `words` are what the first word may be, and `names` the kind of names that the
-    command takes: behind a word in `before`, or as its first one.
-    """
+    """A command."""
 
     usage: str = ""
+    """Its arguments, as shown in help."""
     about: str
+    """Its description in help, in one line."""
     run: str | Run
+    """A function of the kernel's agent and the arguments, or its name as `module:function`.
+
+    It may be async, returns Markdown to show, and raises `ConfigError` for invalid arguments.
+    """
     words: tuple[str, ...] = ()
+    """Accepted first words, for completion and typos; () for any."""
     names: Names | None = None
+    """Kind of names that it takes, for completion; None for none."""
     before: tuple[str, ...] = ()
+    """Words after which a name follows; () if the name is the first argument."""
 
 
 def _own() -> dict[str, Command]:
@@ -96,17 +104,17 @@ def _own() -> dict[str, Command]:
 
 
 COMMANDS = _own()
-"""Hermes' own."""
+"""Hermes' own commands by name."""
 
 
 def commands() -> dict[str, Command]:
-    """Return Hermes' own commands, with those of its extras, whose modules import little."""
+    """Return Hermes' own commands and those of its extras, whose modules import little."""
     extras = {name: point for name, point in installed().items() if _is_ours(point)}
     return COMMANDS | {name: cast("Command", point.load()) for name, point in extras.items()}
 
 
 def installed() -> Mapping[str, EntryPoint]:
-    """Return where commands of packages are; a name of the core's cannot be taken over."""
+    """Return the entry points of commands; names of own commands cannot be replaced."""
     return {point.name: point for point in plugins(GROUP) if point.name not in COMMANDS}
 
 
@@ -115,9 +123,9 @@ def _is_ours(point: EntryPoint) -> bool:
 
 
 def command_named(name: str) -> Command | None:
-    """Return a command, None where there is none.
+    """Return a command, None if unknown.
 
-    Raises `ConfigError` for one of another package that cannot be loaded.
+    Raises `ConfigError` for a command of another package that cannot be loaded.
     """
     if name in COMMANDS or name not in installed():
         return COMMANDS.get(name)
@@ -132,7 +140,7 @@ def command_named(name: str) -> Command | None:
 
 
 def every_command() -> dict[str, Command]:
-    """Return all commands by name; what is wrong with one stands in the place of what it does."""
+    """Return all commands by name; a broken one has the problem as its description."""
     found = dict(COMMANDS)
     for name in installed():
         try:
@@ -143,10 +151,10 @@ def every_command() -> dict[str, Command]:
 
 
 def find(line: str) -> tuple[Command, str] | None:
-    """Return the command that a magic line names and its words, or None for a prompt.
+    """Return the command of a magic line and its arguments, None for a prompt.
 
-    Raises `ConfigError` for what looks like a slip of the pen: a lone word, or a word and one that
-    a command takes, that is nearly the command; or a command's first word that is nearly one.
+    Raises `ConfigError` for a likely typo: a single word similar to a command, alone or before an
+    argument of that command, or an argument similar to one of the command's words.
     """
     word, *more = line.split(None, 1) or [""]
     rest = more[0].strip() if more else ""
@@ -171,7 +179,7 @@ async def perform(command: Command, agent: KernelAgent, words: str) -> str:
 
 
 def _check_first(name: str, command: Command, words: str) -> None:
-    """Raise `ConfigError` for a first word that is nearly one of the command's."""
+    """Raise `ConfigError` for a first argument that is almost one of the command's words."""
     first = next(iter(words.split(None, 1)), "")
     if not first or first in command.words or not command.words:
         return
@@ -184,8 +192,8 @@ def _check_first(name: str, command: Command, words: str) -> None:
 
 
 def _meant(word: str, rest: str) -> str:
-    """Return the command that `word` is nearly, of those that take `rest`; "" if there is none."""
-    if rest and not word.isalpha():  # `memory, edit` is a part of a sentence
+    """Return the command most similar to `word`, of those that take `rest`, or ""."""
+    if rest and not word.isalpha():  # `memory, edit` is part of a sentence
         return ""
     takes = [name for name, command in commands().items() if not rest or rest in command.words]
     takes += [] if rest else installed()
@@ -194,9 +202,10 @@ def _meant(word: str, rest: str) -> str:
 
 
 def _is_slip(typed: str, name: str) -> bool:
-    """Say whether a word is a name with letters swapped, or one other (two in a longer word).
+    """Return whether a word is a name with swapped letters, or one wrong (two in a longer word).
 
-    The first letter stays, people get that right, unless it is swapped: `next` is not `context`.
+    The first letter must match unless it was swapped, because people rarely mistype it: `next` is
+    not a typo of `context`.
     """
     missing, extra = Counter(name) - Counter(typed), Counter(typed) - Counter(name)
     others = missing.total(), extra.total()
@@ -206,14 +215,14 @@ def _is_slip(typed: str, name: str) -> bool:
 
 
 def _nearest(word: str, known: Iterable[str], least: float) -> str:
-    """Return the word that is most like it, "" where none is alike by `least` (0 to 1)."""
-    from difflib import get_close_matches  # only for slips of the pen
+    """Return the most similar word, "" if none has at least this similarity (0 to 1)."""
+    from difflib import get_close_matches  # imported late: only typos need it
 
     return next(iter(get_close_matches(word, list(known), n=1, cutoff=least)), "")
 
 
 def help_(agent: KernelAgent, words: str) -> str:
-    """List the commands, or say what one of them takes."""
+    """List the commands, or explain one of them."""
     name = words.strip().removeprefix("%hermes").strip()
     if not name:
         magics = ours(agent.shell)
@@ -228,7 +237,7 @@ def help_(agent: KernelAgent, words: str) -> str:
 
 
 def commands_table(shown: Mapping[str, Command] | None = None) -> str:
-    """Return commands as a Markdown table, Hermes' own where none are given."""
+    """Return commands as a Markdown table, Hermes' own by default."""
     from hermes_nb.notebook.display.tables import grid
     from hermes_nb.safety.markup import code_span
 
@@ -262,11 +271,11 @@ class Completions:
                 "ordered": True,
             }
 
-        match.hermes = True  # how it is found again by `unload`
+        match.hermes = True  # `unload` finds it by this attribute
         return match
 
     def found(self, typed: str) -> tuple[str, list[str]] | None:
-        """Return what the end of a cell's text may become, None for what is not ours."""
+        """Return completions for the end of a cell's text, None if it is not for Hermes."""
         above, newline, line = typed.rpartition("\n")
         inside = bool(newline) and CELL_HEAD.match(above) is not None
         if not inside and not LINE.match(line):
@@ -279,16 +288,16 @@ class Completions:
 
     @property
     def servers(self) -> Mapping[str, Sequence[str]]:
-        """MCP servers and what of them can be named, as far as an agent in use has heard."""
+        """MCP servers with their resources and prompts, as far as the agent knows them."""
         agent = self._magics.awake
         return agent.mcp.references if agent is not None else {}
 
     def answer_while_busy(self, kernel: Foreign) -> None:
-        """Let a page ask this while a cell runs.
+        """Let a page ask for completions while a cell runs.
 
-        It asks on the control channel, which is read at all times. The messages are those that ask
-        for a target's comms, with a question of ours in them: JupyterLab from 4.5 on does not take
-        them for a sign that the kernel became busy or idle, and a kernel without us answers too.
+        It asks on the control channel, which is read at all times. The messages are requests for a
+        target's comms with an additional field. JupyterLab 4.5 and later do not read those as a
+        change between busy and idle, and a kernel without Hermes answers them too.
         """
         if not hasattr(kernel, "control_handlers"):
             return
@@ -306,9 +315,9 @@ class Completions:
         kernel.control_handlers[ASKED] = answer
 
     def offered(self, line: str, *, first: bool = True) -> tuple[str, list[str]] | None:
-        """Return what the last word begins with and may become; None for a line not ours.
+        """Return the start of the last word and its completions; None if not for Hermes.
 
-        `line` ends where the cursor stands; `first` says whether it is the cell's first one.
+        `line` ends at the cursor; `first` is True for the cell's first line.
         """
         cell = CELL.match(line) if first else None
         found = cell or LINE.match(line)
@@ -340,7 +349,7 @@ class Completions:
         }
 
     def _value(self, option: argparse.Action | None, fragment: str) -> tuple[str, list[str]] | None:
-        """Return the values of an option that begin like that."""
+        """Return the values of an option that start with the fragment."""
         if option is None:
             return None
         name = option.option_strings[-1]
@@ -351,7 +360,7 @@ class Completions:
         if option.choices is not None:
             return fragment, _beginning(map(str, option.choices), fragment)
         kind = OFFERED.get(name, "")
-        if kind == "tools":  # several, by commas
+        if kind == "tools":  # comma-separated
             last = fragment.rpartition(",")[2]
             return last, _beginning(self._names(kind), last)
         return fragment, _beginning(map(_quoted, self._names(kind)), fragment)
@@ -359,7 +368,7 @@ class Completions:
     def _argument(self, name: str, typed: str) -> tuple[str, list[str]] | None:
         if name == "map":
             return self._of_a_map(typed)
-        point = installed().get(name)  # which is not imported for that
+        point = installed().get(name)  # not imported for completion
         light = point is None or _is_ours(point) or point.module in sys.modules
         command = command_named(name) if light else None
         if command is None or not (command.words or command.names):
@@ -372,7 +381,7 @@ class Completions:
         return typed, _beginning([*command.words, *named], typed)
 
     def _of_a_map(self, typed: str) -> tuple[str, list[str]] | None:
-        """Return what the last word of a map may become: an option, a model's name, a file."""
+        """Return completions for `map`: an option, a name or a file."""
         words, fragment = _last_word(typed)
         if fragment.startswith("-"):
             return fragment, _beginning(COMMANDS["map"].words, fragment)
@@ -382,14 +391,14 @@ class Completions:
             from hermes_nb.agent.fanout.executors import executor_names
 
             return fragment, _beginning(executor_names(), fragment)
-        # Before the prompt is closed, words are the prompt's; behind it, they are files.
+        # Words inside the quotes belong to the prompt; words after it are files.
         if typed.count('"') % 2 or not re.search(r"""['"].*['"]""", typed):
             return None
         found = sorted(glob.glob(f"{glob.escape(fragment)}*"))[:MOST_FILES]  # noqa: PTH207 - as typed
         return fragment, [_quoted(f"{each}/" if Path(each).is_dir() else each) for each in found]
 
     def _names(self, kind: str) -> Iterable[str]:
-        """Return names of a kind; without an agent there are only those that are always there."""
+        """Return names of a kind; without an agent only built-in ones."""
         if kind == "commands":
             return [*COMMANDS, *installed()]
         agent = self._magics.awake
@@ -408,7 +417,7 @@ def _built_in() -> tuple[str, ...]:
 
 
 def _known(agent: KernelAgent, kind: str) -> list[str]:
-    """Return names that an agent in use knows: quick, from what is open already."""
+    """Return names from an agent in use, without opening anything that is slow."""
     from hermes_nb.agent.session.context_usage import shares
     from hermes_nb.core.escapes import visible
     from hermes_nb.models.installed import model_names
@@ -457,9 +466,9 @@ def _last_word(typed: str) -> tuple[list[str], str]:
 def _open_option(
     words: list[str], options: Mapping[str, argparse.Action]
 ) -> argparse.Action | None:
-    """Return the option whose value comes next, None if none is waiting for one.
+    """Return the option that still needs a value, None if there is no such option.
 
-    All words have to be options and their values: else the prompt has begun.
+    If a word is neither an option nor its value, the prompt has started.
     """
     waiting: argparse.Action | None = None
     for word in words:
@@ -474,7 +483,7 @@ def _open_option(
 
 
 def _beginning(words: Iterable[str], fragment: str) -> list[str]:
-    """Return the words that begin like the fragment, each once, those in its case first."""
+    """Return the distinct words that start with the fragment, those in the same case first."""
     lower = fragment.lower()
     found = dict.fromkeys(word for word in words if word.lower().startswith(lower))
     return sorted(found, key=lambda word: not word.startswith(fragment))

@@ -1,4 +1,4 @@
-"""`%hermes panel`: memory, skills, context and sessions at the side of the page."""
+"""`%hermes panel`: memory, skills, context and sessions in a panel next to the notebook."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.shell import has_kernel
 
 GROUP = "hermes_nb.panels"
-"""Entry points of other packages' tabs."""
+"""Entry point group for tabs of other packages."""
 TEXTS = {"memory": "memory", "skills": "skills", "context": "context", "session": "sessions"}
 """The tabs, and the commands that show the same as text."""
 
 
 async def open_panel(agent: KernelAgent, words: str) -> str:
-    """Open the panel, at the side where a page answers, else below; as text in a terminal."""
+    """Open the panel in the page's sidebar, or below the cell; in a terminal show it as text."""
     tab = words.strip().lower()
     if tab and tab not in TEXTS and not plugins(GROUP):
         raise _no_tab(tab, TEXTS)
     if not has_kernel(agent.shell) or find_spec("ipywidgets") is None:
         return await _texts(agent, tab)
-    from hermes_nb.notebook.panels.panel import Panel  # ipywidgets, not before somebody wants it
+    from hermes_nb.notebook.panels.panel import Panel  # imported late: needs ipywidgets
 
     there = [each for each in agent.hub.listeners if isinstance(each, Panel)]
     for old in there:

@@ -1,4 +1,4 @@
-"""The Context tab: how full the window is, and of what; what turns cost, and compressions."""
+"""The Context tab: use of the context window by layer, usage of turns, and compressions."""
 
 from __future__ import annotations
 
@@ -39,28 +39,34 @@ NO_SESSION = "there has been no turn in this session yet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filling:
-    """What the next request consists of, and what the turns so far have used.
-
-    `counted` is the size of the next prompt in tokens, `measured` whether the provider has counted
-    most of it; the parts are estimates, scaled to that sum. `window` and `threshold` are 0 if
-    unknown; an `assumed` window nobody knows. `first` is the number of the first of `turns`.
-    """
+    """The parts of the next request, and the usage of turns so far."""
 
     session: str = ""
+    """Id of the session, "" before the first turn."""
     parts: tuple[Part, ...] = ()
+    """The layers of the prompt; estimates, scaled to `counted`."""
     counted: int = 0
+    """Size of the next prompt in tokens."""
     measured: bool = False
+    """Whether the provider has counted most of the prompt."""
     window: int = 0
+    """The model's context window in tokens, 0 if unknown."""
     assumed: bool = False
+    """Whether the window is a guess."""
     threshold: int = 0
+    """Tokens from which the conversation is compressed, 0 if unknown."""
     turns: tuple[Usage, ...] = ()
+    """Usage of each turn in this kernel, the oldest first."""
     first: int = 1
+    """Number of the first of `turns`."""
     compressions: tuple[Compressed, ...] = ()
+    """Compressions in this kernel, the oldest first."""
     busy: str = ""
+    """Why the conversation cannot be changed now, "" if it can."""
 
 
 class ContextTab(Tab):
-    """The window as a gauge, the turns as a chart, and compressions with undo."""
+    """The context window as a gauge, the turns as a chart, and compressions with undo."""
 
     title = "Context"
     events = (TurnStarted, MessageAdded, UsageReported, ContextCompressed, TurnEnded)
@@ -79,6 +85,7 @@ class ContextTab(Tab):
         self.widget.children = (self._head, self._compressed.widget, controls)
 
     def read(self) -> Filling:
+        """Return the state to show."""
         agent = self.place.agent
         session = agent.session
         if session is None:
@@ -104,6 +111,7 @@ class ContextTab(Tab):
         )
 
     def show(self, found: Filling) -> None:
+        """Show a state."""
         if found.session != self._now.session:
             self._open = -1
         self._now = found

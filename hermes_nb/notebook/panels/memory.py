@@ -1,6 +1,6 @@
-"""The Memory tab: what Hermes keeps in mind, where each entry came from, and how to change it.
+"""The Memory tab: the memory entries with their origins, and controls to change them.
 
-What waits for the user's approval is a section of this tab and of the Skills tab.
+The section for pending proposals is also part of the Skills tab.
 """
 
 from __future__ import annotations
@@ -56,46 +56,55 @@ from hermes_nb.safety.redact import redact
 from hermes_nb.safety.scan import scan
 
 NAMES = {"memory": "Notes", "user": "You"}
+"""Titles of the memories."""
 PLANTED = "The model does not see this entry: it looks planted. Forget it if you did not write it."
 VERBS = {"add": "added", "replace": "changed", "remove": "removed"}
+"""Past tenses of the actions."""
 DIED = "The process that was saving it died: it may be there already."
 RECENT = 5
-"""Changes that are listed with an undo of their own."""
+"""Number of latest changes to list with an undo button."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryEntry:
-    """An entry of a memory file; `record` is the write that made it, `reviewed` if a review did.
-
-    `number` tells entries apart that are the same. `planted` is one that prompts leave out. One
-    with an empty text is yet to be written, one with a `proposal` waits for approval under that
-    number.
-    """
+    """An entry of a memory file, or the draft of one in the editor."""
 
     target: str
+    """Name of its memory: `memory` or `user`."""
     text: str = ""
+    """Its text, "" for a new entry."""
     number: int = 0
+    """Index among entries with the same text."""
     record: MemoryRecord | None = None
+    """The change that wrote it, None if unknown."""
     reviewed: str = ""
+    """The review that wrote it, such as "the last review"; "" if none did."""
     planted: bool = False
+    """Whether prompts leave it out because it looks malicious."""
     proposal: int = 0
+    """Number of the pending proposal that it belongs to, 0 for none."""
 
     @property
     def key(self) -> str:
+        """Identifies the entry in a list."""
         return f"{self.target}/{self.number}/{self.text}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recollection:
-    """Both memories as they are now; `problem` says what could not be read."""
+    """Both memories and their history."""
 
     entries: Mapping[str, tuple[MemoryEntry, ...]]
+    """Entries by memory, in the order of the file."""
     usage: Mapping[str, Fill]
+    """Size of each memory and its limit."""
     recent: tuple[MemoryRecord, ...] = ()
+    """The latest changes that were not undone."""
     problem: str = ""
+    """Why the history cannot be read, "" if it can."""
 
     def holds(self, entry: MemoryEntry) -> bool:
-        """Say whether an entry still stands as it was, whatever else became known of it."""
+        """Return whether an entry is unchanged in its file."""
         return not entry.proposal and any(
             each.key == entry.key for each in self.entries[entry.target]
         )
@@ -135,18 +144,22 @@ class MemoryTab(Tab):
         )
 
     def read(self) -> tuple[Recollection, PendingProposals]:
+        """Return the state to show."""
         return recollect(self._known), self._waiting.read()
 
     def show(self, found: tuple[Recollection, PendingProposals]) -> None:
+        """Show a state."""
         self._now, self._queue = found
         self._draw()
 
     def concerned(self, event: Event | BackgroundEvent) -> bool:
+        """Return whether an event changes the tab."""
         if isinstance(event, ToolFinished):
             return event.call.name == "memory"
         return super().concerned(event)
 
     def line(self, entry: MemoryEntry) -> ListItem:
+        """Return the list item of an entry."""
         secret = redact(entry.text) != entry.text
         forget = {"action": "remove", "old_text": entry.text}
         acts = [
@@ -169,6 +182,7 @@ class MemoryTab(Tab):
         )
 
     def edit_new(self, target: str) -> None:
+        """Open the editor for a new entry."""
         self._edit(MemoryEntry(target=target))
 
     def _reword(self, proposal: Proposal) -> None:
@@ -211,7 +225,7 @@ class MemoryTab(Tab):
         return said
 
     async def _written(self, write_it: Callable[[], Outcome]) -> str:
-        """Return what a write did; raise Refused with the reason why it was not done."""
+        """Write to memory and return a report; raise `ActionRefused` if the write was refused."""
 
         def write_and_pass_on() -> Outcome:
             done = write_it()
@@ -224,7 +238,7 @@ class MemoryTab(Tab):
         return f"{told} New sessions know it, this one after %hermes reload."
 
     def _edit(self, entry: MemoryEntry | None) -> None:
-        """Open the editor for an entry, or close it; the focus goes along."""
+        """Open the editor for an entry, or close it; move the focus accordingly."""
         left, self._editing = self._editing, entry
         if entry is not None:
             write(self._text, entry.text)
@@ -266,7 +280,7 @@ class MemoryTab(Tab):
 
 
 class _Section:
-    """One of the two memories."""
+    """The part of the tab for one of the two memories."""
 
     def __init__(self, tab: MemoryTab, target: str) -> None:
         kit = tab.place.kit
@@ -302,7 +316,7 @@ def recollect(known: PromptSources) -> Recollection:
     review = next((r.origin for r in standing if r.origin.source.startswith(REVIEW)), None)
     entries: dict[str, list[MemoryEntry]] = {target: [] for target in FILES}
     for target, found in entries.items():
-        made: dict[str, MemoryRecord] = {}  # the latest write behind each text
+        made: dict[str, MemoryRecord] = {}  # the latest write of each text
         for record in standing:
             for change in record.changes if record.target == target else ():
                 made.setdefault(change.after, record)
@@ -332,7 +346,7 @@ def recollect(known: PromptSources) -> Recollection:
 
 @lru_cache(maxsize=256)
 def _looks_planted(text: str) -> bool:
-    """Say whether a prompt leaves the entry out, as `memory.shown` does; a scan takes a while."""
+    """Return whether prompts leave the entry out, as `memory.shown` does; a scan is slow."""
     return scan(text, name="memory", strict=True).verdict != "clean"
 
 
@@ -360,14 +374,16 @@ def _where(record: MemoryRecord) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingProposals:
-    """What waits, each with what it would do as things are; `problem` is why nobody can tell."""
+    """The pending proposals of one kind."""
 
     held: tuple[tuple[Proposal, str], ...] = ()
+    """The proposals, each with a preview of its current effect."""
     problem: str = ""
+    """Why they cannot be read, "" if they can."""
 
 
 class Waiting:
-    """A section with the things of one kind that wait; `edit`, if any, opens one in an editor."""
+    """A section with the pending proposals of one kind; `edit` opens one in an editor."""
 
     def __init__(
         self, place: TabContext, kind: Kind, *, edit: Callable[[Proposal], None] | None = None
@@ -378,6 +394,7 @@ class Waiting:
         self.widget = place.kit.box()
 
     def read(self) -> PendingProposals:
+        """Return the proposals to show."""
         approvals = self._agent.runtime.approvals
         try:
             waiting = approvals.waiting(self._kind)
@@ -386,6 +403,7 @@ class Waiting:
         return PendingProposals(held=tuple((each, approvals.shown(each)) for each in waiting))
 
     def show(self, queue: PendingProposals) -> None:
+        """Show proposals."""
         head = heading("Wait for your approval", str(len(queue.held))) if queue.held else ""
         write(self._head, caution(shown(queue.problem)) if queue.problem else head)
         self._list.show(queue.held)
@@ -431,7 +449,7 @@ async def _decided(decide: Callable[..., Decided], number: int, **words: str) ->
 
 
 def _single(proposal: Proposal) -> Operation | None:
-    """Return the step of a proposal that is one new or changed entry of memory, else None."""
+    """Return the only step of a proposal if it adds or changes one memory entry, otherwise None."""
     write_ = proposal.write
     if isinstance(write_, MemoryWrite) and len(write_.steps) == 1 and write_.steps[0].content:
         return write_.steps[0]

@@ -1,10 +1,10 @@
-"""The panel: tabs that follow what goes on, and a line that says what a click did.
+"""The panel: tabs that follow the kernel's activity, and a line for the result of a click.
 
-Four are ours; other packages bring theirs under the entry point group `hermes_nb.panels`.
+Four tabs are built in; other packages add theirs under the entry point group `hermes_nb.panels`.
 
-Only the tab in sight is kept up to date, at most every `INTERVAL` seconds, and only when something
-happened that it shows. What it shows is read in a thread. Closing it in the page ends nothing; a
-page that is reloaded gets it back as long as it was open there.
+Only the visible tab is updated, at most every `INTERVAL` seconds, and only after events that change
+it. Its data is read in a thread. Closing the panel in the page ends nothing. A reloaded page shows
+it again if it was open.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ from hermes_nb.safety.markup import code_span, escape
 from hermes_nb.safety.redact import redact
 
 INTERVAL = 0.5
-"""Seconds between two updates during a turn."""
+"""Minimum seconds between updates during a turn."""
 TITLE = "Hermes"
 DRAWN = 0.15
-"""Seconds after which a page that opened the panel has drawn what is seen and gets the rest."""
+"""Seconds after opening until the page has rendered the visible part and gets the rest."""
 SHOWING = 10.0
-"""Seconds that a page has to show the panel: it may have to load the widget library first."""
+"""Timeout for the page to show the panel: it may have to load the widget library first."""
 
 _NAME = re.compile(r"\w[\w./:@+-]*")
 
 
 class Panel:
-    """The panel of one kernel. It is made on the kernel's loop, and its actions run there.
+    """The panel of one kernel. It is created on the kernel's loop, and its actions run there.
 
-    `widget` can be displayed like any other; `show` puts it at the page's side.
+    `widget` can be displayed like any other; `show` puts it into the page's sidebar.
     """
 
     def __init__(self, agent: KernelAgent) -> None:
@@ -75,7 +75,7 @@ class Panel:
         self._tabs.observe(self._turned, names="selected_index")
         style = kit.markup(STYLE, "hermes-style")
         self.widget = kit.box(style, self._asked, self._said, self._tabs, css="hermes-panel")
-        self.widget._view_count = 0  # noqa: SLF001 - so that pages count; it has no other name
+        self.widget._view_count = 0  # noqa: SLF001 - makes pages count views; no public name
         self.widget.observe(self._viewed, names="_view_count")
         self._pages: set[str] = set()
         self._beside = False
@@ -94,23 +94,24 @@ class Panel:
 
     @property
     def alive(self) -> bool:
-        """Whether its widgets are: `Widget.close_all()` may have closed them."""
+        """Whether its widgets are open: `Widget.close_all()` may have closed them."""
         return self.widget.comm is not None
 
     @property
     def tab(self) -> Tab:
+        """The visible tab."""
         return self.tabs[self._tabs.selected_index or 0]
 
     def select(self, title: str) -> None:
-        """Bring the tab of this title to the front, in any case of letters; "" leaves it."""
+        """Show the tab with this title (case-insensitive); "" keeps the current one."""
         titles = [tab.title.lower() for tab in self.tabs]
         if title:
             self._tabs.selected_index = titles.index(title.lower())
 
     async def show(self, *, again: bool = False) -> bool:
-        """Show it at the side of the page; False where no page answers that can.
+        """Show the panel in the page's sidebar; return False if no page can do that.
 
-        `again` is for a page that was reloaded: what was hidden there stays hidden.
+        `again` is for a reloaded page, which leaves a hidden panel hidden.
         """
         frontend = self._agent.access.frontend
         page = await frontend.present(patient=not again)
@@ -125,20 +126,22 @@ class Panel:
         return True
 
     def heard(self, event: Event | BackgroundEvent) -> None:
-        """Take note of an event; from any thread, and at once."""
+        """Handle an event; may be called from any thread and returns at once."""
         if isinstance(event, ApprovalAsked | ApprovalGiven | TurnEnded) or self.tab.concerned(
             event
         ):
             self._actions.call(self._soon)
 
     def refresh(self) -> None:
+        """Read and show the visible tab again soon."""
         self._actions.start(self._refreshed)
 
     async def settled(self) -> None:
-        """Wait until all that was clicked is done and shown."""
+        """Wait until all clicks have been handled and shown."""
         await self._actions.settled()
 
     def close(self) -> None:
+        """Close the panel and its widgets."""
         if self._timer is not None:
             self._timer.cancel()
         hub, frontend = self._agent.hub, self._agent.access.frontend
@@ -152,7 +155,7 @@ class Panel:
         self._kit.close()
 
     def _ran(self, _result: Foreign) -> None:
-        """Look after each cell, which may have chosen another mode or model."""
+        """Update the choices after each cell, which may have changed the mode or model."""
         if self._beside:
             self._actions.start(self._tell_choices)
 
@@ -170,7 +173,7 @@ class Panel:
         self.refresh()
 
     async def _refreshed(self) -> None:
-        """Read the tab in sight and show it; a call while another one reads makes it read again."""
+        """Read and show the visible tab; a call during a refresh makes it read again afterwards."""
         self._again = True
         async with self._reading:
             if not self._again:
@@ -186,9 +189,9 @@ class Panel:
         self._actions.start(self._unfold)
 
     def _fold(self) -> None:
-        """Leave in the page what is seen first: the tab in sight, with the first of its lines.
+        """Keep only the visible tab and the first lines of its lists in the page.
 
-        A page makes a view for each widget there is, also for those of tabs that nobody looks at.
+        A page creates a view for each widget, even in hidden tabs.
         """
         for tab in self.tabs:
             foldable = hasattr(tab.widget, "children") and tab.title not in self._folded
@@ -204,7 +207,7 @@ class Panel:
             write(self.tab.widget, children, "children")
 
     async def _unfold(self) -> None:
-        """Add the other lines once the first ones have been drawn."""
+        """Add the remaining lines after the first ones have been rendered."""
         await asyncio.sleep(DRAWN)
         if not self._hidden:
             for listing in self._kit.listings:
@@ -224,19 +227,19 @@ class Panel:
         return f'<div class="hermes-wait" role="status">{head}<br>{"<br>".join(lines)}</div>'
 
     def _say(self, text: str, role: str = "status") -> None:
-        """Show a line; an empty one takes the last away."""
+        """Show a message; an empty one removes the last."""
         classes = ("hermes-said", "hermes-bad") if role == "alert" else ("hermes-said",)
         write(self._said, classes if text else (), "_dom_classes")
         safe = html.escape(visible(one_line(text, 300)))
         write(self._said, f'<div role="{role}">{safe}</div>' if text else "")
 
     def _turned(self, _: object) -> None:
-        """Show the tab that was turned to; what a click in another one did is over."""
+        """Show the newly selected tab, and clear the message of the previous one."""
         self._actions.call(self._front)
         self.refresh()
 
     def _viewed(self, change: Mapping[str, int]) -> None:
-        """Take note of how many views pages have: the last one goes when the user closes it."""
+        """Track the number of views in pages; the last one closes with the panel."""
         self._beside = change["new"] > 0
         if self._beside:
             self._seen()
@@ -245,16 +248,16 @@ class Panel:
             self._actions.call(self._fold)
 
     def _hello(self, page: Info) -> None:
-        """Show the panel again in a page that was reloaded while it was open there."""
+        """Show the panel again in a reloaded page if it was open there."""
         if not self._beside or page.name in self._pages or not page.widgets:
             return
         self._pages.add(page.name)
 
         async def again() -> None:
-            self.widget._view_count = 0  # noqa: SLF001 - a page that is gone takes nothing off it
+            self.widget._view_count = 0  # noqa: SLF001 - a closed page does not decrement it
             try:
                 await self.show(again=True)
-            except ToolError:  # the page went away again; its next hello comes here too
+            except ToolError:  # the page closed again; its next hello retries
                 self._pages.discard(page.name)
                 self._beside = True
 
@@ -262,9 +265,9 @@ class Panel:
 
 
 def choices(agent: KernelAgent) -> dict[str, list[str]]:
-    """Return for each option of the composer what holds now, and then what may be chosen.
+    """Return for each option of the composer the current value, then the available ones.
 
-    Of the models these are the ones of the configuration that are asked at the same address.
+    Available models are those in the configuration with the same address.
     """
     now, configured, settled = agent.settings(), load_settings(), agent.guard.policy
     model = agent.models.name or now.endpoint.model
@@ -281,13 +284,13 @@ def choices(agent: KernelAgent) -> dict[str, list[str]]:
 
 
 def _tabs(place: TabContext) -> tuple[Tab, ...]:
-    """Return the tabs, those of other packages last; one that cannot be made is left out."""
+    """Return the tabs, those of other packages last; a tab that fails to load is left out."""
     tabs: list[Tab] = [MemoryTab(place), SkillsTab(place), ContextTab(place), SessionTab(place)]
     for point in plugins(GROUP):
         why = "it is no Tab, or has no title of its own"
         try:
             made = point.load()(place)
-        except Exception as error:  # noqa: BLE001 - somebody else's code
+        except Exception as error:  # noqa: BLE001 - foreign code may raise anything
             made, why = None, one_line(redact(f"{type(error).__name__}: {error}"), 200)
         titles = [tab.title.lower() for tab in tabs]
         if isinstance(made, Tab) and made.title and made.title.lower() not in titles:

@@ -1,6 +1,6 @@
-"""The Session tab: this notebook's sessions, what was said in any, and what runs beside.
+"""The Session tab: this notebook's sessions, search in all sessions, and running jobs.
 
-A review, child agents and a map each have a button that stops them.
+A review, child agents and a map each have a stop button.
 """
 
 from __future__ import annotations
@@ -46,52 +46,62 @@ NO_SESSIONS = "There is no session yet."
 
 
 LISTED = 500
-"""Sessions that are listed, those written to last."""
+"""Maximum sessions to list, the most recently used first."""
 HITS = 40
+"""Maximum search results."""
 KEYLESS = "No provider is set up: %hermes key asks for a key."
 KINDS = {"child": "child agent", "map": "map"}
+"""Names of the kinds of jobs."""
 INTERVAL = 0.5
-"""Seconds between two updates of what runs when something changed."""
+"""Minimum seconds between updates of running jobs after a change."""
 TICK = 1.0
-"""Seconds between two of them, so that clocks run."""
+"""Seconds between updates without a change, for the elapsed time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionItem:
-    """A session of the list or, with a `quote`, a place where the words were said.
-
-    `first` is the quote that stands at the head of its session's.
-    """
+    """A session of the list, or a search result."""
 
     id: str
+    """Id of the session."""
     stored: StoredSession | None
+    """The session in the store, None if it has been deleted."""
     quote: Quote | None = None
+    """The search result, None for a session."""
     first: bool = False
+    """Whether it is the first search result of its session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sessions:
-    """The sessions that fit, and the one that the next turn goes on with.
-
-    `here` says whether they are those of this notebook; `prompt` is the size of the current one's
-    next prompt in tokens. `problem` says why the store cannot be read.
-    """
+    """The state of the tab."""
 
     found: tuple[SessionItem, ...] = ()
+    """Sessions or search results."""
     current: str = ""
+    """Id of the session that the next turn continues, "" for none."""
     messages: int = 0
+    """Number of messages in the current session."""
     prompt: int = 0
+    """Size of the current session's next prompt in tokens."""
     here: bool = False
+    """Whether `found` are the sessions of this notebook."""
     query: str = ""
+    """The search query, "" for none."""
     busy: str = ""
+    """Why the session cannot be changed now, "" if it can."""
     reviewing: str = ""
+    """Subject of the running review, "" for none."""
     reviews: tuple[StoredSession, ...] = ()
+    """Past reviews of the current session."""
     problem: str = ""
+    """Why the store cannot be read, "" if it can."""
     keyless: bool = False
+    """Whether no provider is configured."""
 
 
 def look(place: TabContext, query: str) -> Sessions:
-    """Read the store."""
+    """Read the sessions or search results from the store."""
     agent = place.agent
     session, happened, store = agent.session, agent.hub, agent.store
     notebook = agent.notebook
@@ -132,7 +142,7 @@ def look(place: TabContext, query: str) -> Sessions:
 
 
 def _looked_back(reviews: Sequence[StoredSession]) -> str:
-    """Return the reviews of a session under a fold, with what they cost."""
+    """Return a session's reviews and their usage in a fold."""
     if not reviews:
         return ""
     total = shown(", ".join(used(together(each.usage for each in reviews))))
@@ -173,11 +183,13 @@ class SessionTab(Tab):
         )
 
     def read(self) -> Sessions:
+        """Return the state to show."""
         now = look(self.place, self._query.value[:QUERY])
         still = now.busy and now.query == self._now.query and self._now.found
         return replace(now, found=self._now.found) if still else now
 
     def show(self, found: Sessions) -> None:
+        """Show a state."""
         if found.query != self._now.query:
             self._list.rewind()
         self._now = now = found
@@ -234,7 +246,7 @@ class SessionTab(Tab):
 
     async def _resume(self, session_id: str) -> str:
         agent = self.place.agent
-        await in_thread(getattr, agent.models, "main")  # it may look for a local server
+        await in_thread(getattr, agent.models, "main")  # may search for a local server
         session = agent.resume(session_id)
         said = number_of(len(session.messages), "message")
         return f"Resumed with {said}; the next turn goes on there."
@@ -252,9 +264,9 @@ class SessionTab(Tab):
 
 
 class JobsPart:
-    """What runs beside the conversation, a line and a stop button each; nothing when nothing does.
+    """The running jobs, one line and a stop button each; empty if no job is running.
 
-    It updates itself, from any thread: to read that costs nothing.
+    It updates itself after events from any thread; reading the jobs is cheap.
     """
 
     def __init__(self, place: TabContext) -> None:
@@ -268,6 +280,7 @@ class JobsPart:
         self._end = self._jobs.listen(partial(self._actions.call, self._hurry))
 
     def draw(self) -> None:
+        """Show the jobs that are running now."""
         self._wait(None)
         if self.widget.comm is None:  # its panel is closed
             self._end()
@@ -280,7 +293,7 @@ class JobsPart:
             self._wait(TICK)
 
     def _hurry(self) -> None:
-        """Draw when the interval is over, however much happens until then."""
+        """Draw at the end of the interval, however many events arrive until then."""
         if not self._soon:
             self._wait(INTERVAL)
             self._soon = True

@@ -1,4 +1,4 @@
-"""The Skills tab: what procedures there are, how far each is trusted, and how to change that."""
+"""The Skills tab: the available skills, their sources and trust, and controls to change them."""
 
 from __future__ import annotations
 
@@ -51,22 +51,27 @@ FROM = {
     "admin": "site",
     "shipped": "shipped",
 }
-"""How the kinds of places are called; the words of `skills.roots.Source`."""
+"""Labels of sources; the keys are those of `skills.roots.Source`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shelves:
-    """The skills that fit, all categories with their sizes, and what the last change was."""
+    """The state of the tab."""
 
     skills: tuple[tuple[str, Skill], ...] = ()
+    """The skills that match, each with the heading above it or ""."""
     total: int = 0
+    """Number of all skills."""
     categories: tuple[tuple[str, int], ...] = ()
+    """All categories with their number of skills."""
     skipped: tuple[SkippedSkill, ...] = ()
+    """Skills that were not loaded."""
     undoable: str = ""
+    """Description of what undo would do, "" if there is nothing to undo."""
 
 
 def look(known: PromptSources, query: str, category: str) -> Shelves:
-    """Read the library; each skill comes with the heading that belongs above it, or ""."""
+    """Read the skills that match; each comes with the heading above it, or ""."""
     library = known.library
     every = library.list(all_of_them=True)
     counts = Counter(skill.category or GENERAL for skill in every)
@@ -127,14 +132,17 @@ class SkillsTab(Tab):
         )
 
     def read(self) -> tuple[Shelves, PendingProposals]:
+        """Return the state to show."""
         found = look(self._known, self._query.value[:QUERY], self._category.value or "")
         return found, self._waiting.read()
 
     def show(self, found: tuple[Shelves, PendingProposals]) -> None:
+        """Show a state."""
         self._now, self._queue = found
         self._draw()
 
     def concerned(self, event: Event | BackgroundEvent) -> bool:
+        """Return whether an event changes the tab."""
         if isinstance(event, ToolFinished):
             return event.call.name.startswith("skill")
         return super().concerned(event)
@@ -155,7 +163,7 @@ class SkillsTab(Tab):
         options = ((EVERY, ""), *counts)
         if tuple(self._category.options) != options:
             chosen = self._category.value
-            self._category.options = options  # which chooses the first one
+            self._category.options = options  # this selects the first one
             self._category.value = chosen if chosen in dict(now.categories) else ""
         self._undo.show(
             Act(
@@ -254,14 +262,14 @@ class SkillsTab(Tab):
         )
 
     def _show_detail(self, about: Skill | SkippedSkill, markup: str, *acts: Act) -> None:
-        """Open a skill at once, not only when a list that may be slow has been read again."""
+        """Open a skill at once, without reading the list again, which may be slow."""
         self._open = about
         write(self._detail_text, markup)
         write(self._detail_line, self._detail_acts.show(_key(about), acts), "children")
         self._draw()
 
     async def _take_back(self, shown: str) -> str:
-        """Take back the last change, if that is still the one that was shown."""
+        """Undo the last change if it is still the one that was shown."""
         if await in_thread(self._known.library.preview, "undo") != shown:
             raise ActionRefused(
                 f"not done, the last change is another one by now: it was to {shown}"
@@ -280,7 +288,7 @@ class SkillsTab(Tab):
         return f"Skill {skill.name!r} is {'on' if on else 'off'}."
 
     async def _trust(self, skipped: SkippedSkill, text: str) -> str:
-        """Accept a project's skill, with just the text that was read."""
+        """Trust a project's skill with exactly the text that was shown."""
         await in_thread(self._known.trust.accept, skipped.path, text)
         self._open = None
         return f"Skill {skipped.name!r} is trusted as it is now."

@@ -1,7 +1,7 @@
-"""How the panel looks: its stylesheet, text made fit for HTML, and small pictures as inline SVG.
+"""The panel's appearance: its stylesheet, text escaped for HTML, and charts as inline SVG.
 
-Every function of the pictures is pure and takes any numbers: what is negative or endless is drawn
-as nothing. Colours of layers are the only ones that are ours; all others are the theme's.
+The chart functions are pure and accept any numbers: negative and infinite values count as zero.
+Only the colours of layers are our own; all others come from the theme.
 """
 
 from __future__ import annotations
@@ -21,39 +21,40 @@ from hermes_nb.tools.mcp import Connection
 
 STYLE = f"<style>{Path(__file__).with_name('panel.css').read_text(encoding='utf-8')}</style>"
 WHOLE = 20_000
-"""Characters of a file that are shown; of a longer one the head and the tail."""
+"""Maximum characters of a file; a longer one is shortened in the middle."""
 WIDTH = 312
-"""Units that every picture is wide; it is stretched to the panel's width."""
+"""Width of every chart in SVG units; it is stretched to the panel's width."""
 COLOURS = (
     *("#5c6bc0", "#26a69a", "#ffa726", "#42a5f5", "#8d6e63", "#ec407a"),
     *("#9ccc65", "#ab47bc", "#26c6da", "#d4a017", "#78909c", "#ef5350"),
 )
-"""Of the layers, in their order; neighbours differ in hue and lightness on white and on black."""
+"""Colours of layers in order; neighbours differ in hue and lightness on white and on black."""
 BARS = 24
-"""Turns that the chart shows, the latest ones."""
+"""Maximum turns in the chart, the latest ones."""
 CHART_HEIGHT = 60
+"""Height of the chart in SVG units."""
 _GAP = 1.0
 _MOST_BAR = 22.0
 _SPAN = re.compile(r"`([^`\n]{1,200})`|\*\*(?=\S)((?:[^*`\n]|`[^`\n]{1,200}`){1,200})(?<=\S)\*\*")
 
 
 def shown(text: str, limit: int = 160) -> str:
-    """Return foreign text on one line for HTML: without secrets, nothing in it hidden or obeyed."""
+    """Return foreign text on one line for HTML: redacted, escaped, hidden characters visible."""
     return html.escape(visible(one_line(redact(text), limit)))
 
 
 def coded(text: str, limit: int = 160) -> str:
-    """Return foreign text on one line for HTML, its code and what is bold as such."""
+    """Return foreign text on one line for HTML, with code and bold text formatted."""
     return _SPAN.sub(_tagged, shown(text, limit))
 
 
 def _tagged(span: re.Match[str]) -> str:
-    """Return a span of text that is escaped already."""
+    """Return a span of escaped text as code or bold."""
     return f"<code>{span[1]}</code>" if span[1] else f"<b>{_SPAN.sub(_tagged, span[2])}</b>"
 
 
 def marked(text: str, marks: Sequence[tuple[int, int]]) -> str:
-    """Return text as HTML, marked where the marks begin and end."""
+    """Return text as HTML with marked ranges, given as start and end."""
     pieces, at = [], 0
     for start, stop in marks:
         pieces += [html.escape(text[at:start]), f"<mark>{html.escape(text[start:stop])}</mark>"]
@@ -62,13 +63,13 @@ def marked(text: str, marks: Sequence[tuple[int, int]]) -> str:
 
 
 def paragraphs(text: str, limit: int = 2_500) -> str:
-    """Return foreign text with its lines, code and what is bold as such, for HTML."""
+    """Return foreign text for HTML, with line breaks, code and bold text formatted."""
     safe = html.escape(visible(head_tail(redact(text), limit), lines=True))
     return f'<div class="hermes-text">{_SPAN.sub(_tagged, safe)}</div>'
 
 
 def document(text: str, limit: int = WHOLE) -> str:
-    """Return a foreign file's text in a box that scrolls, for HTML."""
+    """Return a foreign file's text as HTML in a scrolling box."""
     safe = html.escape(visible(head_tail(redact(text), limit), lines=True))
     return f'<div class="hermes-doc" tabindex="0" role="region" aria-label="text">{safe}</div>'
 
@@ -79,28 +80,28 @@ def two(left: str, right: str) -> str:
 
 
 def heading(left: str, right: str = "") -> str:
-    """Return a section's heading; `right` is what a person looks for there."""
+    """Return a section's heading; `right` is a short fact such as a count."""
     return f'<div class="hermes-head">{two(f"<b>{left}</b>", dim(right))}</div>'
 
 
 def group(name: str) -> str:
-    """Return the heading of some lines of a list."""
+    """Return the heading of a group of list items."""
     return f'<div class="hermes-group">{name}</div>'
 
 
 def caution(markup: str) -> str:
-    """Return HTML that should not be overlooked."""
+    """Return HTML formatted as a warning."""
     return f'<div class="hermes-wait">{markup}</div>'
 
 
 def folded(head: str, lines: Iterable[str]) -> str:
-    """Return lines of HTML under a fold."""
+    """Return lines of HTML in a fold."""
     rows = "".join(f"<li>{line}</li>" for line in lines)
     return f"<details><summary>{head}</summary><ul>{rows}</ul></details>"
 
 
 def mcp_servers(connections: Collection[Connection]) -> str:
-    """Return the MCP servers under a fold, "" where there are none."""
+    """Return the MCP servers in a fold, "" without servers."""
     lines = []
     for each in connections:
         problem = f" · {dim(shown(each.error))}" if each.error else ""
@@ -117,16 +118,18 @@ def tag(text: str) -> str:
 
 
 def dim(text: str) -> str:
-    """Return HTML in the colour of what matters less."""
+    """Return HTML in the colour for secondary text."""
     return f'<span class="hermes-dim">{text}</span>'
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A layer of the prompt and its tokens."""
+    """A layer of the prompt."""
 
     name: str
+    """Its name."""
     tokens: int
+    """Its size in tokens."""
 
 
 def colour(index: int) -> str:
@@ -135,7 +138,7 @@ def colour(index: int) -> str:
 
 
 def meter(used: float, limit: float, label: str) -> str:
-    """Return a bar that is full at `limit`; over it, in the colour of errors."""
+    """Return a bar that is full at `limit`, and in the colour of errors above it."""
     width = _share(used, limit) * WIDTH
     kind = " hermes-over" if _number(used) > _number(limit) else ""
     return _picture(
@@ -147,10 +150,16 @@ def meter(used: float, limit: float, label: str) -> str:
 
 
 def gauge(parts: Sequence[Part], total: float, window: float, threshold: float, label: str) -> str:
-    """Return the window as a rail with the parts on it and a mark where compression begins.
+    """Return the context window as a bar of parts, with a mark at the compression threshold.
 
-    The parts are stretched so that together they are `total` long: they are estimates, and it may
-    have been counted.
+    The parts are estimates; they are scaled to the length of `total`, which may be counted.
+
+    Args:
+        parts: the layers of the prompt
+        total: tokens in use
+        window: the context window in tokens
+        threshold: tokens from which the conversation is compressed, 0 for none
+        label: description for screen readers
     """
     estimated = sum(_number(part.tokens) for part in parts)
     filled = _share(total, window) * WIDTH
@@ -182,7 +191,7 @@ def legend(parts: Sequence[Part]) -> str:
 
 
 def spending(turns: Sequence[Usage], first: int = 1) -> str:
-    """Return a bar a turn: cached tokens light, fresh ones dark, and what they cost as a line.
+    """Return a chart: one bar per turn, cached tokens light and fresh ones dark, and a cost line.
 
     `first` is the number of the first turn given.
     """
@@ -215,7 +224,7 @@ def _bar(turn: Usage, index: int, number: int, step: float, most: float) -> Iter
 
 
 def _cost_line(turns: Sequence[Usage], step: float) -> str:
-    """Return what turns cost as a line of its own scale; nothing where that is unknown."""
+    """Return the cost of turns as a line with its own scale, "" if unknown."""
     costs = [_number(turn.cost or 0.0) for turn in turns]
     most = max(costs, default=0.0)
     if not (costs[1:] and most):  # a line has two ends

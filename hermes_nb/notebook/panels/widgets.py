@@ -1,11 +1,11 @@
-"""What the panel's tabs are made of: buttons, lists and fields, and what a click on them starts.
+"""The building blocks of the panel's tabs: buttons, lists and fields, and the actions of clicks.
 
-A list keeps the widgets of one page and writes other values into them: a thousand skills cost as
-many widgets as twenty, and what did not change is not sent again.
+A list has widgets for one page of items only and changes their values: a thousand skills need as
+many widgets as twenty. Unchanged values are not sent again.
 
-A front end may deliver clicks on any thread (kernels with subshells do). Everything therefore
-begins by going to the loop on which the panel was opened, where turns run as well; what reads files
-or a database then goes to a thread, and only the loop touches widgets.
+A front end may deliver clicks on any thread (kernels with subshells do). So every action first
+moves to the loop on which the panel was opened, where turns run too. Reading files or a database
+happens in a thread. Only the loop touches widgets.
 """
 
 from __future__ import annotations
@@ -37,112 +37,118 @@ from hermes_nb.safety.redact import redact
 logger = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Work = Callable[[], "str | Awaitable[str | None] | None"]
-"""What a click does; it returns what to say, or raises an error whose text says it."""
+"""The action of a click; it returns a message, or raises an error whose text is shown."""
 Say = Callable[[str, Literal["status", "alert"]], None]
-"""Shows one line of plain text, in the role that it has for screen readers."""
+"""Shows one line of plain text with an ARIA role."""
 PAGE = 20
-"""Lines of a list that are shown at a time."""
+"""Lines on a page of a list."""
 FIRST = 8
-"""Lines of them that a list has in the page at first, where it was folded: about what is seen."""
+"""Lines of a folded list, about as many as are visible at first."""
 TYPING = 0.3
-"""Seconds without a key after which a search begins."""
+"""Seconds without a key press after which a search starts."""
 QUERY = 500
-"""Characters of what is typed into a line that are taken notice of."""
+"""Maximum characters of input that are used."""
 STYLES = {
     widgets.Text: TextStyle,
     widgets.Textarea: TextStyle,
     widgets.Dropdown: DescriptionStyle,
     widgets.Button: widgets.ButtonStyle,
 }
+"""Style models by kind of widget."""
 
 
 class ActionRefused(HermesError):
-    """What was asked for was not done; the text says why."""
+    """An action was not done; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """Something that can be done: a button; `off` says why it cannot be done now.
-
-    What is done `here` only changes what is shown: it is done at once, whatever else is going on.
-    """
+    """An action with its button."""
 
     label: str
+    """Text of the button."""
     tip: str
+    """Tooltip."""
     do: Work = field(compare=False)
-    _: KW_ONLY
+    """The action."""
+    _: KW_ONLY  # the fields below are keyword-only
     off: str = ""
+    """Why the action is not available now, "" if it is."""
     here: bool = False
+    """Whether it only changes the view: it then runs at once, not after other actions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListItem:
-    """An item of a list, as HTML: `text`, below it `foot` and the buttons.
-
-    `head` stands above it, as the heading of a group. `name` is a button before the text, for
-    lists whose lines open.
-    """
+    """An item of a list; its texts are HTML."""
 
     key: str
+    """Identifies the item in its list."""
     text: str
+    """Its main text."""
     foot: str = ""
+    """Small text below, in front of the buttons; "" for none."""
     head: str = ""
+    """Heading of a group, shown above the item; "" for none."""
     name: Act | None = None
+    """A button before the text, for items that open; None for none."""
     acts: tuple[Act, ...] = ()
+    """Buttons below the text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TabContext:
-    """Where a tab lives: the agent it is about, what makes its widgets and runs what they do.
-
-    `refresh()` reads and shows the tab again soon; it may be called from any thread.
-    """
+    """The agent, a factory for widgets, and a way to refresh, for use by a tab."""
 
     agent: KernelAgent
+    """The agent of the kernel."""
     kit: Kit
+    """Creates widgets and runs their actions."""
     refresh: Callable[[], None]
+    """Reads and shows the tab again soon; may be called from any thread."""
 
     @property
     def actions(self) -> Actions:
-        """What runs clicks, and brings whatever happens on another thread to the loop."""
+        """Runs clicks, and moves calls from other threads to the loop."""
         return self.kit.actions
 
     @property
     def busy(self) -> str:
-        """Why what changes the conversation cannot be done now, "" if it can."""
+        """Why the conversation cannot be changed now, "" if it can."""
         runs = self.agent.hub.running
         return "a turn is running; wait for it or stop it" if runs else ""
 
 
 class Tab:
-    """One tab of the panel: its widget, what is read for it, and when.
+    """One tab of the panel.
 
-    `read` may block and runs in a thread; everything else is on the kernel's loop.
+    `read` may block and runs in a thread; all other methods run on the kernel's loop.
     """
 
     title = ""
+    """Its title, unique in the panel."""
     events: tuple[type, ...] = ()
-    """Kinds of events of `hermes_nb.core.events` after which it is read anew."""
+    """Kinds of events of `hermes_nb.core.events` that make the tab read again."""
 
     def __init__(self, place: TabContext) -> None:
         self.place = place
         self.widget: widgets.Widget = place.kit.box()
 
     def read(self) -> object:
-        """Return what there is to show now."""
+        """Return the data to show."""
 
     def show(self, found: Foreign) -> None:
         """Show what `read` returned."""
 
     def concerned(self, event: Event | BackgroundEvent) -> bool:
-        """Say whether an event changes what is shown."""
+        """Return whether an event changes the tab."""
         return isinstance(event, self.events)
 
 
 class Actions:
-    """Runs what was clicked, one after the other.
+    """Runs the actions of clicks one at a time.
 
-    `say` shows how it went and `after` is awaited then, both on `loop`.
+    `say` then shows the result and `after` is awaited, both on `loop`.
     """
 
     def __init__(
@@ -155,7 +161,7 @@ class Actions:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def do(self, work: Work) -> None:
-        """Do some work and show its outcome; return at once, on any thread."""
+        """Run an action and show its result; return at once, on any thread."""
         self.start(partial(self._perform, work))
 
     def start(self, begin: Callable[[], Awaitable[None]]) -> None:
@@ -164,7 +170,7 @@ class Actions:
         async def run() -> None:
             try:
                 await begin()
-            except Exception:  # of a refresh: the next one may do better
+            except Exception:  # a failed refresh: the next one may succeed
                 logger.exception("the panel could not be brought up to date")
 
         def on_loop() -> None:
@@ -175,12 +181,12 @@ class Actions:
         self.call(on_loop)
 
     def call(self, function: Callable[[], object]) -> None:
-        """Call a function on the loop soon; from any thread."""
+        """Call a function on the loop soon, from any thread."""
         with suppress(RuntimeError):  # the loop is closed: the kernel ends
             self._loop.call_soon_threadsafe(function)
 
     def typed(self, function: Callable[[], None]) -> Callable[[object], None]:
-        """Return an observer that calls a function when nothing was typed for `TYPING` seconds."""
+        """Return an observer that calls a function after `TYPING` seconds without input."""
         timer: asyncio.TimerHandle | None = None
 
         def wait() -> None:
@@ -192,13 +198,14 @@ class Actions:
         return lambda _: self.call(wait)
 
     async def settled(self) -> None:
-        """Wait until nothing of what was begun is going on."""
+        """Wait until all started tasks have ended."""
         await asyncio.sleep(0)
         while self._tasks:
             await asyncio.wait(self._tasks)
             await asyncio.sleep(0)
 
     def close(self) -> None:
+        """Cancel all tasks."""
         for task in list(self._tasks):
             task.cancel()
 
@@ -224,14 +231,14 @@ def told(error: Exception) -> str:
 
 
 def outcome(message: str, *, done: bool) -> str:
-    """Return what was done as a sentence; raise `ActionRefused` with the reason why it was not."""
+    """Return a message as a sentence, or raise it as `ActionRefused` if not `done`."""
     if not done:
         raise ActionRefused(message)
     return f"{capitalised(message)}."
 
 
 class Markup(widgets.HTML):
-    """HTML of ours, cleaned once more whenever it is set."""
+    """HTML of this package, sanitised again whenever it is set."""
 
     @traitlets.validate("value")
     def _cleaned(self, proposal: Mapping[str, object]) -> str:
@@ -240,10 +247,10 @@ class Markup(widgets.HTML):
 
 
 class Kit:
-    """Makes widgets, and closes all of them in the end.
+    """Creates widgets, and closes all of them at the end.
 
-    They share a few layout and style models, as each would be another message to the page. `tell`
-    answers what the page sends them.
+    Widgets share layout and style models, because each model costs a message to the page. `tell`
+    reports idle after messages about these widgets.
     """
 
     def __init__(self, actions: Actions, tell: Tell) -> None:
@@ -257,7 +264,7 @@ class Kit:
     def make(
         self, kind: type[widgets.Widget], *classes: str, **traits: object
     ) -> widgets.DOMWidget:
-        """Return a widget of a kind of `ipywidgets`, with classes of the stylesheet."""
+        """Return an `ipywidgets` widget of this kind, with CSS classes."""
         if (style := STYLES.get(kind)) is not None:
             if style not in self._styles:
                 self._styles[style] = self._kept(style())
@@ -266,25 +273,26 @@ class Kit:
         return self._kept(kind(layout=self._layout, _dom_classes=names, **traits))
 
     def markup(self, value: str = "", *classes: str) -> widgets.HTML:
-        """Return a widget that shows HTML; whoever makes `value` has escaped what is foreign."""
+        """Return a widget that shows HTML; the caller escapes foreign text in `value`."""
         return self.make(Markup, *classes, value=value)
 
     def box(self, *children: widgets.Widget, line: bool = False, css: str = "") -> widgets.Box:
-        """Return widgets below one another or, with `line`, beside one another."""
+        """Return a box of widgets in a column or, with `line`, in a row."""
         kind = widgets.HBox if line else widgets.VBox
         return self.make(kind, css or ("hermes-line" if line else ""), children=children)
 
     def field(
         self, hint: str, kind: type[widgets.Widget] = widgets.Text, **options: object
     ) -> widgets.Text:
-        """Return a field to type in; `hint` is its name, also for those who do not see it."""
+        """Return an input field; `hint` is its placeholder and its name for screen readers."""
         return self.make(kind, placeholder=hint, tooltip=hint, **options)
 
     def push(self, act: Act | None = None, *classes: str) -> Push:
-        """Return a button for an act, which may follow."""
+        """Return a button for an action, which can be set later."""
         return Push(self, act, *classes)
 
     def close(self) -> None:
+        """Close all widgets."""
         while self._made:
             self._made.pop().close()
 
@@ -299,7 +307,7 @@ STYLES[Markup] = HTMLStyle
 
 
 class Push:
-    """A button whose action can be exchanged; it does nothing while it is off."""
+    """A button whose action can be replaced; it does nothing while it is off."""
 
     def __init__(self, kit: Kit, act: Act | None, *classes: str) -> None:
         self.widget = kit.make(widgets.Button, *classes)
@@ -310,7 +318,7 @@ class Push:
             self.show(act)
 
     def show(self, act: Act) -> None:
-        """Make it the button of this act."""
+        """Set the button's action."""
         if act != self._act:
             with self.widget.hold_sync():
                 self.widget.description = act.label
@@ -325,10 +333,10 @@ class Push:
 
 
 class Buttons:
-    """The buttons of one item, of which there are two sets: every other item has the other one.
+    """The buttons of one item, in two sets that alternate from item to item.
 
-    So a click on what a page still shows, when something else is there already, is about the item
-    that was read there.
+    So a late click on a button that the page still shows runs the action of the old item, not of
+    the one that has replaced it.
     """
 
     def __init__(self, kit: Kit, *classes: str) -> None:
@@ -338,7 +346,7 @@ class Buttons:
         self._key = ""
 
     def show(self, key: str, acts: Sequence[Act]) -> tuple[widgets.Widget, ...]:
-        """Make them the buttons of the item with this key, and return their widgets."""
+        """Set the buttons for the item with this key, and return their widgets."""
         if key != self._key:
             self._key = key
             self._shown, self._others = self._others, self._shown
@@ -350,7 +358,7 @@ class Buttons:
 
 
 class ItemWidgets:
-    """The widgets of one line."""
+    """The widgets of one list item."""
 
     def __init__(self, kit: Kit) -> None:
         self._head = kit.markup()
@@ -365,7 +373,7 @@ class ItemWidgets:
         self._line: ListItem | None = None
 
     def show(self, line: ListItem, below: widgets.Widget | None = None) -> None:
-        """Show another line, or the same one as it is now, and what is open `below` it."""
+        """Show an item, with the widget `below` it."""
         name = self._name.show(line.key, [line.name] if line.name else [])
         acts = self._acts.show(line.key, line.acts)
         if line != self._line:
@@ -383,11 +391,11 @@ class ItemWidgets:
 
 
 class Listing(Generic[Item]):
-    """A list of lines, a page at a time; `line(item)` is asked for what is shown alone.
+    """A list of items, one page at a time; `line(item)` is called for visible items only.
 
-    Below the line whose key was given to `open` stands another widget: in the line's own box, as a
-    page makes all views anew that stand behind one which comes or goes. Folded, it has its first
-    lines alone, so that a page that opens it draws what is seen before the rest.
+    The widget given to `open` appears inside of its item's box. As a sibling it would make the page
+    recreate the views of all items after it. A folded list has only its first lines in the page, so
+    that the page renders the visible part first.
     """
 
     def __init__(self, kit: Kit, line: Callable[[Item], ListItem], *, empty: str = "") -> None:
@@ -406,7 +414,7 @@ class Listing(Generic[Item]):
         kit.listings.append(self)
 
     def show(self, items: Sequence[Item]) -> None:
-        """Show these items, on the page that was looked at last as far as there still is one."""
+        """Show these items, on the same page as before if it still exists."""
         self._items = items
         last = max(len(items) - 1, 0) // PAGE
         self._page = min(self._page, last)
@@ -431,7 +439,7 @@ class Listing(Generic[Item]):
         write(self.widget, tuple(children) or (self.empty,), "children")
 
     def fold(self, *, folded: bool = True) -> None:
-        """Have the first lines alone in the page from now on, or all of them again."""
+        """Keep only the first lines in the page, or restore the others."""
         if folded == self._folded:
             return
         self._folded = folded
@@ -441,10 +449,11 @@ class Listing(Generic[Item]):
             self.show(self._items)
 
     def open(self, key: str, below: widgets.Widget) -> None:
-        """Put a widget below the line with this key from the next `show` on; "" takes it away."""
+        """Show a widget below the item with this key from the next `show` on; "" removes it."""
         self._opened = (key, below) if key else None
 
     def rewind(self) -> None:
+        """Return to the first page at the next `show`."""
         self._page = 0
 
     def _turn(self, by: int) -> None:
@@ -453,6 +462,6 @@ class Listing(Generic[Item]):
 
 
 def write(widget: widgets.Widget, value: object, name: str = "value") -> None:
-    """Set a widget's value; one that it has already is not sent again."""
+    """Set a widget's value if it differs, so that unchanged values are not sent again."""
     if getattr(widget, name) != value:
         setattr(widget, name, value)
