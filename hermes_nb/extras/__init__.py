@@ -1,1 +1,1 @@
-"""What a turn in a notebook does without: each a room that comes in by entry points."""
+"""Optional parts that a turn in a notebook does not need, loaded through entry points."""

@@ -1,1 +1,1 @@
-"""The terminal's chat: the agent of a kernel, with a prompt of its own."""
+"""Chat with the agent of a kernel in a terminal."""

@@ -1,4 +1,4 @@
-"""`jupyter hermes chat`, as the command line is told of it."""
+"""The command-line definition of `jupyter hermes chat`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""`jupyter hermes chat`: the agent of a kernel in a terminal, with a prompt of its own.
+"""`jupyter hermes chat`: the agent of a kernel in a terminal.
 
-What is typed is a prompt; behind a `/` it is a command of `%hermes`, or options and a prompt. All
-of it goes the way of a cell, through the magics of a shell that nobody sees, so that sessions,
-tools, questions and what a turn shows are those of `%%hermes` in IPython.
+Input is a prompt. With a leading `/` it is a command of `%hermes`, or options and a prompt. All
+input is run like a cell by the magics of a hidden IPython shell, so sessions, tools, questions and
+output are the same as for `%%hermes` in IPython.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ NO_TERMINAL = (
 HELP = "/help lists the commands. Alt+Enter begins a line, Ctrl+C stops a turn, Ctrl+D leaves."
 AGAIN = "Ctrl+C again, or Ctrl+D, leaves."
 HISTORY = "chat_history"
-"""What was typed, in the home."""
+"""File in the Hermes directory with the input history."""
 COMMAND = re.compile(r"(/|%hermes\b)[ \t]*(.*)", re.DOTALL)
 LEAVE = ("/exit", "/quit")
 OF_NOTEBOOKS = ("@cell:", "@error")
-"""References to what there is only with cells."""
+"""References that require cells."""
 ALONE = 0.4
-"""Seconds without another key after which a key is an answer, and not a word's first letter."""
+"""Seconds without another key after which a key is an answer and not the start of a word."""
 
 
 def chat(arguments: argparse.Namespace) -> int:
-    """Talk until the user leaves, and return the exit code."""
+    """Chat until the user leaves, and return the exit code."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageProblem(NO_TERMINAL)
     for number in ending():
@@ -75,7 +75,7 @@ def chat(arguments: argparse.Namespace) -> int:
     config.HistoryManager.enabled = False
     config.HistoryManager.hist_file = ":memory:"
     shell: Foreign = InteractiveShell.instance(config=config)
-    shell.set_next_input("")  # what a command offers
+    shell.set_next_input("")  # the text that a command offers as the next input
     load(shell)
     magics: HermesMagics = ours(shell)
     magics.spelled = "/"
@@ -95,12 +95,12 @@ def _leave(_signal: int, _frame: FrameType | None) -> None:
 
 
 async def _talk(magics: HermesMagics, name: str) -> int:
-    """Read and hand over, line by line, until the user leaves."""
+    """Read and run lines until the user leaves."""
     if name:
         _say(await _joined(magics, name))
     _say(HELP)
     session = _prompt(magics)
-    stopped, dropped = 0.0, False  # when a turn was; whether the last line was
+    stopped, dropped = 0.0, False  # when a turn was stopped; whether the last line was discarded
     while True:
         begun = magics.shell.rl_next_input.removeprefix("%%hermes\n")
         magics.shell.set_next_input("")
@@ -110,7 +110,7 @@ async def _talk(magics: HermesMagics, name: str) -> int:
             return OK
         except KeyboardInterrupt:
             if time.monotonic() - stopped < PATIENCE:
-                continue  # that was meant for the turn
+                continue  # meant for the turn
             if dropped and not session.default_buffer.text:
                 return OK
             dropped = True
@@ -124,17 +124,17 @@ async def _talk(magics: HermesMagics, name: str) -> int:
 
 
 async def _joined(magics: HermesMagics, name: str) -> str:
-    """Go on with a session, or start it; return a line about that."""
+    """Resume or start a session and return a line about it."""
     agent = magics.agent
     await agent.models.make_ready(agent.shell, agent.note)
-    the_one(agent.store, name)  # or none, but not one of several
+    the_one(agent.store, name)  # raises if the name is ambiguous
     found = agent.sessions.join(name, agent.spec(agent.settings()))
     said = number_of(len(found.messages), "message")
     return f"Session {visible(name)}, {said}."
 
 
 async def _handed_over(magics: HermesMagics, text: str) -> bool:
-    """Run a command or take a turn, and say what went wrong; False where the user stopped it."""
+    """Run a command or a turn and display errors; return False if the user stopped it."""
     try:
         if typed := COMMAND.fullmatch(text):
             await magics.hermes(_checked(typed[2].strip()) if typed[1] == "/" else typed[2])
@@ -146,7 +146,7 @@ async def _handed_over(magics: HermesMagics, text: str) -> bool:
         told = redact(visible(str(error), lines=True)).replace("%hermes ", "/").replace("`", "")
         _say(told)
         return told != "stopped"
-    except Exception:  # noqa: BLE001 - shown as in IPython, and the chat goes on
+    except Exception:  # noqa: BLE001 - displayed as in IPython, and the chat continues
         magics.shell.showtraceback()
     return True
 
@@ -158,7 +158,7 @@ def _say(text: str) -> None:
 
 
 def _checked(line: str) -> str:
-    """Return what stands behind a `/`; raise `ConfigError` where that is no command."""
+    """Return the command line after a `/`; raise `ConfigError` if it is not a command."""
     if line and not line.startswith("-") and find(line) is None:
         what = f"there is no command /{line.split(maxsplit=1)[0]}; /help lists them"
         raise ConfigError(f"{what}. Behind a blank it is a prompt")
@@ -167,7 +167,7 @@ def _checked(line: str) -> str:
 
 def _prompt(magics: HermesMagics) -> PromptSession[str]:
     keys = KeyBindings()
-    typing = has_focus(DEFAULT_BUFFER)  # and not looking for an earlier line
+    typing = has_focus(DEFAULT_BUFFER)  # not in the history search
 
     @keys.add("enter", filter=typing)
     def _(event: KeyPressEvent) -> None:
@@ -188,7 +188,7 @@ def _prompt(magics: HermesMagics) -> PromptSession[str]:
 
 
 class History(FileHistory):
-    """What was typed in a home; nothing that looks like a key is kept, not even until the end."""
+    """The input history; a line that may contain a key is not stored, not even in memory."""
 
     def __init__(self, file: Path) -> None:
         super().__init__(str(file))
@@ -199,14 +199,14 @@ class History(FileHistory):
             super().append_string(string)
 
     def store_string(self, string: str) -> None:
-        with suppress(OSError):  # a home that cannot be written keeps nothing else either
+        with suppress(OSError):  # in a read-only directory the history is lost
             make_private(self._file.parent)
             os.close(os.open(self._file, os.O_CREAT | os.O_WRONLY, 0o600))
             super().store_string(string)
 
 
 class Names(Completer):
-    """Completes commands, what they take, and what a prompt names by `@`."""
+    """Completes commands, their arguments, and `@` references in prompts."""
 
     def __init__(self, magics: HermesMagics) -> None:
         self._completions = Completions(magics)
@@ -223,13 +223,13 @@ class Names(Completer):
 
 
 async def keyed(question: str) -> str:
-    """Return the key in brackets that answers a question, or the line that is typed instead.
+    """Return the bracketed key that answers a question, or the line typed instead.
 
-    What was typed before the question is no answer to it. A stop ends the turn.
+    Input typed before the question is discarded. Ctrl+C stops the turn.
     """
     keys, session = KeyBindings(), PromptSession[str]()
     empty = Condition(lambda: not get_app().current_buffer.text)
-    for key in re.findall(r"\[(\w)\]", question.rpartition("\n")[2]):  # choices stand above
+    for key in re.findall(r"\[(\w)\]", question.rpartition("\n")[2]):  # the choices are above it
 
         @keys.add(key, filter=empty)
         def _(event: KeyPressEvent) -> None:
@@ -249,6 +249,6 @@ async def keyed(question: str) -> str:
     except EOFError:
         return ""
     except KeyboardInterrupt:
-        signal.raise_signal(signal.SIGINT)  # which the turn takes for a stop
+        signal.raise_signal(signal.SIGINT)  # handled by the turn as a stop
         await asyncio.sleep(PATIENCE)
         return ""

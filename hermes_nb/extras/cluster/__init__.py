@@ -1,1 +1,1 @@
-"""Maps whose tasks are done by the engines of an ipyparallel cluster."""
+"""Run the tasks of a map on the engines of an ipyparallel cluster."""

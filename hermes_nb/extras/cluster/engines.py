@@ -1,4 +1,4 @@
-"""The engines of a cluster as the crew of a map: executor `ipyparallel[:PROFILE]`."""
+"""Run the tasks of a map on ipyparallel engines: executor `ipyparallel[:PROFILE]`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.threads import in_thread
 
 ABORTED = 2.0
-"""Seconds that engines have to say that a task was aborted before it began."""
+"""Seconds to wait for engines to confirm that unstarted tasks were aborted."""
 TOGETHER = 0.1
-"""Seconds that a task waits for an engine's share of others to be sent along with."""
+"""Seconds that a task waits for others to be sent in the same call."""
 TICK = 0.01
 """Seconds by which a timer may be early."""
 START = "start one with `ipcluster start -n 4`"
@@ -27,8 +27,8 @@ START = "start one with `ipcluster start -n 4`"
 class Cluster(Crew):
     """The engines of a running ipyparallel cluster; each task is tried once.
 
-    An engine runs one call at a time, so that several tasks go to it in one, which does them side
-    by side: of all that are done at a time each engine has its `share`.
+    An engine runs one call at a time. So several tasks are sent in one call, which runs up to
+    `share` tasks concurrently.
     """
 
     def __init__(self, profile: str) -> None:
@@ -53,7 +53,7 @@ class Cluster(Crew):
         self._busy = 0
 
     def submit(self, payload: str) -> Future[str]:
-        """Hand a task over; call it on the loop that waits for the result."""
+        """Submit a task; call it on the event loop that awaits the result."""
         loop = asyncio.get_running_loop()
         future: Future[str] = Future()
         self._waiting[future] = payload, loop.time() + TOGETHER
@@ -61,7 +61,7 @@ class Cluster(Crew):
         return future
 
     def _send(self) -> None:
-        """Share what has gathered, or has waited for long enough, among engines that are free."""
+        """Send full or overdue batches of pending tasks to idle engines."""
         loop = asyncio.get_running_loop()
         while self._waiting and (free := self.size - self._busy) > 0:
             waiting = list(self._waiting)
@@ -77,7 +77,7 @@ class Cluster(Crew):
     def _ended_there(
         self, loop: asyncio.AbstractEventLoop, some: list[Future[str]], sent: Future[list[str]]
     ) -> None:
-        with suppress(RuntimeError):  # the loop is gone, and with it whoever waited
+        with suppress(RuntimeError):  # the loop is closed, and nothing awaits the results
             loop.call_soon_threadsafe(self._ended, some, sent)
 
     def _ended(self, some: Sequence[Future[str]], sent: Future[list[str]]) -> None:
@@ -92,16 +92,16 @@ class Cluster(Crew):
         self._send()
 
     async def abandon(self, futures: Sequence[Future[str]]) -> list[Future[str]]:
-        """Take back what was not sent, and have engines abort what they have not begun."""
+        """Cancel pending and unstarted tasks; return the cancelled ones."""
         unsent = [future for future in futures if self._waiting.pop(future, None) is not None]
         sent = {self._begun[future] for future in futures if future in self._begun}
         if sent:
             await in_thread(self._client.abort, list(sent), block=False)
             await asyncio.wait([asyncio.wrap_future(each) for each in sent], timeout=ABORTED)
-            await asyncio.sleep(0)  # what has ended is told on this loop
+            await asyncio.sleep(0)  # let the done callbacks run on this loop
         ended = [future for future in futures if future.done() and future not in unsent]
         return unsent + [each for each in ended if isinstance(each.exception(), self._aborted)]
 
     def close(self) -> None:
-        """Leave the cluster; it goes on running."""
+        """Disconnect from the cluster, which keeps running."""
         self._client.close()

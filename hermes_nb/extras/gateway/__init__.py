@@ -1,1 +1,1 @@
-"""Messages from chat services in, answers of the agent out: `jupyter hermes gateway`."""
+"""Connect the agent to chat services: `jupyter hermes gateway`."""

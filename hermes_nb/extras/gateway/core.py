@@ -1,8 +1,8 @@
-"""What an adapter of the gateway is: values in and out, the protocol, and how one is found.
+"""The adapter protocol of the gateway, its data classes, and how adapters are found.
 
-An adapter speaks to one service. It is a factory under the entry point group
-`hermes_nb.gateway_adapters`, called as `factory(setup)` when the gateway starts; those of this
-package are there without one. What it makes knows nothing of sessions, turns or the journal.
+An adapter connects to one service. It is a factory in the entry point group
+`hermes_nb.gateway_adapters`, called as `factory(setup)` when the gateway starts; the shipped
+adapters need no entry point. Adapters don't know about sessions, turns or the journal.
 """
 
 from __future__ import annotations
@@ -26,151 +26,170 @@ from hermes_nb.core.plugins import plugins
 from hermes_nb.safety.administrator import policy
 
 Allowed = Callable[[str, str], bool]
-"""Says whether the gateway listens to a user, in a chat."""
+"""Returns whether the gateway accepts messages from a user (first) in a chat (second)."""
 GROUP = "hermes_nb.gateway_adapters"
 SHIPPED = ("mail", "matrix", "telegram", "web")
-"""Adapters of this package: the function `adapter` of the module of that name."""
+"""Shipped adapters, each the function `adapter` in the module of that name."""
 Binding = Literal["order", "reply", "number"]
-"""What ties a message to the question that it answers, besides a reply to that question: it stands
-below the question in the order of the service, nothing else, or the number of the question."""
+"""What ties a message to the question that it answers, besides a reply to the question:
+
+`order`: its position below the question. `reply`: nothing else. `number`: the question's number.
+"""
 MAX_BYTES = 20_000_000
 LONGEST_NAME = 200
-"""Bytes of a file's name; file systems take 255, with what is put around it."""
+"""Maximum bytes of a file name. File systems allow 255, including added prefixes."""
 
 
 class NotSent(HermesError):
-    """A message was surely not sent, so that sending it again makes no second copy."""
+    """A message was definitely not sent, so sending it again cannot create a duplicate."""
 
 
 class Undeliverable(HermesError):
-    """A message will never be taken, such as a file that is too large; the text says why."""
+    """The service will never accept the message, such as a file that is too large.
+
+    The text gives the reason.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """A file that came with a message, by the name that its sender gave it."""
+    """A file attached to a message."""
 
     name: str
+    """The file name given by the sender."""
     data: bytes = field(repr=False)
+    """The contents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incoming:
-    """A message as a service delivered it.
+    """A message as delivered by a service.
 
-    `id` is the service's own, one of a kind among all that an adapter delivers, and the same when
-    it is delivered again. A session is kept for each `chat`; `user` is whom the allow-list names.
-    `text` is what the user wrote, `quoted` what somebody else did: a forwarded or an earlier
-    message. `left_out` names what came along and was not taken, with the reason. `receipt` is
-    whatever else the adapter needs to acknowledge it.
-
-    `replies_to` is the `Answer.key` of the message that this one replies to, or any other text if
-    that message is not one of the gateway's; "" without a reply. `after` is the key of the last
-    answer above it in the chat, by the order of the service, "" where that is not known. Both are
-    looked up among the messages that were sent, never taken from the sender.
+    `replies_to` and `after` are looked up among the messages sent by the gateway, never taken from
+    the sender.
     """
 
     id: str
+    """The service's id of the message, unique per adapter and the same when delivered again."""
     chat: str
+    """Id of the chat. Each chat has its own session."""
     user: str
+    """Id of the sender, as in the allow-list."""
     text: str
+    """The user's own text."""
     quoted: str = ""
+    """Text by someone else: a forwarded or an earlier message."""
     files: tuple[File, ...] = ()
+    """Attached files."""
     left_out: tuple[str, ...] = ()
+    """Attachments that were not accepted, with the reason."""
     receipt: str = ""
+    """Additional data that the adapter needs to acknowledge the message."""
     replies_to: str = ""
+    """`Answer.key` of the message replied to; any other text if the gateway did not send it; "" if
+    the message is not a reply."""
     after: str = ""
+    """Key of the last answer above the message in the chat, in the service's order; "" if unknown.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A message to a chat: a text in Markdown, or a file.
-
-    `key` is one of a kind, and the same when it is sent again: what a service de-duplicates by.
-    `to` is the id of the message that it answers, "" where it answers none. `again` says that it
-    may have been sent before, where nothing de-duplicates: it is to be marked as a possible copy.
-    """
+    """A message to a chat: a text or a file."""
 
     chat: str
+    """Id of the chat."""
     text: str = ""
+    """Text in Markdown; "" for a file."""
     file: Path | None = None
+    """The file to send; None for a text."""
     key: str
+    """Unique key, the same when sent again; services de-duplicate by it."""
     to: str = ""
+    """Id of the message that this answers; "" if it answers none."""
     again: bool = False
+    """Whether it may have been sent before and must be marked as a possible duplicate."""
 
 
 class Adapter(Protocol):
-    """One service, in the event loop of the gateway; blocking calls go to `core.threads.in_thread`.
+    """One service, running in the gateway's event loop.
 
-    Subclass it to inherit what an adapter need not have. `deduplicates` says whether the service
-    shows what is sent twice with one key only once, and `most` how long a text may be, in UTF-16
-    units, 0 for any length: longer answers come in parts. `binding` says what an answer to a
-    question needs. `unasked` is the reason why no question is put there, "" where they are: every
-    call that requires approval is refused with it.
+    Blocking calls go to `core.threads.in_thread`. Subclass it to inherit defaults for the optional
+    parts.
     """
 
     name: str
+    """Name of the adapter, as in the settings."""
     deduplicates: bool = False
+    """Whether the service displays messages with the same key only once."""
     most: int = 0
+    """Maximum length of a text in UTF-16 units, 0 for any; longer answers are sent in parts."""
     binding: Binding = "number"
+    """What an answer needs to match a question."""
     unasked: str = ""
+    """Why no questions can be asked there; every call that requires approval is refused with this
+    reason. "" if questions are possible."""
 
     def receive(self) -> AsyncGenerator[Incoming, None]:
-        """Yield messages as they come, of each chat in order, until it is closed.
+        """Yield messages as they arrive, in order per chat, until it is closed.
 
-        Asking for the next one says that the one before is written down and will be answered,
-        whatever happens. Files are fetched only where `Setup.allowed` lets their user. A service
-        that is away is waited for here, with a growing pause. `ConfigError` ends the gateway;
-        whatever else is raised is reported, and this is called again after a pause.
+        Requesting the next message confirms that the previous one is stored and will be answered.
+        Fetch files only if `Setup.allowed` accepts the user. If the service is unavailable, wait
+        here with increasing pauses. `ConfigError` ends the gateway; any other error is reported,
+        and this is called again after a pause.
         """
         ...
 
     async def send(self, answer: Answer) -> None:
-        """Send a message, in one piece.
+        """Send a message in one piece.
 
-        What is raised has it sent again after a pause: `NotSent` as it is, anything else `again`
-        where the service does not de-duplicate. `Undeliverable` gives it up.
+        After an error the message is sent again after a pause: unchanged after `NotSent`, with
+        `again` after any other error if the service does not de-duplicate.
+
+        Raises:
+            Undeliverable: do not try again.
         """
         ...
 
     async def acknowledge(self, message: Incoming) -> None:
-        """Tell the service that a message is answered, by now without what was said.
+        """Tell the service that a message is answered, so that it is not delivered again.
 
-        It is called after the answer was sent and that is written down, and again when an answered
-        message is delivered again. What it raises is told, and changes nothing.
+        Called after the answer was sent and recorded, and again if an answered message is delivered
+        again. Errors are reported and otherwise ignored.
         """
         return
 
     async def working(self, chat: str) -> None:
-        """Show in a chat that an answer is being made; called every few seconds, may do nothing."""
+        """Display in a chat that an answer is being made. Called every few seconds; optional."""
         return
 
     async def aclose(self) -> None:
-        """Release the connection; `receive` has ended or is closed before."""
+        """Close the connection; `receive` has already ended."""
         return
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What an adapter is made of.
-
-    `settings` are those below `gateway.NAME` in config.yaml, `folder` is a directory of its own
-    (not there before it is made) for what it has to remember, such as where it stopped reading. No
-    file of more than `max_bytes` is taken. `secret` returns a variable of the environment or of
-    `.env`, and raises `ConfigError` where it is not set. `tell` shows a line to whoever runs it.
-    """
+    """The parameters of an adapter."""
 
     name: str
+    """Name of the adapter."""
     settings: Mapping[str, Json]
+    """The settings below `gateway.NAME` in config.yaml."""
     folder: Path
+    """Directory for the adapter's state, such as its position in a stream. Created on demand."""
     secret: Callable[[str], str]
+    """Returns a variable of the environment or `.env`; raises `ConfigError` if it is not set."""
     allowed: Allowed
+    """The allow-list."""
     tell: Callable[[str], None]
+    """Prints a line for the operator."""
     max_bytes: int = MAX_BYTES
+    """Maximum size of an accepted file."""
 
 
 def secret_of(home: Path, name: str) -> str:
-    """Return a variable of the environment or of the home's `.env`; raise `ConfigError` without."""
+    """Return a variable of the environment or of `.env`; raise `ConfigError` if it is not set."""
     value = os.environ.get(name) or read_dotenv(home).get(name, "")
     if not value:
         raise ConfigError(f"{name} is not set; write it into {home / '.env'}")
@@ -178,7 +197,7 @@ def secret_of(home: Path, name: str) -> str:
 
 
 def adapter_names(settings: Settings) -> list[str]:
-    """Return the adapters that are set up: the groups below `gateway`."""
+    """Return the names of the configured adapters: the groups below `gateway`."""
     given = settings.gateway.items()
     return [name for name, group in given if isinstance(group, Mapping) or name in SHIPPED]
 
@@ -186,9 +205,12 @@ def adapter_names(settings: Settings) -> list[str]:
 def open_adapter(
     name: str, settings: Settings, tell: Callable[[str], None]
 ) -> tuple[Adapter, Allowed]:
-    """Return the adapter that `gateway.NAME` sets up, and whom it says to listen to.
+    """Return the adapter configured by `gateway.NAME`, and its allow-list.
 
-    The web page needs no such group. Raises `ConfigError`.
+    The web page needs no settings.
+
+    Raises:
+        ConfigError: the adapter is unknown, not allowed or not configured correctly.
     """
     policy().check("gateway", name)
     group = settings.gateway.get(name)
@@ -226,7 +248,7 @@ def open_adapter(
 
 
 def _listed(name: str, group: Mapping[str, Json], key: str) -> frozenset[str]:
-    """Return the ids that a setting lists, as texts; raise `ConfigError` for what is no list."""
+    """Return the ids in a setting as strings; raise `ConfigError` if it is not a list."""
     given = group.get(key, ["you"] if (name, key) == ("web", "allow") else [])
     if not isinstance(given, list):
         raise ConfigError(f"gateway.{name}.{key} is {given!r}; use a list")
@@ -234,27 +256,27 @@ def _listed(name: str, group: Mapping[str, Json], key: str) -> frozenset[str]:
 
 
 def plain_name(name: str) -> str:
-    """Return a name that means nothing but a file, with the ending that its sender gave it."""
+    """Return a safe file name that keeps the sender's suffix."""
     plain = re.sub(r"[^\w.-]+", "_", visible(name)).encode()[-LONGEST_NAME:]
     return plain.decode(errors="ignore").lstrip(".") or "file"
 
 
 def keep_file(path: Path, data: bytes) -> Path:
-    """Write a file that came, or that goes, for its owner alone; return where it is."""
+    """Write a file readable for its owner only, and return its path."""
     make_private(path.parent)
     write_atomic(path, data, mode=0o600)
     return path
 
 
 def files_of(home: Path, adapter: str, message: str) -> Path:
-    """Return the folder for what came with a message, and for what goes with its answer."""
+    """Return the folder for files received with a message and for files sent with its answer."""
     return home / "outputs" / "gateway" / key_of(adapter, message)[:16]
 
 
 def number_in(
     group: Mapping[str, object], key: str, default: float, *, of: str = "gateway"
 ) -> float:
-    """Return a number, 0 or more, of the settings of a group `of`; raise `ConfigError`."""
+    """Return a non-negative number from the settings group `of`; raise `ConfigError` otherwise."""
     value = group.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         raise ConfigError(f"{of}.{key} is {value!r}; use a number, 0 or more")
@@ -262,5 +284,5 @@ def number_in(
 
 
 def key_of(*parts: str) -> str:
-    """Return a short key that is the same for the same parts, and no others'."""
+    """Return a short key that is unique to these parts."""
     return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]

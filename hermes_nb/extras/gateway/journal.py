@@ -1,13 +1,13 @@
-"""What came in, what became of it, and which chat has which session: kept through kills.
+"""Durable record of messages, the state of their answers, and the session of each chat.
 
 ```
 (none) --take--> waiting --begin--> begun --answer--> answered --(each part: tried, sent)--> done
 waiting, begun --settle--> done
 ```
-A message is durable here before it is worked on, its answer before it is sent, and each part of the
-answer is noted when the service has taken it. Keys and passwords in it are not kept. What is not
-`done` is gone on with at the next start, whether or not the service delivers it again; what is, is
-never worked on twice.
+A message is stored before it is processed, its answer before it is sent, and each part of the
+answer is recorded once the service has accepted it. Keys and passwords are removed. Messages that
+are not `done` are resumed at the next start, whether or not the service delivers them again.
+Messages that are `done` are never processed again.
 """
 
 from __future__ import annotations
@@ -30,42 +30,49 @@ from hermes_nb.storage.salvage import records
 
 State = Literal["waiting", "begun", "answered", "done"]
 KEPT = 30 * 86_400.0
-"""Seconds that a message is known after it was answered; no service delivers one again so late."""
+"""Seconds to remember an answered message; no service delivers one again so late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A message and how far it has come; `message` is without the data of its files.
-
-    `files` are where those lie. Its turn began in `session`, at `began` in seconds since the epoch.
-    `parts` is the answer, in the pieces that are sent, each a text or the path of a file; the first
-    `sent` of them are sent, and `tried` says that the next one may be.
-    """
+    """A message and its state."""
 
     adapter: str
+    """Name of the adapter."""
     message: Incoming
+    """The message, without the data of its files."""
     files: tuple[Path, ...] = ()
+    """Where its files are stored."""
     state: State = "waiting"
+    """How far the message has been processed."""
     session: str = ""
+    """Id of the session with its turn; "" before the turn starts."""
     began: float = 0.0
+    """Start of its turn in seconds since the epoch; 0 before it starts."""
     parts: tuple[str | Path, ...] = ()
+    """The parts of the answer, each a text or the path of a file."""
     sent: int = 0
+    """Number of parts sent."""
     tried: bool = False
+    """Whether sending the next part has been attempted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRow:
-    """What is known of a chat: its session and model, "" for none, and when it last said something.
-
-    `spent` are sessions that it had before.
-    """
+    """The state of a chat."""
 
     adapter: str
+    """Name of the adapter."""
     chat: str
+    """Id of the chat."""
     session: str = ""
+    """Id of the current session, or ""."""
     model: str = ""
+    """Model chosen for the chat; "" for the default."""
     written: float = 0.0
+    """Time of the last message in seconds since the epoch."""
     spent: tuple[str, ...] = ()
+    """Ids of earlier sessions."""
 
 
 _TABLES = """
@@ -86,13 +93,13 @@ _SIZES = (("messages", 12), ("chats", 6))
 
 
 def _salvage(source: Path, target: Path) -> str:
-    """Write what is left to a new file: what has been answered stays known."""
+    """Copy the readable rows to a new file, so that answered messages stay known."""
     with closing(sqlite3.connect(target, isolation_level=None)) as connection:
         SCHEMA.migrate(connection)
         for table, columns in _SIZES:
             statement = f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * columns)})"  # noqa: S608 - ours
             for record in records(source, columns=columns):
-                with suppress(sqlite3.Error):  # no row of this table
+                with suppress(sqlite3.Error):  # not a row of this table
                     connection.execute(statement, record.values)
         saved = connection.execute("SELECT count(*) FROM messages").fetchone()[0]
     return f"{number_of(saved, 'message')} could be saved into a new one"
@@ -105,19 +112,22 @@ SCHEMA = Schema(
     tables=("messages", "chats"),
     first=("messages", "chats"),
     salvage=_salvage,
-    rebuild=lambda _: None,  # nothing is made of the tables
+    rebuild=lambda _: None,  # there are no derived tables
 )
 
 
 class Journal:
-    """The messages and chats of a home. A call is durable when it returns; else `StoreError`."""
+    """The messages and chats of a Hermes directory.
+
+    Changes are durable when a call returns. Calls raise `StoreError` on failure.
+    """
 
     def __init__(self, path: Path, *, warn: Warn | None = None) -> None:
         self._database = Database(path, SCHEMA, warn=warn)
         self.close = self._database.close
 
     def take(self, entry: Entry) -> Entry | None:
-        """Write a message down; return it as it is known if it has come before, else None."""
+        """Store a message and return None; return the stored entry if it is already known."""
         made = replace(entry.message, files=())
 
         def take(connection: sqlite3.Connection) -> Entry | None:
@@ -150,7 +160,7 @@ class Journal:
         return self._database.write(take)
 
     def note(self, entry: Entry) -> Entry:
-        """Write down how far a message has come, and return it."""
+        """Store the state of a message and return it."""
         values = (
             _dumped(entry.message), entry.state, entry.session, entry.began, _paths(entry.parts),
             entry.sent, int(entry.tried), entry.adapter, entry.message.id,
@@ -165,7 +175,7 @@ class Journal:
         return entry
 
     def unfinished(self) -> list[Entry]:
-        """Return what is not done, in the order in which it came."""
+        """Return the messages that are not done, in order of arrival."""
         return self._database.read(
             lambda c: [
                 _entry(row)
@@ -174,14 +184,14 @@ class Journal:
         )
 
     def forget(self) -> None:
-        """Forget what was done long ago."""
+        """Delete messages that were done long ago."""
         before = time.time() - KEPT
         self._database.write(
             lambda c: c.execute("DELETE FROM messages WHERE state = 'done' AND at < ?", (before,))
         )
 
     def chat(self, adapter: str, chat: str) -> ChatRow:
-        """Return what is known of a chat."""
+        """Return the state of a chat."""
         row = self._database.read(
             lambda c: c.execute(
                 "SELECT * FROM chats WHERE adapter = ? AND chat = ?", (adapter, chat)
@@ -190,13 +200,13 @@ class Journal:
         return ChatRow(adapter=adapter, chat=chat) if row is None else _chat(row)
 
     def chats(self) -> list[ChatRow]:
-        """Return all chats that have a session."""
+        """Return all chats with a session."""
         return self._database.read(
             lambda c: [_chat(row) for row in c.execute("SELECT * FROM chats WHERE session <> ''")]
         )
 
     def keep(self, row: ChatRow) -> None:
-        """Write down what is known of a chat, but for when it last said something."""
+        """Store the state of a chat, except for the time of its last message."""
         self._database.write(
             lambda c: c.execute(
                 "INSERT INTO chats VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE"

@@ -1,10 +1,12 @@
-"""E-mail: a mailbox that is looked into over IMAP, answers over SMTP; a thread is a chat.
+"""E-mail adapter: receives over IMAP and answers over SMTP. Each thread is a chat.
 
-What waits is what is unseen: a mail is marked as seen once it is answered, and neither strangers'
-mails nor those of programs and lists are touched. An answer goes to the address that was allowed
-and nowhere else, whatever a mail wants. Its Message-ID is random, noted, and the same when it is
-sent again: a mail belongs to a chat only by replying to an id that was sent to its sender's
-address, and answers a question only by replying to the id of that question.
+Unseen mails are pending: a mail is marked as seen once it is answered, and mails from strangers,
+programs and lists are left unchanged. An answer is sent only to the allowed address, whatever a
+mail's headers request.
+
+The Message-ID of an answer is random, recorded, and the same when sent again. A mail belongs to a
+chat only if it replies to an id that was sent to its sender's address. It answers a question only
+if it replies to the id of that question.
 """
 
 from __future__ import annotations
@@ -47,52 +49,55 @@ from hermes_nb.extras.gateway.mail_message import Mail, authenticated, parsed, r
 from hermes_nb.extras.gateway.rendering import html_of
 
 SECONDS = 60
-"""In which a server has to answer."""
+"""Timeout of servers in seconds."""
 EVERY = 15.0
-"""Seconds between two looks into the mailbox."""
+"""Seconds between two checks of the mailbox."""
 LONGEST_PAUSE = 300.0
 GROWTH = 1.4
-"""What encoding a file adds to a mail."""
+"""Factor by which encoding enlarges an attached file."""
 FOR_GOOD = 500
-"""From this code on a mail server means what it says."""
+"""SMTP codes from this one on are permanent errors."""
 HEAD = 200_000
-"""Bytes that are read of a mail's headers, and of a mail that is too large."""
+"""Bytes to read of a mail's headers, and of a mail that is too large."""
 MOST_SENT = 1_000
-"""Mails of a chat that can be replied to, the newest."""
+"""Number of newest mails in a chat that can be replied to."""
 JOBS = "jobs"
-"""The note of mails that begin a chat, such as the reports of scheduled jobs."""
+"""Name of the note for mails that start a chat, such as reports of scheduled jobs."""
 UNCHECKED = (
     "nobody checks who sends a mail, so nobody can approve anything by mail. To allow it, set "
     "gateway.mail.checked_by in config.yaml to the mail server that checks senders"
 )
 COPY = "(This may be a second copy: Hermes was interrupted while it sent this answer.)\n\n"
 FAILED = (OSError, imaplib.IMAP4.error)
-"""`abort`, which is an error, is what `imaplib` raises when a connection is over."""
+"""`imaplib` raises `abort`, a subclass of `error`, when a connection is lost."""
 Found = bytes | tuple[bytes, bytes] | None
-"""What `imaplib` gives: pieces of an answer, those that hold something with what is around it."""
+"""An item of an `imaplib` response; tuples hold a literal and the text before it."""
 Result = TypeVar("Result")
 
 
 class Note(TypedDict, total=False):
-    """What is known of a chat: the user's address, the subject, and the ids of the thread.
+    """The stored state of a chat.
 
-    `sent` has the random part of the Message-IDs that were sent, with the keys of their answers.
-    Older notes have none, so that a reply to an older mail begins a new chat.
+    Notes of older versions have no `sent`, so a reply to an older mail starts a new chat.
     """
 
     to: str
+    """The user's address."""
     subject: str
+    """The subject of the last mail."""
     thread: list[str]
+    """Message-IDs of the thread."""
     sent: dict[str, str]
+    """Keys of sent answers by the random part of their Message-ID."""
 
 
 def adapter(setup: Setup) -> Adapter:
-    """Return the adapter; raise `ConfigError` where a setting is missing."""
+    """Return the adapter; raise `ConfigError` if a setting is missing."""
     return MailAdapter(setup)
 
 
 class MailAdapter(Adapter):
-    """One mailbox. The connection is used by one thread at a time, under `_lock`."""
+    """One mailbox. Its connection is used by one thread at a time, under `_lock`."""
 
     name = "mail"
     binding = "reply"
@@ -136,7 +141,8 @@ class MailAdapter(Adapter):
                         incoming = await in_thread(self._with_box, partial(self._read, uid))
                     except FAILED:
                         raise
-                    except Exception as error:  # noqa: BLE001 - no mail is to end the gateway
+                    # A single mail must not end the gateway.
+                    except Exception as error:  # noqa: BLE001
                         self._setup.tell(f"mail: number {uid.decode()} is left: {_said(error)}")
                         incoming = None
                     self._looked_at.add(uid)
@@ -151,7 +157,7 @@ class MailAdapter(Adapter):
             await asyncio.sleep(pause)
 
     def _with_box(self, work: Callable[[imaplib.IMAP4], Result]) -> Result:
-        """Do something in the open mailbox; after a failure the next one connects anew."""
+        """Run `work` with the open mailbox. After a failure, the next call reconnects."""
         with self._lock:
             try:
                 if self._box is None:
@@ -173,7 +179,7 @@ class MailAdapter(Adapter):
         box.login(self._user, self._password)
         _ok(box.select(f'"{self._folder}"'))
         validity = str(box.response("UIDVALIDITY")[1])
-        if validity != self._validity:  # the numbers mean other mails
+        if validity != self._validity:  # the UIDs are no longer valid
             self._validity, self._looked_at = validity, set()
         return box
 
@@ -184,14 +190,14 @@ class MailAdapter(Adapter):
         self._box = None
 
     def _unseen(self, box: imaplib.IMAP4) -> list[bytes]:
-        """Return the numbers of the mails that wait and were not looked at, oldest first."""
+        """Return the UIDs of unseen mails that were not checked yet, oldest first."""
         box.noop()
         (found,) = _ok(box.uid("SEARCH", "UNSEEN"))
         numbers = found.split() if isinstance(found, bytes) else []
         return sorted(set(numbers) - self._looked_at, key=int)
 
     def _read(self, uid: bytes, box: imaplib.IMAP4) -> Incoming | None:
-        """Return a mail that is to be answered, None for any other; a stranger's is not fetched."""
+        """Return a mail to be answered, None for others; mails from strangers are not fetched."""
         about, head = _fetched(box, uid, f"(RFC822.SIZE BODY.PEEK[HEADER]<0.{HEAD}>)")
         if not self._is_welcome(read_mail(head), head):
             return None
@@ -216,12 +222,12 @@ class MailAdapter(Adapter):
         )
 
     def _is_welcome(self, mail: Mail, head: bytes) -> bool:
-        """Say whether a mail is answered; tell of one that only looks as if it should be."""
+        """Return whether to answer a mail; report one that fails the check of its sender."""
         if mail.automatic or mail.sender in ("", self._address):
             return False
         if not self._setup.allowed(mail.sender, mail.sender):
             return False
-        if len(head) >= HEAD:  # what is cut off might say something else
+        if len(head) >= HEAD:  # the rest may contradict it
             why = "its headers are too long"
         elif not self._checked_by or authenticated(
             parsed(head), self._checked_by, mail.sender.rpartition("@")[2]
@@ -233,7 +239,7 @@ class MailAdapter(Adapter):
         return False
 
     def _chat_of(self, mail: Mail) -> tuple[str, str]:
-        """Return a mail's chat and what it replies to, and note what an answer to it needs."""
+        """Return the mail's chat and the key it replies to, and store the data for an answer."""
         with self._noting:
             replied = self._sent_to(mail.sender, mail.replies_to)
             others = (self._sent_to(mail.sender, each) for each in reversed(mail.thread))
@@ -245,18 +251,18 @@ class MailAdapter(Adapter):
         return name, replied[1] if replied else mail.replies_to
 
     def _sent_to(self, address: str, message: str) -> tuple[str, str] | None:
-        """Return the chat and the answer's key of a mail that was sent to somebody, by its id."""
+        """Return the chat and the key of an answer sent to an address, given its Message-ID."""
         if not (named := re.fullmatch(r"<([0-9a-f]{16})\.([0-9a-f]{32})@[^>]*>", message)):
             return None
         key = self._noted(named[1], address).get("sent", {}).get(named[2])
         return (named[1], key) if key else None
 
     def _noted(self, name: str, address: str) -> Note:
-        """Return what is known of a chat with somebody, nothing where it is another's or new."""
+        """Return the note of a chat with this address, {} if it is new or belongs to another."""
         try:
             note: Note = json.loads((self._setup.folder / f"{name}.json").read_text("utf-8"))
             return note if note.get("to") == address else {}
-        except (OSError, ValueError, AttributeError):  # missing, damaged, or no note
+        except (OSError, ValueError, AttributeError):  # missing, damaged, or not a note
             return {}
 
     def _note(self, name: str, note: Note) -> None:
@@ -265,16 +271,16 @@ class MailAdapter(Adapter):
         write_atomic(self._setup.folder / f"{name}.json", data, mode=0o600)
 
     def _outgoing(self, answer: Answer) -> tuple[Note, str]:
-        """Return the note of an answer's chat, and its Message-ID, which is noted by then."""
+        """Return the note of an answer's chat, and its recorded Message-ID."""
         address, _, name = answer.chat.partition(" ")
         with self._noting:
-            if not re.fullmatch(r"[0-9a-f]{16}", name):  # a mail that begins a chat
+            if not re.fullmatch(r"[0-9a-f]{16}", name):  # a mail that starts a chat
                 name = self._random(JOBS, "", f"{answer.key} {address}", 8)[1]
             note, random = self._random(name, address, answer.key, 16)
         return note, f"<{name}.{random}@{self._address.rpartition('@')[2]}>"
 
     def _random(self, name: str, address: str, key: str, size: int) -> tuple[Note, str]:
-        """Return a note, and the random name that it has for a key; make and note a new one."""
+        """Return a note and its random name for a key; create and store the name if necessary."""
         note = self._noted(name, address)
         sent = note.get("sent", {})
         found = next((each for each, its in sent.items() if its == key), "")
@@ -299,7 +305,7 @@ class MailAdapter(Adapter):
         await in_thread(self._sent, message)
 
     def _composed(self, answer: Answer) -> EmailMessage:
-        """Return an answer as a mail; a chat that is a bare address begins a thread."""
+        """Return an answer as a mail; a chat that is a bare address starts a thread."""
         note, own = self._outgoing(answer)
         text = answer.text or (answer.file.name if answer.file else "")
         subject = str(note.get("subject") or one_line(text.strip().partition("\n")[0], 60))
@@ -330,7 +336,12 @@ class MailAdapter(Adapter):
         return message
 
     def _sent(self, message: EmailMessage) -> None:
-        """Hand a mail over; raise `NotSent` where the server surely has not taken it."""
+        """Send a mail.
+
+        Raises:
+            NotSent: the server has definitely not accepted it.
+            Undeliverable: the server refuses it permanently.
+        """
         host, port = self._smtp
         context = ssl.create_default_context()
         try:
@@ -353,13 +364,14 @@ class MailAdapter(Adapter):
             codes = [code for code, _ in error.recipients.values()]
             kind = NotSent if min(codes) < FOR_GOOD else Undeliverable
             raise kind(f"{host} does not take it: {_said(error)}") from error
-        except (ValueError, smtplib.SMTPNotSupportedError) as error:  # no address of this server's
+        # An address that the server does not support.
+        except (ValueError, smtplib.SMTPNotSupportedError) as error:
             raise Undeliverable(f"{host} cannot be given it: {_said(error)}") from error
         except smtplib.SMTPResponseException as error:
             kind = NotSent if error.smtp_code < FOR_GOOD else Undeliverable
             raise kind(f"{host} does not take it: {_said(error)}") from error
         finally:
-            with suppress(OSError, smtplib.SMTPException):  # it is taken, or not, by now
+            with suppress(OSError, smtplib.SMTPException):  # accepted or refused by now
                 server.quit()
 
     async def aclose(self) -> None:
@@ -368,7 +380,7 @@ class MailAdapter(Adapter):
 
 
 def _host(given: str, port: int) -> tuple[str, int]:
-    """Return the host and the port of `HOST[:PORT]`; raise `ConfigError`."""
+    """Parse `HOST[:PORT]`; raise `ConfigError` if it is invalid."""
     host, _, number = given.partition(":")
     if not host or not (number or "0").isdecimal():
         raise ConfigError(f"{given!r} is no server; write HOST or HOST:PORT")
@@ -382,7 +394,7 @@ def _is_here(host: str) -> bool:
 
 
 def _ok(answer: tuple[str, Sequence[Found]]) -> Sequence[Found]:
-    """Return what a server answered; raise `IMAP4.error` where that is a no."""
+    """Return the data of a response; raise `IMAP4.error` unless its state is OK."""
     state, data = answer
     if state != "OK":
         raise imaplib.IMAP4.error(str(data[:1]))
@@ -390,7 +402,7 @@ def _ok(answer: tuple[str, Sequence[Found]]) -> Sequence[Found]:
 
 
 def _fetched(box: imaplib.IMAP4, uid: bytes, what: str) -> tuple[bytes, bytes]:
-    """Return what is said about a mail and what was asked for, both empty where it is gone."""
+    """Return a mail's metadata and the requested data; both are empty if it is gone."""
     found = _ok(box.uid("FETCH", uid.decode(), what))
     around = b" ".join(each[0] if isinstance(each, tuple) else each or b"" for each in found)
     return around, next((each[1] for each in found if isinstance(each, tuple)), b"")
@@ -401,10 +413,10 @@ def _said(error: BaseException) -> str:
 
 
 _ANSWERS = re.compile(r"(re|aw|sv|antw|fwd?|wg|tr|rv)\s*:", re.IGNORECASE)
-"""How the subject of an answer, or of something that is passed on, begins: it is another's."""
+"""Subject prefixes of replies and forwarded mails, whose subject is someone else's."""
 
 
 def _with_subject(mail: Mail) -> str:
-    """Return what was asked: of a mail that begins a thread, its subject too."""
+    """Return the user's text; for a mail that starts a thread, preceded by its subject."""
     begins = not mail.thread and not _ANSWERS.match(mail.subject) and not mail.text.startswith("/")
     return "\n\n".join(filter(None, [mail.subject if begins else "", mail.text]))

@@ -1,8 +1,8 @@
-"""A mail as its sender meant it: who wrote it, in which thread, what is theirs and what quoted.
+"""Parse a mail: its sender, its thread, the sender's own text and quoted text.
 
-Nothing that a mail says is taken on trust. One sender, or none; only text that the sender typed is
-theirs, so that a command in a quoted line is none; what programs and lists send is known, so that
-nobody answers it. A mail that is broken in any way is read as far as it goes.
+Mail headers are not trusted. Exactly one sender is accepted. Only text that the sender typed counts
+as theirs, so a command in a quoted line has no effect. Mails from programs and lists are
+recognised, so that they are not answered. Malformed mails are parsed as far as possible.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from hermes_nb.core.json_values import clean_text
 from hermes_nb.core.text import one_line
 
 PARTS = 200
-"""Parts of a mail that are looked at."""
+"""Maximum number of parts to read."""
 DEEPEST = 20
 MARKS = 5_000
-"""Lines of a mail that may part it."""
+"""Maximum number of lines that may separate parts."""
 CHARACTERS = 100_000
-"""Of a mail's text that are read."""
+"""Maximum characters of text to read."""
 HEADER, LONGEST = 1_000, {"references": 20_000}
-"""Characters of a header."""
+"""Maximum characters of a header."""
 BROKEN = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
-"""What the standard library raises over headers and parts that are none."""
+"""Errors that the standard library raises for malformed headers and parts."""
 _BROKEN_HEAD = (
     errors.FirstHeaderLineIsContinuationDefect,
     errors.MisplacedEnvelopeHeaderDefect,
@@ -39,7 +39,7 @@ _BROKEN_HEAD = (
 )
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 _NO_LINE = re.compile(rb"\r(?!\n)|\0")
-"""Bytes that some programs take for the end of a header, and others do not."""
+"""Bytes that only some programs treat as the end of a header."""
 _ID = re.compile(r"<[!-;=?-~]{1,300}>")
 _ADDRESS = re.compile(r"[^\s@<>\"(),;:\\]{1,64}@[\w.-]{1,255}", re.ASCII)
 _NOBODY = re.compile(r"(mailer-daemon|postmaster|no-?reply|do-?not-?reply|bounces?)([+=-].*)?@")
@@ -48,35 +48,44 @@ _PROGRAMS = ("list-id", "list-post", "list-unsubscribe", "x-autoreply", "x-autor
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """A file that came with a mail; `data` is empty where it could not be decoded."""
+    """A file attached to a mail."""
 
     name: str
+    """File name."""
     mime: str
+    """MIME type."""
     data: bytes
+    """The contents; empty if they could not be decoded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mail:
-    """What a mail says. `sender` is empty where that is not one address; ids are with brackets.
-
-    `replies_to` is the one id of `In-Reply-To`, "" for none or several. `whole` is False of one
-    whose parts could not be read.
-    """
+    """A parsed mail."""
 
     id: str
+    """Message-ID with brackets; generated if the mail has none."""
     sender: str
+    """Address of the sender; "" unless there is exactly one valid address."""
     subject: str
+    """Subject on one line."""
     thread: tuple[str, ...]
+    """Ids in `References` and `In-Reply-To`, with brackets."""
     automatic: bool
+    """Whether a program, a list or a server sent it."""
     replies_to: str = ""
+    """The id in `In-Reply-To`; "" unless there is exactly one."""
     text: str = ""
+    """The sender's own text."""
     quoted: str = ""
+    """Quoted and forwarded text."""
     files: tuple[Attached, ...] = ()
+    """Attached files."""
     whole: bool = True
+    """Whether all parts could be read."""
 
 
 def read_mail(data: bytes) -> Mail:
-    """Return a mail, or one without text from its headers alone."""
+    """Parse a mail. Given only the headers, the result has no text."""
     message = parsed(data)
     own = _ID.findall(header(message, "message-id"))
     made = hashlib.sha256(data.partition(b"\r\n\r\n")[0]).hexdigest()
@@ -99,9 +108,9 @@ def read_mail(data: bytes) -> Mail:
 
 
 class _Bounded(policy.EmailPolicy):
-    """Cuts headers that are longer than any mail's: the standard library takes minutes over them.
+    """Cuts overlong headers, which take the standard library minutes to parse.
 
-    A sender that would be cut is none.
+    An overlong sender is removed instead.
     """
 
     def header_fetch_parse(self, name: str, value: str) -> str:
@@ -109,12 +118,12 @@ class _Bounded(policy.EmailPolicy):
         short = value if len(value) <= most else "" if name.lower() == "from" else value[:most]
         try:
             return super().header_fetch_parse(name, short)  # type: ignore[no-any-return,unused-ignore]
-        except Exception:  # noqa: BLE001 - whatever the standard library stumbles over
+        except Exception:  # noqa: BLE001 - any error of the standard library
             return super().header_fetch_parse(name, "")  # type: ignore[no-any-return,unused-ignore]
 
 
 def parsed(data: bytes) -> EmailMessage:
-    """Return a mail; of one that is nested without end, or has very many parts, the headers."""
+    """Return a parsed mail; only its headers if it has too many or too deeply nested parts."""
     reader: BytesParser[EmailMessage] = BytesParser(EmailMessage, policy=_Bounded())  # type: ignore[arg-type]
     many = data.lower().count(b"\ncontent-type") > PARTS or data.count(b"\n--") > MARKS
     try:
@@ -124,15 +133,15 @@ def parsed(data: bytes) -> EmailMessage:
 
 
 def header(message: EmailMessage, name: str) -> str:
-    """Return the first header of that name on one line, "" for none that can be read."""
+    """Return the first header of that name on one line, "" if it is missing or unreadable."""
     return " ".join(str(message.get(name, "")).split())
 
 
 def _sender(message: EmailMessage) -> str:
-    """Return the one address that a mail is from, in small letters.
+    """Return the only address that a mail is from, in lower case.
 
-    Several, or one that can be read in two ways, are none: a server that checks senders might have
-    read it in the other one. So is one of headers that are broken off.
+    Returns "" for several addresses or an ambiguous one, since the server that checks senders might
+    read it differently, and for incomplete headers.
     """
     if any(isinstance(each, _BROKEN_HEAD) for each in message.defects):
         return ""
@@ -149,7 +158,7 @@ def _sender(message: EmailMessage) -> str:
 
 
 def _is_automatic(message: EmailMessage) -> bool:
-    """Say whether a program, a list or a server wrote it (RFC 3834 and what was there before)."""
+    """Return whether a program, a list or a server sent it (RFC 3834 and older conventions)."""
     said = header(message, "auto-submitted").lower().partition(";")[0].strip()
     return (
         said not in ("", "no")
@@ -162,17 +171,17 @@ def _is_automatic(message: EmailMessage) -> bool:
 
 
 _SPEAKS_OF = {"dmarc": "header.from", "dkim": "header.d", "spf": "smtp.mailfrom"}
-"""Which property of a result names the domain that it is about."""
+"""The property of a result that names the checked domain."""
 _OUTSIDE = re.compile(r'"((?:[^"\\]|\\.)*)"|[(]|[^"()\\]+')
 _COMMENT = re.compile(r"\\.|[()]|[^()\\]+")
 _CONTROL = re.compile(r"[\0-\x08\n-\x1f\x7f]")
 
 
 def authenticated(message: EmailMessage, server: str, domain: str) -> bool:
-    """Say whether `server` found that a mail comes from `domain`, by its topmost header.
+    """Return whether `server` confirms that a mail is from `domain`, in its topmost header.
 
-    DMARC decides where it has a result; else DKIM or SPF for that very domain. A header that is
-    not well-formed to its end (RFC 8601) is no pass, nor is any header below it.
+    A DMARC result is decisive; without one, DKIM or SPF for exactly that domain is sufficient. A
+    malformed header (RFC 8601) fails the check, as do all headers below it.
     """
     for name, raw in message.raw_items():
         if name.lower() != "authentication-results":
@@ -187,10 +196,9 @@ def authenticated(message: EmailMessage, server: str, domain: str) -> bool:
 
 
 def _flattened(raw: str) -> str | None:
-    """Return a structured header in small letters without its comments, None if it is malformed.
+    """Return a structured header in lower case without comments, None if it is malformed.
 
-    A quoted string is put as its content where that is one word, else as a character that stands
-    for nothing.
+    A quoted string is replaced by its content if that is one word, otherwise by a NUL character.
     """
     value, depth, at = re.sub(r"\r?\n(?=[ \t])", "", raw), 0, 0
     found: list[str] = []
@@ -212,7 +220,7 @@ def _flattened(raw: str) -> str | None:
 
 
 def _passes(results: list[list[str]], domain: str) -> bool:
-    """Say whether results, as words, prove a domain: each of DMARC, or one of DKIM or SPF."""
+    """Return whether the results prove a domain: all results of DMARC, or one of DKIM or SPF."""
     found: dict[str, list[bool]] = {}
     for verdict, *properties in filter(None, results):
         method, _, result = verdict.partition("=")
@@ -228,7 +236,7 @@ def _passes(results: list[list[str]], domain: str) -> bool:
 
 
 def _contents(message: EmailMessage) -> tuple[str, str, tuple[Attached, ...]]:
-    """Return the sender's own text, what else stood in it, and the files."""
+    """Return the sender's own text, the quoted text and the files."""
     texts: list[tuple[str, str]] = []
     files: list[Attached] = []
     for number, part in enumerate(itertools.islice(_leaves(message), PARTS)):
@@ -255,7 +263,7 @@ def _contents(message: EmailMessage) -> tuple[str, str, tuple[Attached, ...]]:
 
 
 def _leaves(part: EmailMessage, depth: int = 0) -> Iterator[EmailMessage]:
-    """Yield the parts that hold something; an attached mail is one, whatever is in it."""
+    """Yield the parts with content; an attached mail counts as one part."""
     inner = part.get_payload() if part.is_multipart() else None
     if part.get_content_maintype() == "multipart" and isinstance(inner, list) and depth < DEEPEST:
         for each in inner:
@@ -268,7 +276,7 @@ def _leaves(part: EmailMessage, depth: int = 0) -> Iterator[EmailMessage]:
 def _decoded(part: EmailMessage, data: bytes) -> str:
     try:
         return data.decode(part.get_content_charset("utf-8"), "replace")
-    except (LookupError, ValueError):  # no charset that there is
+    except (LookupError, ValueError):  # unknown charset
         return data.decode("utf-8", "replace")
 
 
@@ -277,7 +285,7 @@ _FORWARDED = re.compile(
     r".{0,40}-{3,}|_{20,}|begin forwarded message:)\s*",
     re.IGNORECASE,
 )
-"""A line with which clients begin what is not the sender's."""
+"""A line with which mail clients introduce forwarded or quoted messages."""
 _HEADER = re.compile(r"\s*\*?(?:from|von|de|da):\*?\s.*\S", re.IGNORECASE)
 _HEADERS = re.compile(
     r"\s*\*?(?:sent|date|to|subject|gesendet|datum|an|betreff|envoyé|objet|à|enviado|para|asunto"
@@ -286,16 +294,16 @@ _HEADERS = re.compile(
 )
 _DATED = re.compile(r".*(?:\d[:.]\d\d|\d{4}).*[:：]\s*")
 _ADDRESSED = re.compile(r".*@.*[:：]\s*")
-"""`On Monday, 3 March 2025 at 10:00, Ada <ada@example.org> wrote:`, in any language."""
+"""Such as `On Monday, 3 March 2025 at 10:00, Ada <ada@example.org> wrote:` in any language."""
 WRAPPED, WIDEST, APART = 3, 1_000, 9
-"""Lines of one that is long, its characters, and the empty lines that may follow it."""
+"""Limits of an introduction: lines, characters, and empty lines after it."""
 
 
 def split_quoted(text: str) -> tuple[str, str]:
-    """Return what the sender of a mail typed, and what else there is but for the signature.
+    """Split a mail's text into the sender's own text and quoted text, without the signature.
 
-    Quoted are lines that begin with `>` with the line that introduces them, and all from a
-    forwarded or original message on.
+    Quoted are lines starting with `>`, the line that introduces them, and everything after the
+    start of a forwarded or original message.
     """
     lines = [line.rstrip("\r") for line in text.split("\n")]
     end = next((n for n, line in enumerate(lines) if _begins(lines, n)), len(lines))
@@ -318,18 +326,18 @@ def split_quoted(text: str) -> tuple[str, str]:
 
 
 def _begins(lines: list[str], at: int) -> bool:
-    """Say whether another message begins with this line, until the end."""
+    """Return whether another message starts at this line and continues to the end."""
     if _FORWARDED.fullmatch(lines[at]):
         return True
     if not _HEADER.fullmatch(lines[at]):
         return False
-    rest = (lines[n] for n in range(at + 1, len(lines)))  # lines of a quote may stand between
+    rest = (lines[n] for n in range(at + 1, len(lines)))  # quoted lines may be in between
     following = itertools.islice((line for line in rest if not line.lstrip().startswith(">")), 3)
     return any(map(_HEADERS.match, following))
 
 
 def _introduction(own: list[str]) -> int:
-    """Return how many lines at the end introduce a quote."""
+    """Return the number of lines at the end that introduce a quote."""
     filled = len(own)
     while filled > max(0, len(own) - APART) and not own[filled - 1].strip():
         filled -= 1
@@ -348,7 +356,7 @@ _HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\
 
 
 class _Reader(HTMLParser):
-    """Collects the text that somebody who opens the mail sees, quotes with `>`."""
+    """Collects the visible text; quotes are marked with `>`."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -377,11 +385,11 @@ class _Reader(HTMLParser):
 
 
 def text_of_html(source: str) -> str:
-    """Return the visible text of an HTML mail, a line a block."""
+    """Return the visible text of an HTML mail, one line per block."""
     import nh3
 
     reader = _Reader()
-    reader.feed(  # it takes very long over what is no proper HTML
+    reader.feed(  # the parser is very slow for malformed HTML
         nh3.clean(
             source[: 2 * CHARACTERS],
             tags=_BLOCKS | {"span", "b", "i", "font", "td", "center"},

@@ -1,8 +1,8 @@
-"""Matrix: each room is a chat; the server shows what is sent twice with one key only once.
+"""Matrix adapter: each room is a chat, and the server de-duplicates by transaction id.
 
-How far the server's stream was read is kept in a file, and moves on only behind what the gateway
-has written down. What a sync leaves out of a room with many new messages is read back. The bot
-joins rooms to which an allowed user invites it, and answers in no way to anybody else.
+The position in the server's stream is stored in a file, and advances only after the gateway has
+stored the messages. If a sync omits messages of a busy room, they are fetched separately. The bot
+joins rooms to which an allowed user invites it, and does not react to anyone else.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from hermes_nb.extras.gateway.rendering import html_of
 
 Response = TypeVar("Response")
 TIMELINE = 100
-"""Events of a room in one sync; servers give ten where nothing is said."""
+"""Maximum events per room in one sync; the servers' default is ten."""
 WAIT = 30_000
-"""Milliseconds for which a sync waits for something new."""
+"""Milliseconds for which a sync waits for new events."""
 LONGEST_PAUSE = 60.0
 KEYS = 1_000
-"""Messages of the bot that are known when somebody replies to one."""
+"""Number of the bot's messages to remember, to recognise replies."""
 TYPES = ["m.room.message", "m.room.encrypted", "m.room.member"]
 NOTHING: dict[str, list[str]] = {"types": []}
 FILTER = {
@@ -63,17 +63,17 @@ ENCRYPTED = (
     "chosen when a room is made, and cannot be turned off later."
 )
 OVER = ("M_UNKNOWN_TOKEN", "M_MISSING_TOKEN")
-"""What a server says once a login does not count any more."""
+"""Error codes for an invalid login."""
 FOR_GOOD = ("M_BAD_JSON", "M_FORBIDDEN", "M_NOT_FOUND", "M_TOO_LARGE")
-"""What it says of a message that it will never take."""
+"""Error codes for a message that the server will never accept."""
 FOUND = 200
 AWAY = (aiohttp.ClientError, OSError, TimeoutError)
 MXC = re.compile(r"mxc://((?=[^/]*\w)[\w.:\[\]-]+/[\w-]+)", re.ASCII)
-"""The address of a file: a server and a name, with no way to anything else of the server's."""
+"""Address of a file: a server and a name that cannot lead to other paths of the server."""
 
 
 class Refused(Exception):
-    """The server answered with an error; `code` is Matrix's name for it."""
+    """The server returned an error; `code` is its Matrix error code."""
 
     def __init__(self, error: nio.ErrorResponse) -> None:
         self.code = str(error.status_code or "")
@@ -81,15 +81,15 @@ class Refused(Exception):
 
 
 def adapter(setup: Setup) -> Adapter:
-    """Return the adapter; raise `ConfigError` where a setting or the library is missing."""
+    """Return the adapter; raise `ConfigError` if a setting or the library is missing."""
     return MatrixAdapter(setup)
 
 
 class MatrixAdapter(Adapter):
-    """One user of a Matrix server, on one device: keys are told apart by device.
+    """One user of a Matrix server on one device: transaction ids are unique per device.
 
-    `_kept` is remembered in a file: the `user` of the settings, its `id`, `device` and `token`, and
-    `position`, up to where the stream was read.
+    `_kept` is stored in a file: the configured `user`, its `id`, `device` and `token`, and the
+    `position` in the stream.
     """
 
     name = "matrix"
@@ -115,8 +115,8 @@ class MatrixAdapter(Adapter):
         if self._kept.get("user") != self._user:
             self._kept = {"user": self._user}
         self._latest: dict[str, str] = {}
-        self._keys: dict[str, str] = {}  # of the bot's own newest messages, by their ids
-        self._above: dict[str, str] = {}  # the newest of them, by room
+        self._keys: dict[str, str] = {}  # of the bot's newest messages, by event id
+        self._above: dict[str, str] = {}  # of the bot's newest message, by room
 
     def _remember(self, **more: str) -> None:
         self._kept |= more
@@ -124,7 +124,7 @@ class MatrixAdapter(Adapter):
         write_atomic(self._file, json.dumps(self._kept).encode("utf-8"), mode=0o600)
 
     def _checked(self, response: Response) -> Response:
-        """Return what the server answered; raise `Refused` for an error."""
+        """Return the server's response; raise `Refused` for an error."""
         if isinstance(response, nio.ErrorResponse):
             raise Refused(response)
         return response
@@ -153,13 +153,13 @@ class MatrixAdapter(Adapter):
                 )
                 for room, info in sync.rooms.invite.items():
                     await self._invited(room, info)
-                # What was said before the first start is not for it.
+                # Messages from before the first start are ignored.
                 for room, joined in sync.rooms.join.items() if position else ():
                     for event in await self._events(room, joined.timeline, position):
                         incoming = await self._incoming(room, event)
                         if incoming is not None:
                             yield incoming
-                # A server may answer the same question out of a cache: it is never asked twice.
+                # Servers may cache responses to identical requests, so never repeat a position.
                 if sync.rooms.invite or sync.rooms.join or not position:
                     self._remember(position=sync.next_batch)
                 position, pause, was_there = sync.next_batch, 1.0, True
@@ -175,7 +175,7 @@ class MatrixAdapter(Adapter):
                 await asyncio.sleep(pause)
 
     async def _invited(self, room: str, info: nio.InviteInfo) -> None:
-        """Join a room to which somebody invites who may; any other invitation stays as it is."""
+        """Join a room if an allowed user invites the bot; leave other invitations pending."""
         for event in info.invite_state:
             if not (
                 isinstance(event, nio.InviteMemberEvent)
@@ -188,13 +188,13 @@ class MatrixAdapter(Adapter):
                 continue
             try:
                 self._checked(await self._client.join(room))
-            except Refused as error:  # the invitation was taken back, or the room is gone
+            except Refused as error:  # the invitation was withdrawn, or the room is gone
                 self._setup.tell(f"matrix: {visible(room)} cannot be joined: {error}")
 
     async def _events(self, room: str, timeline: nio.Timeline, position: str) -> list[nio.Event]:
-        """Return what is new in a room, oldest first, with what the sync has left out.
+        """Return the new events of a room, oldest first, including those that the sync omitted.
 
-        What was said there before the bot was invited is not for it.
+        Events from before the bot's invitation are ignored.
         """
         events, at = list(timeline.events), timeline.prev_batch
         while timeline.limited and at:
@@ -214,9 +214,10 @@ class MatrixAdapter(Adapter):
         return events[begins:]
 
     async def _incoming(self, room: str, event: nio.Event) -> Incoming | None:
-        """Return a message of somebody else's, None for whatever else happens in a room.
+        """Return a message by another user, None for other events.
 
-        The text of a bot is a notice, and what is edited was said before.
+        Edits are ignored, because the original message was already received. Bots send notices,
+        which are ignored too.
         """
         content = event.source.get("content")
         content = content if isinstance(content, dict) else {}
@@ -229,7 +230,7 @@ class MatrixAdapter(Adapter):
             return None
         allowed = self._setup.allowed(sender, room)
         if event.source.get("type") == "m.room.encrypted" and allowed:
-            with suppress(Refused):  # it may not speak there
+            with suppress(Refused):  # the bot may lack permission
                 await self._say(room, {"msgtype": "m.notice", "body": ENCRYPTED}, key_of(room))
         if not isinstance(event, nio.RoomMessageText | nio.RoomMessageMedia):
             return None
@@ -257,7 +258,7 @@ class MatrixAdapter(Adapter):
         )
 
     def _note(self, room: str, event: nio.Event) -> None:
-        """Note a message of the bot in a room: the server returns the key that it was sent with."""
+        """Remember a message of the bot; the server returns its transaction id."""
         unsigned = event.source.get("unsigned")
         key = unsigned.get("transaction_id") if isinstance(unsigned, dict) else None
         if isinstance(key, str):
@@ -266,7 +267,7 @@ class MatrixAdapter(Adapter):
                 del self._keys[next(iter(self._keys))]
 
     async def _fetched(self, uri: str) -> tuple[bytes, str]:
-        """Return a file, or why it is not taken: what a message says of its size may be wrong."""
+        """Return a file, or why it was not accepted; the size in its message may be wrong."""
         most, data = self._setup.max_bytes, bytearray()
         if not (named := MXC.fullmatch(uri)):
             return b"", "its address is none of a file"
@@ -306,7 +307,7 @@ class MatrixAdapter(Adapter):
         await self._say(answer.chat, content, answer.key)
 
     async def _uploaded(self, path: Path) -> dict[str, Json]:
-        """Hand a file to the server and return the message that shows it."""
+        """Upload a file and return the content of the message that displays it."""
         data = await in_thread(path.read_bytes)
         mime = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
         client = await self._ready()
@@ -324,7 +325,7 @@ class MatrixAdapter(Adapter):
         self._checked(await client.room_send(room, "m.room.message", content, tx_id=key))
 
     async def acknowledge(self, message: Incoming) -> None:
-        """Show the message as read."""
+        """Mark the message as read."""
         client = await self._ready()
         self._checked(await client.update_receipt_marker(message.chat, message.id))
 
@@ -336,7 +337,7 @@ class MatrixAdapter(Adapter):
 
 
 def _parted(text: str) -> tuple[str, str]:
-    """Return what a reply repeats of the message before, as older clients do, and the reply."""
+    """Split off the quoted message that older clients repeat at the start of a reply."""
     lines = text.split("\n")
     end = next((n for n, line in enumerate(lines) if not line.startswith(">")), len(lines))
     return "\n".join(lines[:end]), "\n".join(lines[end:]).strip() if end else text

@@ -1,10 +1,10 @@
-"""Questions of a turn in a chat: sent as messages, answered by a message that is bound to one.
+"""Questions of a turn in a chat: sent as messages, answered by messages that are tied to them.
 
-A reply to the question is bound to it. So is a message that stands below it, where the service
-has an order and no earlier question is without an answer; else the answer gives its number.
+A reply to the question is tied to it. So is a message below it, if the service has an order and no
+earlier question is unanswered. Otherwise the answer must contain the question's number.
 
-A turn has one of the places of those that run side by side. While its question waits for a person,
-that is another chat's.
+A running turn occupies one of the slots for parallel turns. While its question is pending, other
+chats can use the slot.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from hermes_nb.safety.redact import redact
 
 YES_OR_NO = frozenset("y yes n no a always o outside".split())
 BARE = re.compile(r"\W*(?:(?:please|thanks|thank you|go ahead)\W*)?", re.IGNORECASE)
-"""What may stand behind a yes."""
+"""Text that may follow an approval."""
 LATE = "nobody answered in time, so it was not run"
 THIS, ITSELF = "this message", "the question itself"
 
 
 class Place:
-    """One of the places of turns that run side by side, while it is taken."""
+    """A slot for one of the turns that run in parallel."""
 
     def __init__(self, places: asyncio.Semaphore) -> None:
         self._places, self._taken = places, False
 
     async def take(self) -> None:
-        """Wait for a place."""
+        """Wait for a free slot and occupy it."""
         await self._places.acquire()
         self._taken = True
 
     def leave(self) -> None:
-        """Give it up, where it is taken."""
+        """Free the slot if it is occupied."""
         if self._taken:
             self._taken = False
             self._places.release()
@@ -49,23 +49,25 @@ class Place:
 
 @dataclass(slots=True)
 class _Open:
-    """A question that waits: `keys` are those of its messages.
-
-    `number` has to be in its answer, "" where the answer is known otherwise. `binding` is that of
-    the service.
-    """
+    """A pending question."""
 
     request: ApprovalRequest
+    """The request to be answered."""
     number: str
+    """Number that the answer must contain; "" if no number is needed."""
     binding: Binding
+    """How the service ties an answer to its question."""
     keys: set[str]
+    """Keys of the question's messages."""
     answer: asyncio.Future[str]
+    """Set to the user's answer."""
     sent: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once the question was sent."""
 
     def words(self, message: Incoming) -> str | None:
-        """Return what a message answers, without the number; None if it is not for this question.
+        """Return the answer in a message, without the number; None if it is for something else.
 
-        A reply to any other message is for that message, whatever it says.
+        A reply to another message never answers this question, whatever its text.
         """
         named = None
         if self.number:
@@ -83,11 +85,11 @@ class _Open:
         if self.request.choices is not None:
             return text
         word = (text.lower().split(maxsplit=1) or [""])[0].rstrip(".,!:")
-        numbered = re.fullmatch(r"\w+\W+#?\d{4}\W*", text)  # it names an earlier question
+        numbered = re.fullmatch(r"\w+\W+#?\d{4}\W*", text)  # refers to an earlier question
         return None if word not in YES_OR_NO or numbered else _answer(text, word)
 
     def wanted(self, to: str) -> str:
-        """Return the line that says how to answer; `to` is what a reply has to be to."""
+        """Return the instruction for answering; `to` names the message to reply to."""
         reply = f"Reply to {to} with" if self.binding == "reply" else "Reply"
         number = f" {self.number}" if self.number else ""
         why = " The number says which question you mean." if number else ""
@@ -100,11 +102,13 @@ class _Open:
 
 
 class Asking:
-    """Puts questions into a chat, one at a time, and knows which messages answer them.
+    """Asks questions in a chat, one at a time, and recognises their answers.
 
-    `say` sends a text and returns the keys of its messages. Where `unasked` gives a reason, every
-    question is refused with it. `lapsed` says that an earlier question ended without an answer,
-    which may still come: then an answer has to name its question, or reply to it.
+    Args:
+        say: Sends a text and returns the keys of its messages.
+        place: The turn's slot, freed while a question is pending.
+        binding: How the service ties an answer to its question.
+        unasked: The reason to refuse every question; "" to ask.
     """
 
     def __init__(
@@ -117,14 +121,16 @@ class Asking:
     ) -> None:
         self._say, self._place, self._binding, self.unasked = say, place, binding, unasked
         self.seconds = 600.0
+        # Whether an earlier question was not answered. Its answer may still arrive, so an answer
+        # must then contain its question's number or reply to it.
         self.lapsed = False
         self.refused = ""
-        """The reason for the refusals since this was last emptied."""
+        """The reason for refusals since it was last reset."""
         self._one = asyncio.Lock()
         self._open: _Open | None = None
 
     async def ask(self, request: ApprovalRequest) -> Approval:
-        """Return the answer; none in time is a no."""
+        """Ask and return the answer; without an answer in time, the request is denied."""
         if self.unasked:
             self.refused = self.unasked
             return Approval("deny", self.unasked)
@@ -142,7 +148,7 @@ class Asking:
         self.lapsed = True  # until it is answered
         is_plain = request.choices is not None and self._binding == "order" and not number
         wanted = "" if is_plain else f"\n\n{question.wanted(THIS)}"
-        self._open = question  # before it is sent: what comes meanwhile is told that it waits
+        self._open = question  # before it is sent: messages that arrive in between get the reminder
         try:
             question.keys |= {*await self._say(f"{_question(request)}{wanted}")}
             question.sent.set()
@@ -158,7 +164,7 @@ class Asking:
         return answer_of(answer, request)
 
     async def remind(self) -> None:
-        """Say what an open question wants to hear, to whoever wrote something else."""
+        """Repeat how to answer the pending question, after a message that does not answer it."""
         question = self._open
         if question is None:
             return
@@ -170,7 +176,7 @@ class Asking:
                 question.keys |= {*keys}
 
     def heard(self, message: Incoming) -> bool:
-        """Take a message as the answer to the question that is open, if it is one."""
+        """Accept a message as the answer to the pending question and return whether it is one."""
         question = self._open
         words = question.words(message) if question and not question.answer.done() else None
         if question is None or words is None:
@@ -180,9 +186,10 @@ class Asking:
 
 
 def _answer(text: str, word: str) -> str:
-    """Return a bare yes, or a no with what was said behind it.
+    """Return an approval without extra words, or the reason given with a denial.
 
-    A yes with a condition is none; below it, as in a mail, may stand a name.
+    An approval with a condition is returned unchanged, so it does not count. A separate paragraph
+    below, such as a name in a mail, is ignored.
     """
     rest = text.strip()[len(word) :]
     if word in ("n", "no"):

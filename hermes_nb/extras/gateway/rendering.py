@@ -1,7 +1,7 @@
-"""Answers, which are Markdown, as HTML for programs that show some: the page, chats, mail readers.
+"""Render answers from Markdown to HTML, for the web page, chats and mail readers.
 
-Only what Matrix allows in a message comes out, or the less that Telegram does, without pictures:
-what a reader's program loads tells a server who reads.
+The output uses only tags that Matrix allows in messages, or the fewer that Telegram allows. Images
+are removed, because loading them reveals the reader to a server.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^`\n]*)$", re.MULTILINE)
 
 
 def closed(pieces: Sequence[str]) -> Iterator[str]:
-    """Yield the pieces of a text, each of which ends a block of code that goes on in the next."""
+    """Yield the pieces of a text; a code block that spans pieces is closed and reopened."""
     fence = mark = ""
     for piece in pieces:
         whole = f"{fence}\n{piece}" if fence else piece
@@ -41,14 +41,14 @@ def closed(pieces: Sequence[str]) -> Iterator[str]:
 
 
 def html_of(text: str) -> str:
-    """Return Markdown as a fragment of HTML; tags that stand in it are shown as text."""
+    """Return Markdown as an HTML fragment; HTML tags in the text are escaped."""
     return _renderer()(clean_text(text))
 
 
 def telegram_html_of(text: str) -> str:
-    """Return Markdown in the few tags of Telegram, which has neither lists nor tables.
+    """Return Markdown with Telegram's few tags, which include neither lists nor tables.
 
-    Headings are bold, and a table stays as it is written, in letters of one width.
+    Headings become bold, and tables remain Markdown in a monospaced block.
     """
     from markdown_it.renderer import RendererHTML
 
@@ -65,7 +65,7 @@ def telegram_html_of(text: str) -> str:
 
 
 def _in_telegram(token: Token, text: str) -> str:
-    """Return what stands for a block's beginning or end; quotes within quotes are refused."""
+    """Return the text for the start or end of a block; Telegram does not allow nested quotes."""
     nested = token.level > 0
     written = "\n".join(text.split("\n")[slice(*token.map or (0, 0))])
     block = written if token.type == "table_open" else token.content.rstrip()

@@ -1,4 +1,4 @@
-"""`jupyter hermes gateway`: the agent in chat apps, until it is stopped."""
+"""`jupyter hermes gateway`: run the agent in chat apps until it is stopped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hermes_nb.extras.gateway.service import Gateway
 
 
 def gateway(arguments: argparse.Namespace) -> int:
-    """Serve the adapters that are named, or all that are set up; return the exit code."""
+    """Serve the named adapters, or all configured ones; return the exit code."""
     root = Path(arguments.cwd or ".").expanduser().absolute()
     if not root.is_dir():
         raise UsageProblem(f"there is no directory {root}")

@@ -1,7 +1,8 @@
-"""The gateway: listens to all adapters, and answers chats side by side, each in order.
+"""The gateway: receives messages from all adapters and answers chats in parallel.
 
-A message is written down, worked on, answered, and acknowledged, in this order; `journal` has what
-a kill leaves behind. A stop and the answer to a question overtake what waits in their chat.
+Within a chat, messages are answered in order. Each message is stored, processed, answered and
+acknowledged. After a crash, `journal` has the unfinished ones. `/stop` and answers to questions
+skip the queue of their chat.
 """
 
 from __future__ import annotations
@@ -49,33 +50,42 @@ from hermes_nb.safety.redact import redact
 Result = TypeVar("Result")
 OpenOutbox = Callable[[Path, Callable[[str], None]], Outbox]
 PAUSES = (1.0, 2.0, 5.0, 15.0, 60.0)
-"""Seconds before what did not go is tried again; the last one for ever."""
+"""Seconds before the next attempts after a failure; the last value repeats."""
 LOOK = 5.0
-"""Seconds between two looks for idle chats and for what is to be said unasked."""
+"""Seconds between two checks for idle chats and for notices to send."""
 SHOWN = 4.0
-"""Seconds that services show that an answer is being made."""
+"""Seconds for which services display the typing indicator."""
 DAY = 86_400.0
 LATE = 7 * DAY
-"""Seconds after which what nobody asked for is sent nowhere any more."""
+"""Age in seconds above which a notice is not sent."""
 FAILED = "✗ Something went wrong in the gateway; whoever runs it finds more in its output."
 
 
 @dataclass(slots=True)
 class Chat:
-    """A chat that has something to be answered, or had."""
+    """The state of a chat that has or had messages to answer."""
 
     adapter: Adapter
+    """The chat's service."""
     agent: ChatAgent
+    """Answers its messages."""
     waiting: deque[tuple[Entry, bool]] = field(default_factory=deque)
+    """Pending entries, each with whether it may have been sent before."""
     task: asyncio.Task[None] | None = None
-    looked: float = -math.inf  # when its session was to end
+    """Task that answers the pending entries; None before the first."""
+    looked: float = -math.inf  # monotonic time of the last check for an expired session
 
 
 class Gateway:
-    """Messages of `adapters` in, answers out, for one home and working directory.
+    """Receives messages from `adapters` and answers them, for one Hermes directory.
 
-    `allowed` says by adapter whom it listens to. `model` takes the place of the one that settings
-    name. `tell` shows a line to whoever runs it.
+    Args:
+        home: The Hermes directory.
+        adapters: The services to connect to.
+        allowed: The allow-list of each adapter, by name.
+        root: Working directory of the agent.
+        tell: Prints a line for the operator.
+        model: Replaces the model in the settings.
     """
 
     def __init__(
@@ -93,8 +103,9 @@ class Gateway:
         self._allowed = allowed
         settings = load_settings(home=home)
         self._terms = Terms.of(settings.gateway)
-        load_settings(home=home, overrides={"approve": self._terms.approve or None})  # is a mode
-        self._store = open_store(settings, tell)  # once: it is looked through when it is opened
+        # Raises if the mode is invalid.
+        load_settings(home=home, overrides={"approve": self._terms.approve or None})
+        self._store = open_store(settings, tell)  # once, because opening it checks its integrity
         self._journal = Journal(home / "gateway" / "journal.db", warn=tell)
         self._outboxes = [
             cast("OpenOutbox", loaded(point))(home, tell) for point in plugins(OUTBOXES)
@@ -105,7 +116,7 @@ class Gateway:
         self._group = asyncio.TaskGroup()
 
     async def run(self) -> None:
-        """Serve until it is cancelled; what is under way then is gone on with at the next start."""
+        """Serve until cancelled; unfinished work is resumed at the next start."""
         try:
             async with self._group:
                 for entry in await self._kept(self._journal.unfinished):
@@ -122,9 +133,10 @@ class Gateway:
                 outbox.close()
 
     async def _listen(self, adapter: Adapter) -> None:
-        """Take in the messages of an adapter; one that breaks is started again after a pause.
+        """Receive the messages of an adapter; restart it after a pause if it fails.
 
-        Raises `ConfigError`, which ends the gateway: waiting would not change a wrong setting.
+        Raises:
+            ConfigError: a setting is wrong, which ends the gateway because retrying would not help.
         """
         pauses = _pauses()
         while True:
@@ -133,7 +145,8 @@ class Gateway:
                     async for message in messages:
                         await self._arrived(adapter, message)
                         pauses = _pauses()
-                        await asyncio.sleep(0)  # one that never waits must not hold up the others
+                        # An adapter that never waits must not block the others.
+                        await asyncio.sleep(0)
             except ConfigError:
                 raise
             except Exception as error:  # noqa: BLE001 - one adapter must not end the others
@@ -144,9 +157,12 @@ class Gateway:
                 return
 
     async def _arrived(self, adapter: Adapter, message: Incoming) -> None:
-        """Write a message down, and see to it that it is answered; raise ConfigError.
+        """Store a message and start answering it.
 
-        What a policy forbids by now ends the gateway: the message stays with its service.
+        If the policy now forbids the adapter, the message stays with its service.
+
+        Raises:
+            ConfigError: the policy forbids the adapter, which ends the gateway.
         """
         policy().check("gateway", adapter.name)
         if not self._allowed[adapter.name](message.user, message.chat):
@@ -164,7 +180,7 @@ class Gateway:
         chat = self._chat(adapter, message.chat)
         if chat.agent.heard(message):
             await self._finish(adapter, entry)
-        elif command_of(message.text)[0] == "/stop":  # what it stops says so
+        elif command_of(message.text)[0] == "/stop":  # the stopped turn reports it
             told = () if chat.agent.stop() else (IDLE,)
             self._group.create_task(
                 self._send(adapter, replace(entry, state="answered", parts=told))
@@ -193,7 +209,7 @@ class Gateway:
         return self._chats[key]
 
     def _queue(self, entry: Entry, *, again: bool = False) -> None:
-        """Have a message answered behind those of its chat; one whose adapter is off waits."""
+        """Queue a message in its chat; without a running adapter it stays in the journal."""
         adapter = self._adapters.get(entry.adapter)
         if adapter is None:
             return
@@ -203,7 +219,7 @@ class Gateway:
             chat.task = self._group.create_task(self._serve(chat))
 
     async def _serve(self, chat: Chat) -> None:
-        """Answer what waits in a chat, in order."""
+        """Answer the pending messages of a chat in order."""
         while chat.waiting:
             entry, again = chat.waiting.popleft()
             try:
@@ -216,7 +232,7 @@ class Gateway:
             await self._told(chat.adapter, chat.agent.settle())
 
     async def _answered(self, chat: Chat, entry: Entry) -> Entry:
-        """Return a message with an answer that is written down."""
+        """Return the entry with its answer, which is stored."""
         showing = asyncio.create_task(self._show(chat.adapter, entry.message.chat))
         try:
             made = await chat.agent.answer(entry)
@@ -231,20 +247,20 @@ class Gateway:
         )
 
     async def _show(self, adapter: Adapter, chat: str) -> None:
-        with suppress(Exception):  # a courtesy; who cannot be told hears it in the answer
+        with suppress(Exception):  # optional: failures show up when the answer is sent
             while True:
                 await adapter.working(chat)
                 await asyncio.sleep(SHOWN)
 
     async def _told(self, adapter: Adapter, work: Awaitable[None]) -> None:
-        """Do what no answer depends on; that it failed is told, and changes nothing."""
+        """Run work that no answer depends on; failures are reported and otherwise ignored."""
         try:
             await work
         except Exception as error:  # noqa: BLE001 - one fault must not end the gateway
             self._tell(f"{adapter.name}: {redact(f'{type(error).__name__}: {error}')}")
 
     async def _send(self, adapter: Adapter, entry: Entry, *, again: bool = False) -> None:
-        """Send what is not sent of an answer, part by part, and acknowledge its message."""
+        """Send the unsent parts of an answer one by one, and acknowledge its message."""
         while entry.sent < len(entry.parts):
             if not entry.tried:
                 entry = await self._kept(partial(self._journal.note, replace(entry, tried=True)))
@@ -267,7 +283,7 @@ class Gateway:
         await self._finish(adapter, entry)
 
     async def _sent(self, adapter: Adapter, answer: Answer) -> None:
-        """Send a message, however long that takes."""
+        """Send a message, retrying until it is accepted or given up."""
         again = answer.again
         for pause in _pauses():
             try:
@@ -281,7 +297,7 @@ class Gateway:
                 told = f"✗ {answer.file.name} could not be sent: {redact(str(error))}"
                 answer = replace(answer, file=None, text=told, key=key_of(answer.key, "file"))
                 continue
-            except Exception as error:  # noqa: BLE001 - whatever a client library raises
+            except Exception as error:  # noqa: BLE001 - any error of a client library
                 again, told = True, f"{type(error).__name__}: {error}"
             else:
                 return
@@ -289,7 +305,7 @@ class Gateway:
             await asyncio.sleep(pause)
 
     async def _finish(self, adapter: Adapter, entry: Entry) -> None:
-        """Note that a message is answered, without what was said, and tell its service."""
+        """Record that a message is answered, delete its text, and acknowledge it."""
         message = replace(entry.message, files=(), text="", quoted="")
         done = replace(entry, message=message, state="done", parts=())
         await self._kept(partial(self._journal.note, done))
@@ -297,7 +313,7 @@ class Gateway:
             await self._told(adapter, adapter.acknowledge(message))
 
     async def _kept(self, call: Callable[[], Result]) -> Result:
-        """Return what a call of the journal or the disk returns, however long that takes."""
+        """Return the result of a journal or disk operation, retrying until it succeeds."""
         for pause in _pauses():
             try:
                 return await in_thread(call)
@@ -307,7 +323,7 @@ class Gateway:
         raise AssertionError
 
     def _saved(self, adapter: str, message: Incoming) -> Entry:
-        """Return an entry for a message whose files are on the disk."""
+        """Store the files of a message and return an entry for it."""
         folder = files_of(self._home, adapter, message.id)
         files = tuple(
             keep_file(
@@ -318,14 +334,14 @@ class Gateway:
         return Entry(adapter=adapter, message=message, files=files)
 
     def _forget(self) -> None:
-        """Forget what was answered long ago, and the files that came and went with it."""
+        """Delete messages that were answered long ago, with their files."""
         self._journal.forget()
         for folder in files_of(self._home, "", "").parent.glob("*"):
             if folder.stat().st_mtime < time.time() - KEPT:
                 shutil.rmtree(folder, ignore_errors=True)
 
     async def _look(self) -> None:
-        """End the sessions of idle chats, send what jobs have said, and forget what is old."""
+        """Expire idle sessions, send the notices of jobs, and delete old messages."""
         forgot = -math.inf
         while True:
             if time.monotonic() - forgot > DAY:
@@ -350,7 +366,7 @@ class Gateway:
         await self._serve(chat)
 
     def _news(self, outbox: Outbox) -> list[Entry]:
-        """Return what is to be said and is not known yet, by now written down."""
+        """Return the new notices as entries, already stored."""
         found: list[Entry] = []
         for notice in outbox.notices():
             adapter = self._adapters.get(notice.adapter)
@@ -376,7 +392,7 @@ def _cut(parts: Sequence[str | Path], most: int) -> Iterator[str | Path]:
 
 
 def pieces(text: str, most: int) -> list[str]:
-    """Return a text in pieces of at most so many UTF-16 units, cut behind lines where it can be."""
+    """Split a text into pieces of at most `most` UTF-16 units, at line ends if possible."""
     found, at = [], 0
     while most and _units(text[at:]) > most:
         end = at + most

@@ -1,4 +1,4 @@
-"""`jupyter hermes gateway`, as the command line is told of it."""
+"""The command-line definition of `jupyter hermes gateway`."""
 
 from __future__ import annotations
 

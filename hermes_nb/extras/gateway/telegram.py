@@ -1,7 +1,8 @@
-"""Telegram, by its Bot API: messages of private chats and groups, photos and documents both ways.
+"""Telegram adapter for the Bot API: private chats and groups, photos and documents both ways.
 
-An update is confirmed when the next ones are asked for, so the journal has it by then. The service
-does not de-duplicate: what may have been sent before a kill is sent again, and says so.
+Requesting the next updates confirms the previous ones, which the journal has stored by then. The
+service does not de-duplicate: a message that may have been sent before a crash is sent again with a
+note.
 """
 
 from __future__ import annotations
@@ -36,24 +37,24 @@ from hermes_nb.extras.gateway.core import (
 from hermes_nb.extras.gateway.rendering import telegram_html_of
 
 POLL = 30
-"""Seconds that the service may hold a request for updates while there are none."""
+"""Seconds for which the service may hold a request for updates."""
 PAUSES = (1.0, 2.0, 5.0, 15.0, 30.0)
 MOST_UP, MOST_DOWN = 50_000_000, 20_000_000
-"""Bytes of a file that a bot may send, and may fetch."""
+"""Maximum size in bytes of a file that a bot can send, and can download."""
 PICTURES = frozenset((".png", ".jpg", ".jpeg"))
 NO_PREVIEW = LinkPreviewOptions(is_disabled=True)
-"""For it, the service would open the links of an answer: what stands in them would be told."""
+"""Disables link previews: the service would open links in answers and so leak their contents."""
 KEYS = 100
-"""Messages of the bot in a chat that are known when somebody replies to one."""
+"""Number of the bot's messages per chat to remember, to recognise replies."""
 AGAIN = "(sent again: this may be a copy)"
 
 
 class Telegram(Adapter):
-    """A bot, by the token in `TELEGRAM_BOT_TOKEN`."""
+    """A bot with the token in `TELEGRAM_BOT_TOKEN`."""
 
     name = "telegram"
     binding = "order"
-    most = 4_000  # of 4,096, with room for a mark
+    most = 4_000  # the limit is 4,096; leave space for a note
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
@@ -70,7 +71,7 @@ class Telegram(Adapter):
         )
 
     async def receive(self) -> AsyncGenerator[Incoming, None]:
-        """Yield the messages of allowed users, and what strangers write without its files."""
+        """Yield messages; files only from allowed users."""
         failures = offset = 0
         started = False
         while True:
@@ -83,7 +84,7 @@ class Telegram(Adapter):
                     offset=offset, timeout=POLL, allowed_updates=["message"]
                 )
                 failures = 0
-            except InvalidToken as error:  # its text has the token
+            except InvalidToken as error:  # its text contains the token
                 raise ConfigError(
                     f"Telegram knows no bot with the token in {self._named}"
                 ) from error
@@ -118,11 +119,11 @@ class Telegram(Adapter):
                     files.append(File(name=name, data=bytes(await found.download_as_bytearray())))
                 except TelegramError as error:
                     left_out.append(f"{name}: {error}")
-        # What an inline bot has written is nobody's own words either.
+        # Text from an inline bot is not the user's own either.
         forwarded = message.forward_origin is not None or message.via_bot is not None
         sent, other = self._sent.get(message.chat.id, {}), message.reply_to_message
         if other is not None and other.forum_topic_created is not None:
-            other = None  # so does every message of a topic
+            other = None  # every message of a topic replies to its creation
         above = max((each for each in sent if each < message.message_id), default=0)
         return Incoming(
             id=str(number),
@@ -138,7 +139,7 @@ class Telegram(Adapter):
         )
 
     def _quoted(self, message: Message) -> str:
-        """Return what somebody else wrote that a message replies to."""
+        """Return the text by another user that a message replies to."""
         other = message.reply_to_message
         if other is None or other.from_user in (self._bot.bot, message.from_user):
             return ""
@@ -158,7 +159,7 @@ class Telegram(Adapter):
         except OSError as error:
             raise Undeliverable(str(error)) from error
         except NetworkError as error:
-            if "ConnectError" in str(error):  # nothing has left this machine
+            if "ConnectError" in str(error):  # nothing was sent
                 raise NotSent(str(error)) from error
             raise
         sent = self._sent.setdefault(chat, {})
@@ -167,11 +168,11 @@ class Telegram(Adapter):
             del sent[min(sent)]
 
     async def _posted(self, chat: int, answer: Answer) -> Message:
-        """Return the message that an answer has become."""
+        """Send an answer and return its message."""
         mark = AGAIN if answer.again else ""
         if answer.file is None:
             text = "\n\n".join(filter(None, (mark, answer.text)))
-            with suppress(BadRequest):  # tags that it does not take
+            with suppress(BadRequest):  # unsupported tags
                 return await self._bot.send_message(
                     chat,
                     telegram_html_of(text),
@@ -183,12 +184,12 @@ class Telegram(Adapter):
         if len(data) > MOST_UP:
             raise Undeliverable(f"{len(data) / 1e6:.0f} MB are more than Telegram takes")
         if answer.file.suffix.lower() in PICTURES:
-            with suppress(BadRequest):  # its sides are too long, or it is none
+            with suppress(BadRequest):  # too large in pixels, or not an image
                 return await self._bot.send_photo(chat, data, caption=mark)
         return await self._bot.send_document(chat, data, filename=answer.file.name, caption=mark)
 
     async def working(self, chat: str) -> None:
-        """Show "typing"."""
+        """Display "typing"."""
         await self._bot.send_chat_action(int(chat), "typing")
 
     async def aclose(self) -> None:
@@ -198,12 +199,12 @@ class Telegram(Adapter):
 
 
 def _says(message: Message) -> bool:
-    """Say whether a message is somebody's, and not the service's own about who has come or gone."""
+    """Return whether a user wrote the message, as opposed to a service message such as a join."""
     return bool(message.text or message.caption or message.effective_attachment)
 
 
 def _attached(message: Message) -> list[tuple[PhotoSize, str]]:
-    """Return what came with a message that can be fetched, with names."""
+    """Return the attachments that can be downloaded, with names."""
     found = [(message.photo[-1], f"photo-{message.message_id}.jpg")] if message.photo else []
     for kind in ("document", "audio", "video", "voice", "animation"):
         if (each := getattr(message, kind)) is not None:
@@ -212,5 +213,5 @@ def _attached(message: Message) -> list[tuple[PhotoSize, str]]:
 
 
 def adapter(setup: Setup) -> Telegram:
-    """Make the adapter."""
+    """Return the adapter."""
     return Telegram(setup)

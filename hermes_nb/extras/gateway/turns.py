@@ -1,8 +1,8 @@
-"""The agent of a chat: an answer for each message, by a session that is resumed for it.
+"""The agent of a chat: resumes the chat's session and answers one message at a time.
 
-Nothing of a turn is kept in memory but what "always" allowed. A turn that was cut short by a kill
-is gone on with from its rows in the store: a stored answer is taken as it is, and what was begun is
-left to the model to look at, since a call without a result may have run.
+Only "always" approvals are kept in memory between turns. A turn interrupted by a crash is resumed
+from its rows in the store. A stored answer is used as it is. Otherwise the model continues and
+checks what was done, since a call without a result may have run.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ COMMANDS = {
     "/help": "list these commands",
 }
 BEGIN = "/start"
-"""What Telegram sends for whoever opens a chat with a bot."""
+"""Command that Telegram sends when a user opens a chat with a bot."""
 GO_ON = (
     "[The gateway was stopped while you worked on the message above that has no answer. All that "
     "was recorded stands there; a call without a result may have run. Look how things are before "
@@ -74,28 +74,29 @@ GO_ON = (
 WORDLESS = "[It came without a word.]"
 STOPPED, IDLE = "Stopped.", "Nothing runs here."
 WORTH = 4
-"""Messages of a session from which on it is looked back on when it ends."""
+"""Minimum messages of a session for a background review at its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What the gateway grants its chats, from the group `gateway` in config.yaml.
-
-    `limits` hold for a chat with all its sessions. `seconds` is how long a question waits for its
-    answer, `idle` how long a session does for the next message; a file that is sent has at most
-    so many `bytes`.
-    """
+    """Limits and modes of chats, from the group `gateway` in config.yaml."""
 
     approve: str = ""
+    """Approval mode; "" for the mode in the settings."""
     limits: Limits = field(default_factory=Limits)
+    """Budget of a chat over all its sessions."""
     seconds: float = 600.0
+    """Seconds to wait for the answer to a question."""
     idle: float = 86_400.0
+    """Seconds without a message after which a session ends."""
     parallel: int = 8
+    """Maximum number of turns that run in parallel."""
     bytes: int = MAX_BYTES
+    """Maximum size of a sent file."""
 
     @classmethod
     def of(cls, group: Mapping[str, object]) -> Terms:
-        """Return what the group says; raise `ConfigError` for what is no number."""
+        """Read the settings; raise `ConfigError` if a value is not a number."""
         cost, tokens = number_in(group, "cost", 0), int(number_in(group, "tokens", 0))
         return cls(
             approve=str(group.get("approve") or ""),
@@ -108,11 +109,21 @@ class Terms:
 
 
 class ChatAgent:
-    """Answers the messages of one chat, one after the other.
+    """Answers the messages of one chat in order.
 
-    `say` sends a text there at once, and returns the keys of its messages. `binding` and `unasked`
-    are those of the adapter. `slots` bound the turns of all chats that run side by side.
-    `model` takes the place of the one that settings name.
+    Args:
+        journal: The gateway's journal.
+        store: The session store.
+        adapter: Name of the adapter.
+        chat: Id of the chat.
+        home: The Hermes directory.
+        root: Working directory of the agent.
+        say: Sends a text at once and returns the keys of its messages.
+        tell: Prints a line for the operator.
+        slots: Limits the parallel turns of all chats.
+        binding: The adapter's `binding`.
+        unasked: The adapter's `unasked`.
+        model: Replaces the model in the settings.
     """
 
     def __init__(  # noqa: PLR0913 - all that a chat touches
@@ -135,7 +146,7 @@ class ChatAgent:
         self._home, self._root, self._tell, self._model = home, root, tell, model
         self._guard: Guard | None = None
         self._running: asyncio.Task[Entry] | None = None
-        self._user = ""  # whose message is answered
+        self._user = ""  # author of the message being answered
         self._place = Place(slots)
         self._asking = Asking(say, self._place, binding=binding, unasked=unasked)
         self._terms = Terms()
@@ -143,20 +154,20 @@ class ChatAgent:
         self._checkpoints = Checkpoints(home / "checkpoints")
 
     def heard(self, message: Incoming) -> bool:
-        """Take a message as the answer to an open question, if it is that of who is asked."""
+        """Accept the asked user's answer to the pending question; return whether it is one."""
         return message.user == self._user and self._asking.heard(message)
 
     async def remind(self, message: Incoming) -> None:
-        """Say that a message which is no answer waits for the open question, if there is one."""
+        """Remind the asked user of the pending question after a message that is no answer."""
         if message.user == self._user:
             await self._asking.remind()
 
     def stop(self) -> bool:
-        """Stop the turn that is taken, or waits for its place; say whether there was one."""
+        """Stop the turn that runs or waits for a slot; return whether there was one."""
         return self._running is not None and self._running.cancel()
 
     async def answer(self, entry: Entry) -> Entry:
-        """Return a message with its answer, not yet written down; `settle` has to follow."""
+        """Return a message with its answer, not yet stored. Call `settle` afterwards."""
         word, rest = command_of(entry.message.text)
         self._user = entry.message.user
         try:
@@ -175,7 +186,7 @@ class ChatAgent:
             self._place.leave()
 
     async def settle(self, *, look_back: bool = True) -> None:
-        """Look back if it is time, and close what the last answer took."""
+        """Run a background review if one is due, and close the resources of the last answer."""
         opening, self._opening = self._opening, None
         if opening is None:
             return
@@ -188,7 +199,7 @@ class ChatAgent:
             await opening.aclose()
 
     async def expire(self, why: str) -> None:
-        """End the session of the chat, and note before what is worth keeping."""
+        """End the chat's session, after a background review that saves facts to memory."""
         row = self._row()
         if not row.session:
             return
@@ -214,12 +225,12 @@ class ChatAgent:
     def _opened(
         self, row: ChatRow, send: Callable[[Path, bytes], None] = lambda *_: None
     ) -> Opening:
-        """Return what a turn is opened with, by the settings as they are now."""
+        """Return a new opening of the session with the current settings."""
         self._terms = terms = Terms.of(load_settings(home=self._home).gateway)
         overrides = {"model": row.model or None, "approve": terms.approve or None}
         settings = load_settings(home=self._home, overrides=overrides)
         if self._asking.unasked and settings.approve != "never":
-            settings = replace(settings, approve="ask")  # whatever a mode would run, it refuses
+            settings = replace(settings, approve="ask")  # refuse what a mode would allow
         kept = self._guard if self._guard and self._guard.mode == settings.approve else None
         self._asking.seconds, self._asking.refused = terms.seconds, ""
         opening = Opening(
@@ -253,7 +264,7 @@ class ChatAgent:
         self._opening = opening = self._opened(row, send)
         begun = entry.session if entry.state == "begun" else ""
         if begun:
-            self._asking.lapsed = True  # it may have asked before the kill
+            self._asking.lapsed = True  # it may have asked a question before the crash
             row = replace(row, session=begun)
         title = one_line(f"{self._adapter}: {entry.message.text}", 60)
         session = await in_thread(opening.session, title)
@@ -271,7 +282,7 @@ class ChatAgent:
         async with aclosing(session.turn(prompt, budgets=self._budgets(row, session))) as turn:
             async for event in turn:
                 events.append(event)
-        if session.id != entry.session:  # somebody else has gone on with it: this is a copy
+        if session.id != entry.session:  # another process continued the session, so this is a copy
             self._journal.keep(replace(row, session=session.id))
         made = turn_of(events)
         notice = "" if row.session else traits_of(session.agent.model).notice
@@ -304,11 +315,11 @@ class ChatAgent:
                 self._journal.keep(row)
                 return f"{row.model or await self._usual()} answers here."
             case "/undo":
-                if entry.state == "begun":  # twice would take back two
+                if entry.state == "begun":  # a second undo would revert two messages
                     return "The gateway was stopped while it took that back; look how things are."
                 self._journal.note(replace(entry, state="begun"))
                 return await self._undone(row)
-            case "/stop":  # it overtakes what waits; one that comes here is late
+            case "/stop":  # `/stop` skips the queue; here it is too late
                 return IDLE
             case _:
                 pass
@@ -317,7 +328,7 @@ class ChatAgent:
         return "\n".join([f"There is no {word}. There are", *listed] if unknown else listed)
 
     async def _usual(self) -> str:
-        """Return the name of the model that the settings choose."""
+        """Return the name of the model in the settings."""
         if self._model is not None:
             return self._model.name
         return (await in_thread(build_model, load_settings(home=self._home))).name
@@ -346,25 +357,26 @@ class ChatAgent:
 
 
 def command_of(text: str) -> tuple[str, str]:
-    """Return the command in a message's first line, in small letters, and what follows it there.
+    """Return the command in a message's first line in lower case, and its argument.
 
-    "" is for none. A path that there is, is none; of a command that there is not, the user is told.
+    Returns "" if there is no command. An existing path is not a command; an unknown command is
+    returned, so that it can be reported.
     """
     word, _, rest = text.strip().partition("\n")[0].partition(" ")
-    name = word.partition("@")[0].lower()  # as groups address one of several bots
+    name = word.partition("@")[0].lower()  # `/command@bot`, as used in groups
     is_command = re.fullmatch(r"/[a-z_]+", name) and not Path(word).exists()
     return (name, rest.strip()) if is_command else ("", "")
 
 
 def _answered(entry: Entry, text: str) -> Entry:
-    """Return a message with its answer in front of the files that go with it."""
+    """Return a message with its answer before the files that go with it."""
     return replace(entry, parts=(redact(text) or "(no answer)", *entry.parts))
 
 
 def _left(store: SessionStore, session: str, began: float) -> Iterator[Message]:
-    """Yield what is stored of a turn, from its prompt on; nothing where that was not stored.
+    """Yield the stored messages of a turn, starting with its prompt; nothing if it is missing.
 
-    It ends with the next prompt, which is a notebook's that has gone on with the session.
+    Stops at the next prompt, which comes from a notebook that resumed the session.
     """
     found = False
     for row in store.rows(session):
@@ -382,9 +394,9 @@ def _is_answer(message: Message) -> bool:
 
 
 def _prompt(entry: Entry, *, known: bool) -> Message:
-    """Return the user's message; what came along with it counts as text from outside.
+    """Return the user's message. Attached and quoted text is marked as untrusted content.
 
-    So does the message itself unless it is `known` who has sent it.
+    Unless the sender is `known`, the message itself is untrusted too.
     """
     message = entry.message
     outside = [f"[Quoted, written by somebody else:]\n{message.quoted}"] if message.quoted else []
@@ -404,9 +416,9 @@ def _prompt(entry: Entry, *, known: bool) -> Message:
 
 
 def send_tool(root: Path, send: Callable[[Path, bytes], None], most: int) -> Tool:
-    """Return the tool by which a file of at most so many bytes goes along with the answer.
+    """Return the tool that sends a file of at most `most` bytes along with the answer.
 
-    It goes as it is now: what lies there once the answer is sent nobody has looked at.
+    The file is sent as it is now, because later changes would not be checked for secrets.
     """
     space = Workspace(root=root)
 

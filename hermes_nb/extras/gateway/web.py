@@ -1,8 +1,8 @@
-"""A page on this machine for trying the gateway: the chat, its files, and nothing else.
+"""A local web page for trying the gateway, with a chat and its files.
 
-It listens on 127.0.0.1 alone, and only to who has the token of the address that it prints. What was
-said is kept in a file, by which the page is a service like any other: what was not acknowledged is
-delivered again after a kill, and what is sent twice is shown once.
+It listens on 127.0.0.1 only, and requires the token in the printed address. The chat is stored in a
+file, so the page behaves like any other service: unacknowledged messages are delivered again after
+a crash, and duplicates are displayed once.
 """
 
 from __future__ import annotations
@@ -33,28 +33,31 @@ from hermes_nb.safety.redact import redact
 PORT = 8767
 PAGE = Path(__file__).with_name("page.html")
 WAIT = 20.0
-"""Seconds that a page waits for what is new before it asks again."""
+"""Seconds for which a request waits for new messages."""
 KEPT = 500
-"""Messages that the page shows of what was said before it was opened."""
+"""Maximum number of older messages displayed when the page is opened."""
 PICTURES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 
 
 class Line(TypedDict, total=False):
-    """A line of the file: what `you` or `hermes` said, with the paths of files, or an `ack`.
-
-    `after` is the key of the last answer that the page showed when the line was typed.
-    """
+    """A line of the chat file."""
 
     by: str
+    """Author: `you`, `hermes`, or `ack` for an acknowledgement."""
     key: str
+    """Key of the message."""
     text: str
+    """The text; "" for an `ack`."""
     files: list[str]
+    """Paths of attached files."""
     again: bool
+    """Unused."""
     after: str
+    """Key of the last answer displayed when the message was typed; "" if there was none."""
 
 
 class WebPage(Adapter):
-    """The page, at `port`, which may be 0 for any that is free."""
+    """The web page at the configured `port`; 0 selects a free port."""
 
     name = "web"
     deduplicates = True
@@ -73,7 +76,7 @@ class WebPage(Adapter):
         self.token = ""
 
     async def receive(self) -> AsyncGenerator[Incoming, None]:
-        """Yield what was not acknowledged, then what is typed."""
+        """Yield unacknowledged messages, then newly typed ones."""
         await in_thread(self._load)
         self._listen()
         for line in self._lines:
@@ -94,12 +97,12 @@ class WebPage(Adapter):
             )
 
     async def send(self, answer: Answer) -> None:
-        """Show an answer, once."""
+        """Display an answer, once per key."""
         files = [str(answer.file)] if answer.file is not None else []
         await self.add(Line(by="hermes", key=answer.key, text=answer.text, files=files))
 
     async def acknowledge(self, message: Incoming) -> None:
-        """Note that a message is answered."""
+        """Record that a message is answered."""
         await self.add(Line(by="ack", key=message.id, text="", files=[]))
 
     async def aclose(self) -> None:
@@ -109,7 +112,7 @@ class WebPage(Adapter):
             await self._server.close_all_connections()
 
     async def typed(self, text: str, files: list[File], seen: int) -> None:
-        """Store a message that was typed when so many lines were displayed, and hand it over."""
+        """Store and deliver a message typed after `seen` lines were displayed."""
         key = secrets.token_hex(8)
         above = [line["key"] for line in self._lines[:seen] if line["by"] == "hermes"]
         paths = []
@@ -124,7 +127,7 @@ class WebPage(Adapter):
         self._arrived.put_nowait(line)
 
     async def add(self, line: Line) -> None:
-        """Keep a line durably, unless there is one with its key, and show it."""
+        """Store a line durably and display it, unless its key is known."""
         key = f"{line['by']} {line['key']}"
         if key in self._keys:
             return
@@ -134,14 +137,14 @@ class WebPage(Adapter):
         try:
             await in_thread(append_line, self._file, data, durable=True)
         except BaseException:
-            self._keys.discard(key)  # it is not there
+            self._keys.discard(key)  # it was not stored
             raise
         self._noted(line)
         async with self._changed:
             self._changed.notify_all()
 
     async def after(self, number: int) -> dict[str, object]:
-        """Return what was said behind a number of lines, as soon as there is something."""
+        """Return the messages after a number of lines, waiting until there are new ones."""
         if number >= len(self._lines):
             async with self._changed:
                 with suppress(TimeoutError):
@@ -158,7 +161,7 @@ class WebPage(Adapter):
         }
 
     def file(self, line: int, number: int) -> Path:
-        """Return a file that was sent; raise LookupError."""
+        """Return a file of a line; raise LookupError if it does not exist."""
         return Path(self._lines[line]["files"][number])
 
     def _load(self) -> None:
@@ -171,12 +174,12 @@ class WebPage(Adapter):
             try:
                 line: Line = json.loads(row)
                 self._keys.add(f"{line['by']} {line['key']}")
-            except (ValueError, KeyError, TypeError):  # cut short by a kill
+            except (ValueError, KeyError, TypeError):  # cut off by a crash
                 continue
             self._noted(line)
 
     def _noted(self, line: Line) -> None:
-        """Count a line in: what was typed is open until it is acknowledged."""
+        """Add a line in memory; a typed message is open until it is acknowledged."""
         self._lines.append(line)
         if line["by"] == "you":
             self._open.add(line["key"])
@@ -184,7 +187,7 @@ class WebPage(Adapter):
             self._open.discard(line["key"])
 
     def _listen(self) -> None:
-        most = self.most_bytes + 1_000_000  # for the text, and what parts the files
+        most = self.most_bytes + 1_000_000  # for the text and the multipart boundaries
         port = int(number_in(self._setup.settings, "port", PORT, of="gateway.web"))
         self._server = HTTPServer(Gate(self), max_body_size=most, max_buffer_size=most)
         try:
@@ -212,9 +215,9 @@ def _shown(at: int, line: Line) -> dict[str, object]:
 
 
 class Gate(Router):
-    """Lets those in who have the token and came by this machine's own address.
+    """Admits requests with the token and a local host name.
 
-    The query, with the token, is cut from the address of a request before anything can log it.
+    The query with the token is removed from the request's address before it can be logged.
     """
 
     def __init__(self, web: WebPage) -> None:
@@ -229,7 +232,7 @@ class Gate(Router):
         )
 
     def find_handler(self, request: HTTPServerRequest, **_: object) -> HTTPMessageDelegate:
-        """Return the handler; refuse a foreign name for this machine, and a wrong token."""
+        """Return the handler; reject a wrong host name or token."""
         request.arguments.pop("token", None)
         token = request.query_arguments.pop("token", [b""])[-1]
         request.uri, request.query = request.path, ""
@@ -242,7 +245,7 @@ class Gate(Router):
 
 
 class Handler(RequestHandler):
-    """What all answers have in common."""
+    """Base class with the headers that all responses share."""
 
     def initialize(self, web: WebPage) -> None:
         self.web = web
@@ -264,10 +267,10 @@ class Handler(RequestHandler):
 
 
 class Refused(Handler):
-    """The answer to whoever may not use the page."""
+    """Response to a request that was rejected."""
 
     def prepare(self) -> None:
-        """Refuse it."""
+        """Reject the request."""
         raise HTTPError(403)
 
 
@@ -275,7 +278,7 @@ class Page(Handler):
     """The page itself."""
 
     def get(self) -> None:
-        """Send the page, whose own script and style are all that it may run."""
+        """Send the page; only its own script and style may run."""
         nonce = secrets.token_urlsafe(12)
         self.set_header(
             "Content-Security-Policy",
@@ -288,15 +291,15 @@ class Page(Handler):
 
 
 class Messages(Handler):
-    """What was said."""
+    """The messages of the chat."""
 
     async def get(self) -> None:
-        """Send what is new."""
+        """Send new messages."""
         number = self.get_query_argument("after", "0")
         self.finish(await self.web.after(int(number) if number.isdecimal() else 0))
 
     async def post(self) -> None:
-        """Take what was typed."""
+        """Accept a typed message."""
         text = self.get_body_argument("text", "", strip=False)
         files = [
             File(name=each["filename"], data=each["body"])
@@ -310,10 +313,10 @@ class Messages(Handler):
 
 
 class Files(Handler):
-    """What was sent along."""
+    """The files of the chat."""
 
     def get(self, line: str, number: str) -> None:
-        """Send a file; only a picture is shown as what it is."""
+        """Send a file; only images get their own content type."""
         try:
             path = self.web.file(int(line), int(number))
             data = path.read_bytes()
@@ -327,5 +330,5 @@ class Files(Handler):
 
 
 def adapter(setup: Setup) -> WebPage:
-    """Make the adapter."""
+    """Return the adapter."""
     return WebPage(setup)

@@ -1,1 +1,1 @@
-"""What an administrator of many users runs: the proxy, the audit, signed skills."""
+"""Tools for administrators of many users: the proxy, the audit, signed skills."""

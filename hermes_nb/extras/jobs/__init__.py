@@ -1,1 +1,1 @@
-"""Prompts and notebooks that run by the clock."""
+"""Scheduled prompts and notebooks."""

@@ -1,1 +1,1 @@
-"""The built-in model: its server process, and how a very small model is led to call tools."""
+"""The built-in model: its server process, and tool calls by a very small model."""

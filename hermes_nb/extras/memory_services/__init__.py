@@ -1,1 +1,1 @@
-"""Memory services of others, as memory providers."""
+"""Memory providers for third-party memory services."""

@@ -1,1 +1,1 @@
-"""Several models that answer as one, and a model that sees for one that does not."""
+"""Mixtures of several models, and vision for a model that cannot see."""

@@ -1,1 +1,1 @@
-"""Sessions on a PostgreSQL server."""
+"""Store sessions on a PostgreSQL server."""

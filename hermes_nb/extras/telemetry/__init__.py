@@ -1,1 +1,1 @@
-"""Spans of turns for OpenTelemetry."""
+"""OpenTelemetry spans of turns."""

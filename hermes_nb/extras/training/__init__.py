@@ -1,1 +1,1 @@
-"""Sessions as training data, and an environment that scores."""
+"""Export sessions as training data, and score models in an environment."""
