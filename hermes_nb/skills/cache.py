@@ -1,8 +1,8 @@
-"""What is known of skills' documents and texts, kept on disk for the next process.
+"""Cache parsed documents and verdicts of skills on disk for the next process.
 
-A document counts for the file with that very path, size, inode and both times; a verdict for that
-very content; and both for the code and the rules that made them. The file may be deleted: it is
-bounded, private, and void where it is damaged. Who can write it could write skills as well, or
+A document is valid for one file with the same path, size, inode and times, a verdict for one
+content, and both for the same version of code and rules. The cache file is limited, private and
+safe to delete; a damaged file counts as empty. Anyone who can write it could also write skills or
 accept texts for the user.
 """
 
@@ -24,16 +24,16 @@ from hermes_nb.core.plugins import plugins
 from hermes_nb.safety.scan import DETECTORS
 
 LIMIT = 5_000
-"""Documents and verdicts that are kept, the newest ones of each."""
+"""Maximum number of documents, and of verdicts; the newest are kept."""
 _LARGEST = 2**25
-"""Bytes of the file that are read; a thousand skills take about 0.5 MB."""
+"""Maximum size in bytes of the file; a thousand skills take about 0.5 MB."""
 WORTH_SAVING = 20
-"""New entries from which the file is written: reading and examining that many takes 0.1 s."""
+"""New entries after which the file is written; parsing and scanning that many takes 0.1 s."""
 Kind = Literal["documents", "verdicts"]
 
 
 class Cache:
-    """The entries of a home, below `directory` or, with None, in memory. Safe between threads."""
+    """The cache in `directory`, or in memory with None. Thread-safe."""
 
     def __init__(self, directory: Path | None) -> None:
         self._path = directory / "cache.json" if directory else None
@@ -42,13 +42,14 @@ class Cache:
         self._unsaved = 0
 
     def get(self, kind: Kind, key: str) -> Json:
-        """Return what is known by this key, or None; whoever asks checks what it looks like."""
+        """Return the entry for a key, or None; the caller has to check its structure."""
         return (self._entries or self._loaded())[kind].get(key)
 
     def put(self, kind: Kind, entries: Mapping[str, Json], *, worth: int = 0) -> None:
-        """Take note of what is JSON, or of tuples where JSON has lists.
+        """Add entries, which must be JSON values (tuples become lists).
 
-        They count as `worth` entries where they took longer to make than those of as many skills.
+        They count as at least `worth` entries toward the next save, for entries that are slow to
+        compute.
         """
         with self._lock:
             known = self._loaded()[kind]
@@ -58,7 +59,7 @@ class Cache:
             self._unsaved += max(worth, len(entries))
 
     def save(self) -> None:
-        """Write what is new, if it is enough; a place that cannot be written is left alone."""
+        """Save new entries if there are enough; an unwritable directory is ignored."""
         path = self._path
         with self._lock:
             if path is None or self._unsaved < WORTH_SAVING or not path.parents[2].is_dir():
@@ -71,7 +72,7 @@ class Cache:
             write_atomic(path, json.dumps({"edition": edition(), **kept}).encode(), mode=0o600)
             for earlier in ("documents.json", "verdicts.json"):
                 path.with_name(earlier).unlink(missing_ok=True)
-        except OSError:  # a cache that cannot be kept costs time, nothing else
+        except OSError:  # without the file, the next process only takes longer
             return
 
     def _loaded(self) -> dict[str, dict[str, Json]]:
@@ -88,9 +89,9 @@ class Cache:
 
 @cache
 def edition() -> str:
-    """Return a digest of everything that a cached entry depends on: the code and the rules.
+    """Return a digest of everything that the entries depend on: the code and the rules.
 
-    Of the content of each file, below every folder: times and sizes may stay as they were.
+    It covers the content of all files, because their times and sizes may be unchanged.
     """
     digest = hashlib.sha256()
     for package in (safety, skills):

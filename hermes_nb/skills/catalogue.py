@@ -1,7 +1,7 @@
-"""Every skill as of now: which one wins, and which are offered.
+"""The current skills of all roots: which one wins a name, and which are not offered.
 
-A snapshot is put together from what lies in the roots, the guard's verdicts, what the user accepted
-and the use counts. It costs little when nothing changed. Safe between threads.
+A snapshot combines the files in the roots, the verdicts, the user's acceptance and the usage
+counts. It is cheap if nothing has changed. Thread-safe.
 """
 
 from __future__ import annotations
@@ -27,23 +27,32 @@ _UNUSED = SkillUsage()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skill:
-    """A skill that can be loaded. `path` is that of its document, in a directory without links.
-
-    `notes` say what is odd about its document, `marks` what the guard thinks of it.
-    """
+    """A skill that can be loaded."""
 
     name: str
+    """Unique name."""
     description: str
+    """When to use it; neutralised if suspicious."""
     category: str
+    """Category, with at most one `/`; "" for none."""
     path: str
+    """Path of its document, in a directory without links."""
     root: Root
+    """The root in which it was found."""
     digest: str
+    """SHA-256 of its document."""
     tags: tuple[str, ...] = ()
+    """Tags from its document."""
     gates: Gates = field(default_factory=Gates)
+    """Conditions under which it is offered."""
     environment: tuple[str, ...] = ()
+    """Environment variables that it requires."""
     notes: tuple[str, ...] = ()
+    """Irregularities of its document."""
     marks: tuple[str, ...] = ()
+    """Findings of the scan."""
     usage: SkillUsage = field(default_factory=SkillUsage)
+    """Usage counts, and whether it is switched off."""
 
     @property
     def file(self) -> Path:
@@ -59,16 +68,16 @@ class Skill:
 
     @property
     def terms(self) -> SkillTerms:
-        """What it is ranked by."""
+        """The terms by which it is ranked."""
         return text_of(self.name, self.description, self.tags)
 
     @property
     def enabled(self) -> bool:
-        """Whether the user left it on."""
+        """Whether the skill is on; the user can switch it off."""
         return not self.usage.disabled
 
     def where(self, relative: str) -> Path:
-        """Return where its document or a support file lies; raises SkillError for other paths."""
+        """Return the path of its document or a support file; raises SkillError if not valid."""
         return self.file if relative == DOCUMENT else real_path(self.directory, relative)
 
 
@@ -77,25 +86,31 @@ class SkippedSkill:
     """A skill that is not offered, and why."""
 
     name: str
+    """Name of the skill, or of its folder."""
     path: Path
+    """Path of its document or folder."""
     source: Source
+    """Source of its root."""
     reason: str
+    """Why it is not offered."""
 
 
 @dataclass(frozen=True, slots=True)
 class SkillSnapshot:
-    """The skills by name, and what is not offered."""
+    """The skills at one moment."""
 
     skills: Mapping[str, Skill] = field(default_factory=dict)
+    """Skills that can be loaded, by name."""
     skipped: Sequence[SkippedSkill] = ()
+    """Skills that were found and are not offered."""
 
     def scores(self, query: str) -> dict[str, float]:
-        """Return how well skills fit a query, by name, those alone that fit at all."""
+        """Return the scores of the skills that match a query, by name."""
         return scores({name: skill.terms for name, skill in self.skills.items()}, query)
 
 
 class Catalogue:
-    """Keeps the last snapshot and makes new ones."""
+    """Makes snapshots of the skills in all roots, and caches the skills between them."""
 
     def __init__(
         self, roots: Sequence[Root], *, ledger: UsageLog, examiner: Examiner, cache: Cache
@@ -106,7 +121,7 @@ class Catalogue:
         self._built: dict[str, tuple[FoundSkill, Skill]] = {}
 
     def snapshot(self) -> SkillSnapshot:
-        """Return what there is now."""
+        """Return the skills as they are now."""
         with self._lock:
             usage = self._ledger.entries()
             looked = [(shelf, shelf.look()) for shelf in self._shelves]
@@ -130,7 +145,7 @@ class Catalogue:
             return SkillSnapshot(skills, skipped)
 
     def find(self, name: str) -> Skill:
-        """Return a skill by its name, also as `category/name`; raise SkillError, nearest named."""
+        """Return a skill by its name or `category/name`; raise SkillError with similar names."""
         plain = name.strip().strip("/")
         snapshot = self.snapshot()
         if found := snapshot.skills.get(plain):

@@ -1,9 +1,9 @@
-"""Where skills lie and what is there: roots, and the SKILL.md files below them.
+"""Find skills: the root directories, and the SKILL.md files below them.
 
-A second look costs one `stat` a skill and one listing a category: documents are kept until their
-stamps differ, also on disk for the next process. A stamp that is younger than the clock of its file
-system can tell apart is not believed. Links out of the root, pipes, endless depth and endless
-numbers are passed over, said why.
+A repeated scan costs one `stat` a skill and one listing a category: parsed documents are cached
+until their stamps change, also on disk for the next process. A stamp so recent that the file system
+could not distinguish a later change is not trusted. Links out of the root, pipes, and folders
+beyond the limits of depth and number are skipped, with a note.
 """
 
 from __future__ import annotations
@@ -37,55 +37,57 @@ if TYPE_CHECKING:
 
 DOCUMENT = "SKILL.md"
 STATE = ".hermes_nb"
-"""The hidden directory below the home's skills: locks, use counts, history, the cache."""
+"""The hidden directory below the home's skills with locks, usage log, history and cache."""
 DEPTH = 3
 """Levels below a root: `category/name`, and one more for a category in a category."""
 FOLDERS = 5_000
 FILE_LIMIT = 1_048_576
-"""Bytes of a file that is read; also what a support file may have."""
+"""Size in bytes of the largest file that is read, or written as a support file."""
 _IGNORED = frozenset({"node_modules", "__pycache__", "venv"})
 _FINE = 0.1
-"""Seconds; Linux stamps files with the time of its last tick, at most 10 ms ago."""
+"""Seconds for which a stamp is not trusted; Linux stamps are at most 10 ms old."""
 _COARSE = 2.0
-"""Seconds; FAT counts in twos, and whole seconds hint at such a file system."""
+"""The same for whole-second stamps, which suggest a file system such as FAT (2 s steps)."""
 
 Source = Literal["workdir", "home", "external", "shared", "admin", "shipped"]
 Stamp = tuple[int, int, int, int]
-"""A file's modification and change time in ns, size and inode."""
+"""A file's modification and change time in nanoseconds, its size and its inode."""
 _YOUNG: Stamp = (-1, 0, 0, 0)
-"""The stamp of a file that may change without showing, or is not there; no file has it."""
+"""The stamp for a missing file or an untrusted stamp; no real file has it."""
 
 
 class Signatures(Protocol):
-    """What an administrator has signed of the skills below a root."""
+    """An administrator's signatures of the skills below a root."""
 
     @property
     def revoked(self) -> Mapping[str, str]:
-        """Why names are revoked, as it is now."""
+        """The reasons of revocation by skill name; read again on each access."""
         ...
 
     def why(self, folder: Path) -> str:
-        """Return why the skill in a folder is not as it was signed, "" where it is."""
+        """Return why the skill in a folder does not match its signature; "" if it does."""
         ...
 
     def check(self, path: Path, data: bytes) -> None:
-        """Raise `SkillError` where these bytes are not what was signed for a file."""
+        """Raise `SkillError` if the bytes are not those that were signed for a file."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A directory of skills and where it belongs.
+    """A directory of skills, and how far they are trusted.
 
-    What is shipped is not examined. Everything else is refused when it is dangerous; `external`
-    directories and an administrator's, which somebody chose, also say where they come from. What
-    the working directory brings loads only once the user accepted it, and is examined strictly.
-    What is `signed`, in `shared`, counts as long as it is as an administrator vouched for it.
+    Shipped skills are not scanned. Dangerous skills of other roots are refused unless they are
+    signed. Skills of the working directory load only after the user has accepted them, and are
+    scanned strictly.
     """
 
     path: Path
+    """The directory; it need not exist."""
     source: Source = "external"
+    """Whose skills they are. Text of "external" and "admin" roots is shown with its origin."""
     signed: Signatures | None = None
+    """The signatures to check for source "shared"; None for unsigned skills."""
 
     @property
     def examined(self) -> bool:
@@ -93,12 +95,12 @@ class Root:
 
     @property
     def strict(self) -> bool:
-        """Whether what would be marked elsewhere is refused here."""
+        """Whether suspicious skills are refused here, where other roots only mark them."""
         return self.source == "workdir"
 
     @property
     def vouched(self) -> bool:
-        """Whether a text from here is shown without a word on where it came from."""
+        """Whether text from here is shown without a note on its origin."""
         return self.source in ("shipped", "home", "shared")
 
 
@@ -113,8 +115,15 @@ def standard_roots(
 ) -> list[Root]:
     """Return the search path: workdir, home, external, installed, administrator's, shipped.
 
-    `home` and `workdir` are the directories that hold a `skills/`; `external` entries may begin
-    with `~`. Nothing has to exist.
+    No directory has to exist.
+
+    Args:
+        home: the Hermes directory; its skills are in `skills/`.
+        workdir: the working directory, also with `skills/`; None for none.
+        external: directories of the settings; they may begin with `~`.
+        installed: roots of installed packages.
+        admin: directories of the administrator.
+        shipped: the directory that comes with Hermes.
     """
     roots = [Root(workdir / "skills", "workdir")] if workdir else []
     roots.append(Root(home / "skills", "home"))
@@ -126,16 +135,16 @@ def standard_roots(
 
 ROOTS = "hermes_nb.skill_roots"
 SHARED = "shared_skills"
-"""The key of the policy, and the name of the entry that is used while the policy has it."""
+"""Key of the policy for shared skills, and name of the entry point that it uses then."""
 
 
 def installed_roots(settled: Policy, warn: Callable[[str], None]) -> list[Root]:
-    """Return the roots that packages bring, those that a policy shares last.
+    """Return the roots that packages provide, with those that the policy shares last.
 
-    An entry of `hermes_nb.skill_roots` is a function from the policy to `Root`s. They are
-    `external`, but for those of the entry `shared_skills`, for which the policy vouches. One that
-    fails is left out, which `warn` hears. Raises `ConfigError` where the policy shares skills and
-    nothing that is installed can check them.
+    An entry point of `hermes_nb.skill_roots` is a function from the policy to `Root`s. They get the
+    source `external`, except those of the entry point `shared_skills`, which keep theirs. An entry
+    point that fails is skipped with a warning. Raises `ConfigError` if the policy shares skills and
+    no installed package can check them.
     """
     found: list[Root] = []
     for point in plugins(ROOTS):
@@ -144,7 +153,7 @@ def installed_roots(settled: Policy, warn: Callable[[str], None]) -> list[Root]:
         try:
             for root in _roots_of(point, settled):
                 found.append(replace(root, source="external", signed=None))
-        except Exception as error:  # noqa: BLE001 - somebody else's code, run at its import
+        except Exception as error:  # noqa: BLE001 - code of another package can raise anything
             why = one_line(redact(f"{type(error).__name__}: {error}"), 200)
             warn(f"the skills of {point.name!r} are left out: {why}")
     if not {SHARED, "skills_key"} & settled.values.keys():
@@ -162,9 +171,9 @@ def _roots_of(point: EntryPoint, settled: Policy) -> Iterable[Root]:
 
 
 def as_roots(roots: Iterable[Root | Path | str]) -> list[Root]:
-    """Return roots as they are; plain paths become the home's, the first one, and external ones.
+    """Convert plain paths to roots; the first becomes the home's root, the others external ones.
 
-    With a home among the roots, every plain path is external.
+    If there is a home root already, every plain path is external.
     """
     given = list(roots)
     has_home = any(isinstance(root, Root) and root.source == "home" for root in given)
@@ -180,19 +189,22 @@ def as_roots(roots: Iterable[Root | Path | str]) -> list[Root]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundSkill:
-    """A SKILL.md. `document` is None where it could not be used, and `reason` says why.
-
-    `document` is without its body, which is read when it is wanted. `path` is the file's, its
-    directory without links; `digest` is the SHA-256 of the file's bytes, "" if unread.
-    """
+    """A SKILL.md that was found, usable or not."""
 
     root: Root
+    """The root below which it was found."""
     path: str
+    """Path of the file; its directory is without links."""
     folder: str
+    """Name of its directory."""
     category: str
+    """Names of the directories between the root and it, joined by `/`; "" if none."""
     digest: str = ""
+    """SHA-256 of the file's bytes; "" if it was not read."""
     document: Document | None = None
+    """The parsed document without its body; None if it cannot be used."""
     reason: str = ""
+    """Why it cannot be used; "" if it can."""
 
     @property
     def file(self) -> Path:
@@ -200,7 +212,7 @@ class FoundSkill:
 
 
 class Shelf:
-    """One root, and what was last seen in it. Not for several threads at once."""
+    """The skills of one root, cached between scans. Not thread-safe."""
 
     def __init__(self, root: Root, cache: Cache | None = None) -> None:
         self.root = root
@@ -209,7 +221,7 @@ class Shelf:
         self._files: dict[str, tuple[Stamp, FoundSkill]] = {}
 
     def look(self) -> list[FoundSkill]:
-        """Return what is there now, in order of path; `notes` say what was passed over."""
+        """Scan the root and return its skills in order of path; `notes` lists what was skipped."""
         self.notes = []
         base = os.path.realpath(self.root.path)
         before, self._files = self._files, {}
@@ -222,9 +234,9 @@ class Shelf:
         return [found for _, found in self._files.values()]
 
     def _paths(self, base: str) -> Iterator[tuple[str, Stamp, tuple[str, ...]]]:
-        """Yield the documents with their stamps and the names that lead to their folders.
+        """Yield the documents with their stamps and the folder names below the root.
 
-        A folder that has a SKILL.md is not listed: most have, and nothing else in it counts.
+        A folder that has a SKILL.md is not listed, because nothing else in it matters here.
         """
         pending: list[tuple[str, tuple[str, ...]]] = [(base, ())]
         seen: set[str] = set()
@@ -261,7 +273,7 @@ class Shelf:
                 pending.append((path, (*parts, name)))
 
     def _recalled(self, path: str, parts: tuple[str, ...], stamp: Stamp) -> FoundSkill | None:
-        """Return a document as it was read before, if the file is what it was."""
+        """Return a document from the disk cache if the file has not changed."""
         match self._cache.get("documents", path):
             case [[*before], str(digest), dict(fields), [*notes]] if (*before,) == stamp:
                 read = Frontmatter(fields, tuple(map(str, notes)))
@@ -314,7 +326,7 @@ class Shelf:
 
 
 def read_regular(path: str | Path) -> bytes:
-    """Return a regular file's bytes; raise SkillError on what is none, or is too large."""
+    """Return a regular file's bytes; raise SkillError if it is not regular or too large."""
     try:
         data, _ = regular_files.read_regular(path, FILE_LIMIT + 1)
     except regular_files.Refused as error:
@@ -325,7 +337,7 @@ def read_regular(path: str | Path) -> bytes:
 
 
 def decoded(data: bytes) -> tuple[str, bool]:
-    """Return a document's text and whether all of it was UTF-8; raise SkillError on binary data."""
+    """Return a document's text and whether it is valid UTF-8; raise SkillError on binary data."""
     if b"\0" in data:
         raise SkillError("it is not a UTF-8 text")
     try:
@@ -335,7 +347,7 @@ def decoded(data: bytes) -> tuple[str, bool]:
 
 
 def _listed(folder: str) -> tuple[list[tuple[str, bool]], str]:
-    """Return the folders in a folder, the last first, and whether they are links; its document."""
+    """Return a folder's subfolders (last first; True for a link) and its document's name."""
     folders: list[tuple[str, bool]] = []
     document = ""
     with os.scandir(folder) as entries:
@@ -351,7 +363,7 @@ def _listed(folder: str) -> tuple[list[tuple[str, bool]], str]:
 
 
 def _stamp(path: str) -> Stamp:
-    """Return what a file is told from later ones by; what no file is where there is none."""
+    """Return the stamp of a file, or `_YOUNG` if it does not exist."""
     try:
         status = os.stat(path)
     except OSError:
@@ -360,7 +372,7 @@ def _stamp(path: str) -> Stamp:
 
 
 def _believed(stamp: Stamp) -> Stamp:
-    """Return a stamp that tells later changes apart, or one that no file has."""
+    """Return the stamp if it is old enough to reveal later changes, or `_YOUNG`."""
     coarse = stamp[0] % 1_000_000_000 == 0
     age = time.time() - max(stamp[0], stamp[1]) / 1e9
     young = abs(age) < (_COARSE if coarse else _FINE)

@@ -1,14 +1,13 @@
-"""A SKILL.md: read as leniently as the wild demands, written as strictly as the format.
+"""Read SKILL.md files leniently, and check strictly those that are written.
 
-The format is agentskills.io's: YAML frontmatter with `name` and `description` (64 and 1,024
-characters) and a Markdown body. Reading keeps notes on everything that is odd; only what leaves a
-skill without a meaning (no frontmatter, no description, nothing to read) makes it unusable.
+The format is that of agentskills.io: YAML frontmatter with `name` and `description` (at most 64 and
+1,024 characters) and a Markdown body. Reading adds a note for everything irregular. A skill is
+unusable only without frontmatter, without a description, or if nothing can be parsed.
 
-The frontmatter is read in bounded time and memory. Values are strings, lists and mappings: a date
-or a number stays the text that was written. The tree is built from PyYAML's events, so depth and
-size are limits of ours; an alias is the text it is written as, which leaves nothing to expand. What
-people really write (an unquoted `description: Use when: ...`, tabs, globs that begin with `*`) is
-repaired where only one meaning is possible.
+The frontmatter is parsed in bounded time and memory. Values are strings, lists and mappings: dates
+and numbers remain text. The tree is built from PyYAML's events, so that depth and size can be
+limited; aliases remain text and are not expanded. Common mistakes (an unquoted `description: Use
+when: ...`, tabs, globs that begin with `*`) are repaired if only one meaning is possible.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from hermes_nb.core.messages import Json
 NAME_LIMIT = 64
 DESCRIPTION_LIMIT = 1_024
 DOCUMENT_LIMIT = 100_000
-"""Characters of a SKILL.md that is written; longer ones of others are read."""
+"""Maximum characters of a SKILL.md that is written; longer ones of others are still read."""
 FRONTMATTER_LIMIT = 65_536
-"""Characters; the largest in the wild have about 4,000."""
+"""Maximum characters; the largest in public skills have about 4,000."""
 TAGS_LIMIT = 30
 CATEGORY_LEVELS = 2
 _DEPTH = 20
@@ -42,70 +41,84 @@ _UNCLOSED = "the frontmatter is not closed by a line `---`"
 
 
 class SkillError(ToolError):
-    """Something about a skill cannot be done; the text says what to do next."""
+    """An operation on a skill is impossible; the message tells what to do next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gates:
-    """When a skill is offered: on which platforms, with and instead of which tools."""
+    """The conditions under which a skill is offered; an empty field sets no condition."""
 
     platforms: tuple[str, ...] = ()
+    """Platforms on which it works, in lower case."""
     requires_tools: tuple[str, ...] = ()
+    """Tools that have to be on."""
     requires_toolsets: tuple[str, ...] = ()
+    """Toolsets that have to be on."""
     fallback_for_tools: tuple[str, ...] = ()
+    """Tools that it replaces: it is offered only if they are off."""
     fallback_for_toolsets: tuple[str, ...] = ()
+    """Toolsets that it replaces: it is offered only if they are off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A SKILL.md that was understood; `notes` say what was odd about it.
-
-    `category` is what the document itself claims, which counts only where its folder has none.
-    `environment` are the variables that it cannot do without.
-    """
+    """A parsed SKILL.md."""
 
     name: str
+    """The skill's name, from the document or else its folder."""
     description: str
+    """When to use the skill, in one line."""
     body: str = ""
+    """The Markdown below the frontmatter; "" if it was not read."""
     tags: tuple[str, ...] = ()
+    """Tags, at most `TAGS_LIMIT`."""
     category: str = ""
+    """The category that the document names; used only if its folder is in no category."""
     gates: Gates = field(default_factory=Gates)
+    """The conditions under which it is offered."""
     environment: tuple[str, ...] = ()
+    """Environment variables that it requires."""
     notes: tuple[str, ...] = ()
+    """Irregularities found while reading."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A text cut at its fences; `closed` is false where the second one is missing."""
+    """A document split at its fences."""
 
     head: str
+    """The frontmatter without the fences."""
     body: str
+    """The text below the closing fence."""
     closed: bool = True
+    """False if the closing fence is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frontmatter:
-    """The top-level fields, and notes on what had to be repaired or is odd."""
+    """Parsed frontmatter."""
 
     fields: dict[str, Json]
+    """The top-level fields by name."""
     notes: tuple[str, ...] = ()
+    """Repairs and irregularities."""
 
 
 _OPEN = Gates()
 
 
 def read_document(text: str, *, folder: str = "") -> Document:
-    """Return what a SKILL.md says; raise SkillError with the reason where it says nothing usable.
+    """Parse a SKILL.md; raise SkillError with the reason if it is not usable.
 
-    `folder` is the name of its directory, which stands in for a name that is missing or unusable.
+    `folder` is the name of its directory, used if the document has no valid name.
     """
     return understood(read_frontmatter(text), folder=folder, body=split(text).body.strip("\n"))
 
 
 def read_frontmatter(text: str) -> Frontmatter:
-    """Return the frontmatter of a SKILL.md, repaired if need be; raise SkillError if there is none.
+    """Parse the frontmatter of a SKILL.md, repaired if necessary; raise SkillError if missing.
 
-    Of its fields only those are returned that `understood` reads.
+    Returns only the fields that `understood` uses.
     """
     parts = split(text)
     read = read_fields(parts.head)
@@ -115,7 +128,7 @@ def read_frontmatter(text: str) -> Frontmatter:
 
 
 def understood(read: Frontmatter, *, folder: str, body: str = "") -> Document:
-    """Return what a frontmatter means; raise SkillError where that is no skill."""
+    """Interpret a frontmatter; raise SkillError if it has no description."""
     fields = read.fields
     notes = list(read.notes)
     description = " ".join(plain_text(fields.get("description")).split())
@@ -139,7 +152,7 @@ def understood(read: Frontmatter, *, folder: str, body: str = "") -> Document:
 
 
 def problems(text: str, *, name: str = "") -> list[str]:
-    """Return what keeps a text from being written as the SKILL.md of the skill `name`."""
+    """Return the problems that prevent writing a text as the SKILL.md of the skill `name`."""
     if len(text) > DOCUMENT_LIMIT:
         return [f"it has {len(text):,} characters, {DOCUMENT_LIMIT:,} is the limit"]
     if re.search("[\0\ud800-\udfff]", text):
@@ -174,7 +187,7 @@ def problems(text: str, *, name: str = "") -> list[str]:
 
 
 def name_problems(name: str) -> list[str]:
-    """Return what is wrong with a skill's name, if anything."""
+    """Return the problems of a skill's name; empty if it is valid."""
     if not name:
         return ["it has no name"]
     if len(name) > NAME_LIMIT:
@@ -185,7 +198,7 @@ def name_problems(name: str) -> list[str]:
 
 
 def valid_category(category: str) -> str:
-    """Return a category if it can be one, in lower case and with at most two levels, else ""."""
+    """Return a category in lower case with at most two levels; "" if it is not valid."""
     if not category:
         return ""
     parts = [part.strip().lower().replace(" ", "-") for part in category.split("/")]
@@ -194,9 +207,9 @@ def valid_category(category: str) -> str:
 
 
 def split(text: str) -> Split:
-    """Cut a document, any line ends, at its fences; raise SkillError when it has none.
+    """Split a document at its fences, with any line endings; raise SkillError if it has none.
 
-    Without a closing fence the frontmatter ends at the first line that cannot belong to it.
+    Without a closing fence, the frontmatter ends at the first line that cannot be part of it.
     """
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").lstrip("\n")
     first, _, rest = text.partition("\n")
@@ -221,7 +234,7 @@ def split(text: str) -> Split:
 
 
 def read_fields(head: str, *, repair: bool = True) -> Frontmatter:
-    """Return the fields of a frontmatter; raise SkillError where it cannot be understood."""
+    """Parse the fields of a frontmatter; raise SkillError if that fails."""
     if len(head) > FRONTMATTER_LIMIT:
         raise SkillError(f"the frontmatter is longer than {FRONTMATTER_LIMIT:,} characters")
     first: SkillError | None = None
@@ -236,7 +249,7 @@ def read_fields(head: str, *, repair: bool = True) -> Frontmatter:
 
 
 def plain_text(value: object) -> str:
-    """Return a field's value as one text: a list joined by commas, a mapping as nothing."""
+    """Return a field as one text: list items joined by commas, "" for a mapping."""
     if isinstance(value, str):
         return value.strip()
     if isinstance(value, list):
@@ -245,7 +258,7 @@ def plain_text(value: object) -> str:
 
 
 def words(value: object) -> tuple[str, ...]:
-    """Return a field that is a list, or a text with commas, as its items."""
+    """Return the items of a list, or of a comma-separated text."""
     if not value:
         return ()
     items = value if isinstance(value, list) else plain_text(value).split(",")
@@ -257,7 +270,7 @@ def _mapping(value: object) -> Mapping[str, Json]:
 
 
 def _name(own: str, folder: str, notes: list[str]) -> str:
-    """Return the name that a skill goes by: its own, else its folder's, made usable if need be."""
+    """Return the skill's own name or else its folder's, changed to a valid one if necessary."""
     if own and not name_problems(own):
         if folder and own != folder:
             notes.append(f"its name differs from its folder's, {folder!r}")
@@ -283,9 +296,9 @@ def _gates(platforms: object, hermes: Mapping[str, Json]) -> Gates:
 
 
 def _environment(fields: Mapping[str, Json]) -> tuple[str, ...]:
-    """Return the variables that a skill requires, as Hermes Agent's skills name them, old or new.
+    """Return the environment variables that a skill requires.
 
-    An entry is a name, or a mapping with one.
+    Both formats of Hermes Agent are read. An entry is a name, or a mapping with a `name`.
     """
     if fields.keys().isdisjoint(_NEEDS):
         return ()
@@ -297,7 +310,7 @@ def _environment(fields: Mapping[str, Json]) -> tuple[str, ...]:
 
 
 def _candidates(head: str) -> Iterator[tuple[str, str]]:
-    """Yield the frontmatter as it is, then ever more repaired, each with what was done."""
+    """Yield the frontmatter unchanged, then with more and more repairs, each with a note."""
     yield head, ""
     lines: list[str] = []
     for line in _CONTROL.sub("", head).split("\n"):
@@ -308,7 +321,7 @@ def _candidates(head: str) -> Iterator[tuple[str, str]]:
 
 
 def _quoted(lines: list[str]) -> str:
-    """Put every plain or badly quoted top-level value into quotes, its continuation lines too."""
+    """Quote every plain or badly quoted top-level value, including continuation lines."""
     out: list[str] = []
     position = 0
     while position < len(lines):
@@ -341,7 +354,7 @@ def _parsed(head: str) -> Frontmatter:
     except (yaml.YAMLError, UnicodeError) as error:
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "unreadable"
         mark = getattr(error, "problem_mark", None)
-        # The fence is the file's first line, and marks count from 0.
+        # Marks count from 0, and the fence is the first line of the file.
         where = f" at line {mark.line + 2}" if mark else ""
         raise SkillError(f"the frontmatter is no valid YAML{where}: {problem}") from error
     if len(roots) > 1:

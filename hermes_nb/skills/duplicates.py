@@ -1,4 +1,4 @@
-"""Skills that a new one nearly repeats, by their words and by the runs of words in their bodies."""
+"""Find the skill that a new one nearly repeats, by shared words and shared runs of words."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from hermes_nb.skills.document import Document, SkillError, read_document
 from hermes_nb.skills.matching import likeness, same_name, stems, text_of
 
 _ALIKE = 0.6
-"""Share of common words in names and descriptions from which two skills are the same."""
+"""Share of common words in names and descriptions above which two skills are duplicates."""
 _RELATED = 0.25
-"""Share from which their bodies are compared."""
+"""Share of common words above which the bodies are compared."""
 _COPIED = 0.7
-"""Share of a body's runs of words that another one has, from which it is a copy."""
+"""Share of common runs of words, in the shorter body, that makes it a copy."""
 _RUN = 5
 _SHORTEST_BODY = 20
 _COMPARED = 5
 
 
 def near_duplicate(document: Document, snapshot: SkillSnapshot) -> Skill | None:
-    """Return the skill that a new document nearly repeats, under whatever name, or None.
+    """Return the skill that a new document nearly repeats, under any name, or None.
 
-    Skills whose names differ in a number are different on purpose.
+    Skills whose names differ in a number are never duplicates.
     """
     own = text_of(document.name, document.description, document.tags)
     digits = re.findall(r"\d+", document.name)
@@ -45,7 +45,7 @@ def near_duplicate(document: Document, snapshot: SkillSnapshot) -> Skill | None:
 def _copies(body: str, skill: Skill) -> bool:
     try:
         other = read_document(decoded(read_regular(skill.file))[0]).body
-    except (OSError, SkillError):  # it went away in between, and is no duplicate then
+    except (OSError, SkillError):  # it was removed in between
         return False
     one, two = _runs(body), _runs(other)
     smaller = min(len(one), len(two))

@@ -1,4 +1,4 @@
-"""Changes of skills: what is asked is checked, guarded, done whole or refused with the reason."""
+"""Change skills: check a request, scan its text, and apply it completely or refuse it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from hermes_nb.skills.trust import Accepts, Examiner, examine_own
 
 Action = Literal["create", "edit", "patch", "delete", "write_file", "remove_file", "undo"]
 COPIED = 16 * FILE_LIMIT
-"""Bytes of a skill that is copied to the home in order to be changed."""
+"""Maximum size in bytes of a skill that is copied to the home to be changed."""
 _DIFF_LIMIT = 3_000
 _TERMS = Terms(old="`old_string`", new="`new_string`", look="skill_view")
 _UNWRITABLE = "the home directory cannot be written"
@@ -55,7 +55,7 @@ _log = logging.getLogger(__name__)
 
 
 class Details(TypedDict, total=False):
-    """What a change may be given beside its action and the skill's name."""
+    """Arguments of a change besides its action and name; see `SkillChange`."""
 
     content: str | None
     category: str
@@ -70,50 +70,61 @@ class Details(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillChange:
-    """What somebody asks for; what an action needs is checked by it.
-
-    `seen` is the digest of the file that it is about, as it was for whoever asks ("" where there
-    was none): a change of any other file is refused. None means: as it is.
-    """
+    """A request to change a skill. Each action checks the arguments that it needs."""
 
     action: str
+    """One of `Action`; others are refused."""
     name: str = ""
+    """Name of the skill; "" undoes the last change of any skill."""
     content: str | None = None
+    """The whole SKILL.md, for create and edit."""
     category: str = ""
+    """The category of a new skill; "" for none."""
     file_path: str = ""
+    """Relative path of a support file; "" for SKILL.md."""
     file_content: str | None = None
+    """The new content of a support file, for write_file."""
     old_string: str | None = None
+    """The text to replace, for patch."""
     new_string: str | None = None
+    """The replacement, for patch."""
     replace_all: bool = False
+    """True to replace all occurrences, for patch."""
     seen: str | None = None
+    """Digest of the file as the requester saw it, "" for a missing file; a change of any other
+    version is refused. None skips this check."""
     origin: SkillOrigin = field(default_factory=SkillOrigin)
+    """Who makes the change."""
 
     @property
     def file(self) -> str:
-        """The file it is about, relative to the skill; raises SkillError for what is no path."""
+        """The relative path of the file to change; raises SkillError if it is not valid."""
         return DOCUMENT if self.file_path in ("", DOCUMENT) else checked_path(self.file_path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillOutcome:
-    """What became of a change. `message` says it in a sentence, `diff` shows a patch.
-
-    Nothing was changed where `applied` is false.
-    """
+    """The result of a change."""
 
     applied: bool
+    """True if the change was made; False if nothing was changed."""
     message: str
+    """The result, or the reason of refusal, in one sentence."""
     action: str = ""
+    """The requested action."""
     name: str = ""
+    """Name of the skill."""
     path: Path | None = None
+    """Folder of the changed skill; None if nothing was changed."""
     diff: str = ""
+    """A short unified diff; "" if there is none to show."""
 
     def __bool__(self) -> bool:
         return self.applied
 
 
 class Changer:
-    """What there is below `roots`, and how it changes: the part of a library that writes."""
+    """The part of a library that changes the skills below `roots`."""
 
     def __init__(
         self,
@@ -136,7 +147,7 @@ class Changer:
         self._on_changed = on_changed
 
     def make(self, change: SkillChange) -> SkillOutcome:
-        """Make a change and return what became of it."""
+        """Make a change and return its result; never raises SkillError or OSError."""
         try:
             act, writer = self._prepared(change)
             outcome = act(change, writer)
@@ -156,7 +167,7 @@ class Changer:
         return outcome
 
     def shown(self, change: SkillChange) -> str:
-        """Return what a change would do, as a text or a diff; raise SkillError if it cannot be."""
+        """Return the effect of a change as a text or a diff; raise SkillError if it is refused."""
         _, writer = self._prepared(change)
         if change.action == "create":
             self._checked_new(change)
@@ -173,13 +184,13 @@ class Changer:
         return diff(old, new, f"{skill.name}/{relative}") or "no difference"
 
     def seen(self, change: SkillChange) -> str:
-        """Return the digest of the file that a change is about, for its `seen`; "" without one."""
+        """Return the digest of the file to change, for `SkillChange.seen`; "" if it is missing."""
         if change.action in ("create", "undo"):
             return ""
         return digest_of(_bytes_at(self._catalogue.find(change.name), _file(change)))
 
     def has_made(self, proposal: str) -> bool:
-        """Say whether the change with this `origin.proposal` was made, as far as is on record."""
+        """Return whether the change with this `origin.proposal` was made, as far as recorded."""
         return self._writer is not None and self._writer.has_made(proposal)
 
     def _prepared(
@@ -287,9 +298,9 @@ class Changer:
 
     @contextmanager
     def _locked_skill(self, name: str, writer: Writer, *, whole: bool = False) -> Iterator[Skill]:
-        """Yield a skill as it is under its lock, with `whole` also under the general one.
+        """Yield the skill under its lock; with `whole` also under the general lock.
 
-        Raises SkillError when the skill is out of reach.
+        Raises SkillError if the skill is missing or belongs to the working directory.
         """
         if not name:
             raise SkillError("which skill? give its `name`")
@@ -308,9 +319,9 @@ class Changer:
 
 
 def replaced(text: str, old: str, new: str, *, replace_all: bool = False) -> Patched:
-    """Return `text` with `old` replaced, once unless `replace_all`, its line ends kept.
+    """Return `text` with `old` replaced, once unless `replace_all`, keeping the line endings.
 
-    Raises SkillError when `old` is empty, absent, not unique, or the same as `new`.
+    Raises SkillError if `old` is empty, missing, not unique, or equal to `new`.
     """
     try:
         return patched(text, old, new, name="", replace_all=replace_all, terms=_TERMS)
@@ -327,7 +338,7 @@ def diff(before: str, after: str, name: str) -> str:
 
 
 def _file(change: SkillChange) -> str:
-    """Return the file that a change is about; raise SkillError where the action is for others."""
+    """Return the file to change; raise SkillError if the action does not apply to it."""
     relative = DOCUMENT if change.action == "delete" else change.file
     if relative == DOCUMENT and change.action in ("write_file", "remove_file"):
         message = f"{change.action} is for support files; give `file_path`, or use edit or patch"
@@ -343,7 +354,7 @@ def _bytes_at(skill: Skill, relative: str) -> bytes | None:
 
 
 def _current(change: SkillChange, skill: Skill, relative: str) -> bytes | None:
-    """Return a file's bytes; raise SkillError when the change was thought for others."""
+    """Return a file's bytes; raise SkillError if it differs from the version in `change.seen`."""
     before = _bytes_at(skill, relative)
     if change.seen is not None and digest_of(before) != change.seen:
         message = f"{relative} of skill {change.name!r} has been changed since; look at it again"
@@ -352,7 +363,7 @@ def _current(change: SkillChange, skill: Skill, relative: str) -> bytes | None:
 
 
 def _after(change: SkillChange, skill: Skill, before: bytes | None) -> bytes | None:
-    """Return what a file shall be, checked and guarded; None where it shall not be."""
+    """Return the new bytes of a file, checked and scanned; None to remove it."""
     relative = change.file
     if before is None and change.action in ("remove_file", "patch"):
         raise missing(skill.directory, relative)
@@ -378,9 +389,9 @@ def _after(change: SkillChange, skill: Skill, before: bytes | None) -> bytes | N
 
 
 def _check_document(text: str, skill: Skill, before: str, *, is_patch: bool) -> None:
-    """Raise SkillError unless a document is valid or, when it is patched, as valid as it was.
+    """Raise SkillError if a document is not valid; a patch only must not make it worse.
 
-    Skills from elsewhere break the format in ways that a patch of their body need not mend.
+    Skills of others may violate the format in ways that a patch of their body need not fix.
     """
     found = problems(text, name=skill.name)
     if found and is_patch and len(found) <= len(problems(before, name=skill.name)):
@@ -392,7 +403,7 @@ def _check_document(text: str, skill: Skill, before: str, *, is_patch: bool) -> 
 
 
 def _refuse_harm(text: str, name: str, *, code: bool, before: str = "") -> None:
-    """Raise SkillError when a text that is to be written is dangerous; `before` is what it was."""
+    """Raise SkillError if a new text is dangerous; `before` is the text that it replaces."""
     verdict = examine_own(text, name=name, code=code, before=before)
     if verdict.level == "dangerous":
         message = f"{name!r} was not written, it looks harmful: {verdict.why}; leave that out"

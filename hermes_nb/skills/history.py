@@ -1,16 +1,16 @@
-"""Changes of the home's skills on disk, counted and undone: each whole or not at all, in turn.
+"""Write the home's skills on disk atomically, with a history for undo and usage counts.
 
-A skill appears with one rename, so a killed process never leaves a folder without its SKILL.md;
-what it leaves lies in the hidden state directory beside the skills and is swept by the next one.
-The locks lie there too: nothing but the skill itself is in a skill's folder. A record is written
-before its change and says what the skill was and shall be. After a crash in between, it describes a
-change that never was, which shows in the files; such a record is dropped. The records are bounded
-in number and size.
+A skill appears with one rename, so a killed process never leaves a folder without its SKILL.md. Its
+leftovers are in the hidden state directory next to the skills and are removed by the next writer.
+The locks are there as well: a skill's folder contains only the skill.
 
-How often each skill was read, used and changed, who made it and whether it is off is one JSON line
-an event in `usage.jsonl`, added under a lock and without waiting for the disk: a count that a power
-cut loses is no loss. A long log is folded into one line a skill; lines that cannot be read are
-skipped.
+A record is written before its change, with the state before and after. If a crash prevents the
+change, the files show that it never happened, and the record is dropped. Records are limited in
+number and size.
+
+Views, uses, changes, creation and on/off state of skills are logged as JSON lines in `usage.jsonl`,
+one line an event. They are appended under a lock without fsync, because a lost count does no harm.
+A long log is compacted to one line a skill. Unreadable lines are skipped.
 """
 
 from __future__ import annotations
@@ -35,44 +35,48 @@ from hermes_nb.skills.document import SkillError
 
 Event = Literal["view", "use", "patch", "made", "off", "on", "gone"]
 FOLD_AT = 262_144
-"""Bytes of the log from which it is folded."""
+"""Size in bytes above which the log is compacted."""
 _READ_LIMIT = 16_777_216
 _LARGEST = 1e15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillOrigin:
-    """Who changes a skill: a session and a turn of it, "" and 0 where it is the user.
-
-    `proposal` is the id of what the user approved, "" for a change that was made at once.
-    """
+    """Who changes a skill: a turn of a session, or the user."""
 
     session: str = ""
+    """Id of the session; "" for the user."""
     turn: int = 0
+    """Number of the turn; 0 for the user."""
     proposal: str = ""
+    """Id of the approved proposal; "" for a change that was made directly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillUsage:
-    """What is known of a skill's life. Times are in seconds since the epoch, 0.0 for never.
-
-    `views` counts how often it was looked at, `uses` how often it was loaded into a conversation.
-    """
+    """Usage counts and state of a skill."""
 
     views: int = 0
+    """How often it was viewed."""
     uses: int = 0
+    """How often it was loaded into a conversation."""
     patches: int = 0
+    """How often it was patched."""
     last_used: float = 0.0
+    """When it was last used, in seconds since the epoch; 0.0 for never."""
     made: float = 0.0
+    """When it was created, in seconds since the epoch; 0.0 if unknown."""
     origin: SkillOrigin = field(default_factory=SkillOrigin)
+    """Who created it."""
     disabled: bool = False
+    """True if the user has switched it off."""
 
 
 _NEVER = SkillUsage()
 
 
 class UsageLog:
-    """The log below `directory`, or, with None, counts in memory. Safe between threads."""
+    """The usage log in `directory`, or counts in memory with None. Thread-safe."""
 
     def __init__(self, directory: Path | None) -> None:
         self._path = directory / "usage.jsonl" if directory else None
@@ -81,7 +85,7 @@ class UsageLog:
         self._entries: dict[str, SkillUsage] = {}
 
     def entries(self) -> Mapping[str, SkillUsage]:
-        """Return what is known, by skill name, reading the log again only when it changed."""
+        """Return the usage by skill name; reads the log again only if it has changed."""
         with self._lock:
             stamp: tuple[int, ...] = ()
             if self._path is not None:
@@ -94,17 +98,17 @@ class UsageLog:
             return dict(self._entries)
 
     def of(self, name: str) -> SkillUsage:
-        """Return what is known of one skill."""
+        """Return the usage of one skill."""
         return self.entries().get(name, _NEVER)
 
     def note(self, name: str, event: Event, origin: SkillOrigin | None = None) -> None:
-        """Add an event; where it cannot be written it is known to this process alone."""
+        """Add an event; kept in memory only if it cannot be written."""
         line: dict[str, Json] = {"skill": name, "event": event, "at": round(time.time(), 3)}
         if origin and origin.session:
             line |= {"session": origin.session, "turn": origin.turn}
         if self._path is not None and self._path.parent.parent.is_dir():
             path = self._path
-            with suppress(OSError):  # a full disk or a read-only home costs the count, no more
+            with suppress(OSError):  # a full disk or a read-only home loses only the count
                 path.parent.mkdir(mode=0o700, exist_ok=True)
                 with locked(path):
                     if append_line(path, _json(line), durable=False) > FOLD_AT:
@@ -191,35 +195,43 @@ def _number(value: object) -> float:
 RECORDS = 200
 BYTES = 33_554_432
 _PATIENCE = 20.0
-"""Seconds that a change waits for another one of the same skill."""
+"""Seconds that a change waits for another change of the same skill."""
 
 Kind = Literal["made", "file", "removed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillRecord:
-    """A change of one skill. `place` is its folder and `file` the file, both relative.
-
-    `before` and `after` are the SHA-256 of the file's bytes, "" for no file; `at` is in seconds
-    since the epoch.
-    """
+    """The record of a change of one skill."""
 
     id: str
+    """Unique id; ids sort by time."""
     kind: Kind
+    """Whether the skill was created ("made"), a file was changed, or the skill was removed."""
     action: str
+    """The action of the change, such as "patch"."""
     name: str
+    """Name of the skill."""
     place: str
+    """The skill's folder, relative to the root."""
     file: str = ""
+    """The changed file, relative to the folder; "" means SKILL.md."""
     before: str = ""
+    """SHA-256 of the file before the change; "" if it did not exist."""
     after: str = ""
+    """SHA-256 of the file after the change; "" if it no longer exists."""
     at: float = 0.0
+    """Time of the change in seconds since the epoch."""
     session: str = ""
+    """Id of the session that made it; "" for the user."""
     turn: int = 0
+    """Number of the turn that made it; 0 for the user."""
     proposal: str = ""
+    """Id of the approved proposal; "" if there was none."""
 
 
 class Writer:
-    """Writes below `root`, the home's skills."""
+    """Writes skills below `root`, the directory of the home's skills."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -228,9 +240,9 @@ class Writer:
 
     @contextmanager
     def alone(self, name: str = "") -> Iterator[None]:
-        """Hold the lock of one skill or, without a name, of all that creates and removes skills.
+        """Hold the lock of one skill or, without a name, the lock for creating and removing skills.
 
-        Raises TimeoutError. Whoever takes both takes the general one first.
+        A caller that needs both takes the latter first. Raises TimeoutError.
         """
         locks = self.state / "locks"
         make_private(locks)
@@ -245,17 +257,17 @@ class Writer:
         action: str,
         origin: SkillOrigin,
     ) -> Path:
-        """Make a skill of files by relative path and return its folder; under both locks."""
+        """Create a skill from files by relative path and return its folder; needs both locks."""
         target = self.root / category / name
         self._refuse_links(target)
         if os.path.lexists(target):
             raise SkillError(f"{name!r} is there already as a folder; choose another name")
-        first = target  # the topmost folder on the way that is not there yet
+        first = target  # the topmost folder that has to be created
         while first.parent != self.root and not first.parent.exists():
             first = first.parent
         building = self.state / "building"
         if building.exists():
-            shutil.rmtree(building)  # what a killed process left: the lock says nobody builds
+            shutil.rmtree(building)  # left by a killed process; the lock excludes a live one
         record = self._record("made", action, name, target, origin, after=contents[DOCUMENT])
         top = building / record.id
         inside = top / target.relative_to(first.parent)
@@ -279,20 +291,20 @@ class Writer:
         action: str,
         origin: SkillOrigin,
     ) -> None:
-        """Replace, add or, with None, remove one file of a skill; under the skill's lock."""
+        """Replace, add or (with None) remove one file of a skill; needs the skill's lock."""
         path = directory / relative
         self._refuse_links(path)
         before = read_regular(path) if path.exists() else None
         if before == data:
             return
-        for left in directory.rglob(f".*{TEMPORARY}"):  # by a killed writer: nobody writes now
+        for left in directory.rglob(f".*{TEMPORARY}"):  # left by a killed writer
             left.unlink(missing_ok=True)
         record = self._record("file", action, name, directory, origin, relative, before, data)
         with self._recorded(record, before):
             _set(path, data)
 
     def remove(self, directory: Path, name: str, action: str, origin: SkillOrigin) -> None:
-        """Take a skill away, so that it can come back; under both locks."""
+        """Move a skill to the history, so that it can be restored; needs both locks."""
         self._refuse_links(directory)
         before = read_regular(directory / DOCUMENT)
         record = self._record("removed", action, name, directory, origin, before=before)
@@ -301,7 +313,7 @@ class Writer:
         self._tidy(directory.parent)
 
     def records(self, name: str = "") -> Iterator[SkillRecord]:
-        """Yield the records, of one skill if named, the newest first; damaged ones are left out."""
+        """Yield the records, optionally of one skill, newest first; damaged ones are skipped."""
         for path in sorted(self._history.glob("*.json"), reverse=True):
             try:
                 record = restored(SkillRecord, json.loads(path.read_bytes()))
@@ -311,23 +323,23 @@ class Writer:
                 yield record
 
     def undo(self, name: str = "") -> SkillRecord:
-        """Undo the last change, of one skill if named, and return its record; under the locks.
+        """Undo the last change, optionally of one skill, and return its record; needs the locks.
 
-        Raises SkillError when there is none, or when the skill was changed by other means since.
+        Raises SkillError if there is no change, or if the files were changed by other means since.
         """
         for record in self.records(name):
             done = self._undone(record)
             self._forget(record.id)
-            if done:  # else the process was killed before it made the change
+            if done:  # otherwise the process was killed before it made the change
                 return record
         of = f" of {name!r}" if name else ""
         raise SkillError(f"there is no change{of} to undo")
 
     def has_made(self, proposal: str) -> bool:
-        """Say whether the change of a proposal was made, and not only written down to be made.
+        """Return whether the change of a proposal was made, and not only recorded.
 
-        A process that is killed leaves the record without the change: then the file still is what
-        it was before, now or when the next change of it began.
+        A killed process may leave a record without its change. Then the file still has its state
+        from before, either now or at the start of its next recorded change.
         """
         found_later: dict[tuple[str, str], str] = {}
         for record in self.records():
@@ -391,7 +403,7 @@ class Writer:
 
     @contextmanager
     def _recorded(self, record: SkillRecord, before: bytes | None = None) -> Iterator[None]:
-        """Keep a record around its change, and drop it where the change fails."""
+        """Store a record before its change, and drop it if the change fails."""
         self._add(record, before)
         try:
             yield
@@ -400,7 +412,7 @@ class Writer:
             raise
 
     def _add(self, record: SkillRecord, before: bytes | None = None) -> None:
-        """Keep a record, and the bytes that its change replaces; durable when this returns."""
+        """Store a record and the bytes that its change replaces; durable when this returns."""
         make_private(self._history)
         self._prune()
         if before is not None:
@@ -418,7 +430,7 @@ class Writer:
         return self._history / f"{record.id}.{what}"
 
     def _prune(self) -> None:
-        """Drop the oldest records while there are too many or they hold too much."""
+        """Drop the oldest records that exceed the limits of number or total size."""
         sizes: dict[str, int] = {}
         for path in self._history.iterdir():
             if record_id := path.name.partition(".")[0]:
@@ -432,7 +444,7 @@ class Writer:
     def _forget(self, record_id: str) -> None:
         for kept in ("json", "before"):
             (self._history / f"{record_id}.{kept}").unlink(missing_ok=True)
-        # Another process may be dropping the same one.
+        # Another process may be dropping the same record.
         shutil.rmtree(self._history / f"{record_id}.folder", ignore_errors=True)
 
     def _refuse_links(self, path: Path) -> None:
@@ -442,14 +454,14 @@ class Writer:
             raise SkillError(message)
 
     def _tidy(self, category: Path) -> None:
-        with suppress(OSError):  # it is not empty, or already gone
+        with suppress(OSError):  # not empty, or already removed
             while category != self.root and self.root in category.parents:
                 category.rmdir()
                 category = category.parent
 
 
 def digest_of(data: bytes | None) -> str:
-    """Return the SHA-256 of a file's bytes, "" where there is none."""
+    """Return the SHA-256 of a file's bytes; "" for None."""
     return "" if data is None else hashlib.sha256(data).hexdigest()
 
 
@@ -458,7 +470,7 @@ def _digest_at(path: Path) -> str:
 
 
 def _set(path: Path, data: bytes | None) -> None:
-    """Write or remove a file, and the folders that this makes needed or empty."""
+    """Write or remove a file; creates its folder, or removes it if it becomes empty."""
     try:
         if data is None:
             path.unlink()
@@ -466,7 +478,7 @@ def _set(path: Path, data: bytes | None) -> None:
             make_private(path.parent)
             write_atomic(path, data, mode=None if path.exists() else 0o600)
     finally:
-        with suppress(OSError):  # it is not empty
+        with suppress(OSError):  # not empty
             path.parent.rmdir()
 
 

@@ -1,7 +1,7 @@
-"""The skills library: what there is, what it says, and how it changes.
+"""The skills library: find, view and change skills.
 
-Roots are looked through in order and the first skill of a name wins. Only the home's skills are
-written; a skill that comes after the home is copied there when it is first changed, and then wins.
+Roots are searched in order, and the first skill with a name wins. Only the home's skills are
+written. A skill of a later root is copied to the home when it is first changed, and the copy wins.
 """
 
 from __future__ import annotations
@@ -24,23 +24,25 @@ from hermes_nb.skills.support_files import checked_path, is_code, missing
 from hermes_nb.skills.surroundings import Surroundings
 
 INDEX_BUDGET = 2_000
-"""Tokens of the index in the system prompt."""
+"""Tokens for the list of skills in the system prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillView:
-    """A skill's document or one of its files, as it may be shown.
-
-    `text` is "" for a binary file, of which `about` says what it is. `files` are the skill's
-    support files by path relative to `directory`; `marks` are for whoever reads the text.
-    """
+    """A skill's document or one of its files, ready for display."""
 
     skill: Skill
+    """The skill."""
     file: str
+    """Path of the file, relative to the skill's directory."""
     text: str
+    """The text of the file; "" for a binary file."""
     about: str = ""
+    """A description of a binary file; "" for text."""
     files: tuple[str, ...] = ()
+    """The skill's support files by path relative to `directory`."""
     marks: tuple[str, ...] = ()
+    """Warnings for the reader of the text."""
 
     @property
     def directory(self) -> Path:
@@ -49,11 +51,12 @@ class SkillView:
 
 
 class Library(Changer):
-    """Skills below `roots`, in order; plain paths are the home's skills first, then external ones.
+    """The skills below `roots`, in order; of plain paths the first is the home's, others external.
 
-    `accepts(path, text)` says what the user trusts as it stands: without it, nothing loads from the
-    working directory. `on_changed(outcome)` hears of every change that was made through here, in
-    the thread that made it, and must not raise. Nothing is created before something is written.
+    `accepts(path, text)` returns whether the user trusts a text; without it, no skill of the
+    working directory is loaded. `on_changed(outcome)` is called after every change made through the
+    library, in the thread of the change, and must not raise. No file is created before the first
+    change.
     """
 
     def index(
@@ -65,10 +68,15 @@ class Library(Changer):
         tools: Collection[str] | None = None,
         toolsets: Collection[str] | None = None,
     ) -> str:
-        """Return the text for the system prompt, "" where there is no skill to offer.
+        """Return the list of skills for the system prompt; "" if there are none to offer.
 
-        Over the budget, what fits `query` best and was used most is kept and the rest counted.
-        `tools` and `toolsets` are those that are on; None opens every gate that asks for them.
+        Args:
+            budget_tokens: maximum size; beyond it, the skills that match `query` best and were used
+                most are kept, and the others counted.
+            query: text for ranking, such as the user's prompt.
+            platform: the platform, as in `sys.platform`.
+            tools: names of the tools that are on; None satisfies every condition on tools.
+            toolsets: names of the toolsets that are on; None satisfies every condition on toolsets.
         """
         snapshot = self._catalogue.snapshot()
         here = Surroundings(platform=platform, tools=tools, toolsets=toolsets)
@@ -79,10 +87,10 @@ class Library(Changer):
     def list(
         self, category: str = "", query: str = "", *, all_of_them: bool = False
     ) -> list[Skill]:
-        """Return skills by category and name or, with a query, those that fit, best first.
+        """Return skills by category and name or, with a query, the matching ones, best first.
 
-        `category` includes what is below it. `all_of_them` adds those that are switched off or
-        closed by a gate.
+        `category` includes its subcategories. `all_of_them` adds skills that are switched off or
+        whose conditions are not met.
         """
         snapshot = self._catalogue.snapshot()
         here = Surroundings()
@@ -101,14 +109,14 @@ class Library(Changer):
         return sorted(matching, key=lambda s: (-fitting.get(s.name, 0.0), s.name))
 
     def scanned(self, text: str, name: str, scan: Callable[[str, str], ScanResult]) -> ScanResult:
-        """Return what a text is that is no skill; what was clean before is not scanned again."""
+        """Scan a text that is not a skill; clean results are cached."""
         return self._examiner.scanned(text, name, scan)
 
     def view(self, name: str, file: str | None = None, *, counted: bool = True) -> SkillView:
-        """Return a skill's SKILL.md or, with `file`, one of its support files, to be shown.
+        """Return a skill's SKILL.md or, with `file`, one of its support files, for display.
 
-        Raises SkillError when there is no such skill or file, when it is refused, and why.
-        `counted` is false when the user looks: that is no use, and shows what is off as well.
+        With `counted` false the user views it: it is not counted as a view, and works for a skill
+        that is switched off. Raises SkillError if the skill or file is missing or refused.
         """
         skill = self.get(name)
         if not (skill.enabled or not counted):
@@ -144,11 +152,11 @@ class Library(Changer):
         )
 
     def get(self, name: str) -> Skill:
-        """Return a skill by its name, also as `category/name`; raise SkillError, nearest named."""
+        """Return a skill by its name or `category/name`; raise SkillError with similar names."""
         return self._catalogue.find(name)
 
     def skipped(self) -> Sequence[SkippedSkill]:
-        """Return what was found and is not offered, with the reasons; also what a gate closes."""
+        """Return the skills that are not offered, with reasons, including unmet conditions."""
         snapshot = self._catalogue.snapshot()
         here = Surroundings()
         closed = [
@@ -159,22 +167,22 @@ class Library(Changer):
         return [*snapshot.skipped, *closed]
 
     def categories(self) -> dict[str, int]:
-        """Return how many skills each category has."""
+        """Return the number of skills in each category."""
         counts: dict[str, int] = {}
         for skill in self.list():
             counts[skill.category or GENERAL] = counts.get(skill.category or GENERAL, 0) + 1
         return counts
 
     def usage(self) -> Mapping[str, SkillUsage]:
-        """Return what the ledger knows, by skill name."""
+        """Return the usage of skills by name."""
         return self._ledger.entries()
 
     def used(self, name: str, origin: SkillOrigin | None = None) -> None:
-        """Count that a skill was loaded into a conversation."""
+        """Record that a skill was loaded into a conversation."""
         self._ledger.note(name, "use", origin)
 
     def switch(self, name: str, *, on: bool) -> None:
-        """Switch a skill on or off; raise SkillError when there is none of that name."""
+        """Switch a skill on or off; raise SkillError if the name is unknown."""
         self._ledger.note(self.get(name).name, "on" if on else "off")
 
     def manage(
@@ -182,20 +190,22 @@ class Library(Changer):
     ) -> SkillOutcome:
         """Change a skill: create, edit, patch, delete, write_file, remove_file, undo.
 
-        `details` are those of `SkillChange`: `content` is a whole SKILL.md for create (with a
-        `category`, if any) and edit; patch takes `old_string`, `new_string`, `replace_all` and
-        works on SKILL.md unless `file_path` names a support file; write_file takes `file_path` and
-        `file_content`; `origin` says who changes it. Never raises for what a caller can cause: an
-        outcome that is not `applied` says what to do.
+        `details` are fields of `SkillChange`. Create and edit take `content`, a whole SKILL.md, and
+        create also a `category`. Patch takes `old_string`, `new_string` and `replace_all`, and
+        changes SKILL.md unless `file_path` names a support file. Write_file takes `file_path` and
+        `file_content`. `origin` is who makes the change.
+
+        Never raises for invalid input: the outcome has `applied` false and a message that tells
+        what to do.
         """
         return self.make(SkillChange(action=action, name=name.strip(), **details))
 
     def preview(self, action: Action | str, name: str = "", **details: Unpack[Details]) -> str:
-        """Return what `manage` would do, as a text or a diff; raise SkillError where it cannot."""
+        """Return the result of `manage` as a text or diff; raise SkillError if it would fail."""
         return self.shown(SkillChange(action=action, name=name.strip(), **details))
 
     def _text(self, skill: Skill, path: Path, relative: str, data: bytes) -> tuple[str, str]:
-        """Return a file's text as it may be shown, and what it is where it is no text."""
+        """Return a file's text for display, or "" and a description if it is binary."""
         try:
             text, _ = decoded(data)
         except SkillError:

@@ -1,8 +1,8 @@
-"""How well skills fit a query, and how alike two of them are, by their words.
+"""Rank skills for a query, and compare two skills, by their words.
 
-What fits a query best is told by BM25 over names, tags and descriptions, with the usual parameters
-(k1 = 1.2, b = 0.75; Robertson and Zaragoza, 2009). A name counts three times, a tag twice. Words
-are matched by their stems' beginnings, so that `plots` finds `plotting`.
+The ranking is BM25 over names, tags and descriptions with the usual parameters (k1 = 1.2, b = 0.75;
+Robertson and Zaragoza, 2009). A word in the name counts three times, in a tag twice. Words match by
+the beginnings of their stems, so `plots` finds `plotting`.
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ _SHORTEST_STEM = 3
 
 @dataclass(frozen=True, slots=True)
 class SkillTerms:
-    """What is known of a skill for ranking: its terms with their weights."""
+    """The terms of a skill for ranking."""
 
     terms: Mapping[str, int]
+    """The weight of each term."""
     length: int
+    """The sum of all weights."""
 
 
 @lru_cache(maxsize=5_000)
 def text_of(name: str, description: str, tags: Sequence[str] = ()) -> SkillTerms:
-    """Return the terms of a skill."""
+    """Return the terms of a skill with their weights."""
     terms: dict[str, int] = {}
     for said, weight in ((description, 1), (" ".join(tags), 2), (name, 3)):
         for term in stems(said):
@@ -46,19 +48,19 @@ def text_of(name: str, description: str, tags: Sequence[str] = ()) -> SkillTerms
 
 
 def stems(text: str) -> list[str]:
-    """Return the terms of a text's words; of scripts without spaces, pairs of signs."""
+    """Return the stems of a text's words, or pairs of characters in scripts without spaces."""
     return [term for piece in pieces(text) for term in _stems_of(piece)]
 
 
 @lru_cache(maxsize=20_000)
 def _stems_of(piece: str) -> tuple[str, ...]:
-    """Return the terms of one word; descriptions have the same words over and over."""
+    """Return the stems of one word; cached, because the same words occur in many texts."""
     signs = () if piece.lower() in _STOP else terms_of(piece)
     return tuple(map("".join, pairwise(signs))) if len(signs) > 1 else signs
 
 
 def scores(texts: Mapping[str, SkillTerms], query: str) -> dict[str, float]:
-    """Return how well each text fits a query, those alone that fit at all."""
+    """Return the score of each text that matches the query."""
     wanted = set(stems(query))
     if not wanted or not texts:
         return {}
@@ -78,15 +80,15 @@ def scores(texts: Mapping[str, SkillTerms], query: str) -> dict[str, float]:
 
 
 def likeness(one: SkillTerms, other: SkillTerms) -> float:
-    """Return how much of two texts' words is common, 0 to 1 (Jaccard, each word counted once)."""
+    """Return the share of common words of two texts, 0 to 1 (Jaccard, each word counted once)."""
     together = len(one.terms.keys() | other.terms.keys())
     return len(one.terms.keys() & other.terms.keys()) / together if together else 0.0
 
 
 def same_name(one: str, other: str) -> bool:
-    """Say whether two names mean the same: the same words in any order, or a slip of the pen.
+    """Return whether two names mean the same: same words in any order, or a typing error.
 
-    Names that differ in a number do not: `report-2024` is not `report-2025`.
+    Names that differ in a number never do: `report-2024` is not `report-2025`.
     """
     if re.findall(r"\d+", one) != re.findall(r"\d+", other):
         return False
@@ -99,7 +101,7 @@ def same_name(one: str, other: str) -> bool:
 
 
 def _meant(wanted: set[str], known: set[str]) -> dict[str, list[str]]:
-    """Return the terms that texts have for each term of a query: itself, those it begins."""
+    """Return for each query term the known terms that it matches: itself and longer ones."""
     found: dict[str, list[str]] = {}
     for term in wanted:
         long = len(term) > _SHORTEST_STEM
@@ -110,7 +112,7 @@ def _meant(wanted: set[str], known: set[str]) -> dict[str, list[str]]:
 
 
 def _matched(text: SkillTerms, words: Mapping[str, Sequence[str]]) -> dict[str, float]:
-    """Return the query's terms that a text has, with their weights; a beginning counts half."""
+    """Return the query terms in a text with their weights; a match of a prefix counts half."""
     found: dict[str, float] = {}
     for term, meant in words.items():
         if exact := text.terms.get(term):

@@ -1,7 +1,7 @@
-"""The index of skills in the prompt: a line a skill, by category, within a budget of tokens.
+"""The list of skills in the prompt: one line a skill, by category, within a token budget.
 
-When not all fit, those that fit the query best and were used most stay, and the rest is counted.
-Equal skills give equal bytes: the prompt is cached.
+If not all fit, those that match the query best and were used most are listed, and the others
+counted. The same skills give the same bytes, so that the prompt can be cached.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from hermes_nb.core.text import CHARACTERS_PER_TOKEN, one_line
 from hermes_nb.skills.catalogue import Skill
 
 GENERAL = "general"
-"""What skills without a category are listed under."""
+"""The heading for skills without a category."""
 _SHOWN = 60
-"""Characters of a description in the index."""
+"""Maximum characters of a description in the list."""
 _HEADING = "Skills (skill_view loads one; load it before a task that it fits):"
 
 
 def render(skills: Sequence[Skill], fitting: Mapping[str, float], *, budget_tokens: int) -> str:
-    """Return the index, "" without skills; `fitting` says by name what fits the occasion."""
+    """Return the list, "" without skills; `fitting` has the scores of skills by name."""
     if not skills:
         return ""
     room = budget_tokens * CHARACTERS_PER_TOKEN
     shortest = sum(len(skill.name) for skill in skills)
     if shortest <= room and len(whole := _grouped(skills)) <= room:
         return whole
-    # The count of what is left out needs room as well.
+    # Reserve space for the line that counts the skills left out.
     room -= len(_HEADING) + len(_rest(len(skills))) + 1
     chosen: list[Skill] = []
     categories: set[str] = set()
@@ -77,9 +77,9 @@ def _line(skill: Skill) -> str:
 
 @lru_cache(4_096)
 def _gist(description: str) -> str:
-    """Return how a description is shown: its first sentence, or as much of it as fits.
+    """Return the first sentence of a description, or as much as fits.
 
-    It is kept: looking at each character of a thousand descriptions takes 20 ms.
+    Cached, because checking each character of a thousand descriptions takes 20 ms.
     """
     line = visible(one_line(description, _SHOWN))
     sentence, stop, _ = line.partition(". ")

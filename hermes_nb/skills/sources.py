@@ -1,8 +1,8 @@
-"""Skills of other people, as they were when the user looked at them: taken over, compared, dropped.
+"""Skills from other people: copied, compared and removed under the user's control.
 
-A folder below `skill_sources` in the home is a copy of a source's skills, one folder each: their
-documents and support files, no links, nothing else. What the guard finds dangerous is left out. The
-copy changes by a look at the difference alone, whatever happens where it came from.
+A folder below `skill_sources` in the Hermes directory is a copy of a source's skills, one folder
+each. It contains only documents and support files, no links. Dangerous skills are not copied. The
+copy changes only after the user has seen the diff, whatever happens at the source.
 """
 
 from __future__ import annotations
@@ -29,30 +29,34 @@ FOLDER = "skill_sources"
 RECORD = "sources.json"
 MOST_SKILLS = 200
 LARGEST = 16_777_216
-"""Bytes of all the skills of a source."""
+"""Maximum size in bytes of all skills of a source together."""
 COMPARED = 20_000
-"""Lines of a file up to which its difference is shown line by line."""
+"""Lines of both versions of a file up to which a diff is shown."""
 Files = Mapping[str, bytes]
-"""What files hold, by their paths below the source's folder, `skill/…`."""
+"""Contents of files by their path below the source's folder, such as `skill/SKILL.md`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillSource:
-    """Where skills come from: a path or an address, a folder in it, and as of which commit."""
+    """A place from which skills are copied."""
 
     name: str
+    """Name of the source, and of its folder below `skill_sources`."""
     place: str
+    """Absolute path, or URL for git."""
     folder: str = ""
+    """Folder inside the place; "" for its top."""
     commit: str = ""
+    """The copied commit; "" if the place is a path."""
 
     @property
     def is_remote(self) -> bool:
-        """Whether it is an address, for git."""
+        """Whether the place is a URL for git."""
         return "://" in self.place
 
 
 def source_of(place: str, folder: str = "") -> SkillSource:
-    """Return the source of an address or a path; raise SkillError for what is none."""
+    """Return the source for a URL or a path; raise SkillError if it is neither."""
     if "://" in place or re.match(r"[\w.-]+@[\w.-]+:", place):
         parts = urlsplit(place)
         if parts.scheme not in ("https", "file"):
@@ -74,16 +78,20 @@ def source_of(place: str, folder: str = "") -> SkillSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenSkill:
-    """A skill of a source as the guard sees it; `dangerous` ones are not taken."""
+    """A skill of a source with its verdict; `dangerous` ones are not copied."""
 
     name: str
+    """Name of the skill."""
     description: str = ""
+    """Description of the skill; "" if it cannot be read."""
     level: Level = "clean"
+    """How dangerous the skill is, including its support files."""
     why: str = ""
+    """The reasons for the level; "" if clean."""
 
 
 def taken(place: Path, below: str = "") -> tuple[Files, list[SeenSkill]]:
-    """Return the skills in a folder of a place and what was seen of each.
+    """Return the files and verdicts of the skills in a folder of a place.
 
     Raises SkillError and OSError.
     """
@@ -114,7 +122,7 @@ def taken(place: Path, below: str = "") -> tuple[Files, list[SeenSkill]]:
 
 
 def _skills(place: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the folders of skills, and how their documents are named."""
+    """Yield the folders of skills with the names of their documents."""
     if (place / DOCUMENT).is_file():
         yield place, DOCUMENT
         return
@@ -129,7 +137,7 @@ def _skill(folder: Path, name: str) -> tuple[SeenSkill, Files]:
     verdicts = [examine(text, name=DOCUMENT)]
     for path in support_files(folder):
         data = files[path] = read_regular(real_path(folder, path))
-        with suppress(SkillError):  # binary data is neither read nor run as it is
+        with suppress(SkillError):  # binary data is neither read by the model nor run directly
             verdicts.append(examine(decoded(data)[0], name=path, code=is_code(path)))
     levels = {verdict.level for verdict in verdicts}
     order: tuple[Level, ...] = ("dangerous", "suspicious", "clean")
@@ -141,7 +149,7 @@ def _skill(folder: Path, name: str) -> tuple[SeenSkill, Files]:
 
 
 def difference(before: Files, after: Files) -> str:
-    """Return what changes from one state of a source to another, as a unified diff."""
+    """Return the difference between two states of a source as a unified diff."""
     shown: list[str] = []
     for path in sorted(before.keys() | after.keys()):
         old, new = before.get(path), after.get(path)
@@ -164,14 +172,14 @@ def _lines(data: bytes | None) -> list[str]:
 
 
 class Sources:
-    """The sources of one home; what raises is OSError, and TimeoutError for a held lock."""
+    """The copied sources in a Hermes directory; methods raise OSError, TimeoutError if locked."""
 
     def __init__(self, home: Path) -> None:
         self.directory = home / FOLDER
         self._record = self.directory / RECORD
 
     def all(self) -> dict[str, SkillSource]:
-        """Return the sources by name; a record that cannot be read has none."""
+        """Return the sources by name; {} if the record cannot be read."""
         try:
             found = json.loads(self._record.read_bytes())
             sources = [SkillSource(**{k: str(v) for k, v in each.items()}) for each in found]
@@ -180,7 +188,7 @@ class Sources:
         return {each.name: each for each in sources if not name_problems(each.name)}
 
     def files(self, name: str) -> Files:
-        """Return what is kept of a source."""
+        """Return the copied files of a source."""
         kept: dict[str, bytes] = {}
         for folder in sorted((self.directory / name).glob("*/")):
             paths = [DOCUMENT, *support_files(folder)]
@@ -188,7 +196,7 @@ class Sources:
         return kept
 
     def keep(self, source: SkillSource, files: Files) -> None:
-        """Put these files in the place of what is kept of a source."""
+        """Replace the copied files of a source."""
         make_private(self.directory)
         with (
             locked(self._record),
@@ -206,7 +214,7 @@ class Sources:
             self._write({**self.all(), source.name: source})
 
     def drop(self, name: str) -> None:
-        """Forget a source with its skills."""
+        """Remove a source and its skills."""
         with locked(self._record):
             self._write({n: each for n, each in self.all().items() if n != name})
             shutil.rmtree(self.directory / name, ignore_errors=True)

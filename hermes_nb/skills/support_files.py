@@ -1,4 +1,4 @@
-"""The files beside a skill's document: their paths, which there are, and what is code."""
+"""Find and check a skill's support files, and tell which of them are code."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path, PurePosixPath
 from hermes_nb.skills.document import SkillError
 
 SUPPORT = ("references", "templates", "scripts", "assets")
-"""The folders of a skill whose files belong to it."""
+"""The folders of a skill that contain its support files."""
 LISTED = 200
-"""Support files that are listed, and looked at when a skill is examined."""
+"""Maximum number of support files that are listed and scanned."""
 _SUPPORT_DEPTH = 5
 _LONGEST = 255
 _PART = re.compile(r"[\w()\[\]+@,=~-][\w .()\[\]+@,=~-]*")
@@ -23,7 +23,7 @@ _CODE = frozenset(
 
 
 def checked_path(path: str) -> str:
-    """Return a support file's relative path in its plain form; raise SkillError for any other."""
+    """Return a support file's normalised relative path; raise SkillError if it is not valid."""
     plain = PurePosixPath(path.removeprefix("./"))
     parts = plain.parts
     good = (
@@ -39,7 +39,7 @@ def checked_path(path: str) -> str:
 
 
 def real_path(directory: Path, path: str) -> Path:
-    """Return where a support file lies; raise SkillError when a link leads out of the skill."""
+    """Return a support file's path; raise SkillError if a link leads out of the skill."""
     relative = checked_path(path)
     real, base = os.path.realpath(directory / relative), os.path.realpath(directory)
     if not real.startswith(base + os.sep):
@@ -48,7 +48,7 @@ def real_path(directory: Path, path: str) -> Path:
 
 
 def support_files(directory: Path) -> tuple[str, ...]:
-    """Return the support files of a skill by relative path, at most `LISTED`, in order."""
+    """Return a skill's support files by relative path, sorted, at most `LISTED`."""
     found: list[str] = []
     for folder in SUPPORT:
         if not (directory / folder).is_symlink():
@@ -60,7 +60,7 @@ def support_files(directory: Path) -> tuple[str, ...]:
 
 
 def missing(directory: Path, path: str) -> SkillError:
-    """Return the error for a support file that is not there, with the nearest that are."""
+    """Return the error for a missing support file, with the closest existing names."""
     there = support_files(directory)
     names = {PurePosixPath(each).name: each for each in there}
     near = difflib.get_close_matches(path, there, n=3, cutoff=0.5)
@@ -71,7 +71,7 @@ def missing(directory: Path, path: str) -> SkillError:
 
 
 def is_code(path: str) -> bool:
-    """Say whether a support file is code, by its folder or its ending."""
+    """Return whether a support file is code, by its folder or extension."""
     plain = PurePosixPath(path)
     return plain.parts[0] == "scripts" or plain.suffix.lower() in _CODE
 

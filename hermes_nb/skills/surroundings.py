@@ -1,4 +1,4 @@
-"""What skills are offered in: the platform, and the tools and toolsets that are on."""
+"""The environment in which skills are offered: the platform, and the tools that are on."""
 
 from __future__ import annotations
 
@@ -23,18 +23,21 @@ _ANYWHERE = frozenset({"all", "any", "*"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What skills are offered in: `sys.platform`, and the tools and toolsets that are on.
+    """The environment in which skills are offered.
 
-    `None` says that they are not known, and then no gate closes because of them. One whose gates
-    do not open is left out of the index; whoever names it can still read it.
+    A skill whose conditions are not met is not listed in the prompt, but can still be loaded by
+    name.
     """
 
     platform: str = sys.platform
+    """The platform, as in `sys.platform`."""
     tools: Collection[str] | None = None
+    """Names of the tools that are on; None if unknown, which satisfies every condition."""
     toolsets: Collection[str] | None = None
+    """Names of the toolsets that are on; None if unknown, which satisfies every condition."""
 
     def closed(self, gates: Gates) -> str:
-        """Return why a skill with these gates is not offered, "" where it is."""
+        """Return why a skill with these conditions is not offered; "" if it is."""
         here = _platform(self.platform)
         wanted = {_platform(name) for name in gates.platforms}
         if wanted and here not in wanted and not wanted & _ANYWHERE:

@@ -1,9 +1,9 @@
-"""What is thought of a skill: what is hidden or harmful in its texts, and what the user accepted.
+"""Decide how far a skill is trusted: scan its texts, and respect what the user has accepted.
 
-Two readings of every text: the injection scan for what would steer the agent, and rules on code for
-what would harm when the agent follows it. A heuristic that keeps known tricks out; what a skill's
-commands may do is decided again, when they run, by the guard in front of every tool. Verdicts are
-asked for as rarely as may be, and the user's word comes before them.
+Each text is checked twice: by the injection scan, for text that would steer the agent, and by rules
+on code, for commands that would do harm if the agent ran them. These heuristics stop known tricks;
+the guard checks each command again when it runs. Verdicts are cached, and a text that the user has
+accepted counts as clean.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from hermes_nb.skills.support_files import is_code, support_files
 
 Level = Literal["clean", "suspicious", "dangerous"]
 Accepts = Callable[[Path, str], bool]
-"""Says whether the user accepted a text at a path, however it looks."""
+"""Returns whether the user has accepted a text at a path, whatever the verdict."""
 UNFIT = "unnamed"
-"""The category of skills whose folders have names that are not fit to be shown."""
+"""The category for skills whose folder names are not fit for display."""
 _AT_ONCE = 64
-"""New documents that a process examines whole when it sees them, some 0.1 s. When more are new it
-looks at what the index shows of them, and each is examined when it is loaded."""
+"""Number of new documents that a process scans completely when it finds them, in about 0.1 s. If
+there are more, it scans only their names and descriptions, and each document when it is loaded."""
 _SMALLEST = 40
-"""Texts that are examined together and not parted any further to find the bad one among them."""
+"""Size of a batch of texts that is not split further to find the suspicious one."""
 _BETWEEN = "\n\n---\n\n"
-"""Parts texts that are examined together: none can excuse what the next one says."""
+"""Separator of texts in a batch, so that no text can excuse the next one."""
 _OPENS = ("```", "~~~")
-"""What begins code, in which some things mean less; a text with it is examined by itself."""
+"""Beginnings of code blocks, in which some findings count less; such texts are scanned alone."""
 _EXAMINED = 4 * FILE_LIMIT
-"""Bytes of a skill's support files that are examined when it is loaded."""
+"""Bytes of a skill's support files that are scanned when it is loaded."""
 _REASONS = 4
 _PASSAGE = 160
-"""Characters of a passage that are shown."""
+"""Maximum characters of a displayed passage."""
 _Read = TypeVar("_Read", Sign, str)
 _GUIDES = {
     "remote_code": 1.0,
@@ -56,39 +56,39 @@ _GUIDES = {
     "secret_access": 2.0,
     "secret-access": 2.0,
 }
-"""Up to which score commands of a category are what honest guides show."""
+"""The score up to which findings of a category are normal in the code of honest guides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillVerdict:
-    """What a text is. `text` is what may be loaded, neutralised where suspicious, "" if dangerous.
-
-    `reasons` name what was found, each with its passage, fit to be shown.
-    """
+    """The verdict on a text."""
 
     level: Level = "clean"
+    """How dangerous it is."""
     reasons: tuple[str, ...] = ()
+    """The findings with their passages, fit for display."""
     text: str = ""
+    """The text to load, neutralised if suspicious; "" if dangerous."""
 
     @property
     def why(self) -> str:
-        """The reasons on one line."""
+        """The reasons in one line."""
         return "; ".join(self.reasons)
 
 
 Judged = tuple[Level, tuple[str, ...]]
-"""How bad a text is, and why."""
+"""The level of a text and the reasons."""
 _CLEAN: Judged = ("clean", ())
 _DOWNLOAD = "remote-code"
-"""The category of what a download is run by, unread."""
+"""The category of commands that run a download unread."""
 
 
 def examine(text: str, *, name: str = "", strict: bool = False, code: bool = False) -> SkillVerdict:
     """Return the verdict on a skill's document or, with `code`, on one of its scripts.
 
-    What orders the agent is refused. A command that a guide shows is pointed out and left where it
-    stands: whether it runs is decided when it is to be run. `strict` is for sources nobody vouches
-    for: what would be marked in its words is refused.
+    Instructions to the agent are refused. Commands that a guide shows are reported and left in
+    place, because the guard decides when they run. `strict`, for untrusted sources, refuses text
+    that would otherwise be marked.
     """
     scanned = scan(text, name=name, strict=strict)
     harm = chain(threats(text, code=code, guide=True), flows(text, code=code))
@@ -111,10 +111,10 @@ def examine(text: str, *, name: str = "", strict: bool = False, code: bool = Fal
 
 
 def examine_own(text: str, *, name: str = "", code: bool = False, before: str = "") -> SkillVerdict:
-    """Return the verdict on a text that is to be written into a skill, in the place of `before`.
+    """Return the verdict on a new text for a skill, which replaces `before`.
 
-    It is held to more than what others wrote: a download that goes into a shell or is evaluated,
-    which `examine` marks, is refused unless it stood there before.
+    This is stricter than for skills of others: a download that is piped to a shell or evaluated is
+    refused, unless it was there before. `examine` only marks it.
     """
     known = set(_downloads(before, code=code))
     if found := [each for each in _downloads(text, code=code) if each not in known]:
@@ -128,9 +128,9 @@ def _downloads(text: str, *, code: bool) -> list[str]:
 
 
 class Examiner:
-    """Judges skills by the guard's verdicts, each asked for once, and by what the user accepted.
+    """Judges skills by cached verdicts and by what the user has accepted.
 
-    `judged` and `support` are safe between threads, the rest is for one after the other.
+    `judged` and `support` are thread-safe, the other methods are not.
     """
 
     def __init__(self, cache: Cache, accepts: Accepts | None = None) -> None:
@@ -143,10 +143,10 @@ class Examiner:
     def judged(
         self, root: Root, file: Path, text: str, *, digest: str = "", code: bool = False
     ) -> SkillVerdict:
-        """Return the verdict on a text of a skill in `root`, the user's word included.
+        """Return the verdict on a text of a skill in `root`, considering what the user accepted.
 
-        `digest` is the SHA-256 of its file, where it is known. A document of the working directory
-        is as good as dangerous until it was accepted.
+        `digest` is the SHA-256 of its file, if known. A document of the working directory counts as
+        dangerous until the user accepts it.
         """
         if not root.examined:
             return SkillVerdict(text=text)
@@ -159,7 +159,7 @@ class Examiner:
         level, reasons = self._level(text, digest, name, strict=root.strict, code=code)
         if level == "clean" or self._accepted(file, text):
             return SkillVerdict(text=text)
-        if root.signed is not None:  # somebody has looked at it
+        if root.signed is not None:  # the administrator has reviewed it
             return SkillVerdict(level="suspicious", reasons=reasons, text=text)
         if level == "dangerous":
             self._clean.pop(str(file), None)
@@ -167,9 +167,9 @@ class Examiner:
         return examine(text, name=name, strict=root.strict, code=code)
 
     def support(self, root: Root, directory: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return a skill's support files, and the guard's marks on them.
+        """Return a skill's support files, and warnings about them.
 
-        Raises SkillError when one of them is dangerous: it may run without ever being read.
+        Raises SkillError if one of them is dangerous, because it could run without being read.
         """
         files = support_files(directory)
         marks: list[str] = []
@@ -186,7 +186,7 @@ class Examiner:
             except OSError as error:
                 marks.append(f"{name} cannot be read: {error.strerror}")
                 continue
-            except SkillError:  # binary data is neither read nor run as it is
+            except SkillError:  # binary data is neither read by the model nor run directly
                 continue
             verdict = self.judged(root, path, text, code=is_code(name))
             if verdict.level == "dangerous":
@@ -195,8 +195,8 @@ class Examiner:
         return files, tuple(marks)
 
     def scanned(self, text: str, name: str, scan: Callable[[str, str], ScanResult]) -> ScanResult:
-        """Return what a text is that is no skill; what was clean before is not scanned again."""
-        key = f"{_digest(text)}t"  # one alone is worth saving: without, the scan's words are loaded
+        """Scan a text that is not a skill; clean results are cached."""
+        key = f"{_digest(text)}t"  # saved at once: a hit spares the next process the scan's import
         if self._known(key) == _CLEAN:
             return ScanResult(verdict="clean", text=text)
         result = scan(text, name)
@@ -205,7 +205,7 @@ class Examiner:
         return result
 
     def level(self, found: FoundSkill) -> Judged:
-        """Return how bad a document is, without reading it again where that is known."""
+        """Return the level of a document and the reasons, from the cache if possible."""
         root = found.root
         if not root.examined or self._clean.get(found.path) is found:
             return _CLEAN
@@ -229,18 +229,18 @@ class Examiner:
         return known
 
     def neutral(self, found: FoundSkill, document: Document) -> str:
-        """Return the description of a suspicious skill, which the index shows, neutralised."""
+        """Return the neutralised description of a suspicious skill, for the list in the prompt."""
         try:
             text, _ = decoded(read_regular(found.file))
             verdict = self.judged(found.root, found.file, text, digest=found.digest)
             return read_document(verdict.text, folder=found.folder).description
-        except (OSError, SkillError):  # what was neutralised can no longer be read
+        except (OSError, SkillError):  # the neutralised document may no longer be valid
             return f"a skill named {document.name}"
 
     def category(self, found: FoundSkill, document: Document) -> str:
-        """Return what a skill is listed under: folders' names, unless they read like an order."""
+        """Return the category for display: folder names, unless they read like an instruction."""
         category = found.category or document.category
-        if not found.root.examined:  # and the scan's words, 5 MB, are not needed for most turns
+        if not found.root.examined:  # also avoids loading the scan's word lists (5 MB)
             return category
         known = self._categories.get(category)
         if known is None:
@@ -249,10 +249,10 @@ class Examiner:
         return known
 
     def glance(self, several: Sequence[FoundSkill]) -> None:
-        """Look at what the index shows of documents that are not examined now, all at once.
+        """Scan names and descriptions of new documents in batches, if there are many.
 
-        Of those that are not clean nothing is noted: each is examined by itself when it is asked
-        for, and so is one with code in it.
+        Only clean results are recorded. Suspicious documents, and those with code blocks, are
+        scanned separately when they are needed.
         """
         new = [
             (found, found.document)
@@ -274,7 +274,7 @@ class Examiner:
         self._take_in({key: t for key, t in named.items() if not any(o in t for o in _OPENS)})
 
     def _take_in(self, named: Mapping[str, str]) -> None:
-        """Examine texts all at once, halves of them where one is not clean."""
+        """Scan texts in one batch; split it in halves if it is not clean."""
         pending = [[key for key in named if self._known(key) is None]]
         while pending:
             keys = pending.pop()
@@ -309,7 +309,7 @@ class Examiner:
                 return None
 
     def _glanced(self, found: FoundSkill) -> Judged:
-        """Return how bad that is which the index shows: the name may be the folder's."""
+        """Return the level of the name and description that the prompt lists."""
         document = found.document
         if document is None or self._known(_glance(found.digest, document.name)):
             return _CLEAN
@@ -321,7 +321,7 @@ class Examiner:
 
 
 def _in_time(text: str, found: Iterable[_Read], unread: _Read) -> list[_Read]:
-    """Return what is found as far as there is time; a text that takes too long is harmful."""
+    """Return the findings, or only `unread` if the scan exceeds its time limit."""
     try:
         with deadline(len(text)):
             return list(found)
@@ -338,7 +338,7 @@ def _shown(text: str, finding: Finding, *, code: bool) -> bool:
 
 
 def _dangerous(found: Iterable[Sign]) -> bool:
-    """Say whether one strong or two different weak signs are there."""
+    """Return whether there is one strong sign or at least two different weak ones."""
     scores: dict[str, float] = {}
     for sign in found:
         scores[sign.name] = max(sign.score, scores.get(sign.name, 0.0))
@@ -363,7 +363,7 @@ def _key(digest: str, *, strict: bool = False, code: bool = False) -> str:
 
 
 def _glance(digest: str, name: str) -> str:
-    """Return the key of what the index shows; the name may be the folder's, not the document's."""
+    """Return the cache key of name and description; the name may be that of the folder."""
     return f"{digest}g{name}"
 
 
