@@ -1,9 +1,9 @@
-"""What may be spent, what was, and whether one more request still fits.
+"""Budgets: limits on cost and tokens, checked before each model request.
 
-A limit is checked before each request, by a forecast: the prompt's size is known, its price is
-taken from what such tokens have cost so far. A request that costs more than the forecast goes over;
-the next one is not sent. Where several run side by side on one budget, the forecast of each request
-under way is held back from the others until its usage is known.
+The check is a forecast from the prompt's size and the average price per token so far. A request
+that costs more than its forecast exceeds the limit, and the next request is refused. Parallel
+agents can share a budget: the forecast of each running request is reserved until its usage is
+known.
 """
 
 from __future__ import annotations
@@ -16,37 +16,44 @@ from hermes_nb.core.messages import Usage
 
 _CENT = 0.01
 ANSWER_TOKENS = 400
-"""Tokens that a forecast allows for an answer: a long paragraph, or a call with its arguments."""
+"""Tokens that a forecast assumes for an answer: a long paragraph, or a call with its arguments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much: `cost` in US dollars, `tokens` of prompts and answers; None is without limit."""
+    """Upper limits for spending."""
 
     cost: float | None = None
+    """In US dollars; None for no limit."""
     tokens: int | None = None
+    """Prompt and completion tokens; None for no limit."""
 
     def __bool__(self) -> bool:
-        """Whether there is any limit."""
+        """Return whether there is any limit."""
         return self.cost is not None or self.tokens is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request is not sent: the `limit`, such as `$0.05 for this turn`, and what was used."""
+    """Why a budget refuses a request."""
 
     limit: str
+    """The exceeded limit, such as `$0.05 for this turn`."""
     used: str
+    """The usage so far, or another reason."""
 
     def __str__(self) -> str:
-        """Return both in one line."""
+        """Return both on one line."""
         return f"the budget is {self.limit}: {self.used}"
 
 
 class Budget:
-    """Limits and what counts against them; safe between threads.
+    """Limits and the usage that counts against them; thread-safe.
 
-    `scope` says whose they are, as in `this turn`. `used` is what was spent before.
+    Args:
+        limits: The limits.
+        scope: Names the limits in messages, for example `this turn`.
+        used: Usage so far.
     """
 
     def __init__(self, limits: Limits, *, scope: str, used: Usage | None = None) -> None:
@@ -58,11 +65,11 @@ class Budget:
 
     @property
     def used(self) -> Usage:
-        """What has been spent; a request of unknown price counts with its tokens alone."""
+        """Usage so far. Requests of unknown price count with their tokens only."""
         return self._used
 
     def spend(self, usage: Usage) -> None:
-        """Count what a request has used."""
+        """Add the usage of a request."""
         with self._lock:
             if usage.requests and usage.cost is None:
                 self._unpriced = True
@@ -72,7 +79,10 @@ class Budget:
             self._used = replace(total, cost=None if priced == (None, None) else known)
 
     def refusal(self, prompt: int, *, requests: int = 1) -> Refusal | None:
-        """Return why so many requests with prompts of that many tokens do not fit, or None."""
+        """Return a refusal if `requests` prompts of `prompt` tokens each don't fit;
+
+        None if they do.
+        """
         used, limits = self.used, self.limits
         tokens = used.input + used.output
         ahead = requests * (prompt + ANSWER_TOKENS)
@@ -92,13 +102,13 @@ class Budget:
 
 
 def refusal(budgets: Iterable[Budget], prompt: int, *, requests: int = 1) -> Refusal | None:
-    """Return why the first of some budgets forbids requests, None if none does."""
+    """Return the refusal of the first budget that has no room, or None."""
     found = (budget.refusal(prompt, requests=requests) for budget in budgets)
     return next((each for each in found if each is not None), None)
 
 
 def dollars(amount: float) -> str:
-    """Return a sum of money: dollars and cents, tenths of a cent, or below that two digits."""
+    """Format US dollars: to a cent from $1, to 0.1 cent from 1 cent, and below with two digits."""
     if amount >= 1 or amount == 0:
         return f"${amount:,.2f}"
     if amount >= _CENT:
@@ -108,7 +118,7 @@ def dollars(amount: float) -> str:
 
 
 class Pool:
-    """A budget and the tokens that requests under way will take of it, by whose they are."""
+    """A budget shared by several agents, and the tokens reserved for their running requests."""
 
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
@@ -117,7 +127,7 @@ class Pool:
 
 
 class Portion(Budget):
-    """A pool's budget as one of those who share it sees it."""
+    """One agent's view of a shared budget."""
 
     def __init__(self, pool: Pool) -> None:
         super().__init__(pool.budget.limits, scope=pool.budget.scope)
@@ -125,17 +135,17 @@ class Portion(Budget):
 
     @property
     def used(self) -> Usage:
-        """What all of them have spent."""
+        """Usage of all agents together."""
         return self._pool.budget.used
 
     def spend(self, usage: Usage) -> None:
-        """Count what a request of this one has used."""
+        """Add the usage of one of this agent's requests, and free its reservation."""
         with self._pool.lock:
             self._pool.ahead.pop(id(self), None)
             self._pool.budget.spend(usage)
 
     def refusal(self, prompt: int, *, requests: int = 1) -> Refusal | None:
-        """Return why requests do not fit beside those under way, or None and hold them back."""
+        """Reserve the tokens of a request; return why it doesn't fit, or None."""
         mine = requests * (prompt + ANSWER_TOKENS)
         with self._pool.lock:
             others = sum(n for whose, n in self._pool.ahead.items() if whose != id(self))
@@ -145,16 +155,16 @@ class Portion(Budget):
             return refused
 
     def release(self) -> None:
-        """Hold nothing back any more: this one is done."""
+        """Free this agent's reservation once it is done."""
         with self._pool.lock:
             self._pool.ahead.pop(id(self), None)
 
 
 def pools(budgets: Iterable[Budget]) -> list[Pool]:
-    """Return a pool for each budget."""
+    """Return a shared pool for each budget."""
     return [Pool(budget) for budget in budgets]
 
 
 def portions(shared: Sequence[Pool]) -> list[Portion]:
-    """Return one more side's portion of each pool."""
+    """Return one agent's portions of the pools."""
     return [Portion(pool) for pool in shared]

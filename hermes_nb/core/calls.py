@@ -1,7 +1,7 @@
-"""Running tool calls: one call to one result, a segment of calls side by side.
+"""Run tool calls: a single call, or a segment of calls in parallel.
 
-Tools raise; here, and only here, an exception becomes what the model reads. A stop is the one
-exception: it passes through, and the loop closes what it left open.
+Tools report errors by raising, and only this module converts exceptions to results for the model.
+Interrupts are not converted: they propagate, and the loop closes the open calls.
 """
 
 from __future__ import annotations
@@ -39,27 +39,29 @@ from hermes_nb.core.tools import (
 logger = logging.getLogger(__name__)
 
 SIDE_BY_SIDE = 8
-"""At most this many calls of a segment run at a time."""
+"""Maximum number of calls of a segment that run in parallel."""
 NO_OUTPUT = "(no output)"
-"""What a result without any text says, since a message may not be empty."""
+"""Text of a result without output, since a message must not be empty."""
 STOP_GRACE = 2.0
-"""Seconds that a stopped call has to end; what has not ended by then is left behind."""
+"""How long stopped calls may take to end, in seconds. Calls that take longer are abandoned."""
 ERROR_LIMIT = 8_000
-"""Characters that are kept of what an unforeseen exception says."""
+"""Maximum length of the text of an unexpected exception, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a call ended, and the message that answers it."""
+    """How a call ended."""
 
     status: ToolStatus
+    """Success or the kind of failure."""
     message: Message
+    """The tool message with the result."""
 
 
 def bounded(message: Message, tools: Toolset) -> Message:
-    """Return the message without the arguments of calls that are too long for their tool.
+    """Return the message without the arguments of calls that exceed their tool's limit.
 
-    They are neither stored nor looked at: the checks of a call take a time that grows with them.
+    Such arguments are neither stored nor checked, because the time of the checks grows with length.
     """
     calls = tuple(_bounded(call, tools.get(call.name)) for call in message.calls)
     return message if calls == message.calls else replace(message, calls=calls)
@@ -75,7 +77,11 @@ def _bounded(call: ToolCall, tool: Tool | None) -> ToolCall:
 
 
 async def execute(call: ToolCall, tools: Toolset, context: ToolContext) -> Outcome:
-    """Run one call; raise `TurnInterrupted` or `CancelledError` when the user stopped it."""
+    """Run one call and return its outcome.
+
+    Raises:
+        TurnInterrupted: The user stopped the call. So does CancelledError.
+    """
     tool = tools.get(call.name)
     try:
         problem = _problem(call, tool, tools)
@@ -99,7 +105,8 @@ async def execute(call: ToolCall, tools: Toolset, context: ToolContext) -> Outco
 
 
 Settle = Callable[[ToolCall, Message], None]
-"""Hears of a result before its `ToolFinished` is announced: a stop in between loses nothing."""
+"""Callback that receives a result before `ToolFinished` is announced, so that a stop in between
+does not lose the result."""
 
 
 async def run_segment(
@@ -109,9 +116,16 @@ async def run_segment(
     context: Callable[..., ToolContext],
     settle: Settle,
 ) -> AsyncGenerator[Event, None]:
-    """Run calls side by side and yield their events; messages come in call order.
+    """Run calls in parallel and yield their events.
 
-    `context` makes what a call is told of its turn.
+    Args:
+        calls: The calls.
+        tools: The tools of the turn.
+        context: Creates the `ToolContext` of a call.
+        settle: Receives each result first.
+
+    Yields:
+        The calls' events interleaved, and their result messages in call order.
     """
     queue: asyncio.Queue[Event | BaseException] = asyncio.Queue()
     stop = threading.Event()
@@ -151,11 +165,11 @@ async def _run_one(
     slots: asyncio.Semaphore,
     settle: Settle,
 ) -> None:
-    """Run one call of a segment and announce it; a stop goes through the queue to its reader."""
+    """Run one call of a segment and queue its events; queue a stop for the reader to raise."""
     call = context.call
     async with slots:
         queue.put_nowait(ToolStarted(call))
-        # The announcement goes out first: the call may hold up the loop for as long as it runs.
+        # Let the reader take the event now: the call may block the loop while it runs.
         await asyncio.sleep(0)
         started = time.monotonic()
         try:
@@ -163,9 +177,9 @@ async def _run_one(
         except asyncio.CancelledError as error:
             if _cancelled():
                 raise
-            # It is the tool's own cancellation, and the turn goes on.
+            # The tool was cancelled from inside; the turn continues.
             outcome = _failed(call, f"{call.name} was cancelled: {error}")
-        except BaseException as error:  # noqa: BLE001 - raised again by the queue's reader
+        except BaseException as error:  # noqa: BLE001 - re-raised by the queue's reader
             queue.put_nowait(error)
             return
         settle(call, outcome.message)
@@ -173,7 +187,7 @@ async def _run_one(
 
 
 def _emitter(queue: asyncio.Queue[Event | BaseException]) -> Callable[[ToolEvent], None]:
-    """Return a function that puts events into the queue from whichever thread calls it."""
+    """Return a thread-safe function that puts events into the queue."""
     loop = asyncio.get_running_loop()
     home = threading.get_ident()
 
@@ -181,20 +195,20 @@ def _emitter(queue: asyncio.Queue[Event | BaseException]) -> Callable[[ToolEvent
         if threading.get_ident() == home:
             queue.put_nowait(event)
             return
-        with suppress(RuntimeError):  # a thread left behind by a stop may outlive the loop
+        with suppress(RuntimeError):  # an abandoned thread may outlive the loop
             loop.call_soon_threadsafe(queue.put_nowait, event)
 
     return emit
 
 
 def _cancelled() -> bool:
-    """Say whether somebody cancelled the current task, rather than something it waited for."""
+    """Return whether the current task was cancelled, rather than something that it awaited."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel what still runs and give it a moment to clean up."""
+    """Cancel running tasks and wait up to STOP_GRACE for their cleanup."""
     running = [task for task in tasks if not task.done()]
     for task in running:
         task.cancel()
@@ -206,12 +220,12 @@ async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
 
 
 async def invoke(tool: Tool, context: ToolContext, arguments: Arguments) -> object:
-    """Run a tool's function and return what it returns."""
+    """Call a tool and return its raw result."""
     return await tool.run(context, arguments)
 
 
 def _problem(call: ToolCall, tool: Tool | None, tools: Toolset) -> str:
-    """Return why a call must not run, or nothing."""
+    """Return why a call must not run, or ""."""
     if tool is None:
         names = [each.name for each in tools]
         near = difflib.get_close_matches(call.name, names, n=1)
@@ -225,10 +239,10 @@ def _problem(call: ToolCall, tool: Tool | None, tools: Toolset) -> str:
 
 
 def _said(error: BaseException) -> str:
-    """Return what an exception of anybody's says, within bounds."""
+    """Return the text of any exception, shortened to ERROR_LIMIT."""
     try:
         return head_tail(str(error), ERROR_LIMIT)
-    except (Exception, SystemExit) as unspeakable:  # noqa: BLE001 - its own code may do anything
+    except (Exception, SystemExit) as unspeakable:  # noqa: BLE001 - its `__str__` may raise anything
         return f"(its text cannot be shown: {type(unspeakable).__name__})"
 
 
@@ -239,7 +253,7 @@ def _failed(
 
 
 def as_output(result: object) -> ToolOutput:
-    """Return what a tool's function returned as the model is to read it."""
+    """Convert the return value of a tool's function to a `ToolOutput`."""
     if isinstance(result, ToolOutput):
         return result
     if result is None:

@@ -1,12 +1,13 @@
-"""Who has begun which task of a fan-out: what makes each of them run at most once.
+"""Claims on the tasks of a fan-out, which make each task run at most once.
 
 ```
 (none) --claim--> running --settle--> done | failed | stopped
                      |  --release--> (none)
-stopped, failed, running --claim(again=…)--> running, somebody else's
+stopped, failed, running --claim(again=…)--> running, with a new owner
 ```
-A claim that stays `running` after its process died says that nobody knows how far the task came.
-It is taken over only by somebody who names that state; what the first owner settles then is lost.
+
+If a process dies, its claim stays `running`: how far the task got is unknown. Only a caller that
+passes `running` in `again` takes such a claim over. The first owner can't settle it afterwards.
 """
 
 from __future__ import annotations
@@ -16,46 +17,57 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 ClaimState = Literal["running", "done", "failed", "stopped"]
+"""State of a claimed task."""
 Ending = Literal["done", "failed", "stopped"]
+"""Final state of a task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A task that somebody has begun. `result` is what was settled, as JSON, or "".
-
-    `owner` names the attempt, and where it runs, as `host:process:token`. `at` is when it was
-    claimed or settled, in seconds since the epoch.
-    """
+    """The claim on one task of a fan-out."""
 
     run: str
+    """Id of the fan-out."""
     task: str
+    """Id of the task in the fan-out."""
     state: ClaimState
+    """State of the task."""
     owner: str
+    """The attempt that holds the claim and where it runs, as `host:process:token`."""
     result: str = ""
+    """The result as JSON, or "" before the task is settled."""
     at: float = 0.0
+    """When the task was last claimed or settled, in seconds since the epoch."""
 
 
 @runtime_checkable
 class ClaimLedger(Protocol):
-    """Where claims are kept, for all processes of one home. A call raises `StoreError`."""
+    """Storage for claims, shared by all processes of a Hermes directory.
+
+    Methods raise `StoreError`.
+    """
 
     def claim(
         self, run: str, task: str, *, owner: str, again: Collection[ClaimState] = ()
     ) -> Claim:
-        """Claim a task that nobody has claimed, or whose state is one of `again`.
+        """Claim a task that has no claim yet, or whose state is in `again`.
 
-        Returns the claim as it now stands, durably: it is the caller's exactly if its owner is.
+        Returns the current claim, after it was stored durably. The caller has the task if, and only
+        if, the claim's owner is `owner`.
         """
         ...
 
     def settle(self, run: str, task: str, *, owner: str, state: Ending, result: str = "") -> bool:
-        """Note how a task ended; False where it is no longer this owner's to say."""
+        """Store the final state of a task; return False if `owner` no longer holds the claim."""
         ...
 
     def release(self, run: str, task: str, *, owner: str) -> bool:
-        """Take back a claim on a task that was surely not begun; False where it is not ours."""
+        """Remove the claim on a task that was certainly not started.
+
+        Returns False if `owner` doesn't hold the claim.
+        """
         ...
 
     def claims(self, run: str) -> list[Claim]:
-        """Return what was claimed of a run, in the order of the tasks' names."""
+        """Return the claims of a run, sorted by task."""
         ...

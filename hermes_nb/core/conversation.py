@@ -1,7 +1,6 @@
 """The conversation as a fold over events: its messages, its size and its next request.
 
-`Conversation.take` applies the events that change it, and nothing else does but a new system
-prompt.
+It changes only through `Conversation.take`, and when its system prompt or preface is set.
 """
 
 from __future__ import annotations
@@ -21,44 +20,44 @@ CUT = {
     "length": "the model reached its limit for one answer",
     "filtered": "the provider withheld the rest of the answer",
 }
+"""Why an answer is incomplete, by the reply's `finish`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preface:
-    """What goes with requests and is no part of a conversation: it is nowhere stored.
-
-    `system` stands behind the system prompt, the `prefill` messages before the first one.
-    """
+    """Text and messages that are sent with every request but are never stored."""
 
     system: str = ""
+    """Appended to the system prompt."""
     prefill: tuple[Message, ...] = ()
+    """Messages that precede the conversation."""
 
     def __add__(self, other: Preface) -> Preface:
-        """Return both, this one first."""
+        """Combine two prefaces, this one first."""
         system = "\n\n".join(filter(None, (self.system, other.system)))
         return Preface(system=system, prefill=(*self.prefill, *other.prefill))
 
     def head(self, system: str) -> tuple[Message, ...]:
-        """Return what a request begins with."""
+        """Return the messages that start a request with this system prompt."""
         text = "\n\n".join(filter(None, (system, self.system)))
         return (*((Message.system(text),) if text else ()), *self.prefill)
 
 
 class Conversation:
-    """The system prompt and the messages behind it; `ids` are those of their calls."""
+    """The system prompt and the messages of an agent."""
 
     def __init__(self, system: str, messages: Sequence[Message]) -> None:
         self._system = system
         self._preface = Preface()
         self._head = self._preface.head(system)
         self._messages = list(messages)
-        self.ids = _ids(messages)
-        self._measured = (0, 0)  # so many messages made a prompt of so many tokens
-        self.cut = ""  # why the end of the last answer is missing
+        self.ids = _ids(messages)  # the ids of all calls
+        self._measured = (0, 0)  # number of messages, and the tokens the provider counted for them
+        self.cut = ""  # why the last answer is incomplete
 
     @property
     def messages(self) -> list[Message]:
-        """The messages without the system prompt, as a list of its own."""
+        """A copy of the messages, without the system prompt."""
         return list(self._messages)
 
     @property
@@ -68,7 +67,7 @@ class Conversation:
 
     @property
     def system(self) -> str:
-        """The system prompt, "" for none."""
+        """The system prompt, or ""."""
         return self._system
 
     @system.setter
@@ -77,12 +76,12 @@ class Conversation:
 
     @property
     def preface(self) -> Preface:
-        """What goes with the next requests."""
+        """Text and messages added to the next requests."""
         return self._preface
 
     @preface.setter
     def preface(self, preface: Preface) -> None:
-        if preface != self._preface:  # else the head stays the same objects, and bytes
+        if preface != self._preface:  # keep the head's objects, which caches compare by identity
             self._begin(self._system, preface)
 
     def _begin(self, system: str, preface: Preface) -> None:
@@ -91,7 +90,7 @@ class Conversation:
         self._measured = (0, 0)
 
     def take(self, event: Event) -> None:
-        """Apply what an event changes."""
+        """Apply an event."""
         if isinstance(event, MessageAdded):
             self._messages.append(event.message)
             self.ids |= _ids([event.message])
@@ -103,23 +102,23 @@ class Conversation:
                 self._begin(event.system, self._preface)
 
     def measure(self, reply: Reply) -> None:
-        """Note how the answer that has just been taken ended, and what the provider counted."""
+        """Record why the last answer is incomplete, if it is, and the provider's token count."""
         self.cut = CUT.get(reply.finish, "")
         if reply.usage.input:
             self._measured = len(self._messages), reply.usage.input + reply.usage.output
 
     def tokens(self) -> int:
-        """Return the size of the next prompt: what the provider last counted, plus an estimate."""
+        """Return the size of the next prompt: the last reported size plus an estimate."""
         count, tokens = self._measured
         head = () if count else self._head
         return tokens + estimate_tokens([*head, *self._messages[count:]])
 
     def estimate(self, messages: Sequence[Message]) -> int:
-        """Return the estimated size of the prompt that other messages would make."""
+        """Return the estimated prompt size with `messages` instead of the current ones."""
         return estimate_tokens([*self._head, *messages])
 
     def request(self, tools: Toolset, tool_choice: ToolChoice = "auto") -> Request:
-        """Return the request that the conversation makes now."""
+        """Build the next request."""
         messages = (*self._head, *self._messages)
         return Request(messages=messages, tools=tools, tool_choice=tool_choice)
 

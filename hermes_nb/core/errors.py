@@ -32,7 +32,7 @@ class StoreError(HermesError):
 
 
 class SessionTakenError(StoreError):
-    """Another process has added messages to the session; the caller continues in a copy."""
+    """Another writer has added messages to the session; the caller continues in a copy."""
 
 
 class ToolError(HermesError):

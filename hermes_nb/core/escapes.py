@@ -1,7 +1,7 @@
-r"""Escapes in place of characters that a terminal or a browser would act on, or nobody sees.
+r"""Escape characters that are invisible, or that a terminal or a browser would act on.
 
-Control characters, ANSI sequences, right-to-left overrides, zero-width and tag characters come out
-as `\x1b`, `\u202e` and so on; everything else, every script and emoji, stays as it is.
+Control characters, ANSI sequences, right-to-left overrides, zero-width and tag characters become
+`\x1b`, `\u202e` and so on. All other text stays unchanged, in every script and with emoji.
 """
 
 from __future__ import annotations
@@ -11,26 +11,27 @@ import unicodedata
 from functools import cache
 
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
-"""Unicode's categories of characters that have no shape of their own."""
+"""Unicode categories of invisible characters."""
 _JOINED = re.compile("(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
-"""What joins or parts letters and emoji of many scripts; beside an ASCII letter it only hides."""
+"""Zero-width joiners and non-joiners, which many scripts and emoji need. Next to an ASCII letter
+they only hide text, and are escaped."""
 _REMEMBERED = 20_000
-"""Characters whose shape is remembered."""
+"""Maximum size of the cache of escaped characters."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MARKERS = "\u200e\u200f\u00ad"
-"""Marks of direction for one place, and soft hyphens: right in prose, and they reorder nothing."""
+"""Direction marks and soft hyphens: common in prose, and harmless because they reorder nothing."""
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    """Return `text` with its invisible characters escaped; `lines` keeps line ends and tabs."""
+    """Return `text` with invisible characters escaped; with `lines`, newlines and tabs are kept."""
     return _shown(text, "\n\t" if lines else "")
 
 
 def readable(text: str) -> str:
-    """Return prose with what hides or reorders it escaped; what scripts and emoji need stays.
+    """Return prose with hiding and reordering characters escaped, except those that scripts need.
 
-    An override of direction or an ANSI sequence shows as its escape, a family of emoji or a
-    Persian word stays whole. Line ends become those of Unix.
+    Direction overrides and ANSI sequences become visible escapes. Joined emoji and Persian words
+    are unchanged. Line ends become LF.
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if text.isascii():
@@ -56,7 +57,7 @@ def _shapes(keep: str) -> _Shapes:
 
 
 class _Shapes(dict[int, str]):
-    """How each character is shown, worked out when it first appears; `keep` stay as they are."""
+    """A lazily filled `str.translate` table of escapes; characters in `keep` map to themselves."""
 
     def __init__(self, keep: str) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
-"""Files written whole or not at all, and locks between processes.
+"""Atomic file writes, and locks between processes.
 
-`write_atomic` leaves no half-written file behind: the data goes to a temporary file in the same
-directory, to the disk, and takes the old name in one step. Where the file system knows files
-without a name (Linux, most local ones), the temporary file has none until it is whole. Elsewhere a
-killed process may leave it; its name begins with a dot and ends with `.hermes-tmp`.
+`write_atomic` writes to a temporary file in the same directory, syncs it to disk and renames it
+over the target, so that no half-written file appears. Where unnamed files are supported (Linux,
+most local file systems), the temporary file gets a name only when it is complete. Elsewhere a
+killed process can leave it behind, with a name that starts with a dot and ends in `.hermes-tmp`.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 TEMPORARY = ".hermes-tmp"
-"""How the names of temporary files end, for whoever sweeps what a killed process left."""
+"""Suffix of temporary files, for cleaning up after a killed process."""
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
-"""What file systems without locks answer, such as NFS whose server has no lock manager."""
+"""Errors of file systems without locks, such as NFS without a lock manager."""
 _POLL = 0.02
 
 
 def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
-    """Write `data` to `path`, durable when this returns; raise OSError and change nothing else.
+    """Replace the file at `path` with `data` atomically and durably.
 
-    An existing file keeps its permissions and, where the process may give files away, its owner;
-    a new one gets `mode`, by default what the umask leaves of 0666. A symbolic link stays, and
-    the file it leads to is replaced. The directory has to exist.
+    An existing file keeps its permissions and, if the process has the right to set it, its owner. A
+    new file gets `mode` (default: 0666 minus the umask). A symlink is kept and its target replaced.
+
+    Raises:
+        OSError: The write failed, for example because the directory doesn't exist. Nothing changed.
     """
     target = Path(os.path.realpath(path))
     before = _status(target)
@@ -58,7 +60,7 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
 
 
 def beside(path: Path, mark: str) -> Path:
-    """Return a free name beside `path`: its own, a mark, the time, and a number if need be."""
+    """Return an unused path next to `path`, named after it with `mark` and the current time."""
     base = path.with_name(f"{path.name}.{mark}{time.strftime('%Y%m%d-%H%M%S')}")
     found, number = base, 1
     while found.exists():
@@ -68,9 +70,9 @@ def beside(path: Path, mark: str) -> Path:
 
 
 def make_private(directory: Path) -> None:
-    """Make a directory and those above it that are missing, for their owner only; raise OSError.
+    """Create a directory and its missing parents with mode 0700; raise OSError.
 
-    `Path.mkdir` would give its mode to the last one alone.
+    `Path.mkdir` would apply the mode to the last directory only.
     """
     missing = [each for each in (directory, *directory.parents) if not each.exists()]
     for each in reversed(missing):
@@ -79,14 +81,20 @@ def make_private(directory: Path) -> None:
 
 @contextmanager
 def locked(path: Path, timeout: float = 10.0, *, required: bool = False) -> Iterator[int]:
-    """Hold the lock that guards `path` among processes and threads, waiting up to `timeout` s.
+    """Hold an exclusive lock for `path` against other processes and threads.
 
-    The lock is on `NAME.lock` beside the file, never on the file itself, which `write_atomic`
-    replaces. The lock file stays: removing it would let two holders lock two different files.
-    Raises TimeoutError. A file system that has no locks is used without, as by one process alone;
-    where a lock is `required`, that raises OSError. The system frees the lock when its holder dies;
-    a process that was given the handle, which this yields, holds it too. On Windows the lock is
-    `msvcrt`'s on the first byte, with the same effect for its holder.
+    The lock is on `NAME.lock` in the same directory, because `write_atomic` replaces `path` itself.
+    The lock file is never removed: two processes could otherwise lock two different files. The
+    system frees the lock when its holder dies. A process that inherits the yielded handle holds the
+    lock, too. Windows uses `msvcrt.locking` on the first byte.
+
+    Args:
+        path: The file to guard.
+        timeout: How long to wait for the lock, in seconds.
+        required: Raise OSError on a file system without locks. By default no lock is used there.
+
+    Raises:
+        TimeoutError: Another holder kept the lock.
     """
     lock = path.with_name(path.name + ".lock")
     handle = os.open(lock, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
@@ -128,24 +136,24 @@ else:
 
 
 def _nameless(directory: Path) -> int:
-    """Return the handle of a new file that goes when it is closed, -1 where there are none."""
+    """Return a handle of a new unnamed file, which vanishes when closed; -1 if unsupported."""
     if not _OPEN_FILES.is_dir():
         return -1
     try:
         return os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    except (OSError, AttributeError):  # what is wrong with the directory, if that is it, follows
+    except (OSError, AttributeError):  # if the directory is at fault, `mkstemp` reports it
         return -1
 
 
 def _named(handle: int, target: Path) -> str:
-    """Give a file that has no name one beside `target`."""
+    """Link an unnamed file to a new temporary name next to `target`, and return that name."""
     name = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}{TEMPORARY}")
-    os.link(_OPEN_FILES / str(handle), name, src_dir_fd=handle)  # else Python does not follow it
+    os.link(_OPEN_FILES / str(handle), name, src_dir_fd=handle)  # makes Python follow the link
     return str(name)
 
 
 _OPEN_FILES = Path("/proc/self/fd")
-"""Where a file without a name can be linked from."""
+"""Where Linux lists the open files of a process, through which an unnamed file can be linked."""
 
 
 def _status(path: Path) -> os.stat_result | None:
@@ -156,7 +164,7 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def _inherit(handle: int, before: os.stat_result | None, mode: int | None) -> None:
-    """Give the new file the old one's owner and mode, as far as this process may."""
+    """Give the new file the owner and mode of the old one, as far as permitted."""
     if sys.platform == "win32":
         return
     if before is None:
@@ -166,12 +174,12 @@ def _inherit(handle: int, before: os.stat_result | None, mode: int | None) -> No
     if (status.st_uid, status.st_gid) != (before.st_uid, before.st_gid):
         with suppress(PermissionError):
             os.fchown(handle, before.st_uid, before.st_gid)
-    # After the owner: changing that clears set-user-id bits.
+    # Last, because changing the owner clears set-user-id bits.
     os.fchmod(handle, stat.S_IMODE(before.st_mode) if mode is None else mode)
 
 
 def _umask() -> int:
-    """Return the process's umask; reading it by setting it would race with other threads."""
+    """Return the umask, read from /proc: setting it to read it would race with threads."""
     with suppress(OSError, ValueError, StopIteration):
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
         return int(next(x for x in status.splitlines() if x.startswith("Umask:")).split()[1], 8)
@@ -179,7 +187,7 @@ def _umask() -> int:
 
 
 def _sync_directory(directory: Path) -> None:
-    """Make the new name durable; not every file system lets a directory be synced."""
+    """Make a new name in a directory durable; some file systems don't support this."""
     with suppress(OSError):
         handle = os.open(directory, os.O_RDONLY)
         try:
@@ -189,9 +197,10 @@ def _sync_directory(directory: Path) -> None:
 
 
 def append_line(path: Path, line: bytes, *, durable: bool) -> int:
-    """Append a line to a file, made for its owner alone, and return the file's size.
+    """Append a line to a file and return the file's size; raise OSError.
 
-    A line before it that a full disk or a kill cut short ends there. Raises OSError.
+    A new file is readable by its owner only. If the last line was cut off by a full disk or a kill,
+    the new line still starts on its own line. `durable` syncs the file to disk.
     """
     handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
     try:

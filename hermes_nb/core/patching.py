@@ -1,8 +1,7 @@
-"""Find-and-replace in a text, exact, with its line ends kept; pure functions.
+"""Exact find-and-replace that preserves line endings; pure functions.
 
-Matching does not see the difference between LF and CRLF, because a model never does. Every
-character outside the passages that match stays as it was, and what is put in gets the line ends of
-what it replaces.
+Matching ignores the difference between LF and CRLF, because models don't see it. Text outside of
+the matches is unchanged, and a replacement gets the line endings of the passage that it replaces.
 """
 
 from __future__ import annotations
@@ -20,22 +19,27 @@ _DIFF_LIMIT = 4_000
 _LINES_NAMED = 10
 _CANDIDATES = 40
 _VOTES = 500_000
-"""Pairs of like lines that are counted: in a file of one line repeated each would be a pair."""
+"""Maximum number of equal line pairs that are counted; in a file of one repeated line, all are
+equal."""
 _PASSAGE_LIMIT = 2_000
 _PLACES_SHOWN = 10
 _HUNK_HEAD = re.compile(r"^@@ -(\d+)((?:,\d+)?) \+(\d+)")
 _NUMBERED = re.compile(r"\s*\d+\t")
 _ALIKE = 0.4
-"""How alike (0 to 1) a passage must be to be named; below, difflib's matches look arbitrary."""
+"""Minimum similarity (0 to 1) of a suggested passage; below it, difflib's matches look
+arbitrary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """How a caller's model knows the two passages, and what shows it the text as it is."""
+    """The caller's names for the two passages and for its tool, used in error messages."""
 
     old: str = "`old`"
+    """Name of the passage to find."""
     new: str = "`new`"
+    """Name of the replacement."""
     look: str = "read_file"
+    """Name of the tool that displays the text."""
 
 
 FILE = Terms()
@@ -43,11 +47,14 @@ FILE = Terms()
 
 @dataclass(frozen=True, slots=True)
 class Patched:
-    """The new text, how many passages changed, and a short unified diff."""
+    """The result of a replacement."""
 
     text: str
+    """The new text."""
     count: int
+    """Number of replaced passages."""
     diff: str
+    """A short unified diff."""
 
 
 def patched(
@@ -59,10 +66,18 @@ def patched(
     replace_all: bool = False,
     terms: Terms = FILE,
 ) -> Patched:
-    """Return `text` with `old` replaced by `new`, once unless `replace_all`.
+    """Replace `old` with `new` in `text`: one occurrence, or with `replace_all` every occurrence.
 
-    Raises ToolError when `old` is not there, not unique, or the same as `new`; the text says where
-    to look.
+    Args:
+        text: The text to change.
+        old: The passage to find.
+        new: The replacement.
+        name: File name for the diff.
+        replace_all: Allow several occurrences.
+        terms: Names for error messages.
+
+    Raises:
+        ToolError: `old` is missing, not unique or equal to `new`. The message helps to correct it.
     """
     old, new = _unix(old), _unix(new)
     plain = _unix(text)
@@ -71,7 +86,7 @@ def patched(
         raise ToolError(problem)
     pieces: list[str] = []
     crlf = [match.start() for match in re.finditer("\r\n", text)]
-    # The n-th CRLF stands n characters earlier in the plain text.
+    # In the text with LF, the n-th CRLF is n characters earlier.
     shifted = [position - count for count, position in enumerate(crlf)]
     usual = _has_crlf(text)
     done = 0
@@ -89,7 +104,7 @@ def patched(
 def _problem(
     text: str, old: str, new: str, starts: list[int], *, replace_all: bool, terms: Terms
 ) -> str:
-    """Return why nothing can be replaced, "" if it can."""
+    """Return why nothing can be replaced, or ""."""
     if not old:
         return f"{terms.old} is empty; give the exact text to replace"
     if old == new:
@@ -111,7 +126,7 @@ def _unix(text: str) -> str:
 
 
 def _has_crlf(text: str) -> bool:
-    """Say whether most lines of a text end with CRLF."""
+    """Return whether most lines end with CRLF."""
     return text.count("\r\n") * 2 > text.count("\n")
 
 
@@ -125,7 +140,7 @@ def _occurrences(text: str, old: str) -> list[int]:
 
 
 def _diff(text: str, starts: list[int], old: str, new: str, name: str) -> str:
-    """Return a unified diff of the first passages, made without comparing the whole files."""
+    """Return a unified diff of the first matches, without comparing the whole texts."""
     lines = [f"--- {name}", f"+++ {name}"]
     shift = 0
     for first, last, members in _groups(text, starts[:_PLACES_SHOWN], len(old)):
@@ -145,7 +160,7 @@ def _diff(text: str, starts: list[int], old: str, new: str, name: str) -> str:
 
 
 def _groups(text: str, starts: list[int], size: int) -> list[tuple[int, int, list[int]]]:
-    """Return spans of whole lines with context around the matches, near matches joined."""
+    """Return spans of whole lines around the matches, with context; close matches are merged."""
     groups: list[tuple[int, int, list[int]]] = []
     for start in starts:
         first = _line_start(text, start, _CONTEXT)
@@ -177,7 +192,7 @@ def _line_end(text: str, position: int, below: int) -> int:
 
 
 def _hunk(before: str, after: str, old_line: int, new_line: int) -> list[str]:
-    """Return a unified hunk, its line numbers counted from where the passage stands."""
+    """Return a unified diff hunk with line numbers of the whole text."""
 
     def renumber(match: re.Match[str]) -> str:
         return f"@@ -{int(match[1]) + old_line - 1}{match[2]} +{int(match[3]) + new_line - 1}"

@@ -1,8 +1,8 @@
-"""Which calls of a batch may run side by side.
+"""Group the tool calls of a reply into segments that may run in parallel.
 
-A segment is a maximal run of neighbouring calls that are safe together. Safe are tools that only
-read, and tools that write to paths which no other call of the segment touches. Whatever may ask the
-user, runs code or edits the notebook stands alone. Order is kept, so results line up with calls.
+A segment is a maximal run of adjacent calls that don't conflict: calls that only read, and writes
+to paths that no other call of the segment touches. A call that may ask the user, runs code or edits
+the notebook gets a segment to itself. The order is kept, so that results match their calls.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hermes_nb.core.tools import Risk, Tool, Toolset
 
 
 def segments(calls: Sequence[ToolCall], tools: Toolset) -> list[list[ToolCall]]:
-    """Return the calls cut into segments; joined, they are `calls` again."""
+    """Split the calls into segments, in order."""
     out: list[list[ToolCall]] = []
     current = _Segment()
     for call in calls:
@@ -36,7 +36,7 @@ def segments(calls: Sequence[ToolCall], tools: Toolset) -> list[list[ToolCall]]:
 
 @dataclass(frozen=True, slots=True)
 class _Footprint:
-    """The canonical paths a call touches, and whether it changes them."""
+    """The canonical paths that a call touches, and whether it writes to them."""
 
     paths: tuple[str, ...]
     writes: bool
@@ -58,11 +58,11 @@ class _Segment:
 
 
 def _footprint(call: ToolCall, tool: Tool | None) -> _Footprint | None:
-    """Return what a call touches, or None when it has to run alone.
+    """Return the paths that a call touches, or None if it must run alone.
 
-    A call of an unknown tool touches nothing. One whose arguments could not be read may have meant
-    anything, and what follows may rely on it; so it stands alone, as does a tool that writes
-    without saying where.
+    A call of an unknown tool touches nothing. A call with unreadable arguments could have meant
+    anything, and later calls may depend on it, so it runs alone. So does a tool that writes without
+    declaring its paths.
     """
     if call.problem:
         return None
@@ -79,7 +79,7 @@ def _footprint(call: ToolCall, tool: Tool | None) -> _Footprint | None:
 
 
 def _canonical(call: ToolCall, tool: Tool) -> Iterable[str]:
-    """Yield the paths a call names, absolute and without links; a left-out one is the root."""
+    """Yield the paths of a call, absolute and without symlinks; the default is the root."""
     root = tool.root or Path()
     for name in tool.paths:
         value = call.arguments.get(name, ".")
@@ -91,14 +91,14 @@ def _canonical(call: ToolCall, tool: Tool) -> Iterable[str]:
 
 
 def _named(value: str) -> str:
-    """Return a path as the tools read it, where only `~/` means home."""
+    """Expand a leading `~/` like the tools do; other forms of `~` are literal."""
     value = value.replace("\0", "")
     home = value == "~" or value.startswith("~/")
     return os.path.expanduser(value) if home else value  # noqa: PTH111
 
 
 def _overlap(a: str, b: str) -> bool:
-    """Say whether two paths are the same, or one lies below the other."""
+    """Return whether two paths are equal, or one contains the other."""
     return (
         a == b or a.startswith(b.rstrip(os.sep) + os.sep) or b.startswith(a.rstrip(os.sep) + os.sep)
     )

@@ -1,4 +1,4 @@
-"""Text cut to a limit, and amounts of things, tokens and money as a person reads them."""
+"""Shorten text, and format counts, tokens and money for people."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from hermes_nb.core.budget import dollars
 from hermes_nb.core.messages import Image, Message, Text, Usage
 
 CHARACTERS_PER_TOKEN = 3.5
-"""For prose and code; a rule of thumb between English prose (about 4) and dense code (about 3)."""
+"""Rule of thumb for text: between English prose (about 4) and dense code (about 3)."""
 JSON_CHARACTERS_PER_TOKEN = 2.6
-"""JSON tokenises shorter than prose: quotes, braces and keys are tokens of their own."""
+"""The same for JSON, where quotes, braces and keys are separate tokens."""
 IMAGE_TOKENS = 1_100
-"""What a 1024 x 1024 picture costs, as an order of magnitude: providers count it differently."""
+"""Order of magnitude for an image of 1024 x 1024 pixels; providers count differently."""
 
 
 TITLE = 60
-"""Characters of a session's title."""
+"""Maximum length of a session title, in characters."""
 
 
 def head_tail(text: str, limit: int, *, where: str = "") -> str:
-    """Return `text` in at most about `limit` characters: its head (70 %) and tail around a marker.
+    """Shorten `text` to about `limit` characters: its head (70 %), a marker, and its tail.
 
-    The marker says how many characters were dropped and, if given, `where` the whole is kept. It
-    comes on top of the limit, so the result is longer than `limit` by the marker's length.
+    The marker gives the number of dropped characters and, if set, `where` the full text is. The
+    marker is not counted, so the result can exceed `limit` by its length.
     """
     if len(text) <= limit:
         return text
@@ -37,7 +37,7 @@ def head_tail(text: str, limit: int, *, where: str = "") -> str:
 
 
 def one_line(text: str, limit: int = 80) -> str:
-    """Return `text` on one line of at most `limit` characters, an ellipsis where it was cut."""
+    """Return `text` on one line of at most `limit` characters, with an ellipsis if it was cut."""
     line = " ".join(text[: limit * 8].split())
     if len(line) <= limit and len(text) <= limit * 8:
         return line
@@ -48,10 +48,11 @@ _UNFINISHED = re.compile(r"[\w+/=~-]{8,}\Z")
 
 
 def latest(text: str, limit: int) -> str:
-    """Return the end of a text that goes on, in at most `limit` characters.
+    """Return the last `limit` characters of a text that is still growing.
 
-    It begins with a line, or with a word of a line that is longer. A long word at its end, which
-    may go on, is left out: half a secret is not known for one.
+    The result starts at a line, or at a word if the last line is too long. A long word at the end
+    is replaced by an ellipsis: it may be the first half of a secret, which redaction can't
+    recognise.
     """
     end = text[-limit:]
     if len(text) > limit:
@@ -61,9 +62,9 @@ def latest(text: str, limit: int) -> str:
 
 
 def both_ends(text: str, limit: int) -> str:
-    """Return `text` on one line of at most `limit` characters, cut in its middle.
+    """Return `text` on one line of at most `limit` characters, shortened in the middle.
 
-    File names are told apart by how they end.
+    Suits file names, which often differ only in how they end.
     """
     line = one_line(text, len(text) + 1)
     if len(line) <= limit:
@@ -73,17 +74,17 @@ def both_ends(text: str, limit: int) -> str:
 
 
 def capitalised(text: str) -> str:
-    """Return `text` with a capital letter at its beginning, and the others as they are."""
+    """Return `text` with its first letter in upper case."""
     return text[:1].upper() + text[1:]
 
 
 def number_of(count: int, noun: str) -> str:
-    """Return how many there are of something, in English: `1 message`, `2 messages`."""
+    """Return a count with its noun in singular or plural: `1 message`, `2 messages`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def estimate_tokens(messages: Iterable[Message]) -> int:
-    """Return a rough count of the prompt tokens that messages cost."""
+    """Estimate the prompt tokens of messages."""
     total = 0.0
     for message in messages:
         total += 4
@@ -100,11 +101,11 @@ def estimate_tokens(messages: Iterable[Message]) -> int:
 
 
 ROUNDS_UP = 0.99995
-"""999,950 tokens are 1.0M, not 1000.0k."""
+"""Share of a unit that rounds up to it: 999,950 tokens are 1.0M, not 1000.0k."""
 
 
 def amount(tokens: int) -> str:
-    """Return a token count: 640, 14.7k, 1.2M."""
+    """Format a token count: 640, 14.7k, 1.2M."""
     for unit, size in (("M", 1_000_000), ("k", 1_000)):
         if tokens >= size * ROUNDS_UP:
             return f"{tokens / size:.1f}{unit}"
@@ -112,7 +113,7 @@ def amount(tokens: int) -> str:
 
 
 def used(usage: Usage) -> list[str]:
-    """Return what requests used, part by part; a price that is not known is left out."""
+    """Return the parts of a usage report; an unknown price is left out."""
     if not usage.requests:
         return []
     told = [number_of(usage.requests, "request")]

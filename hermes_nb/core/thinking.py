@@ -1,9 +1,9 @@
-"""Reasoning that stands in an answer between `<think>` and `</think>`, told from the answer.
+"""Separate reasoning between `<think>` and `</think>` from the text of an answer.
 
-Most local reasoning models answer so. Some templates put the opener into the prompt: then all that
-stands before a lone closer is reasoning. One that is never closed is reasoning at the start of an
-answer and text within it. Tags in code and in the arguments of calls are text. How a stream is cut
-into pieces makes no difference, and work is linear.
+Most local reasoning models mark their reasoning this way. Some chat templates put the opening tag
+into the prompt, so all text before a closing tag without an opening one is reasoning. After an
+unclosed tag, the rest is reasoning at the start of an answer, but text further in. Tags in code and
+in call arguments are text. Chunk boundaries don't affect the result, and time is linear.
 """
 
 from __future__ import annotations
@@ -13,39 +13,40 @@ from collections.abc import Iterator
 from typing import Literal
 
 Kind = Literal["text", "reasoning", "retract"]
+"""Kind of a piece; `retract` reclassifies all text so far as reasoning."""
 Piece = tuple[Kind, str]
-"""`retract` says that all the text so far was reasoning."""
+"""A piece of an answer and its kind."""
 
 _OPENER, _CLOSER, _CALL = _TAGS = ("<think>", "</think>", "<tool_call>")
 _TAG = re.compile("|".join(_TAGS))
 _FENCE = re.compile(r"[\s>]*(`{3,}|~{3,})")
 _HEAD = 40
-"""Characters of a line that tell whether it is code."""
+"""Characters of a line that are examined to recognise code."""
 
 
 class Thinking:
-    """One answer as it arrives; `found` says whether anything of it was reasoning."""
+    """Parser for one streamed answer; `found` tells whether it contains reasoning."""
 
     def __init__(self) -> None:
         self.found = False
         self._state: Literal["start", "text", "inside", "held"] = "start"
         self._partial = ""
-        self._kept: list[str] = []  # blanks at the start, or what follows an opener within the text
+        self._kept: list[str] = []  # leading blanks, or text after an opening tag in mid-answer
         self._begin()
 
     def _begin(self) -> None:
-        """Begin with text of which nothing was said."""
+        """Reset the state of code and calls at the start of new text."""
         self._fence, self._head, self._ticks, self._last, self._called = "", "", 0, "", False
 
     def feed(self, text: str) -> list[Piece]:
-        """Take more of the answer, and return what it is; the beginning of a tag is held back."""
+        """Parse the next chunk and return its pieces; a possible start of a tag is buffered."""
         text = self._partial + text
         end = len(text) - _beginning(text)
         self._partial = text[end:]
         return list(self._read(text[:end]))
 
     def finish(self) -> list[Piece]:
-        """Return the rest."""
+        """Return the remaining pieces at the end of the answer."""
         rest = list(self._said(self._partial))
         if self._state == "held":
             rest.append(("text", "".join([_OPENER, *self._kept])))
@@ -95,7 +96,7 @@ class Thinking:
             self._begin()
 
     def _is_text(self, tag: str) -> bool:
-        """Say whether a tag outside of reasoning stands for itself: in code, or in a call."""
+        """Return whether a tag outside of reasoning is literal text, in code or in a call."""
         code = self._fence or self._ticks % 2 or self._head.startswith((" " * 4, "\t"))
         code = code or "call:" in self._head or (self._state == "text" and self._last == "`")
         self._called = self._called or (tag == _CALL and not code)
@@ -103,7 +104,7 @@ class Thinking:
         return bool(code) or tag == _CALL or (self._called and bool(self._head.strip()))
 
     def _note(self, text: str) -> None:
-        """Keep track of the fences and backticks that the end of the text stands behind."""
+        """Track the code fences and backticks that are open at the end of the text."""
         for number, line in enumerate(text.split("\n")):
             if number:
                 mark = found[1] if (found := _FENCE.match(self._head)) else ""
@@ -118,7 +119,7 @@ class Thinking:
 
 
 def _beginning(text: str) -> int:
-    """Return how many characters at the end of a text may be the beginning of a tag."""
+    """Return the length of a possible start of a tag at the end of a text."""
     start = text.rfind("<", -max(map(len, _TAGS)))
     begun = start >= 0 and any(
         tag != text[start:] and tag.startswith(text[start:]) for tag in _TAGS
@@ -127,7 +128,7 @@ def _beginning(text: str) -> int:
 
 
 def split_thinking(text: str) -> tuple[str, str]:
-    """Return the answer and the reasoning in a whole text."""
+    """Split a complete answer into its text and its reasoning."""
     if "think>" not in text:
         return text, ""
     thinking = Thinking()

@@ -1,7 +1,7 @@
-"""What a tool is: a name, a schema, a function, and how careful one has to be with it.
+"""Tools: the functions that a model may call, with their schemas and risks.
 
-Toolsets are immutable and keep their order, so the schemas a model sees never move. What cuts
-across tools (output caps, hints, approval) is a wrapper that maps one toolset to another.
+Toolsets are immutable and ordered, so the schemas sent to the model don't change order. Features
+across tools (output limits, hints, approval) are wrappers that map one toolset to another.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from hermes_nb.core.threads import in_thread
 
 
 class Risk(Enum):
-    """The worst a tool can do.
+    """The worst effect that a tool can have.
 
-    To remember is to write into the agent's own memory and skills. What is done later outlives the
-    session: a program runs it, or an agent obeys it, when nobody is asked any more.
+    REMEMBER is writing to the agent's memory and skills. LATER is an effect after the session, when
+    no one approves calls any more: a program that runs or an instruction that an agent follows.
     """
 
     READ = "read"
@@ -37,161 +37,178 @@ class Risk(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """What a tool returns when text alone will not do.
-
-    `origin` is whose text it is: `ours` is the tool's own words alone, and not looked through.
-    """
+    """A tool's result, for tools that return more than text."""
 
     text: str
+    """The text for the model."""
     images: tuple[Image, ...] = ()
+    """Images that follow the text."""
     origin: Origin = "workspace"
+    """Where the text comes from. `ours` means the tool's own wording, which is not scanned."""
 
 
 MOST_ARGUMENTS = 500_000
-"""Characters of a call's arguments, as JSON: as much as the longest answers of models hold."""
+"""Maximum size of a call's arguments in characters of JSON, about the longest answer of a model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where something happens: a session and its turn, a notebook's path, a cell's id.
-
-    What is not known is "" or 0. What a child agent does happens where its parent asked for it.
-    """
+    """Where a call or an event happens; for a child agent, where its parent's call happened."""
 
     session: str = ""
+    """Session id; "" if unknown."""
     turn: int = 0
+    """Number of the turn in its session, from 1; 0 if unknown."""
     notebook: str = ""
+    """Path of the notebook; "" if unknown."""
     cell: str = ""
+    """Id of the cell; "" if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """What a running call may use of the turn it runs in.
-
-    `turn` counts the agent's own turns, `place` says where the call comes from. `emit` may be
-    called from any thread. `stop` is set when the turn is stopped: a tool that runs in a thread
-    looks at it between pieces of work. `beside` are the calls that run side by side, this one among
-    them, in the order in which the model asked for them. `messages` is the conversation up to them,
-    `tools` are the turn's, and `budgets` what it is held to. `permit` is how the guard lets this
-    call run, for the tool that has more than one way; `ask` puts a further question to the user,
-    and `remember` lets calls like this one run in a way from now on.
-    """
+    """The parts of a turn that a running call can use."""
 
     call: ToolCall
+    """The call itself."""
     turn: int = 0
+    """Number of the turn, counted by the agent that runs the call."""
     place: Place = field(default_factory=Place)
+    """The session, turn and notebook that the call comes from."""
     beside: tuple[ToolCall, ...] = ()
+    """The calls of the same segment, including this one, in the model's order."""
     messages: Sequence[Message] = ()
+    """The conversation up to these calls."""
     tools: Sequence[Tool] = ()
+    """The tools of the turn."""
     budgets: Sequence[Budget] = ()
+    """The budgets that the call counts against."""
     permit: object = None
+    """How the guard allows the call to run, for tools with more than one way; None for others."""
     ask: Ask | None = None
+    """Asks the user a further question; None if unavailable."""
     remember: Callable[[object], None] = lambda _: None
+    """Allows similar calls to run in a given way from now on."""
     emit: Callable[[ToolEvent], None] = lambda _: None
+    """Emits an event; thread-safe."""
     stop: threading.Event = field(default_factory=threading.Event)
+    """Set when the turn is stopped. A tool in a thread checks it between steps."""
 
     def progress(self, text: str) -> None:
-        """Show a sign of life."""
+        """Emit a progress message."""
         self.emit(ToolProgress(self.call.id, text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """What a call would run or change, as it was at one moment."""
+    """A snapshot of the content that a call would run or change."""
 
     shown: str
-    """All of it, as the user reads it."""
+    """The whole content, as text for the user."""
     digests: Mapping[str, str] = field(default_factory=dict)
-    """A digest of each file, notebook, cell or text that the call names, by its name."""
+    """Digests of the files, notebooks, cells or texts that the call names, by name."""
     whole: bool = True
-    """Whether all of them were read to the end. If not, an approval is not remembered."""
+    """Whether all of them were read completely. If not, an approval is not remembered."""
 
     def changes(self, now: Content) -> list[str]:
-        """Return the names of what differs from how it is `now`."""
+        """Return the names of the items that differ from the later snapshot `now`."""
         names = sorted(self.digests.keys() | now.digests.keys())
         return [name for name in names if self.digests.get(name) != now.digests.get(name)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What the user is asked about a call: `shown` is what would run or change, whole.
-
-    `shape` is the key under which "always" is remembered, "" where that is not offered, and
-    `lasting` says in words what it would cover. `outside` offers to run it without the sandbox.
-    `yes` is the word for a yes, where the tool's own does not fit. With `choices` it is no question
-    of yes or no: the answer "once" has one of them, or the user's own words, as its reason. Where
-    the whole call would run `again`, the question shows what it would run now, and is bound to it
-    as the first one is. `in_every_mode` says that no approval mode answers it.
-    """
+    """A question to the user about a call."""
 
     why: str
+    """Why approval is required."""
     shown: str
+    """The complete content that would run or change."""
     shape: str = ""
+    """Key under which "always" is remembered; "" if that is not offered."""
     lasting: str = ""
+    """Description of what "always" would cover."""
     outside: bool = False
+    """Whether to offer running it without the sandbox."""
     yes: str = ""
+    """Label of the approval button; "" for the tool's default."""
     choices: tuple[str, ...] | None = None
+    """Options of a multiple-choice question. The answer is "once", with an option or the user's own
+    words as its reason. None for an approval."""
     again: bool = False
+    """Whether the whole call would run again. Then the question shows the current content, and the
+    approval is bound to it, like the first one."""
     in_every_mode: bool = False
+    """Whether to ask even if the approval mode would allow the call."""
 
 
 Ask = Callable[[Question], Awaitable[Answer]]
+"""Asks a question and returns the answer."""
 Arguments = Mapping[str, Json]
 """A call's arguments, by name."""
 Run = Callable[[ToolContext, Arguments], Any]
-"""A coroutine function, or a plain one that may block."""
+"""The function of a tool: async, or blocking."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A function that the model may call.
-
-    `parameters` is a JSON Schema object. `run(context, arguments)` is a coroutine function that
-    returns text or a `ToolOutput`; a plain function that is given becomes one that runs it in a
-    thread. It raises `ToolError` for what the model should read. `check(arguments)` says what
-    is wrong with them, or nothing. `paths` names the arguments that are paths below `root`.
-    `exclusive` tools never run beside another call, nor does a call that may put a question to the
-    user, as `asks(arguments)` says. `available()` says why the tool cannot be used
-    now, or nothing. `origin(arguments)` says where a result comes from that neither the user nor
-    the agent wrote (a web page, a command's output): such a result is data, never an instruction;
-    "" or no function means that it is trusted. `risk_of(arguments)` is the risk of one call, where
-    the tool's own is only the usual one. `describe(arguments)` is the gist that the user sees.
-    `await preview(arguments)` is what the user approves where the arguments alone do not tell, as
-    a diff does: a text, whose every change asks again, or a `Content`, which says itself what it
-    depends on. A `ToolError` from it ends the call unasked. `wording(arguments)` is the text that
-    a call would make last (memory, a skill): the guard asks where it is somebody else's.
-    `await result(arguments)` is the text that a write would leave, where the arguments are only a
-    part of it: the guard judges the whole. `scope(arguments)` is what "always" covers, where that
-    is not the tool. What goes to a tool of the network that `stays` reaches nobody but its own
-    service, and may go there once allowed. A call whose arguments have more than `most` characters
-    is refused before anything looks at them.
-    """
+    """A function that the model may call."""
 
     name: str
+    """Unique name, as the model sees it."""
     description: str
+    """Describes the tool to the model."""
     parameters: Arguments
+    """JSON Schema of the arguments, an object."""
     run: Run
+    """Runs the call with its context and arguments, and returns text or a `ToolOutput`. It raises
+    `ToolError` with a message for the model. A function that isn't async runs in a thread."""
     toolset: str = ""
+    """Name of the group that the tool belongs to, or ""."""
     risk: Risk = Risk.READ
+    """The usual risk of a call; see `risk_of`."""
     paths: tuple[str, ...] = ()
+    """Names of the arguments that are paths below `root`."""
     root: Path | None = None
+    """Directory that relative paths refer to; None for the working directory."""
     exclusive: bool = False
+    """Whether a call must not run in parallel with others."""
     asks: Callable[[Arguments], bool] | None = None
+    """Returns whether a call may ask the user a question; such a call runs alone."""
     cap: int | None = None
+    """Maximum length of the output, in characters; None for the default."""
     check: Callable[[Arguments], str] = lambda _: ""
+    """Returns an error message for invalid arguments, or ""."""
     available: Callable[[], str] = str
+    """Returns why the tool is unavailable now, or ""."""
     origin: Callable[[Arguments], str] | None = None
+    """Returns the name of the untrusted source of the result, such as a web page or a command's
+    output. The result is then treated as data, never as instructions. "" or no function: it is
+    trusted."""
     risk_of: Callable[[Arguments], Risk] | None = None
+    """Returns the risk of one call; None if it is always `risk`."""
     describe: Callable[[Arguments], str] | None = None
+    """Returns a one-line summary of the call for the user."""
     preview: Callable[[Arguments], Awaitable[str | Content]] | None = None
+    """Returns the content to approve, such as a diff; None if the arguments show it. If a returned
+    text changes, the user is asked again; a `Content` lists its own dependencies. A `ToolError`
+    ends the call."""
     result: Callable[[Arguments], Awaitable[str]] | None = None
+    """Returns the text that a write would leave, if the arguments are only a part of it. The guard
+    checks all of it."""
     wording: Callable[[Mapping[str, object]], str] | None = None
+    """Returns the text that the call would store permanently (memory, a skill). The guard asks if
+    that text comes from someone else. None: all text arguments."""
     scope: Callable[[Arguments], str] | None = None
+    """Returns the key of what "always" covers; None for all calls of the tool."""
     stays: bool = False
+    """Whether the tool's network requests reach only its own service. Once allowed, they may carry
+    untrusted content."""
     most: int = MOST_ARGUMENTS
+    """Maximum size of the arguments in characters of JSON. Larger calls are refused unread."""
 
     def __post_init__(self) -> None:
-        """Make a plain function a coroutine function: nowhere else a call is given a thread."""
+        """Wrap a function that isn't async, so that it runs in a thread."""
         if not inspect.iscoroutinefunction(self.run):
             object.__setattr__(self, "run", _in_thread(self.run))
 
@@ -205,7 +222,7 @@ def _in_thread(function: Run) -> Run:
 
 
 class Toolset:
-    """Tools in a fixed order, by unique name."""
+    """An ordered set of tools with unique names."""
 
     __slots__ = ("_tools",)
 
@@ -226,26 +243,26 @@ class Toolset:
         return name in self._tools
 
     def __add__(self, other: Toolset) -> Toolset:
-        """Return both, this one's tools first."""
+        """Return the tools of both sets, this one's first."""
         return Toolset([*self, *other])
 
     def __repr__(self) -> str:
         return f"Toolset({', '.join(self._tools)})"
 
     def get(self, name: str) -> Tool | None:
-        """Return the tool of that name, or None."""
+        """Return the tool with that name, or None."""
         return self._tools.get(name)
 
     def only(self, *names: str) -> Toolset:
-        """Return the tools whose name or toolset is among `names`, in this set's order."""
+        """Return the tools whose name or toolset is in `names`, in order."""
         return Toolset(tool for tool in self if tool.name in names or tool.toolset in names)
 
     def without(self, *names: str) -> Toolset:
-        """Return the tools whose name and toolset are not among `names`."""
+        """Return the tools whose name and toolset are not in `names`, in order."""
         return Toolset(t for t in self if t.name not in names and t.toolset not in names)
 
     def describe(self, call: ToolCall) -> str:
-        """Return the gist of a call in its tool's own words, "" where it has none."""
+        """Return the tool's summary of a call, or "" if it has none."""
         tool = self.get(call.name)
         if tool is None or tool.describe is None:
             return ""
@@ -255,9 +272,9 @@ class Toolset:
             return ""
 
     def usable(self) -> Toolset:
-        """Return the tools that are available now."""
+        """Return the tools that are currently available."""
         return Toolset(tool for tool in self if not tool.available())
 
     def map(self, change: Callable[[Tool], Tool]) -> Toolset:
-        """Return the set with every tool changed."""
+        """Return a set with `change` applied to every tool."""
         return Toolset(change(tool) for tool in self)
