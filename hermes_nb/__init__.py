@@ -1,7 +1,7 @@
 """Hermes, a self-improving agent that lives inside the Jupyter kernel.
 
-`%load_ext hermes_nb` adds `%%hermes`; `Hermes` is the same agent for scripts. Importing this
-package imports neither a model SDK nor Jupyter, and writes nothing.
+`%load_ext hermes_nb` adds the magic `%%hermes`; scripts use the class `Hermes`. Importing this
+package imports neither a model SDK nor Jupyter, and writes no files.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ __all__ = [
     "use_tools",
 ]
 
-# What went wrong is told in the turn; the log is for those who ask for it, and no output of cells.
+# Without a handler, logging would print warnings into cell outputs. The turn reports errors itself.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 moved.install()
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - the attributes' own types are above
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - the types are imported above
     if name in ("Hermes", "Turn"):
         from hermes_nb.agent import api
 
@@ -45,7 +45,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - the attributes' own types a
 
 
 def load_ipython_extension(shell: Shell) -> None:
-    """Add the magics; called by `%load_ext hermes_nb`, or by the first use of a lazy magic."""
+    """Add the magics; called by `%load_ext hermes_nb` and by the first use of a lazy magic."""
     from hermes_nb.notebook.lazy import settle_running_call
     from hermes_nb.notebook.magics import load
     from hermes_nb.notebook.shell import ours

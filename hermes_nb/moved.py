@@ -1,8 +1,8 @@
-"""Import paths of earlier versions, each with the path that took its place.
+"""Redirect the import paths of earlier versions to the modules that replaced them.
 
-Tables of maps, start-up files, pickled tasks and other people's code name modules by these paths.
-One is looked up only where Python finds no module of that name, and what is imported is the module
-that took its place, so that a class is the same one by either path.
+Fan-out tables, start-up files, pickled tasks and third-party code still use these paths. A path is
+only redirected if Python finds no module of that name. The old name is then bound to the new
+module, so that a class is the same object under both names.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ if TYPE_CHECKING:
     from importlib.abc import InspectLoader, Loader
 
 PACKAGES = ("hermes_nb.app", "hermes_nb.app.maps", "hermes_nb.gateway")
-"""Packages of which only the names are left."""
+"""Former packages that exist only as names."""
 MOVED = {
     "hermes_nb.agent.config": "hermes_nb.agent.settings.config",
     "hermes_nb.agent.environment": "hermes_nb.extras.training.environment",
     "hermes_nb.agent.executors": "hermes_nb.agent.fanout.executors",
     "hermes_nb.app.approvals": "hermes_nb.agent.approvals",
     "hermes_nb.app.maps.executors": "hermes_nb.agent.fanout.executors",
-    # What engines of a cluster unpickle.
+    # Unpickled by the engines of a cluster.
     "hermes_nb.app.maps.task": "hermes_nb.agent.fanout.executors",
     "hermes_nb.gateway.core": "hermes_nb.extras.gateway.core",
     "hermes_nb.gateway.service": "hermes_nb.extras.gateway.service",
     "hermes_nb.models.weights": "hermes_nb.extras.local.fetch",
 }
-"""What documentation, start-up files or other processes have named."""
+"""Old paths used in documentation, start-up files or other processes, and their new paths."""
 
 
 class OldPaths:
-    """A finder and loader that imports what a module of an earlier version became.
+    """A finder and loader that imports the module that replaced an old one.
 
-    It has no base class: `importlib.abc` alone takes longer than all that is done here.
+    It has no base class, because importing `importlib.abc` takes longer than all the rest.
     """
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """Leave it to Python to make a module."""
+        """Return None, so that Python creates the module."""
 
     def find_spec(
         self,
         fullname: str,
-        path: Sequence[str] | None = None,  # noqa: ARG002 - the protocol's
+        path: Sequence[str] | None = None,  # noqa: ARG002 - part of the protocol
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
         if fullname not in MOVED and fullname not in PACKAGES:
@@ -54,16 +54,17 @@ class OldPaths:
         return ModuleSpec(fullname, cast("Loader", self), is_package=fullname in PACKAGES)
 
     def get_code(self, name: str) -> CodeType | None:
-        """Return what `python -m` runs of an old name."""
+        """Return the code that `python -m` runs for an old name."""
         from importlib.util import find_spec
 
         spec = find_spec(MOVED[name])
         return cast("InspectLoader", spec.loader).get_code(spec.name) if spec else None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Put the new module in the place of the old name, where Python looks for it afterwards.
+        """Bind the old name to the new module in `sys.modules`.
 
-        Raises `ImportError` that says what is missing where the room of an extra was removed.
+        Raises:
+            ModuleNotFoundError: The new module isn't part of this installation.
         """
         if (new := MOVED.get(module.__name__)) is None:
             return
@@ -77,6 +78,6 @@ class OldPaths:
 
 
 def install() -> None:
-    """Have Python ask here when it finds no module of a name."""
+    """Register the finder for modules that Python can't find; further calls do nothing."""
     if not any(isinstance(each, OldPaths) for each in sys.meta_path):
         sys.meta_path.append(OldPaths())

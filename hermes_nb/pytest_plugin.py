@@ -1,4 +1,4 @@
-"""What pytest gets from hermes_nb: a cassette for each test, and for each notebook under nbval.
+"""Pytest plugin: a cassette for each test, and for each notebook under nbval.
 
 ```python
 def test_the_story(hermes_cassette):
@@ -6,11 +6,11 @@ def test_the_story(hermes_cassette):
         assert "344" in hermes.ask("How many penguins are there?").text
 ```
 
-`pytest --nbval --hermes-replay` replays notebooks, each from the cassette beside it, and compares
-what they show without times, ids and the like: `SANITIZE` is the list, a file for nbval's
-`--nbval-sanitize-with` (`python -m hermes_nb.pytest_plugin` prints where it is).
+`pytest --nbval --hermes-replay` replays each notebook from the cassette next to it and compares the
+outputs, ignoring times, ids and the like. `SANITIZE` lists the ignored patterns, in a file for
+nbval's `--nbval-sanitize-with`; `python -m hermes_nb.pytest_plugin` prints its path.
 
-Loading this costs an import of pytest, which is there, and nothing else.
+Loading the plugin imports only pytest, which is already imported.
 """
 
 from __future__ import annotations
@@ -30,26 +30,34 @@ if TYPE_CHECKING:
     from hermes_nb.models.cassette import Cassette, Mode
 
 FOLDER = "cassettes"
-"""Beside the test's file; below it a folder for the file, in it a file for each test."""
+"""Folder for cassettes, next to the test file. It contains a folder per test file with a file per
+test."""
 SANITIZE = Path(__file__).with_name("nbval.cfg")
-"""What nbval is to overlook in the outputs of Hermes' cells."""
+"""Patterns that nbval ignores in the outputs of Hermes cells."""
 MODE, FILE = "HERMES_NB_CASSETTE", "HERMES_NB_CASSETTE_FILE"
 _LONGEST = 120
 
 
 @dataclass(frozen=True, slots=True)
 class TestCassette:
-    """A test's cassette: its file, and what is done with it."""
+    """The cassette of a test."""
 
-    __test__ = False  # for pytest, which takes the name for a test's
+    __test__ = False  # pytest would collect the class because of its name
 
     path: Path
+    """Path of the file."""
     mode: Mode
+    """How it is used, such as `replay` or `record`."""
 
     def model(
         self, model: ChatModel | None = None, *, normalise: Sequence[Normaliser] = ()
     ) -> Cassette:
-        """Return a model on this cassette, around another one or, for a replay, around none."""
+        """Return a model that uses this cassette.
+
+        Args:
+            model: The model to record; None is enough for a replay.
+            normalise: Functions that remove volatile values from texts.
+        """
         from hermes_nb.models.cassette import Cassette
 
         return Cassette(model, self.path, self.mode, normalise=normalise)
@@ -59,10 +67,11 @@ class TestCassette:
 def hermes_cassette(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> TestCassette:
-    """Put everything that Hermes asks of models in this test on a cassette.
+    """Use a cassette for all model requests of this test.
 
-    The mode is that of `HERMES_NB_CASSETTE`, `replay` by default: a test asks no model unless
-    somebody says so. Agents and kernels that the test starts find both in their environment.
+    The environment variable `HERMES_NB_CASSETTE` sets the mode (default: `replay`, which asks no
+    model). Agents and kernels started by the test inherit the mode and the path as environment
+    variables.
     """
     from hermes_nb.models.cassette import mode_named
 
@@ -91,16 +100,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
-    """Tell nbval's kernel, which starts before its notebook's first cell, whose cassette it is."""
+    """Pass the cassette of a notebook to nbval's kernel, which starts before the first cell."""
     patterns = getattr(item.parent, "sanitize_patterns", None)
-    if patterns is None:  # none of nbval's
+    if patterns is None:  # not an nbval cell
         yield
         return
     replay = item.config.getoption("--hermes-replay")
     with pytest.MonkeyPatch.context() as patch:
         if replay:
             patch.setenv(MODE, "replay")
-            patch.setenv("HERMES_NB_CEILING", "all")  # what cells choose was recorded with them
+            patch.setenv("HERMES_NB_CEILING", "all")  # cells may choose the mode they recorded
         cassette = item.path.with_name(f"{item.path.stem}.hermes.jsonl")
         _accept(item.config, cassette)
         known = bool(os.environ.get(FILE)) and not replay
@@ -122,10 +131,10 @@ def _accept(config: pytest.Config, cassette: Path) -> None:
 
 
 def _path(file: Path, test: str) -> Path:
-    """Return the path for a test by its name, its class and its parameters."""
+    """Return the cassette path of a test, from its class, name and parameters."""
     name = re.sub(r"[^\w.-]+", "-", test.replace("::", ".")).strip("-.")
     return file.parent / FOLDER / file.stem / f"{name[:_LONGEST]}.jsonl"
 
 
 if __name__ == "__main__":
-    print(SANITIZE)  # noqa: T201 - what it is run for
+    print(SANITIZE)  # noqa: T201 - the purpose of running it

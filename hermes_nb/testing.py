@@ -1,13 +1,12 @@
-"""Run a notebook where nobody watches, from its cassette, and compare what it shows.
+"""Run a notebook headless, replaying its model requests from a cassette, and compare its outputs.
 
-```python
-from hermes_nb.testing import run_notebook
+```python from hermes_nb.testing import run_notebook
 
 run_notebook("analysis.ipynb", mode="record")  # once, with a model: writes outputs and cassette
-run_notebook("analysis.ipynb")  # in CI, without one: raises NotebookDiffers
-```
+run_notebook("analysis.ipynb")  # in CI, without one: raises NotebookDiffers ```
 
-Needs nbclient and nbformat, which hermes_nb depends on, and imports them when it runs.
+Requires nbclient and nbformat, which are dependencies of hermes_nb. Both are imported when a
+notebook runs.
 """
 
 from __future__ import annotations
@@ -39,15 +38,19 @@ _SHOWN = 300
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A cell that shows another thing than it did; both as they were compared."""
+    """A cell whose output differs from the one in the file."""
 
     cell: int
+    """Number of the cell, from 1."""
     source: str
+    """Source of the cell."""
     before: str
+    """The output in the file, normalised for the comparison."""
     now: str
+    """The new output, normalised for the comparison."""
 
     def __str__(self) -> str:
-        """Return the cell's number, its first line and both sides from where they part."""
+        """Return the cell's number and first line, and both outputs from where they differ."""
         head = next(iter(self.source.strip().splitlines()), "")[:80]
         at = parting(self.before, self.now)
         start = max(0, at - 40)
@@ -58,7 +61,7 @@ class Difference:
 
 
 class NotebookDiffers(AssertionError):
-    """Cells show another thing than the notebook says."""
+    """The outputs of cells differ from those in the notebook file."""
 
     def __init__(self, path: Path, differences: Sequence[Difference]) -> None:
         self.differences = tuple(differences)
@@ -67,24 +70,27 @@ class NotebookDiffers(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A notebook that was run: as a notebook node, with what differs and its cassette's path."""
+    """The result of a notebook run."""
 
     notebook: Foreign
+    """The notebook with its new outputs, an nbformat `NotebookNode`."""
     cassette: Path
+    """Path of the cassette."""
     differences: tuple[Difference, ...] = field(default=())
+    """Always empty at present: a replay whose outputs differ raises `NotebookDiffers`."""
 
 
 def cassette_for(notebook: str | Path) -> Path:
-    """Return where a notebook's cassette lies: beside it."""
+    """Return the default path of a notebook's cassette, next to the notebook."""
     path = Path(notebook).absolute()
     return path.with_name(path.stem + SUFFIX)
 
 
 def normalise(function: Normaliser) -> None:
-    """Let a function take what differs from run to run out of all texts of this kernel's cassette.
+    """Register a function that removes volatile values from all texts of this kernel's cassette.
 
-    Call it in the notebook's first cells, recorded or not: it is part of what a request is
-    recognised by. Raises `ConfigError` where hermes_nb is not loaded.
+    Call it in the first cells of the notebook, both when recording and when replaying, because
+    requests are matched by their normalised text. Raises `ConfigError` if hermes_nb is not loaded.
     """
     from IPython.core.getipython import get_ipython
 
@@ -108,16 +114,28 @@ def run_notebook(
     home: str | Path | None = None,
     timeout: float = 600.0,
 ) -> Run:
-    """Run all cells in a kernel of their own and return what they gave.
+    """Run all cells in a new kernel and return the result.
 
-    A replay compares the outputs with those of the file and raises `NotebookDiffers`, unless
-    `compare` is False; cells that were never run, and those tagged `hermes-ignore-output` or
-    `nbval-ignore-output`, are left out. Any other mode writes the new outputs into the file.
-    `normalise` are functions from text to text for what differs from run to run beyond times,
-    addresses and paths. `home` is the Hermes home, by default an empty one, so that the model to
-    record is the environment's; `env` is added to the environment, in which cells may choose their
-    approval mode; `timeout` is in seconds a cell.
-    Raises nbclient's `CellExecutionError` when a cell fails, a `CassetteMiss` in it among others.
+    A replay compares the outputs with those in the file. Cells that were never run and cells tagged
+    `hermes-ignore-output` or `nbval-ignore-output` are skipped. Other modes write the new outputs
+    to the file.
+
+    Args:
+        path: Path of the notebook.
+        mode: How to use the cassette.
+        cassette: Path of the cassette (default: next to the notebook).
+        compare: Whether a replay compares the outputs.
+        normalise: Functions that remove volatile values from a text, in addition to times,
+            addresses
+            and paths.
+        env: Environment variables to add. Cells may choose their approval mode.
+        home: Hermes directory (default: an empty one, so that the model to record is taken from the
+            environment).
+        timeout: Maximum time for each cell, in seconds.
+
+    Raises:
+        NotebookDiffers: Outputs differ.
+        nbclient.exceptions.CellExecutionError: A cell failed, for example with a `CassetteMiss`.
     """
     import nbformat
     from nbclient import NotebookClient
@@ -181,7 +199,7 @@ def _texts(outputs: Sequence[Mapping[str, Json]]) -> Iterable[str]:
     stream = ""
     for output in outputs:
         kind = output["output_type"]
-        if kind == "stream":  # cut anywhere, so all of a row is one text
+        if kind == "stream":  # join adjacent streams, which are split at random
             stream += output["text"]
             continue
         if stream:

@@ -79,10 +79,7 @@ class Budget:
             self._used = replace(total, cost=None if priced == (None, None) else known)
 
     def refusal(self, prompt: int, *, requests: int = 1) -> Refusal | None:
-        """Return a refusal if `requests` prompts of `prompt` tokens each don't fit;
-
-        None if they do.
-        """
+        """Return why `requests` prompts of `prompt` tokens each don't fit, or None."""
         used, limits = self.used, self.limits
         tokens = used.input + used.output
         ahead = requests * (prompt + ANSWER_TOKENS)

@@ -1,9 +1,9 @@
-"""The agent loop: a prompt goes in, events come out, and the conversation stays valid.
+"""The agent loop: it turns a prompt into events and keeps the conversation valid.
 
-However a turn ends (answered, out of budget, stopped anywhere, failed), the messages it leaves
-behind can be sent as they are: every call has one result, and the assistant has the last word.
-The steps yield events and change nothing themselves: whoever consumes an event applies it to the
-conversation before asking for the next one. The loop knows no Jupyter, no provider and no storage.
+However a turn ends (answered, out of budget, stopped, failed), its messages form a valid request:
+every call has exactly one result, and the last message is the assistant's. Steps only yield events;
+the consumer of an event applies it to the conversation before it requests the next one. The loop
+depends on neither Jupyter, nor a provider, nor storage.
 """
 
 from __future__ import annotations
@@ -43,29 +43,33 @@ from hermes_nb.core.segments import segments
 from hermes_nb.core.tools import Place, ToolContext, Toolset
 
 COMPRESSING = 2
-"""Requests as large as the prompt that a compression takes at most, as a rule: the look at what
-goes into memory, and the summary."""
+"""Upper bound of full-size requests that a compression makes: the memory flush and the summary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """What a request is made with; `rebuild` is as in `Agent`.
-
-    `affords(n)` says whether the budgets bear n more requests as large as the prompt: where they do
-    not bear a compression and the request behind it, the prompt stays as long as it is.
-    """
+    """The model, tools and limits with which a request is made."""
 
     conversation: Conversation
+    """The conversation to continue."""
     model: ChatModel
+    """The model to ask."""
     tools: Toolset
+    """Tools that the model may call."""
     engine: ContextEngine | None = None
+    """Compresses long prompts; None to send them in full."""
     rebuild: Callable[[str], str] | None = None
+    """As in `Agent`."""
     affords: Callable[[int], bool] = lambda _: True
+    """Returns whether the budgets allow n more full-size requests. The prompt is only compressed if
+    they allow the compression and the request after it."""
     waited: Waited = field(default_factory=Waited)
+    """Time that this turn has spent waiting for providers."""
     effort: Effort = ""
+    """Reasoning effort, as in `Request`."""
 
     async def step(self, *, tool_choice: ToolChoice = "auto") -> AsyncGenerator[Event, None]:
-        """Ask the model once; a prompt that turns out too long is compressed and sent again."""
+        """Ask the model once; if its provider finds the prompt too long, compress and resend it."""
         engine = self.engine
         if engine is not None and self._due(engine):
             async with aclosing(self.compress(engine)) as compression:
@@ -95,7 +99,7 @@ class Asking:
         return due and self.affords(COMPRESSING + 1)
 
     async def compress(self, engine: ContextEngine, focus: str = "") -> AsyncGenerator[Event, None]:
-        """Yield what the engine used and, if it changed anything, the shorter conversation."""
+        """Compress the conversation; yield the engine's usage and then any change."""
         now = self.conversation
         before, messages = now.tokens(), tuple(now.messages)
         made = await engine.compress(messages, focus)
@@ -118,7 +122,7 @@ class Asking:
         )
 
     async def _ask(self, tool_choice: ToolChoice) -> AsyncGenerator[Event, None]:
-        """Send one request and yield what comes back, the message last."""
+        """Send one request and yield its events, ending with the message."""
         reply: Reply | None = None
         now = self.conversation.request(self.tools, tool_choice)
         request = replace(now, waited=self.waited, effort=self.effort)
@@ -139,7 +143,7 @@ class Asking:
         self.conversation.measure(reply)
 
     def _noted(self, note: str) -> str:
-        """Return the system prompt that follows a compression."""
+        """Return the system prompt for the time after a compression."""
         if self.rebuild is not None:
             return self.rebuild(note)
         system = self.conversation.system
@@ -147,10 +151,10 @@ class Asking:
 
 
 def _spoken(message: Message, tool_choice: ToolChoice) -> Message:
-    """Return the reply as it joins the conversation.
+    """Return the form of the reply that is added to the conversation.
 
-    A model that calls tools although it must not is not followed; a reply without any text then
-    says so itself, since an assistant message may not be empty.
+    Forbidden tool calls are dropped. If no text is left, a placeholder replaces it, because an
+    assistant message must not be empty.
     """
     if tool_choice == "none" and message.calls:
         message = replace(message, calls=())
@@ -162,9 +166,10 @@ def _spoken(message: Message, tool_choice: ToolChoice) -> Message:
 logger = logging.getLogger(__name__)
 
 MAX_REQUESTS = 15
-"""Model requests a turn; the closing summary comes on top."""
+"""Maximum model requests in a turn; the final summary is an extra request."""
 EMPTY_REPLIES = 2
-"""So many empty replies in a row are answered with a nudge; one more fails the turn."""
+"""Number of consecutive empty replies that are answered with a nudge; the next one fails the
+turn."""
 BUSY = "this session is already taking a turn; wait for it or stop it"
 LOST_RESULT = "No result: the process ended while this call was running."
 NUDGE = "Your reply was empty. Answer the question, or call a tool."
@@ -174,11 +179,11 @@ OUT_OF_BUDGET = (
 )
 _BEGINS, _, _ENDS = OUT_OF_BUDGET.partition("{limit}")
 NOTHING_LEFT = "(Stopped here: {refusal}. What was done so far is kept.)"
-"""What the assistant is made to say where even the request for a summary does not fit."""
+"""Text of the assistant message when the budget doesn't allow the request for a summary."""
 
 
 def is_prompt(message: Message) -> bool:
-    """Say whether a message is the user's own, and not one of the loop's in the user's name."""
+    """Return whether a user message was written by the user, not generated by the loop."""
     text = message.text
     own = text == NUDGE or (text.startswith(_BEGINS) and text.endswith(_ENDS))
     return message.role == "user" and not own
@@ -187,13 +192,21 @@ def is_prompt(message: Message) -> bool:
 class Agent:
     """A model, its tools and their conversation.
 
-    `messages` may come from a store: they are mended first. `sinks` see every event before the
-    consumer does; one that raises is logged and does no harm. `rebuild(note)` makes the system
-    prompt that follows a compression, with the engine's note at its end; without it, the note is
-    appended to the present one, once. `model`, `tools`, `sinks` and `effort` (that of a
-    `Request`) may be exchanged between turns. `background` are the texts in the system prompt that
-    are not ours, for whoever judges calls. `place` is where they come from; without a turn of its
-    own it is the agent's.
+    `model`, `tools`, `sinks` and `effort` may be replaced between turns. `background` are the texts
+    in the system prompt that aren't from this package; the guard scans them. `place` is the session
+    and notebook of the agent's calls; if its turn is 0, the agent's turn number is used.
+
+    Args:
+        model: The model to ask.
+        tools: Tools that the model may call.
+        system: The system prompt.
+        messages: The conversation so far; it is repaired if it is invalid.
+        engine: Compresses long prompts.
+        rebuild: Returns the system prompt for the time after a compression, with the engine's note
+            at
+            its end. By default the note is appended to the current prompt, once.
+        sinks: Functions that receive every event before the consumer. Their errors are only logged.
+        max_requests: Maximum model requests in a turn.
     """
 
     def __init__(
@@ -226,12 +239,12 @@ class Agent:
 
     @property
     def messages(self) -> list[Message]:
-        """The conversation, without the system prompt, as a list of its own."""
+        """A copy of the conversation, without the system prompt."""
         return self._conversation.messages
 
     @property
     def system(self) -> str:
-        """The system prompt, fixed until a compression or until the user wants another."""
+        """The system prompt; it changes only by a compression or an explicit assignment."""
         return self._conversation.system
 
     @system.setter
@@ -240,7 +253,7 @@ class Agent:
 
     @property
     def preface(self) -> Preface:
-        """What goes with requests and is no part of the conversation; set between turns."""
+        """Text and messages that are sent with requests but aren't part of the conversation."""
         return self._conversation.preface
 
     @preface.setter
@@ -248,29 +261,33 @@ class Agent:
         self._conversation.preface = preface
 
     def in_view(self) -> tuple[Message, ...]:
-        """Return what the conversation holds, the texts of its prompt that are not ours first."""
+        """Return the conversation, preceded by the background texts as a system message."""
         return (Message(role="system", parts=self.background), *self._conversation.messages)
 
     def prompt_tokens(self) -> int:
-        """Return the size of the next prompt: what the provider last counted, plus an estimate."""
+        """Return the size of the next prompt: the last reported size plus an estimate."""
         return self._conversation.tokens()
 
     def request(self) -> Request:
-        """Return the request that would be sent now."""
+        """Return the next request."""
         return self._conversation.request(self.tools)
 
     def check_idle(self) -> None:
-        """Raise `SessionBusy` while a turn or a compression is under way."""
+        """Raise `SessionBusy` during a turn or a compression."""
         if self._running:
             raise SessionBusy(BUSY)
 
     async def compress(
         self, focus: str = "", *, budgets: Iterable[Budget] = ()
     ) -> ContextCompressed | None:
-        """Compress the conversation between two turns; None when nothing could be gained.
+        """Compress the conversation between two turns; return None if that changed nothing.
 
-        What it uses counts against the `budgets`; where they do not bear it, nothing is done. Sinks
-        see the events. Raises `SessionBusy` during a turn, `ConfigError` without an engine.
+        Its usage counts against the `budgets`; if they don't allow it, nothing happens. Sinks
+        receive the events.
+
+        Raises:
+            SessionBusy: A turn is running.
+            ConfigError: There is no context engine.
         """
         if self.engine is None:
             raise ConfigError("there is no context engine; set context.engine to 'compressor'")
@@ -288,9 +305,9 @@ class Agent:
         return next((event for event in events if isinstance(event, ContextCompressed)), None)
 
     def restore(self, messages: Sequence[Message], *, phase: str = "restored") -> ContextCompressed:
-        """Put an earlier conversation back between two turns, as the undo of a compression does.
+        """Replace the conversation with an earlier one between two turns, to undo a compression.
 
-        Sinks see the event. Raises `SessionBusy` during a turn.
+        Sinks receive the event. Raises `SessionBusy` during a turn.
         """
         self.check_idle()
         before = self.prompt_tokens()
@@ -307,11 +324,11 @@ class Agent:
         max_requests: int | None = None,
         budgets: Iterable[Budget] = (),
     ) -> AsyncGenerator[Event, None]:
-        """Take one turn and yield its events; the last one is `TurnEnded`.
+        """Run one turn and yield its events, ending with `TurnEnded`.
 
-        What the turn uses counts against the `budgets`, and no request is sent that they forbid.
-        A cancelled turn is closed properly, yields what closes it, and then raises CancelledError.
-        Raises `SessionBusy` when a turn is already running.
+        Its usage counts against the `budgets`, which can also refuse requests. A cancelled turn
+        yields its closing events and then raises CancelledError. Raises `SessionBusy` if a turn is
+        already running.
         """
         self.check_idle()
         self._running = True
@@ -325,7 +342,7 @@ class Agent:
         left = False
         try:
             opening: tuple[Event, ...] = (TurnStarted(self.turns), MessageAdded(user))
-            for event in opening:  # both before a consumer can leave: no prompt is ever lost
+            for event in opening:  # both before the first yield: the prompt is never lost
                 self._publish(event, progress)
             for event in opening:
                 yield event
@@ -335,13 +352,13 @@ class Agent:
                     try:
                         yield event
                     except GeneratorExit:
-                        left = True  # even if something else comes up while the turn is closed
+                        left = True  # remember it, in case closing the turn raises another error
                         raise
         except BaseException as caught:
-            if left or isinstance(caught, GeneratorExit):  # there is nobody to yield to any more
+            if left or isinstance(caught, GeneratorExit):  # the consumer is gone: don't yield
                 self._close(progress, TurnEnded("interrupted"))
                 raise
-            error = caught  # what is not the turn's own is raised below
+            error = caught  # reported by TurnEnded; a BaseException is also re-raised below
         finally:
             self._running = False
         for event in self._close(progress, progress.ending(error)):
@@ -353,7 +370,7 @@ class Agent:
         empty = 0
         ended: Refusal | None = None
         for sent in range(most):
-            # From the second on, room is left for the request that closes the turn.
+            # From the second request on, keep enough budget for the final summary.
             ended = refusal(self._budgets, self.prompt_tokens(), requests=min(sent + 1, 2))
             if ended is not None:
                 break
@@ -382,7 +399,7 @@ class Agent:
     async def _out_of_budget(
         self, ended: Refusal | None, most: int, progress: Progress
     ) -> AsyncGenerator[Event, None]:
-        """Let the model sum up, or, where that does not fit either, say so in its place."""
+        """Let the model write a summary; if the budget doesn't allow that, use a fixed text."""
         progress.reason, progress.note = "budget", str(ended) if ended else ""
         ended = ended or Refusal(f"{most} requests for this turn", "all of them were made")
         if refusal(self._budgets, self.prompt_tokens()) is not None:
@@ -426,7 +443,7 @@ class Agent:
         return refusal(self._budgets, self.prompt_tokens(), requests=requests) is None
 
     def _publish(self, event: Event, progress: Progress) -> None:
-        """Fold the event into the agent's state, then tell the sinks."""
+        """Apply the event to the agent's state, then pass it to the sinks."""
         self._conversation.take(event)
         if isinstance(event, UsageReported):
             for budget in self._budgets:
@@ -440,7 +457,7 @@ class Agent:
                 logger.exception("event sink %r failed", sink)
 
     def _close(self, progress: Progress, ending: TurnEnded) -> list[Event]:
-        """Publish what makes the conversation valid again and the turn's end; return it."""
+        """Publish and return the events that make the conversation valid and end the turn."""
         closing = progress.closing(ending.reason, self.messages)
         events = [*self._children.closing(), *closing, ending]
         for event in events:
@@ -449,22 +466,26 @@ class Agent:
 
 
 class Observer:
-    """Watches turns: what an entry of the group `hermes_nb.event_sinks` makes from the settings.
+    """Base class for entry points of the group `hermes_nb.event_sinks`, which observe turns.
 
-    It sees what happens and changes nothing.
+    An entry point creates an observer from the settings. Observers must not change anything.
     """
 
     def sink(
         self, agent: Agent, session: str = "", parent: str = "", *, behind: bool = False
     ) -> EventSink:
-        """Return what listens to an agent, whose `session` is "" for the task of a map.
+        """Return a sink for the events of an agent.
 
-        The `parent` is the session that it works for, or that it looks back on, `behind` its turn.
+        Args:
+            agent: The agent to observe.
+            session: Its session id; "" for a task of a fan-out.
+            parent: The session that the agent works for, or that it reviews.
+            behind: Whether it runs in the background, after the parent's turn.
         """
         raise NotImplementedError
 
     def mapping(self, session: str) -> AbstractContextManager[None]:  # noqa: ARG002 - a hook
-        """Return what is entered while a map of a session runs."""
+        """Return a context manager that is active during a fan-out of a session."""
         return nullcontext()
 
 
@@ -476,7 +497,7 @@ def sinks_of(
     *,
     behind: bool = False,
 ) -> list[EventSink]:
-    """Return the sinks of observers for an agent; one that has none to give is logged."""
+    """Return the sinks of all observers for an agent; errors of an observer are logged."""
     found = []
     for each in observers:
         try:

@@ -223,7 +223,7 @@ def _no_match(text: str, old: str, terms: Terms) -> str:
 
 
 def _nearest(lines: list[str], wanted: list[str]) -> tuple[int, float]:
-    """Return where the passage most like `wanted` begins, and how like it is (0 to 1)."""
+    """Return the first line of the passage most similar to `wanted`, and its similarity."""
     target = "\n".join(line.strip() for line in wanted)[:_PASSAGE_LIMIT]
     best = (0, 0.0)
     for start in _candidates(lines, wanted):
@@ -235,7 +235,7 @@ def _nearest(lines: list[str], wanted: list[str]) -> tuple[int, float]:
 
 
 def _candidates(lines: list[str], wanted: list[str]) -> list[int]:
-    """Return the most promising starts: where lines agree but for white space, else look alike."""
+    """Return the likeliest start lines: by equal stripped lines or, without any, by words."""
     offsets: dict[str, list[int]] = {}
     for offset, line in enumerate(wanted):
         if line.strip():

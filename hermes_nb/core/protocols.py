@@ -1,4 +1,4 @@
-"""The seams of the agent: what it needs of a model, an engine, a store, an approver and a sink."""
+"""Interfaces of the agent: model, context engine, store, memory provider, approver, event sink."""
 
 from __future__ import annotations
 
@@ -13,88 +13,103 @@ from hermes_nb.core.messages import Message, Reply, Role, ToolCall, Usage
 from hermes_nb.core.tools import Tool, Toolset
 
 STORES = "hermes_nb.stores"
-"""Entry points of stores, by the scheme of their addresses; see `StoreSetup`."""
+"""Entry point group of stores, named by their URL scheme; see `StoreSetup`."""
 MessageState = Literal["active", "compressed", "undone"]
+"""State of a stored message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSession:
-    """A session's row. `notebook` is an absolute path or "", times are seconds since the epoch.
-
-    `messages` counts the active ones; `written` is when the last of them was added. `parent` is
-    the session that this one was made from (a review, a child of a fan-out), or "".
-    """
+    """A session's row in the store."""
 
     id: str
+    """Session id."""
     parent: str = ""
+    """Id of the session that it was made from (for a review or a child agent), or ""."""
     title: str = ""
+    """Title, or ""."""
     source: str = "notebook"
+    """Kind of front end, such as `notebook`."""
     notebook: str = ""
+    """Absolute path of the notebook, or ""."""
     model: str = ""
+    """Name of the model, or ""."""
     system_prompt: str = ""
+    """The system prompt."""
     started: float = 0.0
+    """When it started, in seconds since the epoch."""
     written: float = 0.0
+    """When the last active message was added, in seconds since the epoch."""
     ended: float | None = None
+    """When it ended, in seconds since the epoch; None if it hasn't."""
     messages: int = 0
+    """Number of active messages."""
     usage: Usage = field(default_factory=Usage)
+    """Total usage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredMessage:
-    """A message as it lies in the store.
-
-    `position` counts from 0 in its session and never changes; `at` is in seconds since the epoch.
-    What a compression `made` is no more than a shorter form, or a summary, of others.
-    """
+    """A message's row in the store."""
 
     session_id: str
+    """Id of the session."""
     position: int
+    """Number in the session, from 0. It never changes."""
     message: Message
+    """The message."""
     at: float
+    """When it was added, in seconds since the epoch."""
     state: MessageState = "active"
+    """Active, or replaced by a compression, or undone."""
     made: bool = False
+    """Whether a compression generated it, as a summary or a shorter form of other messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """A message that a search found.
-
-    A higher `score` is better; `when` is in seconds since the epoch; `snippet` is the text around
-    the words that matched.
-    """
+    """A search result."""
 
     session_id: str
+    """Id of the session."""
     position: int
+    """Number of the message in the session, from 0."""
     role: Role
+    """Who wrote the message."""
     snippet: str
+    """The text around the matching words."""
     score: float
+    """Relevance; higher is better."""
     when: float
+    """When the message was added, in seconds since the epoch."""
 
 
 OUTBOXES = "hermes_nb.outboxes"
-"""Entry points of outboxes: functions from a home and what hears of trouble to an `Outbox`."""
+"""Entry point group of outboxes. An entry is a function that takes the Hermes directory and a
+callback for warnings, and returns an `Outbox`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """What is to be said in a chat though nobody asked there, such as what a scheduled job said."""
+    """A message to a chat that isn't an answer, such as the result of a scheduled job."""
 
     id: str
-    """The same each time, so that it is said once."""
+    """A stable id, so that the message is sent only once."""
     adapter: str
-    """The name of the chat service's adapter."""
+    """Name of the chat service's adapter."""
     chat: str
-    """The chat's name there."""
+    """Id of the chat in that service."""
     text: str
+    """The text."""
     at: float
-    """When it came to be, in seconds since the epoch; what is old is not said any more."""
+    """When it was generated, in seconds since the epoch. Old notices are not sent."""
 
 
 class Outbox(Protocol):
-    """Where the gateway finds what is to be said; it looks every few seconds, in a thread."""
+    """A source of notices, which the gateway polls every few seconds in a thread."""
 
     def notices(self) -> Sequence[Notice]:
-        """Return what is to be said, the oldest first, and also what was returned before."""
+        """Return the notices to send, oldest first, including those already returned."""
         ...
 
     def close(self) -> None: ...
@@ -102,24 +117,24 @@ class Outbox(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSetup:
-    """What a store of a package is made for: entry points of the group `hermes_nb.stores`.
+    """The arguments of an entry point of the group `hermes_nb.stores`.
 
-    The name of an entry is the scheme of the addresses that it takes, such as `postgresql`; it is a
-    function from this to a `SessionStore`.
+    An entry point is a function that takes this and returns a `SessionStore`. Its name is the URL
+    scheme that it handles, such as `postgresql`.
     """
 
     url: str
-    """The address in the setting `session_store`; a password never stands in it."""
+    """The URL in the setting `session_store`, without a password."""
     claims: Path
-    """The home's own file, for what is of one machine alone."""
+    """Path of the local database in the Hermes directory, for data of this machine only."""
     password: str = field(default="", repr=False)
-    """What the variable holds that the setting `store.key_env` names."""
+    """Value of the environment variable that the setting `store.key_env` names."""
     warn: Callable[[str], None] | None = None
-    """Hears of damage that was repaired, and of what could not be."""
+    """Receives warnings about damage, repaired or not."""
 
 
 class SessionStore(Protocol):
-    """Where conversations outlive the kernel. A call raises `StoreError` or does what it says."""
+    """Storage for conversations that outlives the kernel. All methods may raise `StoreError`."""
 
     def start(
         self,
@@ -133,60 +148,77 @@ class SessionStore(Protocol):
         session_id: str = "",
         parent: str = "",
     ) -> str:
-        """Create a session and return its id: `session_id`, or else a new one.
+        """Create a session and return its id.
 
-        `notebook` is an absolute path. A session that is there already stays as it is. A `parent`
-        that is not there is left out.
+        An existing session is left unchanged. An unknown `parent` is ignored.
+
+        Args:
+            title: Title of the session.
+            source: Kind of front end, such as `notebook`.
+            started: Start time in seconds since the epoch (default: now).
+            notebook: Absolute path of the notebook, or "".
+            model: Name of the model.
+            system_prompt: The system prompt.
+            session_id: The id to use; "" generates one.
+            parent: Id of the session that it is made from, or "".
         """
         ...
 
     def append(self, session_id: str, message: Message, *, usage: Usage | None = None) -> None:
-        """Add a message, and count what its request used; it is durable when this returns.
+        """Add a message durably, and add the `usage` of its request.
 
-        A session that the store does not have, or has lost, gets a row first. Raises
-        `SessionTakenError`, as `replace` does, where this store follows the session and somebody
-        else has added messages.
+        A session that is missing in the store is created first.
+
+        Raises:
+            SessionTakenError: Another writer has added messages to a session that this store
+                follows. Also
+                raised by `replace`.
         """
         ...
 
     def follow(self, session_id: str) -> None:
-        """Follow a session: write behind the messages that are there now, and only there."""
+        """Follow a session: from now on, refuse to write to it after another writer has."""
         ...
 
     def incidents(self) -> int:
-        """Return how often something happened that may have cost messages that were durable."""
+        """Return how often an event occurred that may have lost durable messages."""
         ...
 
     def messages(self, session_id: str) -> list[Message]:
-        """Return a session's active messages in order, as they were written."""
+        """Return the active messages of a session, in order."""
         ...
 
     def rows(
         self, session_id: str, *, first: int = 0, last: int | None = None
     ) -> list[StoredMessage]:
-        """Return the messages at positions `first` to `last` (inclusive), whatever their state."""
+        """Return the messages at positions `first` to `last` (inclusive), in any state."""
         ...
 
     def replace(
         self, session_id: str, messages: Sequence[Message], *, system_prompt: str | None = None
     ) -> None:
-        """Make `messages` the active conversation, as a compression does, in one transaction.
+        """Make `messages` the active conversation in one transaction, as a compression does.
 
-        Active messages that are still among them keep their rows; the others stay in the store as
-        `compressed`, searchable. `system_prompt` replaces the stored one where given. Messages
-        that only continue the active conversation are appended: there is nothing to restore.
+        Active messages that are among them keep their rows. The others stay in the store as
+        `compressed` and can still be found by a search. If the new messages only extend the active
+        conversation, they are appended, and there is nothing to restore.
+
+        Args:
+            session_id: Id of the session.
+            messages: The new conversation.
+            system_prompt: The new system prompt; None keeps the stored one.
         """
         ...
 
     def restore(self, session_id: str) -> list[Message] | None:
-        """Undo the last `replace` and return the active messages; None when there was none.
+        """Undo the last `replace` and return the active messages; None without a `replace`.
 
-        What was added since stays at the end.
+        Messages added since then stay at the end.
         """
         ...
 
     def rewind(self, session_id: str, length: int) -> None:
-        """Keep the first `length` active messages; the others stay as `undone`, not searchable."""
+        """Keep the first `length` active messages; mark the others `undone`, hidden from search."""
         ...
 
     def search(
@@ -200,10 +232,16 @@ class SessionStore(Protocol):
         until: float | None = None,
         roles: Collection[Role] = (),
     ) -> list[Hit]:
-        """Return the messages that fit best, best first; no query ever raises.
+        """Return the best matches for a query, best first. Invalid queries don't raise.
 
-        `session_id` searches one session alone, `exclude` leaves sessions out, `since` and `until`
-        are in seconds since the epoch, `roles` keeps only those.
+        Args:
+            query: The words to search for.
+            limit: Maximum number of results.
+            session_id: Search only this session; "" for all.
+            exclude: Ids of sessions to skip.
+            since: Earliest time, in seconds since the epoch.
+            until: Latest time, in seconds since the epoch.
+            roles: Return only messages of these roles; empty for all.
         """
         ...
 
@@ -212,42 +250,45 @@ class SessionStore(Protocol):
         ...
 
     def sessions(self, *, notebook: str | None = None, limit: int = 20) -> list[StoredSession]:
-        """Return sessions, the one written to last first; those of children are left out."""
+        """Return the most recently written sessions first, without those of child agents.
+
+        `notebook` limits them to a notebook's path.
+        """
         ...
 
     def lineage(self, session_id: str) -> list[str]:
-        """Return the ids of a session's whole family, the eldest first; its own in any case.
+        """Return the ids of a session's family, oldest first; always includes its own.
 
-        The family is what the session was made from and all that was made from that.
+        The family consists of the session's ancestors and all their descendants.
         """
         ...
 
     def rename(self, session_id: str, title: str) -> None:
-        """Give a session another title."""
+        """Set the title of a session."""
         ...
 
     def relocate(self, notebook: str, to: str) -> None:
-        """Let the sessions of a notebook be those of another absolute path: it was renamed."""
+        """Change the path of a notebook in all its sessions after a rename."""
         ...
 
     def delete(self, session_id: str) -> None:
-        """Remove a session and all its messages, so that no search finds them again."""
+        """Delete a session and its messages, also from the search index."""
         ...
 
     def purge(self, *, before: float = 0.0) -> None:
-        """Leave no trace of what was deleted on the disk, and no result of a map from `before`."""
+        """Erase deleted data from the disk, and drop fan-out results older than `before`."""
         ...
 
     def count(self, session_id: str, usage: Usage) -> None:
-        """Add to a session's token counters."""
+        """Add usage to a session."""
         ...
 
     def end(self, session_id: str) -> None:
-        """Mark a session as ended; it is not resumed on its own again."""
+        """Mark a session as ended; it is no longer resumed automatically."""
         ...
 
     def close(self) -> None:
-        """Release the store; a second call does nothing."""
+        """Close the store; further calls do nothing."""
         ...
 
 
@@ -275,123 +316,134 @@ __all__ = [
 
 
 Effort = Literal["", "low", "medium", "high"]
+"""How much the model should reason; "" for the model's default."""
 MOST_WAITED = 60
-"""Seconds of a turn that are spent at most on waiting for providers that ask for it."""
+"""Maximum time per turn spent waiting for providers that request a delay, in seconds."""
 
 
 @dataclass(slots=True)
 class Waited:
-    """What the requests of one turn have waited for providers so far, in seconds."""
+    """The time that the requests of one turn have waited for providers."""
 
     seconds: float = 0.0
+    """Total in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request to a model: the whole conversation, system message first, and the tools.
-
-    `tool_choice` `none` forbids calls but keeps the schemas, so that a cached prefix stays one.
-    `effort` is how much to reason, "" for what the model does by itself. `waited` is shared by the
-    requests of a turn, None outside of one.
-    """
+    """A request to a model."""
 
     messages: tuple[Message, ...]
+    """The whole conversation, with the system message first."""
     tools: Toolset = field(default_factory=Toolset)
+    """Tools that the model may call."""
     tool_choice: Literal["auto", "none"] = "auto"
+    """`none` forbids calls. The tool schemas are still sent, so that the provider's prompt cache
+    matches."""
     effort: Effort = ""
+    """How much to reason; "" for the model's default."""
     waited: Waited | None = field(default=None, compare=False, repr=False)
+    """Waiting time, shared by the requests of a turn; None outside of turns."""
 
 
 @runtime_checkable
 class ChatModel(Protocol):
-    """A model that answers a conversation."""
+    """A chat model."""
 
     @property
     def name(self) -> str:
-        """The model's name as the user wrote it."""
+        """The model's name, as the user wrote it."""
         ...
 
     @property
     def window(self) -> int | None:
-        """The context window in tokens, None when unknown."""
+        """The context window in tokens; None if unknown."""
         ...
 
     def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
-        """Yield deltas as they arrive and, last, the reply; its calls have ids of their own.
+        """Send a request; yield deltas as they arrive and finally the reply, whose calls have ids.
 
-        Raises `ModelError` when the request failed for good. A consumer that stops early (`aclose`
-        or cancellation) stops the generation: the connection is closed before it returns.
+        A consumer that stops early (with `aclose` or by cancellation) stops the generation: the
+        connection is closed before `aclose` returns. Raises `ModelError` if the request failed for
+        good.
         """
         ...
 
     async def aclose(self) -> None:
-        """Release what the model holds (connections, child process)."""
+        """Release resources such as connections or a child process."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """What sets a model apart. A model may have them as `traits`; without, these are its own."""
+    """Special properties of a model, from its attribute `traits`.
+
+    The defaults are for other models.
+    """
 
     small: bool = False
-    """It brings a short prompt of its own: no instructions, memory, skills or fallbacks."""
+    """Uses its own short prompt, without instructions, memory, skills or fallbacks."""
     learns: bool = True
-    """Reviews of its turns are worth their requests."""
+    """Background reviews of its turns are worthwhile."""
     local: bool = False
-    """It runs on this machine: it costs no money, and answers one request at a time."""
+    """Runs on this machine: it is free and answers one request at a time."""
     notice: str = ""
-    """What the user reads once, before its first answer."""
+    """Text that is displayed once, before its first answer."""
     offered: Callable[[Toolset], Toolset] = lambda tools: tools
-    """Returns those of the tools that it is really told of."""
+    """Returns the tools that are actually sent to the model."""
     loading: Callable[[], bool] = bool
-    """Says whether it is being loaded into memory."""
+    """Returns whether the model is currently being loaded into memory."""
 
 
 @runtime_checkable
 class Preparing(Protocol):
-    """A model that needs something first, such as a download."""
+    """A model that must be prepared before use, for example by a download."""
 
     async def prepare(
         self, agreed: Callable[[str], bool], progress: Callable[[int, int], None]
     ) -> None:
-        """See to it that the model can answer; raise `ConfigError`, with the ways out.
+        """Make the model ready to answer; raise `ConfigError` with possible solutions.
 
-        `agreed` puts a question to the user, and says no where nobody can answer. `progress` is
-        called from any thread with the bytes that have arrived, and those of the whole.
+        `agreed` asks the user a question and returns False if no one can answer. `progress` is
+        called from any thread with the received and the total number of bytes.
         """
         ...
 
 
 @runtime_checkable
 class Serialising(Protocol):
-    """A model that can say what it would send, without sending it."""
+    """A model that can return the body of a request without sending it."""
 
     def body(self, request: Request) -> bytes:
-        """Return the JSON of a request; b"" where it is not sent as JSON."""
+        """Return a request's JSON body; b"" if the model doesn't send JSON."""
         ...
 
 
 def body_of(model: ChatModel, request: Request) -> bytes:
-    """Return the JSON that a model would send, b"" for one that cannot say."""
+    """Return the JSON body that a model would send; b"" if it can't tell."""
     return model.body(request) if isinstance(model, Serialising) else b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compression(Sequence[Message]):
-    """What a compression made of a conversation; as a sequence, its messages.
-
-    `note` belongs at the end of the system prompt from now on. `requests` is what the engine asked
-    of models on the way. The other fields are those of `ContextCompressed`.
-    """
+    """The result of a compression; as a sequence, its messages."""
 
     messages: tuple[Message, ...]
+    """The shorter conversation."""
     note: str = ""
+    """Text to append to the system prompt from now on, or ""."""
     phase: str = ""
+    """As in `ContextCompressed`."""
     shortened: int = 0
+    """Number of shortened messages."""
     dropped: int = 0
+    """Number of messages that the summary replaces."""
     summary: str = ""
+    """The summary, or ""."""
     warning: str = ""
+    """Warning for the user, or ""."""
     requests: tuple[UsageReported, ...] = ()
+    """Usage of the engine's own model requests."""
 
     def __len__(self) -> int:
         """Return the number of messages."""
@@ -407,24 +459,24 @@ class Compression(Sequence[Message]):
 
 
 class ContextEngine(Protocol):
-    """Keeps the prompt within the window; exactly one is active.
+    """Keeps the prompt within the context window. One engine is active at a time.
 
-    Subclass it to inherit what an engine need not have: tools, and the ends of a session.
+    Subclass it to inherit the optional methods: tools, and the start and end of a session.
     """
 
     def observe(self, usage: Usage) -> None:
-        """Take note of what a request really used."""
+        """Receive the actual usage of a request."""
         ...
 
     def should_compress(self, prompt_tokens: int) -> bool:
-        """Say whether a prompt of that many tokens should be compressed before it is sent."""
+        """Return whether to compress a prompt of that size before sending it."""
         ...
 
     async def compress(self, messages: Sequence[Message], focus: str = "") -> Sequence[Message]:
-        """Return a shorter conversation, best as a `Compression`; the input is never mutated.
+        """Return a shorter conversation, preferably as a `Compression`; never change the input.
 
-        `messages` has no system message, is valid, and may end with a user message or a result that
-        waits for its answer. `focus` is what the user wants kept in the first place.
+        `messages` is valid, has no system message and may end with a user message or a tool result.
+        `focus` is the topic to preserve first.
         """
         ...
 
@@ -433,113 +485,125 @@ class ContextEngine(Protocol):
         return Toolset()
 
     def session_started(self, session_id: str, live: Callable[[], Request]) -> None:
-        """Begin with a session; `live()` is the request that its agent would send now."""
+        """Start a session; `live()` returns the agent's next request."""
         return
 
     def session_ended(self) -> None:
-        """Release what the session needed."""
+        """Release the session's resources."""
         return
 
 
 @runtime_checkable
 class MemoryProvider(Protocol):
-    """A memory beside the curated one: a service, a vector store, a directory of notes.
+    """An external memory in addition to the curated one: a service, vector store or notes folder.
 
-    Methods are plain functions that may block; they are called one at a time, by one thread, and
-    whatever they raise costs the user a line and never a turn. A turn waits for a text for 0.3 s;
-    what comes later goes with the next message. What they return is somebody else's text: it is
-    cleaned and capped before a model sees it. Subclass it to inherit what a provider need not do.
+    Methods are plain functions and may block. They are called one at a time, from a single thread.
+    Their errors produce one line for the user and never fail a turn. A turn waits 0.3 s for a text;
+    a later text is sent with the next message. Returned texts are untrusted: they are cleaned and
+    shortened before a model sees them. Subclass it to inherit the optional methods.
     """
 
     @property
     def name(self) -> str:
-        """The name it is chosen by."""
+        """The name that selects the provider."""
         ...
 
     def static_block(self) -> str:
-        """Return what belongs into the system prompt, "" for nothing; asked once a session."""
+        """Return text for the system prompt, or ""; called once per session."""
         return ""
 
     def prefetch(self, query: str) -> str:
-        """Return what is worth knowing about the user's message, "" for nothing."""
+        """Return information relevant to the user's message, or ""."""
         return ""
 
     def turn_ended(self, messages: Sequence[Message]) -> None:
-        """Take what was said in a turn, from the prompt on."""
+        """Receive the messages of a turn, starting with the prompt."""
         return
 
     def on_memory_write(self, target: str, action: str, before: str, after: str) -> None:
-        """Take note of a change to the curated memory `target`; an empty side did not exist."""
+        """Receive a change to the curated memory `target`.
+
+        `before` is "" for a new entry, and `after` is "" for a removed one.
+        """
         return
 
     def before_compress(self, messages: Sequence[Message]) -> None:
-        """Take what is worth keeping from a conversation that is about to be shortened."""
+        """Receive a conversation that is about to be compressed, to save important facts."""
         return
 
     def on_delegation(self, task: str, result: str) -> None:
-        """Take note of what a child agent was asked and what it answered."""
+        """Receive the task and the result of a child agent."""
         return
 
     def session_ended(self, messages: Sequence[Message]) -> None:
-        """Take what is worth keeping; no other call follows."""
+        """Receive the messages of a session that ends; no calls follow."""
         return
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequest:
-    """A call that wants a yes: what it is, why it asks, and the exact bytes that would run.
+    """A call that requires approval. See `Question` for the fields from `why` to `in_every_mode`.
 
-    The fields are those of a `Question`. An answer may be "once", "always" where there is a
-    `shape`, "outside" where `outside` offers that, or "deny".
+    Possible answers are "once" and "deny", "always" with a `shape`, and "outside" if offered.
     """
 
     call: ToolCall
+    """The call."""
     tool: Tool
+    """Its tool."""
     why: str
+    """Why approval is required."""
     shown: str
+    """The complete content that would run or change."""
     shape: str
+    """Key under which "always" is remembered; "" if that is not offered."""
     lasting: str = ""
+    """Description of what "always" would cover."""
     outside: bool = False
+    """Whether to offer running it without the sandbox."""
     yes: str = ""
+    """Label of the approval button; "" for the tool's default."""
     choices: tuple[str, ...] | None = None
+    """Options of a multiple-choice question; None for an approval."""
     in_every_mode: bool = False
+    """Whether to ask even if the approval mode would allow the call."""
     nonce: str = field(default_factory=lambda: token_hex(16))
     """32 random hexadecimal digits, unique to this question. An answer that arrives as a message
-    must name them; one that names another question is ignored."""
+    must contain them; an answer to another question is ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """The answer to an approval request; `reason` is what the model reads after a refusal.
-
-    To a question with choices it is the answer itself.
-    """
+    """The answer to an approval request."""
 
     answer: Answer
+    """Allow or deny."""
     reason: str = ""
+    """Text for the model: the reason of a denial, or the answer to a question with choices."""
 
 
 class Approver(Protocol):
-    """Asks whoever can answer."""
+    """Asks the user for approval."""
 
     async def ask(self, request: ApprovalRequest) -> Approval:
-        """Return the user's answer, or the policy's where nobody can be asked."""
+        """Return the user's answer or, in a headless run, the policy's."""
         ...
 
 
 EventSink = Callable[[Event], None]
-"""A fold over a turn's events. It runs before the consumer sees the event, and must be quick; what
-it raises is logged and isolated."""
+"""Receives the events of a turn before the consumer does. It must be fast; its errors are only
+logged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable:
-    """A variable of the live namespace, as far as a prompt needs it.
-
-    `shape` is e.g. "344 x 7" or "12 items"; `columns` maps a table's column names to dtypes.
-    """
+    """A variable in the kernel's namespace, as described in a prompt."""
 
     name: str
+    """Name of the variable."""
     type: str
+    """Name of its type."""
     shape: str = ""
+    """Size, such as "344 x 7" or "12 items"; "" if it has none."""
     columns: Mapping[str, str] | None = None
+    """Column names of a table and their dtypes; None for other types."""
