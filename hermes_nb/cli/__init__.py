@@ -1,1 +1,1 @@
-"""`jupyter hermes …`: Hermes from a shell, in the layer above the one that knows Jupyter."""
+"""`jupyter hermes …`: the command line, a layer above `hermes_nb.notebook`."""

@@ -43,7 +43,7 @@ class UsageProblem(HermesError):
 
 
 def _no_arguments(_: argparse.ArgumentParser) -> None:
-    """Add none."""
+    """Add no arguments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

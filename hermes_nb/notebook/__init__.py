@@ -1,1 +1,1 @@
-"""The only layer that knows Jupyter."""
+"""The part that runs in Jupyter: magics, commands, panels, and the tools for notebooks."""

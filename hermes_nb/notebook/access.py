@@ -2,9 +2,11 @@
 
 The path comes from the first of these that is available:
 
-1. the path that the user set 2. the open page's path, below the server's root 3. the server's
-session list, correct even after a rename (24 ms) 4. VS Code's variable 5. `JPY_SESSION_NAME`,
-outdated after a rename
+1. the path that the user set
+2. the open page's path, below the server's root
+3. the server's session list, correct even after a rename (24 ms)
+4. VS Code's variable
+5. `JPY_SESSION_NAME`, outdated after a rename
 
 jupyter_server is not imported: in a kernel that takes 15 s.
 
@@ -117,7 +119,7 @@ def _joined(output: Mapping[str, Json]) -> dict[str, Json]:
 TIMEOUT = 1.0
 """Seconds for one server to answer."""
 FRESH = 8
-"""Number of server files that are tried, the newest first."""
+"""Maximum server files to try: the parent's and the newest ones."""
 
 
 def notebook_path(namespace: Mapping[str, Json], *, explicit: str = "", open_path: str = "") -> str:
@@ -285,7 +287,7 @@ class NotebookAccess:
         """Return the notebook; all its edits are saved for undo.
 
         If the page is reloading, wait for it; if it does not return, fall back to the file or to
-        cells below the running one.
+        cells below the running one. Raises `ToolError` if the page's extension has another version.
         """
         document = await self._reach()
         if isinstance(document, FallbackDocument):
@@ -314,9 +316,9 @@ class NotebookAccess:
     async def above(self) -> tuple[str, str, bool]:
         """Return the outline of the cells above the running one, that cell's id, and its origin.
 
-        For prompts from the panel the outline includes the selected cell, and the id is "". Both
-        are "" if the notebook cannot be read or does not contain the cell. The third value is True
-        if one of the cells contains untrusted content.
+        For prompts from the panel the outline includes the selected cell, and the id is "". The
+        outline is "" if there are no such cells; both are "" if the notebook cannot be read. The
+        third value is True if one of the cells contains untrusted content.
         """
         running = running_cell(self._shell)
         if not (running or self.frontend.in_lab):

@@ -1,4 +1,4 @@
-"""The tools of a kernel: the `notebook` toolset, and which of all tools a turn may use.
+"""The tools that read and edit cells, and the set of all tools that belong to a kernel.
 
 The functions are async, so they run on the event loop's thread, which is the kernel's main thread.
 Each edit names its cell by id, and is refused if the user has changed that cell since it was read.

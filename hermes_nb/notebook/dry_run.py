@@ -44,7 +44,7 @@ class DryRun:
     model: str
     """Name of the model."""
     endpoint: str
-    """Address of the model, without secrets; "" if the model was passed as an object."""
+    """Address of the model; "" if the model was passed as an object."""
     session: str
     """Id of the session that the turn would continue, "" for a new one."""
     request: Request
@@ -87,7 +87,7 @@ class DryRun:
         }
 
     def as_dict(self) -> dict[str, Json]:
-        """Return all of it as JSON-ready values, without secrets."""
+        """Return the dry run as JSON-compatible values, with the request redacted."""
         return {
             "model": self.model,
             "endpoint": self.endpoint,
@@ -141,7 +141,7 @@ def scene(
         spec: the specification of a new session
         chosen: the tools of the turn
         store: the session store
-        source: where the session runs, such as "notebook"
+        source: where the session runs: notebook or terminal
     """
     if isinstance(found, Session):
         return (

@@ -61,7 +61,7 @@ def last_error(shell: Shell, *, earlier: bool = False) -> FailedCell | None:
             source, cell_id = str(info.raw_cell or ""), str(info.cell_id or "")
             return _failed(shell, error, source=source, cell_id=cell_id)
     error = getattr(sys, "last_value", None) if earlier else None
-    if isinstance(error, HermesError):  # such as a failed turn about the failed cell
+    if isinstance(error, HermesError):  # such as a failed turn about that cell
         error = getattr(ours(shell), "failed", None)
     if not isinstance(error, BaseException) or isinstance(error, _NOT_OURS_TO_MEND):
         return None

@@ -47,7 +47,7 @@ def watch(shell: Shell) -> None:
             lines = hook(lines)
         return lines
 
-    load_in_time.has_side_effects = True  # type: ignore[attr-defined] # IPython skips it on completion checks
+    load_in_time.has_side_effects = True  # type: ignore[attr-defined] # IPython's completeness checks skip it
     hooks.append(load_in_time)
     shell.magics_manager.register_lazy(MAGIC, EXTENSION)  # for completion and help
 

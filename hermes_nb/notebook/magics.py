@@ -273,7 +273,7 @@ class HermesMagics(Magics):
         from hermes_nb.notebook.shell import has_kernel
 
         markdown = markdown.replace("`%hermes ", f"`{self.spelled}")
-        # Notebooks render the Markdown, but tests compare the plain text: its width must not vary.
+        # Notebooks show the Markdown, but their runs are compared by the plain text: fix its width.
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
         plain = plain_text(markdown) if has_kernel(self.shell) else printed(markdown, width)
         show({"text/markdown": markdown, "text/plain": plain})

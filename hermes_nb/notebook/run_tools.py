@@ -253,7 +253,7 @@ def _run_notebook(bench: KnownCells, own: Callable[[], str], root: Callable[[], 
         return target, name, is_own, document
 
     async def preview(arguments: Arguments) -> Content:
-        """Return every code cell that would run, whole."""
+        """Return the complete code cells to run."""
         _, name, is_own, notebook = await held(str(arguments["path"]))
         code = _code(notebook)
         return Content(

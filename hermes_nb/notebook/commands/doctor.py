@@ -64,7 +64,7 @@ class CheckResult:
     """The result of a check."""
 
     state: State
-    """"ok", "note" for a harmless limitation, or "problem"."""
+    """Either "ok", "note" for a harmless limitation, or "problem"."""
     text: str
     """The finding, with advice if something should be done."""
     name: str = ""

@@ -92,7 +92,7 @@ class Command:
     names: Names | None = None
     """Kind of names that it takes, for completion; None for none."""
     before: tuple[str, ...] = ()
-    """Words after which a name follows; () if the name is the first argument."""
+    """Words after which a name follows; a name may also be the only argument."""
 
 
 def _own() -> dict[str, Command]:

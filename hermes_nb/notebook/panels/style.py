@@ -113,7 +113,7 @@ def mcp_servers(connections: Collection[Connection]) -> str:
 
 
 def tag(text: str) -> str:
-    """Return a small label."""
+    """Return a small label as HTML."""
     return f'<span class="hermes-tag">{html.escape(text)}</span>'
 
 
