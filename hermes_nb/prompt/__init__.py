@@ -1,1 +1,1 @@
-"""What the model reads before the conversation."""
+"""The system prompt and the instruction files in it."""

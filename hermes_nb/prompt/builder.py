@@ -1,8 +1,7 @@
-"""The system prompt: ten layers, assembled once a session and sent byte for byte ever after.
+"""Build the system prompt: up to ten layers, once per session, then sent unchanged.
 
-Layers are joined by blank lines, and an empty one leaves nothing behind. White space is normalised
-here, once, so that nobody has a reason to touch the text later. Where the texts come from is not
-this module's business: it takes strings.
+Layers are joined by blank lines, and empty layers are omitted. White space is normalised here, so
+the text need not be changed later. This module takes strings and does not load any texts.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ IDENTITY = (
     "answer briefly and concretely, with the numbers you saw. Say so when you do not know, when "
     "something failed, or when an answer rests on an assumption. Change only what was asked for."
 )
+"""Default for SOUL.md."""
 MEMORY_GUIDANCE = (
     "Use memory for what later sessions need: the user's preferences and corrections, lasting "
     "facts about this project or machine. Leave out what files already say and how a task went."
@@ -38,7 +38,7 @@ ENFORCEMENT = (
     "Go on until the task is done, then give the result."
 )
 ENFORCED_FAMILIES = ("gpt", "codex", "gemini", "gemma", "grok", "glm", "qwen", "deepseek")
-"""Model-name parts of families that tend to announce calls instead of making them."""
+"""Name parts of models that tend to announce calls instead of making them."""
 KERNEL_HINT = (
     "The kernel is live: run_python works on the user's own variables, and what it changes stays "
     "changed."
@@ -54,6 +54,7 @@ CHAT_HINT = (
     "Your answer is sent into a chat app: short paragraphs, no tables. send_file sends files."
 )
 HINTS = {"notebook": NOTEBOOK_HINT, "terminal": TERMINAL_HINT, "chat": CHAT_HINT}
+"""Hint about the display of answers, by platform."""
 
 LayerName = Literal[
     "identity",
@@ -67,48 +68,55 @@ LayerName = Literal[
     "date and session",
     "platform",
 ]
+"""The layers, in the prompt's order."""
 Platform = Literal["notebook", "terminal", "chat"]
+"""Where answers are displayed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptTexts:
-    """The texts that a prompt is made of, each "" when there is none.
-
-    `identity` is SOUL.md's, `provider` an external memory's static block, `message` a system
-    message of the caller's, `memory` and `user` the curated memory's snapshots, `skills` the index,
-    `project` the block of context files.
-    """
+    """The source texts of a prompt. Each is "" if there is none."""
 
     identity: str = ""
+    """Content of SOUL.md. Empty: `IDENTITY`."""
     provider: str = ""
+    """Static block of an external memory service."""
     message: str = ""
+    """System message of the caller."""
     memory: str = ""
+    """Snapshot of the agent's curated memory."""
     user: str = ""
+    """Snapshot of the curated user profile."""
     skills: str = ""
+    """Index of the skills."""
     project: str = ""
+    """Block of context files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptContext:
-    """What a prompt is made for: `date` is an ISO date, `model` a model's name.
-
-    `enforce` says whether the model is told to call tools instead of announcing it; None decides by
-    the model's family.
-    """
+    """The circumstances that a prompt is built for."""
 
     tools: Toolset
+    """The available tools."""
     model: str
+    """Name of the model."""
     session_id: str
+    """Id of the session."""
     date: str
+    """The current date in ISO format."""
     platform: Platform = "notebook"
+    """Where answers are displayed."""
     enforce: bool | None = None
+    """Whether to tell the model to call tools instead of announcing it. None: only for some
+    families."""
     marked: bool = False
-    """Whether untrusted results are marked as such."""
+    """Whether untrusted tool results are marked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """A named piece of the prompt."""
+    """A named part of the prompt."""
 
     name: str
     text: str
@@ -116,20 +124,20 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A system prompt that still knows its layers."""
+    """A system prompt with its layers."""
 
     layers: tuple[Layer, ...]
 
     @property
     def text(self) -> str:
-        """The prompt as it is sent."""
+        """The complete text."""
         return "\n\n".join(layer.text for layer in self.layers)
 
     @classmethod
     def recognised(cls, text: str, like: Self) -> Self:
-        """Return the prompt that `text` is, its layers told apart by one that is built now.
+        """Return the prompt with this text, split into layers with the help of a newly built one.
 
-        A layer that has changed since lies between two that have not, and goes by its place.
+        A layer that has changed is found between two unchanged ones and named by its position.
         """
         layers: list[Layer] = []
         missing: list[str] = []
@@ -154,13 +162,13 @@ class Prompt:
         )
 
     def with_note(self, note: str) -> Self:
-        """Return the prompt with a last layer that says `note`."""
+        """Return the prompt with `note` as its last layer, replacing an earlier note."""
         kept = tuple(layer for layer in self.layers if layer.name != "note")
         return type(self)((*kept, Layer(name="note", text=_normalised(note))))
 
 
 def build(material: PromptTexts, occasion: PromptContext) -> Prompt:
-    """Return the prompt, of those layers that have something to say."""
+    """Return the prompt with all layers that have a text."""
     platform = [HINTS[occasion.platform]]
     if "run_python" in occasion.tools:
         platform.append(KERNEL_HINT)
@@ -181,13 +189,13 @@ def build(material: PromptTexts, occasion: PromptContext) -> Prompt:
 
 
 def _between(text: str, missing: Sequence[str]) -> list[Layer]:
-    """Return what stands between two known layers as the layers that are missing there."""
+    """Return the text between two unchanged layers as one layer, named after the missing layers."""
     text = text.strip("\n")
     return [Layer(name=", ".join(missing) or "earlier text", text=text)] if text else []
 
 
 def enforced(model: str) -> bool:
-    """Return whether a model of this name tends to announce calls instead of making them."""
+    """Return whether a model with this name tends to announce calls instead of making them."""
     return any(family in model.lower() for family in ENFORCED_FAMILIES)
 
 

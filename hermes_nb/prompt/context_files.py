@@ -1,14 +1,15 @@
-"""Instruction files on their way into a prompt: found, read within bounds, scanned, then cut.
+"""Load instruction files for the prompt: find, read, scan and shorten them.
 
-Of the project's files the first kind that is there wins: `.hermes.md` or `HERMES.md` (from the
-working directory up to the root of its repository), `AGENTS.override.md`, `AGENTS.md`, `CLAUDE.md`,
-then Cursor's rules, these all together. A file that says nothing, or that may not be read, lets the
-next one have its turn. `SOUL.md`, who the agent is, is read from the home alone; a link there is
-followed wherever it leads, since many people keep such files in a repository of their own.
+The first kind of project file that exists is used: `.hermes.md` or `HERMES.md` (from the working
+directory up to the root of its repository), `AGENTS.override.md`, `AGENTS.md`, `CLAUDE.md`, then
+all of Cursor's rules together. An empty or inaccessible file is skipped. `SOUL.md`, the agent's
+identity, is read only from the Hermes directory. It may be a link to any place, because many users
+keep such files in their own repository.
 
-Nothing reaches a prompt unscanned. A file of ordinary size is scanned whole; of a longer one the
-`window` characters at either end, several times what is kept of it, and what the cut brought
-together once more. The text that a user accepted is loaded without a scan.
+Every text is scanned before it reaches a prompt. A file of normal size is scanned completely. Of a
+longer one, `window` characters at both ends are scanned, several times more than are loaded, and
+the shortened text is scanned again around the cut. A text that the user has accepted is not
+scanned.
 """
 
 from __future__ import annotations
@@ -31,23 +32,25 @@ from hermes_nb.safety.provenance import Trust
 from hermes_nb.safety.scan import Finding, ScanResult, ScanVerdict, scan
 
 LIMIT = 20_000
-"""Characters of a file that are loaded; of a longer one its head (70 %) and tail (20 %)."""
+"""Maximum characters loaded from a file. Of a longer one the head (70 %) and tail (20 %) are
+loaded."""
 WINDOW = 65_536
-"""Characters at either end of a long file that are scanned."""
+"""Characters at both ends of a long file that are scanned."""
 LARGEST = 128 * 2**20
-"""Bytes of the largest file that is looked at; reading one of 100 MB takes about 0.1 s of CPU."""
+"""Maximum bytes of a file. Reading 100 MB takes about 0.1 s of CPU time."""
 _PIECE = 2**18
+"""Bytes that are read at once."""
 _SCANNED = 32
-"""Texts whose verdicts are remembered; they are up to `WINDOW` characters long."""
+"""Cached scan results. Each text has up to twice `WINDOW` characters."""
 _SEAM = 500
-"""Characters on either side of the cut that are scanned again, now that they are neighbours."""
+"""Characters on both sides of the cut that are scanned again, because they are now neighbours."""
 
 _GIVES_ORDERS = "its path reads like an instruction"
 
 Accepts = Callable[[Path, str], bool]
-"""Says whether the user accepted this very text at this path, given without links."""
+"""Returns whether the user accepted exactly this text at this path, which has no links."""
 Scan = Callable[[str, str], ScanResult]
-"""Says what a text is, and calls it by a name where it is blocked."""
+"""Scans a text. The second argument is its name in the notice for a blocked text."""
 
 
 def never(_path: Path, _text: str) -> bool:
@@ -56,9 +59,9 @@ def never(_path: Path, _text: str) -> bool:
 
 
 def commands(name: str) -> bool:
-    """Return whether a path reads like an instruction; it stands in the prompt like the text.
+    """Return whether a path reads like an instruction. It is part of the prompt like the text.
 
-    What is invisible in it is shown there as an escape and commands nothing.
+    Invisible characters are displayed as escapes there and are harmless.
     """
     plain = name
     if not name.isprintable():
@@ -67,86 +70,98 @@ def commands(name: str) -> bool:
 
 
 def _read_aloud(path: str) -> str:
-    """Return a path as one reads it: as a whole, and name by name."""
+    """Return a path as one would read it: complete, and name by name."""
     names = path.replace("/", "\n\n")
     return path if names == path else f"{path}\n\n{names}"
 
 
 @lru_cache(maxsize=_SCANNED)
 def scanned(text: str, name: str) -> ScanResult:
-    """Return what a text is; a prompt that is built again has the same files as a rule."""
+    """Return the result of a scan, cached: a rebuilt prompt usually has the same files."""
     return scan(text, name=name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextFile:
-    """A file that has something to say to the agent.
-
-    `name` is how the prompt calls it, `path` where it is, without links. `text_loaded` is what
-    stands in the prompt: one line if it was `blocked`, shortened if it was `truncated`.
-    `characters` counts the text in the file. `source` is what `accepts` is asked about.
-    """
+    """An instruction file for the prompt."""
 
     name: str
+    """Its name in the prompt."""
     path: Path
+    """Its path without links."""
     verdict: ScanVerdict
+    """The worst verdict of the scans."""
     findings: tuple[Finding, ...] = ()
+    """Findings of the scans."""
     text_loaded: str
+    """Its text in the prompt: a one-line notice if it is blocked, shortened if `truncated`."""
     characters: int
+    """Length of the text in the file."""
     truncated: bool = False
+    """Whether the text was shortened."""
     trusted: bool = False
+    """Whether the user has accepted the text, so that it was not scanned."""
     source: str = field(default="", repr=False)
+    """The text that was passed to `accepts`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedFile:
-    """A file that is there and was not loaded, and why."""
+    """An existing file that was not loaded."""
 
     name: str
+    """Its name."""
     path: Path
+    """Its path."""
     reason: str
+    """Why it was not loaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """What was read of a text: all of it, or its two ends with `left_out` characters between."""
+    """The text that was read from a file: all of it, or both ends."""
 
     parts: tuple[str, ...]
+    """The whole text, or its head and tail."""
     left_out: int = 0
+    """Number of characters between them."""
 
     @property
     def text(self) -> str:
-        """What was read."""
+        """The parts in one text."""
         return "\n".join(self.parts)
 
     @property
     def characters(self) -> int:
-        """How long the whole is."""
+        """Length of the whole text."""
         return sum(map(len, self.parts)) + self.left_out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextFileReader:
-    """Loads files below `root`, a directory without links.
-
-    `limit` and `window` are in characters, for what is kept and what is scanned at either end.
-    `named` says that names are not ours alone and stand in the prompt: they are scanned as well.
-    """
+    """Loads instruction files from a directory."""
 
     root: Path
+    """The directory, without links. Files outside of it are refused."""
     accepts: Accepts = never
+    """Returns whether the user has accepted a text."""
     limit: int = LIMIT
+    """Maximum characters loaded from a file."""
     window: int = WINDOW
+    """Characters at both ends of a long file that are scanned."""
     named: bool = False
+    """Whether to scan names too: they are part of the prompt and not fixed."""
     scan: Scan = scanned
+    """Scans a text."""
 
     def load(
         self, path: Path, name: str, prepare: Callable[[str], str] = str.strip
     ) -> ContextFile | None:
-        """Return the file at `path`, or None when it holds white space alone.
+        """Return the file at `path`, or None if it contains only white space.
 
-        `prepare` takes off the beginning what is not meant to be read. Raises FileNotFoundError,
-        and `Refused` for a file that may not or cannot be read, or whose name gives orders.
+        `prepare` removes a header, such as frontmatter, from the beginning. Raises
+        FileNotFoundError, and `Refused` for an inaccessible file or one whose name reads like an
+        instruction.
         """
         real = real_inside(path, self.root)
         with open_inside(real, self.root) as file:
@@ -164,10 +179,10 @@ class ContextFileReader:
         return self._judged(real, visible(name), excerpt, results)
 
     def _results(self, name: str, parts: tuple[str, ...]) -> list[ScanResult]:
-        """Return what the parts of a text are; raise `Refused` if its name gives orders.
+        """Return the scan results of a text's parts. Raise `Refused` for a name that gives orders.
 
-        Both are looked at in one go where neither can excuse what the other one says, as a name
-        with a sign of code in it might. What then is not clean is looked at by itself.
+        Name and text are scanned together, unless one could affect the result for the other, as a
+        code mark in a name might. If the result is not clean, they are scanned separately.
         """
         shown = visible(name)
         if self.named:
@@ -207,11 +222,11 @@ class ContextFileReader:
     def _cut(
         self, name: str, parts: tuple[str, ...], characters: int, *, trusted: bool
     ) -> tuple[str, bool]:
-        """Return what is loaded of a text, and whether that is less than all of it."""
+        """Return the text to load, and whether it was shortened."""
         if len(parts) == 1 and len(parts[0]) <= self.limit:
             return parts[0], False
         head, tail = parts[0][: self.limit * 7 // 10], parts[-1][-(self.limit * 2 // 10) :]
-        # Two halves of a sentence, each harmless, could have been laid out to meet here.
+        # An attacker could place two harmless halves of a sentence so that they meet here.
         if not trusted and self.scan(f"{head[-_SEAM:]}\n{tail[:_SEAM]}", name).verdict != "clean":
             tail = ""
         marker = (
@@ -225,10 +240,11 @@ _WORST_FIRST: tuple[ScanVerdict, ...] = ("blocked", "suspicious")
 
 
 def read(file: BinaryIO, window: int) -> Excerpt:
-    """Read a text as far as it matters: all of it, or `window` characters at either end.
+    """Read the relevant part of a text: all of it, or `window` characters at both ends.
 
-    UTF-8, or UTF-16 behind its byte order mark; what is neither becomes U+FFFD, line ends become
-    newlines, NUL goes. Raises `Refused` over `LARGEST` bytes and for what the system refuses.
+    The encoding is UTF-8, or UTF-16 with a byte order mark. Invalid bytes become U+FFFD, line ends
+    become newlines, NUL is removed. Raises `Refused` for over `LARGEST` bytes and for system
+    errors.
     """
     try:
         piece = file.read(_PIECE)
@@ -259,22 +275,25 @@ def read(file: BinaryIO, window: int) -> Excerpt:
 INTRODUCTION = "Written for agents that work on this project; follow it where it fits the task."
 HERMES = (".hermes.md", "HERMES.md")
 AGENTS = ("AGENTS.override.md", "AGENTS.md", "agents.md")
-"""The first is one's own for a directory, in place of the one that all share."""
+"""The first is a personal file that replaces the shared one."""
 CLAUDE = ("CLAUDE.md", "claude.md")
 CURSOR = ".cursorrules"
 RULES = Path(".cursor", "rules")
 TOTAL = 60_000
-"""Characters of all files together; only Cursor's rules are ever more than one file."""
+"""Maximum characters of all files together. Only Cursor's rules can be several files."""
 _MOST_ENTRIES = 1_000
+"""Maximum entries of the rules folder."""
 _FRONTMATTER = re.compile(r"---[ \t]*\n(?:.*\n)*?(?:---|\.\.\.)[ \t]*(?:\n|\Z)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectContext:
-    """What was found: the files in the prompt's order, and what was passed over and why."""
+    """The result of the search for context files."""
 
     files: tuple[ContextFile, ...] = ()
+    """The files, in the prompt's order."""
     skipped: tuple[SkippedFile, ...] = ()
+    """Files that were not loaded."""
 
     @property
     def block(self) -> str:
@@ -286,9 +305,9 @@ class ProjectContext:
 
 
 def context_block(directory: str | Path, *, home: str | Path | None = None) -> str:
-    """Return the context files of a working directory as a prompt carries them, "" without any.
+    """Return the prompt layer with the context files of a working directory, "" if there are none.
 
-    With Hermes' `home`, what the user trusts is loaded as it stands.
+    With the Hermes directory `home`, files that the user trusts are loaded without a scan.
     """
     accepts = never if home is None else Trust(Path(home)).accepts
     return find_context(directory, accepts=accepts).block
@@ -297,7 +316,10 @@ def context_block(directory: str | Path, *, home: str | Path | None = None) -> s
 def find_context(
     directory: str | Path, *, accepts: Accepts = never, scan: Scan = scanned
 ) -> ProjectContext:
-    """Find the context files of a working directory; a text that `accepts` is not scanned."""
+    """Find the context files of a working directory.
+
+    A text that `accepts` allows is not scanned.
+    """
     here = Path(os.path.realpath(directory))
     root = repository(here)
     search = _Search(ContextFileReader(root=root or here, accepts=accepts, scan=scan))
@@ -315,19 +337,19 @@ def find_context(
 
 @dataclass(slots=True)
 class _Search:
-    """Reads candidates, and notes which are there and cannot be used."""
+    """Loads candidates and records those that cannot be used."""
 
     reader: ContextFileReader
     skipped: list[SkippedFile] = field(default_factory=list)
 
     def first(self, paths: list[Path], *, hermes: bool = False) -> list[ContextFile]:
-        """Return the first file that says something, as a list."""
+        """Return the first non-empty file, as a list."""
         prepare = without_frontmatter if hermes else str.strip
         found = (self._load(path, path.name, prepare) for path in paths)
         return list(islice(filter(None, found), 1))
 
     def cursor(self, here: Path) -> list[ContextFile]:
-        """Return Cursor's rules that say something, within the total."""
+        """Return Cursor's non-empty rules, up to the total limit."""
         names = [CURSOR, *(str(RULES / name) for name in self._rules(here))]
         files: list[ContextFile] = []
         room = TOTAL
@@ -343,7 +365,7 @@ class _Search:
         return files
 
     def _rules(self, here: Path) -> Iterator[str]:
-        """Yield the names of rule files, by code point whatever the locale."""
+        """Yield the names of rule files, sorted by code point for any locale."""
         directory = here / RULES
         try:
             with os.scandir(real_inside(directory, self.reader.root)) as entries:
@@ -378,20 +400,21 @@ class _Search:
 
 
 def without_frontmatter(text: str) -> str:
-    """Return the text behind YAML frontmatter; one that is never closed is text."""
+    """Return the text after YAML frontmatter. Unclosed frontmatter counts as text."""
     found = _FRONTMATTER.match(text)
     return text[found.end() :] if found else text
 
 
 NAME = "SOUL.md"
+"""The file with the agent's identity."""
 
 
 def read_identity(
     home: Path, default: str = "", *, accepts: Accepts = never, scan: Scan = scanned
 ) -> ContextFile | SkippedFile | None:
-    """Return SOUL.md, scanned and cut like a context file; None when absent or empty.
+    """Return SOUL.md, scanned and shortened like a context file, or None if missing or empty.
 
-    Most have the `default`, for which the scan's words, 5 MB, need not be loaded.
+    Most users have the `default`. It needs no scan, which saves loading 5 MB of scan rules.
     """
     path = home / NAME
     root = Path(Path(os.path.realpath(path)).anchor)
@@ -408,9 +431,9 @@ def read_identity(
 
 
 def identity_text(found: ContextFile | SkippedFile | None, default: str) -> str:
-    """Return the prompt's first layer: the file's text, or else `default`.
+    """Return the prompt's first layer: the text of the file, otherwise `default`.
 
-    A blocked file leaves the default in place and says behind it that it was blocked.
+    For a blocked file it is the default followed by the notice.
     """
     if not isinstance(found, ContextFile):
         return default
@@ -418,11 +441,11 @@ def identity_text(found: ContextFile | SkippedFile | None, default: str) -> str:
 
 
 def ensure_identity(home: Path, default: str) -> bool:
-    """Write `default` to SOUL.md if nothing is there yet; say whether it was written.
+    """Write `default` to SOUL.md if it does not exist. Return whether it was written.
 
-    Makes the home directory (0700) where it is missing; the file is 0600. Raises OSError where it
-    cannot be written, which no turn should fail for. A process killed in between leaves an empty
-    file, and that means the default as well.
+    Creates a missing Hermes directory (0700); the file is 0600. Raises OSError if it cannot be
+    written; a turn should not fail for that. A process that is killed during the call leaves an
+    empty file, which also means the default.
     """
     make_private(home)
     try:

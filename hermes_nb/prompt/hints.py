@@ -1,11 +1,11 @@
-"""Instructions of subdirectories, told when the agent first gets there.
+"""Load the instruction files of subdirectories when the agent first uses them.
 
-A hint is appended to the result of the call that led to it, never to the system prompt: the cached
-prefix stays. Which hint goes where depends on calls and files alone, not on threads or hashes.
+A hint is appended to the result of the tool call, not to the system prompt, so the cached prefix
+stays valid. Which result gets a hint depends only on calls and files, not on threads or hashes.
 
-Paths are found by the names of arguments and in shell commands, read quickly and without a shell:
-quotes, heredocs, subshells, `cd` and `pushd`, `--option=path`, and a script behind `-c`. Nothing
-depends on a guess being right: a wrong word costs one look at the file system.
+Paths are found by argument names and in shell commands. Commands are parsed quickly without a
+shell: quotes, heredocs, subshells, `cd` and `pushd`, `--option=path`, and a script after `-c`.
+Wrong guesses are harmless: each costs one file system access.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ from hermes_nb.prompt.context_files import (
 from hermes_nb.safety.protected import NOT_WALKED
 
 LONGEST = 32_768
-"""Characters of a command that are looked at, of which `READ` behind its heredocs are read."""
+"""Characters of a command that are searched for heredocs. Without these, `READ` of them are
+parsed."""
 READ = 8_192
+"""Characters of a command without heredocs that are parsed."""
 _DEPTH = 2
 _TOKEN = re.compile(
     r"\d*[<>]+(?:&[\d-])?|([\n;&|()`]+)"
@@ -52,23 +54,22 @@ _ASSIGNED = re.compile(r"(--[\w-]+|\w+)=(.+)", re.DOTALL)
 _UNKNOWN = re.compile(r"[*?\[{$`]")
 _SCRIPT_FLAG = re.compile(r"-[a-z]*c")
 _LEADING = frozenset({"then", "do", "else", "elif", "if", "while", "until", "!", "{", "time"})
-"""Words behind which a command begins."""
+"""Words before a command."""
 
 
 class Mention(NamedTuple):
-    """Something that may be a path, relative to the working directory.
-
-    A `sure` one has the shape of a path; any other counts only if it is a directory.
-    """
+    """A possible path, relative to the working directory."""
 
     path: str
+    """The path."""
     sure: bool = True
+    """Whether it looks like a path. Otherwise it counts only if it is a directory."""
 
 
 def mention(text: str, *, sure: bool = False) -> Mention | None:
-    """Return what a word mentions, None for what is no path whatever the file system holds.
+    """Return the path that a word may mention, None if it cannot be a path.
 
-    A pattern is a mention like any other: what does not exist leads to what is around it.
+    A pattern counts too: for a missing path the nearest existing parent is used.
     """
     if text.isalnum():
         return Mention(text, sure)
@@ -80,16 +81,18 @@ def mention(text: str, *, sure: bool = False) -> Mention | None:
 
 
 def paths_in(command: str) -> Iterator[Mention]:
-    """Yield what a command mentions, in order; a word behind `cd a` also as one below `a`."""
+    """Yield the paths in a command, in order. After `cd a` a path is also tried below `a`."""
     yield from _Script().read(_without_heredocs(command[:LONGEST])[:READ])
 
 
 @dataclass(slots=True)
 class _Script:
-    """Reads one script; `directory` is where its commands are, as far as `cd` tells."""
+    """Parses one script."""
 
     directory: str = ""
+    """The current directory, as far as known from `cd`."""
     depth: int = 0
+    """Nesting depth of scripts."""
     _outer: list[str] = field(default_factory=list)
     _command: list[str] = field(default_factory=list)
 
@@ -128,10 +131,10 @@ class _Script:
             yield from self._placed(word)
 
     def _changed(self, word: str) -> Iterator[Mention]:
-        """Follow a `cd`; options are passed over, and what is unknown leads nowhere."""
+        """Follow a `cd`. Options are skipped, and patterns are not followed."""
         if found := mention(word, sure=True):
             yield from self._placed(word, sure=True)
-            if not _UNKNOWN.search(word):  # else this goes on from where it was
+            if not _UNKNOWN.search(word):  # otherwise stay in the current directory
                 place = found.path.rstrip("/") or "/"
                 self.directory = os.path.join(self.directory, place)
 
@@ -150,7 +153,7 @@ def _content(quoted: re.Match[str]) -> str:
 
 
 def _without_heredocs(command: str) -> str:
-    """Return the command without the bodies of its heredocs; one that never ends is no heredoc."""
+    """Return the command without the bodies of heredocs. An unclosed one is kept."""
     if "<<" not in command:
         return command
     lines = command.split("\n")
@@ -171,24 +174,30 @@ def _without_heredocs(command: str) -> str:
 
 
 MOST = 64
-"""Mentions of one call that are followed."""
+"""Maximum paths of a call that are used."""
 _MOST_VALUES = 1_000
+"""Maximum values of a call that are searched."""
 _DEEPEST = 6
+"""Maximum nesting of values."""
 _LONGEST_PATH = 4_096
+"""Maximum characters of a path."""
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _PATH_KEY = re.compile(
     r"(?:.*_)?(?:path|file|filename|filepath|dir|directory|folder|workdir|cwd|notebook)s?", re.I
 )
+"""Argument names for paths."""
 _LIKELY_KEY = re.compile(r"(?:.*_)?(?:source|src|destination|dest|target|root)s?", re.I)
-"""Names that often, but not always, stand for paths."""
+"""Argument names that are often, but not always, for paths."""
 _COMMAND_KEY = re.compile(r"command|cmd|script|shell", re.I)
+"""Argument names for shell commands."""
 _PLACE_KEY = re.compile(r"work_?dir|cwd|working_directory", re.I)
+"""Argument names for the working directory."""
 
 
 def mentions(arguments: object) -> list[Mention]:
-    """Return what a call's arguments mention, each once, in the order of the arguments.
+    """Return the possible paths in a call's arguments, without duplicates, in order.
 
-    Words of a command are relative to the call's `workdir` as well, where it has one.
+    Paths in a command are also tried relative to the call's `workdir`, if it has one.
     """
     place = _place(arguments)
     found: dict[Mention, None] = {}
@@ -198,7 +207,7 @@ def mentions(arguments: object) -> list[Mention]:
 
 
 def _walk(arguments: object, place: str) -> Iterator[Mention]:
-    """Yield the mentions in nested values, depth first, in order."""
+    """Yield the possible paths in nested values, depth first, in order."""
     waiting: list[tuple[str, object, int]] = [("", arguments, 0)]
     for _ in range(_MOST_VALUES):
         if not waiting:
@@ -211,7 +220,7 @@ def _walk(arguments: object, place: str) -> Iterator[Mention]:
 
 
 def _items(key: str, value: object) -> list[tuple[str, object]]:
-    """Return what a value holds, with the names it goes by; a list's items go by the list's."""
+    """Return the names and values inside a value. Items of a list have the list's name."""
     if isinstance(value, Mapping):
         return [(_CAMEL.sub("_", str(k)[:80]), v) for k, v in islice(value.items(), _MOST_VALUES)]
     if isinstance(value, (list, tuple)):
@@ -241,20 +250,25 @@ def _place(arguments: object) -> str:
 
 
 NAMES = (*AGENTS, *CLAUDE, CURSOR)
-"""What is looked for in a directory, the first that says something."""
+"""File names to search in a directory. The first non-empty file is used."""
 LIMIT = 8_000
+"""Maximum characters loaded from a file."""
 WINDOW = 16_384
+"""Characters at both ends of a long file that are scanned."""
 ANCESTORS = 5
+"""Maximum parent directories that are searched."""
 TOTAL = 32_000
-"""Characters of hints in one result; directories beyond that wait for the next call there."""
+"""Maximum characters of hints in one result. Further directories are left for the next call
+there."""
 _REMEMBERED = 4_096
+"""Maximum cached directories."""
 _LINE = re.compile(r"^\[Subdirectory context discovered: (.+)\]$", re.MULTILINE)
 
 
 class HintTracker:
-    """Knows which subdirectories of a working directory the conversation has been told about.
+    """Tracks for which subdirectories the conversation already contains hints.
 
-    `after` may be called from several threads. The working directory itself counts as told.
+    `after` may be called from several threads. The working directory itself needs no hint.
     """
 
     def __init__(self, directory: str | Path, *, accepts: Accepts = never) -> None:
@@ -272,16 +286,16 @@ class HintTracker:
 
     @property
     def discovered(self) -> tuple[ContextFile, ...]:
-        """The hints given so far, so that the user can be told what was blocked or marked."""
+        """The hints so far, to inform the user of blocked or suspicious ones."""
         return tuple(self._discovered)
 
     @property
     def skipped(self) -> tuple[SkippedFile, ...]:
-        """The files that were there and could not be used."""
+        """The existing files that could not be used."""
         return tuple(self._skipped)
 
     def mark(self, paths: Iterable[str | Path]) -> None:
-        """Count files as told: absolute paths, or names as hints call them."""
+        """Record files as already in the conversation: absolute paths, or names from hints."""
         with self._lock:
             for path in paths:
                 name = str(path)
@@ -289,20 +303,20 @@ class HintTracker:
 
     @staticmethod
     def seen_in(text: str) -> list[str]:
-        """Return the names of the hints that a tool result already holds, for `mark`."""
+        """Return the names of the hints in a tool result, for `mark`."""
         return _LINE.findall(text)
 
     def after(
         self,
-        tool_name: str,  # noqa: ARG002 - a promise; all tools are alike so far
+        tool_name: str,  # noqa: ARG002 - part of the interface; all tools are treated alike
         arguments: object,
         *,
         earlier: Sequence[object] = (),
     ) -> str:
-        """Return what a call's result is to be followed by, "" when there is nothing new.
+        """Return the hints to append to a call's result, "" if there are no new ones.
 
-        `earlier` are the arguments of the calls that run beside this one and come before it: what
-        they lead to is theirs to tell, whichever ends first.
+        `earlier` are the arguments of preceding calls that run in parallel. Their directories
+        belong to their results, whichever call ends first.
         """
         with self._lock:
             theirs = {each for other in earlier for each in self._directories(other)}
@@ -324,7 +338,7 @@ class HintTracker:
             return "".join(parts)
 
     def _directories(self, arguments: object) -> list[str]:
-        """Return the directories a call leads to that are not told yet, in order, each once."""
+        """Return the directories of a call that have no hint yet, in order, without duplicates."""
         found: dict[str, None] = {}
         for each in mentions(arguments):
             directory = self._directory(each)
@@ -337,9 +351,9 @@ class HintTracker:
         return list(found)
 
     def _directory(self, where: Mention) -> str | None:
-        """Return the directory without links that a mention leads to or lies in, if inside.
+        """Return the directory of a path without links, None if it is outside.
 
-        Where that does not exist, the nearest one around it.
+        For a missing path this is the nearest existing parent.
         """
         path, sure = where
         path = path if path[0] == "/" else f"{self._root}/{path}"
@@ -348,32 +362,32 @@ class HintTracker:
         if sure and "/" in where.path:
             top = where.path[: where.path.index("/")]
             if top not in ("", "..") and not self._real(f"{self._root}/{top}"):
-                return None  # most words with a slash are no paths at all
+                return None  # most words with a slash are not paths
         steps = ANCESTORS if sure else 0
         while not (real := self._real(path)) and steps:
             path, steps = os.path.dirname(path), steps - 1
         return real or None
 
     def _real(self, path: str) -> str:
-        """Return an existing directory without links, "" for anything else and what is outside."""
+        """Return an existing directory without links, "" for other paths and for one outside."""
         if known := self._links.get(path):
             return known
         try:
             if not stat.S_ISDIR(os.stat(path).st_mode):
                 return ""
             real = os.path.realpath(path)
-        except (OSError, ValueError):  # not there, or a name that the system does not take
+        except (OSError, ValueError):  # missing, or an invalid name
             return ""
         if not self._inside(real):
             return ""
         if not NOT_WALKED.isdisjoint(Path(real[len(self._root) :]).parts):
-            return ""  # other people's files, which nobody looks through for what is new there
+            return ""  # third-party files
         if len(self._links) < _REMEMBERED:
             self._links[path] = real
         return real
 
     def _new(self, directory: str) -> Iterator[str]:
-        """Yield the directory and its ancestors that were not visited, nearest first."""
+        """Yield the directory and its unvisited ancestors, nearest first."""
         for _ in range(ANCESTORS + 1):
             if directory == self._root or not self._inside(directory):
                 return
@@ -386,7 +400,7 @@ class HintTracker:
 
     def _hint(self, directory: str) -> ContextFile | None:
         for name in NAMES:
-            path = f"{directory}{os.sep}{name}"  # thirty of these for a new place
+            path = f"{directory}{os.sep}{name}"  # as a string for speed: about 30 per directory
             file = self._load(Path(path)) if os.path.lexists(path) else None
             if file is not None:
                 known = file.name in self._told or str(file.path) in self._told
