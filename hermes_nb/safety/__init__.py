@@ -1,4 +1,4 @@
-"""What may pass: the one decision point for every tool call, and redaction of secrets."""
+"""Security: decisions on tool calls, sandboxing, redaction of secrets, prompt injection scans."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hermes_nb.core.messages import Json
 
 @cache
 def table(name: str) -> dict[str, Json]:
-    """Return what a TOML file in here says, read once."""
+    """Return the content of a TOML file in this folder, read once."""
     import tomllib  # not with the extension
 
     return tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))

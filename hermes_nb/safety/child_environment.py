@@ -1,4 +1,4 @@
-"""What a child process may know of this process's environment."""
+"""Environment variables for child processes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _ALLOWED = (
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
     *("SYSTEMROOT", "COMSPEC", "PATHEXT", "USERPROFILE", "APPDATA", "LOCALAPPDATA"),
 )
+"""Patterns for the variables that are passed on."""
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
 _SEARCHED = frozenset({"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"})
-"""An empty or relative place in these is the directory that a program starts in."""
+"""Search paths in which an empty or relative entry means the working directory."""
 _FIXED = {
     "TERM": "dumb",
     "PAGER": "cat",
@@ -32,14 +33,14 @@ _FIXED = {
     "PYTHONUNBUFFERED": "1",
     "NO_COLOR": "1",
 }
-"""Nobody sits at the child's terminal: no pagers, no prompts, no colours, output as it comes."""
+"""No one uses the child's terminal: disable pagers, prompts, colours and buffering."""
 
 
 def child_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return what a child may know of `environment` (default: this process's).
+    """Return the variables of `environment` (default: this process's) that a child may see.
 
-    Names that look like secrets never pass, nor do proxies with a password in them. This Python's
-    directory leads the PATH, so that `python` and `pip` are the kernel's.
+    Names that look like secrets and proxies with a password are removed. The directory of this
+    Python comes first in PATH, so that `python` and `pip` are the kernel's.
     """
     source = os.environ if environment is None else environment
     child = {name: value for name, value in source.items() if _passes(name, value)}

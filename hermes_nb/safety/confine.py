@@ -1,9 +1,9 @@
-"""Confines its own process by Landlock, seccomp and limits, then becomes a command.
+"""Restrict this process with Landlock, seccomp and resource limits, then execute the command.
 
-Run as `python -I -S confine.py SPEC COMMAND...`, where SPEC is the number of a descriptor to read a
-marshalled mapping from: `rules` ((path, rights)), `limits`, `filter` (of `seccomp.filter_program`),
-`abi` (the version of Landlock to use) and `nobody`. Imports little and nothing of ours: it starts
-before every command of that level.
+Run as `python -I -S confine.py SPEC COMMAND...`. SPEC is the number of a descriptor with a
+marshalled mapping: `rules` (pairs of path and rights), `limits`, `filter` (from
+`seccomp.filter_program`), `abi` (the Landlock version to use) and `nobody`. It runs before every
+command at this level, so it imports little and nothing from this package.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import struct
 import sys
 from collections.abc import Mapping, Sequence
 
-if sys.platform == "linux":  # elsewhere there is nothing to call
+if sys.platform == "linux":  # other platforms lack these system calls
     LIBC = ctypes.CDLL(None, use_errno=True)
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
@@ -26,19 +26,21 @@ RIGHTS = {
     "device": _READ_FILE | _WRITE_FILE,
     "write": (1 << 15) - 1,
 }
+"""Landlock access rights by kind of rule."""
 _ONLY_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _CAPABILITIES = 0x20080522
 """Version 3 of the capability structures."""
 NOBODY = 65534
+"""User and group id of "nobody"."""
 
 
 def landlock_abi() -> int:
-    """Return the Landlock version of this kernel, 0 if there is none."""
+    """Return the Landlock version of this kernel, 0 if it has none."""
     return max(0, int(LIBC.syscall(CREATE_RULESET, None, 0, 1)))
 
 
 def restrict(rules: Sequence[tuple[str, str]], abi: int) -> None:
-    """Enter a Landlock domain in which only `rules` are allowed."""
+    """Enter a Landlock domain that allows only `rules`."""
     handled = (1 << (13 + (abi >= 2) + (abi >= 3))) - 1 | (_IOCTL_DEV if abi >= 5 else 0)
     words = [handled, 3, 3][: 1 + (abi >= 4) + (abi >= 6)]
     attributes = struct.pack(f"{len(words)}Q", *words)
@@ -71,14 +73,17 @@ def load_filter(program: bytes) -> None:
 
 
 def drop_root(*, to_nobody: bool) -> None:
-    """Give up what root may beyond its files; as nobody, limits and signals count too."""
+    """Drop root's privileges except access to its files.
+
+    As nobody, the process is also subject to resource limits and cannot signal others' processes.
+    """
     keep = 0
     if to_nobody:  # files stay readable
         held = ctypes.create_string_buffer(24)
         LIBC.capget(struct.pack("Ii", _CAPABILITIES, 0), held)
         keep = 2 if struct.unpack("6I", held.raw)[0] & 4 else 1  # DAC_READ_SEARCH, DAC_OVERRIDE
         LIBC.prctl(8, 1, 0, 0, 0)  # keep capabilities through the change of user
-        LIBC.prctl(28, 4 | 16, 0, 0, 0)  # and for access(2), by which git finds a repository
+        LIBC.prctl(28, 4 | 16, 0, 0, 0)  # also for access(2), with which git finds a repository
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
@@ -91,7 +96,7 @@ def drop_root(*, to_nobody: bool) -> None:
 
 
 def limit(limits: Mapping[str, int]) -> None:
-    """Set limits of resources, none above what is allowed."""
+    """Set resource limits, at most the current hard limits."""
     import resource
 
     for name, value in limits.items():
@@ -106,14 +111,14 @@ def _fail(message: str) -> None:
 
 
 def main() -> None:
-    """Do as SPEC says, and become the command."""
+    """Apply SPEC and execute the command."""
     with os.fdopen(int(sys.argv[1]), "rb") as pipe:
         spec = marshal.load(pipe)  # noqa: S302 - from our parent; json takes 4 ms to import
     try:
         with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
             file.write("1000")
     except OSError:
-        pass  # the kernel is not the first to go, that is all
+        pass  # then the OOM killer does not prefer this process
     limit(spec["limits"])
     LIBC.prctl(1, 9, 0, 0, 0)  # dies with its parent
     if LIBC.prctl(38, 1, 0, 0, 0):
@@ -122,7 +127,7 @@ def main() -> None:
         drop_root(to_nobody=spec["nobody"])
     restrict(spec["rules"], spec["abi"])
     load_filter(spec["filter"])
-    os.execvp(sys.argv[2], sys.argv[2:])  # noqa: S606 - what was asked for
+    os.execvp(sys.argv[2], sys.argv[2:])  # noqa: S606 - the requested command
 
 
 if __name__ == "__main__":

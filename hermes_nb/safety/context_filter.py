@@ -1,8 +1,8 @@
-"""Whether a passage that looks like an attack is meant as one.
+"""Decide whether a passage that looks like an attack is meant as one.
 
 A rule that forbids ("never run `cat .env`") or describes ("prompts such as `ignore all previous
-instructions` are attacks") is none. Quotation marks alone excuse nothing: the text around has to
-speak of attacks, and must not order the reader to do as quoted.
+instructions` are attacks") is not an attack. Quotation marks alone excuse nothing: the surrounding
+text must be about attacks, and must not tell the reader to follow the quotation.
 """
 
 from __future__ import annotations
@@ -16,18 +16,23 @@ from hermes_nb.safety.rules import Match, charset, expression, unbroken
 from hermes_nb.safety.words import PARAGRAPH, SENTENCE, Tagged
 
 _BEFORE = 400
+"""Characters before a passage that are searched."""
 _AFTER = 200
+"""Characters after a passage that are searched."""
 _WORDS_BEFORE = 90
+"""Tags before a passage that are searched for words about attacks."""
 _WORDS_AFTER = 45
+"""Tags after a passage that are searched for words about attacks."""
 _WORDS_AROUND = 250
+"""Tags around a quotation in which words about attacks are counted."""
 _AGAIN = 3
-"""How many words for attacks, that far around, make a quotation one of an attack."""
+"""Minimum number of them for a quoted attack."""
 _NEAR = 5
-"""How many words before a passage a "never" may stand and still govern it."""
+"""Maximum words between a "never" and the passage it governs."""
 _PLAIN = 2
-"""The score from which a sign is more than a hint."""
+"""Scores from here on are more than a hint."""
 _FENCED = 4_000
-"""How far back, in characters, a code fence that is still open is looked for."""
+"""Characters before a passage in which an open code fence is searched."""
 
 _BREAK = re.compile(r"[;:!?—–(]|\s-\s")
 _SERIES = re.compile(r"\b(?:or|nor|oder|ou|o|и|или)\b")
@@ -36,40 +41,40 @@ _ITEM = re.compile(r"\n[ \t]*(?:[-*+•|]|\d{1,3}[.)])[ \t]")
 _LEAD = 60
 _SHORT = 30
 _SCOPE = 24
-"""How near, in characters, the directory stands that an order to ignore is about."""
+"""Maximum characters between an order to ignore and the directory it is about."""
 _QUOTES = "\"'`“”«»„‘’「」『』"
 _INVITED = 24
-"""Characters before an excuse in which they may be spoken of."""
+"""Characters before an excuse that may invite it."""
 _UNBROKEN = frozenset({"HIDES", "HUSHES", "UNASKED", "TAKES", "OWNED"})
-"""Intents within whose first part no clause ends."""
+"""Intents whose first part contains no end of a clause."""
 _CLAUSE = re.compile(r"[,;:!?—–()、，；]|\s-\s")
 _FREE = frozenset({"HIDES", "HUSHES", "UNASKED", "LOOSENS", "NAMES", "SPEAKS", "EXCUSES", "MASKS"})
-"""Intents that a "not" before them does not excuse: they have their own, or are no order."""
+"""Intents that a preceding "not" does not excuse: they contain one, or are not orders."""
 _TOLD = frozenset({"HIDES", "HUSHES", "UNASKED", "SETTLES", "ALTERS"})
-"""Intents that mean nothing in what is told of a program: users report that it does such things."""
+"""Intents that do not count in statements about a program, which users report."""
 
 
 def _pattern(name: str) -> re.Pattern[str]:
-    """Return a pattern of `[context]` in `rules.toml`, for text."""
+    """Return a pattern from `[context]` in `rules.toml`."""
     return compiled(table("rules")["context"][name])
 
 
 @cache
 def _orders() -> re.Pattern[str]:
-    """Return what orders to follow something, unless that is forbidden."""
+    """Return the pattern for an order to follow something that is not forbidden."""
     return compiled(f"(?<!{charset('FORBID')}){expression('OBEY ~4 IT').pattern}")
 
 
 class TextContext:
-    """Answers, for one text, whether signs in it are meant."""
+    """Decides for one text whether signs in it are meant."""
 
     def __init__(self, text: str, words: Tagged) -> None:
-        """Take a lower-case, normalised text and its tags."""
+        """Use a normalised lower-case text and its tags."""
         self._text = text
         self._words = words
 
     def intended(self, match: Match) -> bool:
-        """Return whether the match of an intent is no accident, and not forbidden."""
+        """Return whether the match of an intent is neither accidental nor forbidden."""
         name = match.row.name
         if name in _TOLD and expression("~3 PROGRAM").match(self._words.tags, match.sentence[0]):
             return False
@@ -85,7 +90,7 @@ class TextContext:
         return unbroken(self._text, self._words.span(match.first, match.last))
 
     def meant(self, sign: Sign) -> bool:
-        """Return whether a sign is part of an attack and not of talk about one."""
+        """Return whether a sign is part of an attack, not of a text about one."""
         start, end = sign.start, sign.end
         first, last = self._words.before(start), self._words.before(end)
         if not sign.negated and self._forbidden(start, first):
@@ -96,7 +101,7 @@ class TextContext:
             return False
         if (sign.quotable and self._quoted(start, end)) or self.example(start, end):
             return False
-        # What leads to it: its paragraph, and the lead-in or heading above it.
+        # Its paragraph, and the introduction or heading above.
         before = "\n".join(self._text[max(0, start - _BEFORE) : start].rsplit("\n\n", 2)[-2:])
         if not self._described(first, last, sign.score):
             return sign.negated or not self._listed_as_forbidden(start, before)
@@ -109,7 +114,7 @@ class TextContext:
         )
 
     def _innocent(self, sign: Sign) -> bool:
-        """Return whether a sign is something else that looks alike, each kind in its own way."""
+        """Return whether a sign is harmless, by the criteria of its category."""
         start, end = sign.start, sign.end
         if sign.category == "role_hijack":
             return self._named(start, end)
@@ -118,7 +123,7 @@ class TextContext:
         return sign.category == "deception" and _ITEM.search(self._text, start, end) is not None
 
     def example(self, start: int, end: int) -> bool:
-        """Return whether a passage is quoted by a text that speaks of attacks again and again."""
+        """Return whether a passage is quoted in a text that repeatedly mentions attacks."""
         if not self._quoted(start, end):
             return False
         first, last = self._words.before(start), self._words.before(end)
@@ -128,7 +133,7 @@ class TextContext:
         return not self._ordered(start, end)
 
     def _ordered(self, start: int, end: int) -> bool:
-        """Return whether the line around a quotation orders to follow it."""
+        """Return whether the line around a quotation tells the reader to follow it."""
         words, text = self._words, self._text
         line = text.rfind("\n", max(0, start - _BEFORE), start) + 1
         stop = text.find("\n", end, end + _AFTER)
@@ -141,9 +146,9 @@ class TextContext:
         return orders.search(before) is not None or orders.search(after) is not None
 
     def _described(self, first: int, last: int, score: float) -> bool:
-        """Return whether the text around speaks of attacks and does not order to follow this one.
+        """Return whether the surrounding text is about attacks and does not order to follow one.
 
-        For a weak sign any talk of danger will do.
+        For a weak sign, words about danger suffice.
         """
         talks = expression("TALK" if score >= _PLAIN else "TALK|DANGER")
         tags = self._words.tags
@@ -154,7 +159,7 @@ class TextContext:
         return not (_orders().search(before) or _orders().search(after))
 
     def _forbidden(self, start: int, first: int) -> bool:
-        """Return whether a word of forbidding before a passage, or its `first` tag, governs it."""
+        """Return whether a forbidding word governs a passage, which begins with the tag `first`."""
         words = self._words
         for place in range(first - 1, max(-1, first - 1 - _NEAR), -1):
             if words.tags[place] in (SENTENCE, PARAGRAPH):
@@ -163,19 +168,19 @@ class TextContext:
                 said = self._text[words.span(place, place + 1)[1] : start]
                 parted = _BREAK.search(said) or ("," in said and not _SERIES.search(said))
                 hedged = expression("HESITATE|INSTEAD|ALSO").search(words.tags, place + 1, first)
-                # It still holds behind other verbs: "do not print, log or send".
+                # It also governs further verbs: "do not print, log or send".
                 return not (hedged or parted or ("\n" in said and place + 1 < first))
         return False
 
     def _denied(self, first: int, last: int) -> bool:
-        """Return whether a "never" follows a passage's verb, or the passage."""
+        """Return whether a "never" follows the passage or its verb."""
         words = self._words
         if last - first > 1 and expression("FORBID").match(words.tags, first + 1):
             return not expression("HESITATE|INSTEAD|ALSO").match(words.tags, first + 2)
         return expression("~2 POSTNEG").match(words.tags, last, last + 3) is not None
 
     def _named(self, start: int, end: int) -> bool:
-        """Return whether a passage is the whole text between two backticks: a name of something."""
+        """Return whether a passage is only a name in backticks, or a legal phrase."""
         before = self._text[max(0, start - _LEAD) : start].rpartition("\n")[2]
         behind = self._text[end : end + _LEAD].partition("\n")[0]
         inside = before.count("`") % 2 == 1 and "`" in behind
@@ -203,7 +208,7 @@ class TextContext:
         )
 
     def _listed_as_forbidden(self, start: int, before: str) -> bool:
-        """Return whether the passage is an item of a list that is introduced by forbidding it."""
+        """Return whether the passage is an item of a list with a forbidding introduction."""
         lines = before.split("\n")
         if not _LIST_ITEM.match(lines[-1] or self._text[start : start + 4]):
             return False
@@ -214,7 +219,7 @@ class TextContext:
         return False
 
     def _quoted(self, start: int, end: int) -> bool:
-        """Return whether the passage stands in quotation marks, code, or a table."""
+        """Return whether the passage is in quotation marks, code or a table."""
         text = self._text
         line = text[max(0, start - _BEFORE) : start + 1].rpartition("\n")[2]
         behind = text[end : end + _AFTER].partition("\n")[0]

@@ -1,6 +1,6 @@
-"""Text that is spelled out letter by letter, or written in base64 or hexadecimal, decoded.
+"""Decode text that is spelled letter by letter or encoded as base64 or hexadecimal.
 
-Every form needs as much room as its text, so decoding again ends soon.
+Each encoding is at least as long as its text, so repeated decoding ends soon.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hermes_nb.safety.patterns import in_time
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What a run says, and where it stands."""
+    """The decoded text of `text[start:end]`."""
 
     start: int
     end: int
@@ -30,11 +30,11 @@ _RUN = re.compile(
 )
 _ALL_HEX = re.compile(r"[0-9a-fA-F]{16,}+")
 _BARE = {ord("-"): "+", ord("_"): "/", **dict.fromkeys(map(ord, " \t\r\n>#*\"'="))}
-"""What stands for something else in base64 for URLs, and what may stand where a run was wrapped."""
+"""Replacements for URL-safe base64, and characters to drop where a run was wrapped."""
 
 
 def decoded(text: str) -> Iterator[Decoded]:
-    """Yield what the encoded runs of a text say; `text` is normalised but keeps its case."""
+    """Yield the decoded runs of a text. `text` is normalised but keeps its case."""
     for match in _SPELLED.finditer(text):
         in_time()
         yield Decoded(match.start(), match.end(), _spelled(match[0]))
@@ -45,14 +45,14 @@ def decoded(text: str) -> Iterator[Decoded]:
 
 
 def _spelled(run: str) -> str:
-    """Join spelled-out letters; where some gaps are wider than others they part the words."""
+    """Join spelled letters. If the gaps differ, the wider ones separate words."""
     gaps = set(_GAP.findall(run))
     usual = min(gaps, key=lambda gap: (len(gap), gap != " "))
     return _GAP.sub(lambda m: "" if m[0] == usual or len(gaps) == 1 else " ", run)
 
 
 def _readings(run: str) -> Iterator[bytes]:
-    """Yield the readings of a run of letters and digits: hexadecimal, base64."""
+    """Yield possible decodings of a run of letters and digits: hexadecimal and base64."""
     if _ALL_HEX.fullmatch(run):
         yield binascii.unhexlify(run[: len(run) // 2 * 2])
     if run.lower() != run != run.upper():
@@ -66,18 +66,19 @@ def _readings(run: str) -> Iterator[bytes]:
 
 
 _NO_TEXT = re.compile(rb"[\x01-\x08\x0b\x0c\x0e-\x1f\x7f\xc0\xc1\xf5-\xff]")
-"""Bytes that no text has in UTF-8; what is none at all mostly holds one early on."""
+"""Bytes that do not occur in UTF-8 text. Binary data usually contains one early."""
 _LOOKED_AT = 200
+"""Bytes that are searched for them."""
 _SMALLEST = 8
-"""Fewer decoded bytes than this hold no order."""
+"""Minimum decoded bytes that could hold an instruction."""
 _CUT = 3
-"""Bytes of a character that may be missing at the end."""
+"""Maximum bytes of an incomplete character at the end."""
 _LEAST_LETTERS = 0.6
-"""How much of a text is letters and spaces; of random bytes that are valid UTF-8, far less."""
+"""Minimum share of letters and spaces. Random bytes that are valid UTF-8 have far fewer."""
 
 
 def _as_text(data: bytes) -> str:
-    """Return the text that bytes are, or "" if they are none."""
+    """Return the bytes as text, "" if they are binary."""
     if len(data) < _SMALLEST:
         return ""
     wide = b"\0" in data and data[1:40:2].count(0) > len(data[1:40:2]) * 0.9

@@ -91,11 +91,11 @@ class Way:
     """How a command runs: as a plan without a shell, or in a shell with a sandbox profile."""
 
     profile: SandboxProfile = SandboxProfile.READ
-    """What the command may do."""
+    """Permissions of the command."""
     plan: Plan = ()
     """The programs to run without a shell. Empty: run the command in a shell."""
     needs: frozenset[Need] = frozenset()
-    """What the command needs beyond reading."""
+    """The command's needs beyond reading."""
     watched: bool = True
     """Revert the command's changes to files that run later until the user approves them."""
     offline: bool = False
@@ -113,7 +113,7 @@ class Decision:
     why: str = ""
     """Why the call needs approval or is denied. Empty for "allow"."""
     shown: str = ""
-    """The complete text of what would run, for display."""
+    """The code, command or arguments for display, complete."""
     shape: str = ""
     """The key under which "always" is remembered. Empty if the answer cannot be remembered."""
     lasting: str = ""
@@ -186,7 +186,7 @@ class Guard:
             arguments: The validated arguments.
             messages: The conversation before the call.
             result: The complete text after a write, if the arguments hold only a part of it.
-            content: What the call would run, as returned by `look`. Default: read it now.
+            content: The result of `look` for this call. Default: call it now.
         """
         settled, content = self.policy, content or look(tool, arguments)
         if why := settled.why("tools", tool.name, tool.toolset):
@@ -448,10 +448,10 @@ def lasting(tool: Tool, arguments: Arguments) -> str:
 
 
 def look(tool: Tool, arguments: Arguments) -> Content:
-    """Return what a call would run or change, and digests of the files that it names.
+    """Return the complete text of a call for display, and digests of the files that it names.
 
-    The text is complete and has no ANSI codes or bidirectional overrides that could hide something.
-    Scripts that a command names follow it, with the content that was digested.
+    The text has no ANSI codes or bidirectional overrides that could hide something. Scripts that a
+    command names follow it, with the content that was digested.
     """
     from hermes_nb.safety.named_files import files_of, read_files
 
@@ -509,7 +509,7 @@ REPORT_IT = "a child agent cannot ask. Say in the report what should be run"
 class ChildGuard(Guard):
     """The guard of a child agent: denies what its parent would have to ask about.
 
-    What the user has already allowed stays allowed.
+    Earlier approvals by the user still apply.
     """
 
     parent: Guard = field(default_factory=Guard)

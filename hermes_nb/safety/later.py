@@ -1,8 +1,7 @@
-"""What of a workspace runs later or instructs an agent, and where that is.
+"""Find the files of a workspace that run later or instruct an agent.
 
-The walk looks into every folder but those of installed code, of which it sees what Python runs at
-its start. A folder that its owner has closed is opened to be looked at, if that is wanted; one that
-could not be looked at is never passed over in silence.
+The walk enters every folder. In installed packages it only lists what Python runs at startup. It
+can temporarily open folders that their owner has closed. A folder that cannot be read is reported.
 """
 
 from __future__ import annotations
@@ -37,19 +36,19 @@ _AGENT = re.compile(
     r"|%alias_magic\b[^\n]{0,99}\bhermes\b|\bhermes_nb\b|\bjupyter\W{1,9}hermes\b"
     r"|(?m:^)[ \t]{0,99}[,;/][ \t]{0,9}hermes\b|\A\s{0,99}hermes[ \t][^=\n][^\n]*\s*\Z"
 )
-"""A magic or another name for it, the package, the program, IPython's shorthand for calls, or a
-magic without its `%`, which IPython takes if it is the only line."""
+"""Matches a magic or an alias of it, the package, the program, IPython's shorthand for calls, or a
+magic without its `%`, which IPython accepts as the only line."""
 
 
 def starts_agent(source: str) -> bool:
-    """Return whether a cell with this source starts an agent when it is run."""
+    """Return whether a cell with this source would start an agent."""
     return bool(_AGENT.search(source))
 
 
 def agent_cells(notebook: str) -> frozenset[str]:
-    """Return the sources of a notebook's cells that start an agent.
+    """Return the sources of a notebook's cells that would start an agent.
 
-    `notebook` is the text of an .ipynb file (nbformat 3 or 4). What is no JSON is no notebook.
+    `notebook` is the text of an .ipynb file (nbformat 3 or 4). Invalid JSON gives an empty set.
     """
     try:
         cells = list(_code_cells(json.loads(notebook)))
@@ -72,29 +71,29 @@ def _code_cells(value: Json) -> Iterator[str]:
 
 
 Mark = tuple[int, int, int, int]
-"""Inode, size and times of a file: the last of them nobody can choose."""
+"""Inode, size, modification time and change time of a file. The change time cannot be forged."""
 
 
 class TemporaryAccess:
-    """Opens to this process what its owner has closed, and closes it again at the end."""
+    """Makes closed files and folders accessible, and restores their modes at the end."""
 
     def __init__(self) -> None:
-        """Begin with nothing open."""
+        """Start without any opened paths."""
         self._modes: dict[str, tuple[int, int]] = {}
 
     def __enter__(self) -> TemporaryAccess:
-        """Return it; what it opens is open until the block ends."""
+        """Return the object. Opened paths stay open until the block ends."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Put modes back where the same file is still there."""
+        """Restore the modes of files that still exist with the same inode."""
         for path, (mode, inode) in reversed(self._modes.items()):
             with suppress(OSError):
                 if os.lstat(path).st_ino == inode:
                     os.chmod(path, mode)
 
     def open(self, path: str) -> bool:
-        """Let the owner read a file, or list and change a folder; say whether that was done."""
+        """Let the owner read a file, or list and change a folder. Return whether it worked."""
         with suppress(OSError):
             found = os.lstat(path)
             if path not in self._modes and not stat.S_ISLNK(found.st_mode):
@@ -110,38 +109,45 @@ Entries = dict[str, os.DirEntry[str]]
 
 @dataclass(slots=True)
 class LaterPlaces:
-    """Where things run later: files, and folders of which everything does.
-
-    `hidden`, `caches` and `notebooks` are as in a snapshot, `new` the entries that hide themselves
-    and were not there before, `closed` the folders that could not be looked into, and why.
-    """
+    """The result of a walk: paths whose content runs later."""
 
     files: list[str] = field(default_factory=list)
+    """Files that run later."""
     folders: list[str] = field(default_factory=list)
+    """Folders in which everything runs later."""
     hidden: dict[str, int] = field(default_factory=dict)
+    """Inodes of the hidden entries, by path."""
     caches: dict[str, Mark] = field(default_factory=dict)
+    """State of compiled files, by path."""
     notebooks: dict[str, Mark] = field(default_factory=dict)
+    """State of notebooks, by path."""
     new: list[str] = field(default_factory=list)
+    """Hidden entries that are missing from `Look.known`."""
     closed: dict[str, OSError] = field(default_factory=dict)
+    """Errors of the folders that could not be read, by path."""
 
 
 @dataclass(slots=True)
 class Look:
-    """A walk; `known` are hidden entries that are not new, `opened` opens what is closed.
-
-    `environment` leaves folders of installed code out, and nothing in `fixed` is looked into.
-    """
+    """A walk through a workspace."""
 
     root: Path
+    """Where the walk starts."""
     environment: bool = False
+    """Whether to skip folders of installed packages."""
     fixed: frozenset[str] = frozenset()
+    """Folders not to enter."""
     known: Mapping[str, int] | None = None
+    """Inodes of the hidden entries before the command, by path. None: report no entry as new."""
     opened: TemporaryAccess | None = None
+    """Opens closed folders. None: report them in `closed`."""
     places: LaterPlaces = field(default_factory=LaterPlaces)
+    """The result so far."""
     home: str = field(default_factory=lambda: os.path.realpath(Path.home()))
+    """The user's home directory, without links."""
 
     def walk(self) -> LaterPlaces:
-        """Look into every folder; again where folders come and go meanwhile."""
+        """Walk through all folders. Retry if folders disappear during the walk."""
         for _ in range(_WALKS):
             self.places = LaterPlaces()
             for place, folders, entries in self.below(str(self.root)):
@@ -152,7 +158,7 @@ class Look:
         return self.places
 
     def below(self, top: str) -> Iterator[tuple[str, list[str], Entries]]:
-        """Walk as `os.walk` does; what cannot be looked into is `closed`, not passed over."""
+        """Walk like `os.walk`. Folders that cannot be read are added to `closed`."""
         waiting = [top]
         while waiting:
             place = waiting.pop()
@@ -209,7 +215,7 @@ class Look:
         return bool(_MODULE.search(name)) and bool(shadows(Path(path), self.root))
 
     def _hidden(self, place: str, folders: list[str], entries: Entries) -> None:
-        """Note what hides itself; what is new is left to be taken as a whole."""
+        """Record hidden entries. New ones are not entered, because they are removed completely."""
         for name, entry in list(entries.items()):
             if not (obeyed_at_home(name) if place == self.home else hides(name)):
                 continue
@@ -221,7 +227,7 @@ class Look:
                 folders[:] = [each for each in folders if each != name]
 
     def _marks(self, place: str, entries: Entries) -> None:
-        """Note the state of compiled code and of notebooks."""
+        """Record the state of compiled files and notebooks."""
         cache = os.path.basename(place) == "__pycache__"
         for name, entry in entries.items():
             low = name.casefold()
@@ -233,7 +239,7 @@ class Look:
                 marks[path] = mark_of(os.path.realpath(path) if notebook else path)
 
     def _in_git(self, git: str) -> None:
-        """Note what of a repository's own files git runs or obeys, submodules' too."""
+        """Record the files of a git directory that git runs or obeys, also those of submodules."""
         for place, folders, entries in self.below(git):
             below = Path(os.path.relpath(place, git)).parts
             own, hooks = os.path.basename(place), "hooks" in below
@@ -252,7 +258,7 @@ class Look:
 
 
 def _had(known: Mapping[str, int], path: str, inode: int) -> bool:
-    """Return whether an entry that hides itself was there, or has moved with its folder."""
+    """Return whether a hidden entry existed before, or was moved together with its folder."""
     if path in known:
         return True
     name = os.path.basename(path)
@@ -260,13 +266,13 @@ def _had(known: Mapping[str, int], path: str, inode: int) -> bool:
 
 
 def files_in(folders: Sequence[str], entries: Entries) -> list[str]:
-    """Return the names of what is no folder; a link to one is none."""
+    """Return the names of all entries except folders. A link to a folder counts as a file."""
     inside = set(folders)
     return [name for name, entry in entries.items() if name not in inside or entry.is_symlink()]
 
 
 def _entries(place: str, opened: TemporaryAccess | None) -> list[os.DirEntry[str]]:
-    """List a folder; raise OSError where that cannot be, or what is in it cannot be looked at."""
+    """List a folder. Raise OSError if it or its entries cannot be read."""
     if opened is not None and not os.access(place, os.R_OK | os.X_OK):
         opened.open(place)
     with os.scandir(place) as found:
@@ -277,17 +283,17 @@ def _entries(place: str, opened: TemporaryAccess | None) -> list[os.DirEntry[str
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    """Return whether an entry is a folder or leads to one; a link that leads nowhere does not."""
+    """Return whether an entry is a folder or a link to one. A broken link is not."""
     try:
         return entry.is_dir()
     except OSError:
-        if entry.is_symlink():  # a loop, or a target that nobody may look at
+        if entry.is_symlink():  # a loop, or an inaccessible target
             return False
         raise
 
 
 def mark_of(path: str) -> Mark:
-    """Return what changes with a file; zeros for one that is not there."""
+    """Return the state of a file, zeros if it does not exist."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:
@@ -296,7 +302,7 @@ def mark_of(path: str) -> Mark:
 
 
 def _walked(parts: tuple[str, ...], folders: list[str]) -> list[str]:
-    """Return the folders to look into: of installed code only what runs at its start."""
+    """Return the folders to enter. In installed code only those with startup files."""
     if parts and parts[-1] in _PACKAGES:
         return []
     kept = [name for name in folders if name != "node_modules"]
@@ -314,5 +320,5 @@ def all_later(parts: tuple[str, ...]) -> bool:
 
 
 def is_todo(path: Path) -> bool:
-    """Return whether git itself writes there what is left to do of a rebase or a sequence."""
+    """Return whether a file is git's own to-do list of a rebase or sequence."""
     return path.name in _TODO and path.parent.name in _SEQUENCES and "hooks" not in path.parts

@@ -1,10 +1,13 @@
-"""Files and cells that hold text from outside: what was written while a conversation held some.
+"""Remember which files and cells contain untrusted content.
 
-A mark is a file's path and digest, or a cell's digest: whoever changes the text makes it his own,
-and a copy is known by its content. A mark without a digest is a folder where nobody could look, and
-the time in which a file there has changed. One JSON file under the home directory, readable by its
-owner only and bounded: the oldest marks become one of their folder.
-A damaged file is set aside, and what it held is not known any more.
+They are marked when they are written while the conversation contains untrusted content. A mark has
+the path and digest of a file, or the digest of a cell. An edited text is no longer marked, and a
+copy is recognised by its digest. A mark without a digest stands for all files of a folder that
+could not be inspected and that changed in a period of time.
+
+The marks are stored in a JSON file in the Hermes directory that only its owner can read. Its size
+is limited: the oldest marks are merged into one for their folder. A damaged file is renamed, and
+its marks are lost.
 """
 
 from __future__ import annotations
@@ -27,52 +30,59 @@ from hermes_nb.safety.protected import NOT_WALKED
 logger = logging.getLogger(__name__)
 
 FILE = "outside.json"
+"""Name of the file with the marks."""
 MOST, FOLDED = 2_000, 500
-"""Marks that are kept, and how many of the oldest become one together."""
+"""Maximum number of marks, and the number of oldest marks that are merged."""
 LOOKED_AT = 20_000
-"""Entries of a working directory that are looked at after a call."""
+"""Directory entries that are inspected after a call."""
 LARGEST = 64_000_000
-"""Bytes of a file that is read for its digest."""
+"""Maximum bytes of a file that is read for its digest."""
 _SHORT = 24
-"""Bytes that cannot carry an order; only at the same path they are the same."""
+"""Maximum bytes of a content too short for an instruction. It is only recognised at the same
+path."""
 _LINE = 40
-"""Characters of a line that is no coincidence."""
+"""Minimum characters of a line that does not recur by coincidence."""
 _TEXT = 1_000_000
+"""Maximum bytes of a file whose lines are compared."""
 _CLOCK, _DAY = 0.05, 86_400.0
-"""Seconds: by which a file system's clock may be behind, and that a call takes at most."""
+"""In seconds: maximum lag of a file system's clock, and maximum duration of a call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A text from outside; `path` is "" for a cell's, `sha256` "" for all in a file or folder.
-
-    `since` and `until` are change times, in seconds since the epoch.
-    """
+    """A file, cell or folder with untrusted content."""
 
     path: str
+    """Absolute path of the file or folder. Empty for a cell."""
     sha256: str = ""
+    """SHA-256 of the content. Empty for everything at the path."""
     since: float
+    """Earliest change time of the files, in seconds since the epoch."""
     until: float
+    """Latest change time of the files, in seconds since the epoch."""
     session: str = ""
+    """Id of the session that wrote it. Empty if unknown."""
 
     def covers(self, path: str, changed: float) -> bool:
-        """Return whether a file is from outside by its place and change time, whatever is in it."""
+        """Return whether a mark without a digest includes a file with this path and change time."""
         below = path == self.path or path.startswith(self.path.rstrip("/") + "/")
         return not self.sha256 and below and self.since <= changed <= self.until
 
 
 @cache
 def marks_of(home: Path) -> Marks:
-    """Return the marks of a home, the same for everybody in this process."""
+    """Return the marks of a Hermes directory. All callers in this process share them."""
     return Marks(home)
 
 
 @dataclass(slots=True)
 class Marks:
-    """The marks of one home; safe among processes. `met` are those that were found since."""
+    """The marks of a Hermes directory. Safe for concurrent processes."""
 
     home: Path
+    """The Hermes directory."""
     met: set[str] = field(default_factory=set)
+    """Digests of the marked contents that this process has encountered."""
     _unsaved: tuple[Mark, ...] = ()
 
     def mark_text(self, text: str, session: str = "") -> None:
@@ -82,7 +92,10 @@ class Marks:
             self._add([Mark(path="", sha256=_digest(data), since=now, until=now, session=session)])
 
     def mark_files(self, paths: Iterable[Path], session: str = "") -> None:
-        """Mark files as they are; what cannot be read, whatever was in it until now."""
+        """Mark files with their current content.
+
+        An unreadable file is marked for any content up to now.
+        """
         marks, now = [], time.time()
         for real in map(os.path.realpath, paths):
             try:
@@ -96,14 +109,14 @@ class Marks:
         self._add(marks)
 
     def mark_changed(self, root: Path, since: float, session: str = "") -> None:
-        """Mark the files below `root` that changed since a moment, in seconds since the epoch."""
+        """Mark the files below `root` that changed after `since`, in seconds since the epoch."""
         since, now = since - _CLOCK, time.time()
         changed, unseen = _changed(os.path.realpath(root), since)
         self.mark_files(map(Path, changed), session)
         self._add(Mark(path=each, since=since, until=now, session=session) for each in unseen)
 
     def holds(self, path: Path) -> bool:
-        """Return whether a file holds text from outside, as it is now."""
+        """Return whether a file currently contains untrusted content."""
         known, real = self._known(), os.path.realpath(path)
         if not known:
             return False
@@ -119,7 +132,7 @@ class Marks:
         return self._holds(data, real)
 
     def holds_text(self, text: str) -> bool:
-        """Return whether a cell's source, or another whole text, is from outside."""
+        """Return whether a complete text, such as a cell's source, is marked."""
         return self._holds(text.encode("utf-8", "replace"), "")
 
     def _holds(self, data: bytes, path: str) -> bool:
@@ -142,7 +155,7 @@ class Marks:
         return False
 
     def forget(self, session: str) -> None:
-        """Forget what a session has written, and what was met in this process."""
+        """Remove the marks of a session, and those that this process has encountered."""
         known = self._known()
         kept = [m for m in known if m.session != session and m.sha256 not in self.met]
         self.met.clear()
@@ -155,7 +168,7 @@ class Marks:
         return self.home / FILE
 
     def _known(self) -> tuple[Mark, ...]:
-        """Return what the file says, read again once it has changed."""
+        """Return the marks in the file, read again after each change."""
         stored: tuple[Mark, ...] = ()
         try:
             status = self._file.stat()
@@ -182,7 +195,7 @@ class Marks:
                     known[mark.path, mark.sha256] = replace(mark, since=since)
                 self._write([*known.values()])
                 self._unsaved = ()
-        except OSError:  # a full disk: it holds in this process at least
+        except OSError:  # such as a full disk: keep the marks in this process at least
             logger.warning("%s cannot be written", self._file, exc_info=True)
             self._unsaved += marks
 
@@ -197,7 +210,7 @@ class Marks:
 
 
 def _changed(root: str, since: float) -> tuple[list[str], list[str]]:
-    """Return the files below a folder that changed, and what could not be looked at."""
+    """Return the files below a folder that changed, and the paths that could not be inspected."""
     changed, left, failed = list[str](), LOOKED_AT, list[OSError]()
     unseen = list[str]()
     for folder, folders, names in os.walk(root, onerror=failed.append):
@@ -219,10 +232,10 @@ def _changed(root: str, since: float) -> tuple[list[str], list[str]]:
 
 
 def _content(path: str) -> bytes:
-    """Return what is in a regular file; raise OSError, or ValueError where it is too large."""
+    """Return a regular file's content. Raise OSError, or ValueError if it is too large."""
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)  # of a folder `fdopen` makes no file, which would close it
+        os.close(handle)  # `fdopen` raises for a folder, so it would not be closed below
         raise ValueError("no regular file")
     with os.fdopen(handle, "rb") as file:
         data = file.read(LARGEST + 1)
@@ -233,7 +246,7 @@ def _content(path: str) -> bytes:
 
 @lru_cache(maxsize=256)
 def _lines(path: str, sha256: str) -> tuple[str, ...]:
-    """Return the telling lines of a marked file, none where it has been changed."""
+    """Return the long lines of a marked file, none if the file has changed."""
     with suppress(OSError, ValueError):
         data = _content(path)
         if len(data) <= _TEXT and _digest(data) == sha256:
@@ -250,7 +263,7 @@ def _sources(notebook: bytes) -> Iterator[str]:
 
 @lru_cache(maxsize=4)
 def _read(file: Path, *_: int) -> tuple[Mark, ...]:
-    """Return what a file says in the state that the numbers name, nothing where it is damaged."""
+    """Return the marks in a file, none if it is damaged. The numbers are only the cache key."""
     try:
         return tuple(Mark(**each) for each in json.loads(file.read_bytes())["marks"])
     except (ValueError, TypeError, KeyError, RecursionError):

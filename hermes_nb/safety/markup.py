@@ -1,19 +1,20 @@
-r"""Markdown that is safe to show as our own output, and HTML of ours.
+r"""Convert text to Markdown that is safe to display as this program's output, and clean HTML.
 
-A notebook renders what a kernel sends as trusted: raw HTML in a model's answer would run. Of tags
-stay a few bare ones, which can carry nothing, in pairs that close. A link keeps any address of the
-web, but no scheme that executes. A picture is loaded as soon as it is shown, which tells its server
-who reads: only the notebook's own folder and its attachments will do. Code is left alone where
-every parser agrees that it is code; where they might not, safety wins over looks.
+Notebooks render output of the kernel as trusted, so raw HTML in a model's answer would run. Only a
+few bare tags without attributes are kept, in closed pairs. Links keep any web address, but no
+scheme that executes code. Images are loaded when displayed, which tells the server who is reading:
+only attachments and files in the notebook's folder are kept. Code is unchanged if all parsers agree
+that it is code. Otherwise safety takes precedence over appearance.
 
-JupyterLab cuts formulas out before it reads Markdown and puts them back into the finished HTML,
-even into an attribute; its MathJax knows `\href{javascript:…}`, styles that load pictures, and
-definitions that outlive the cell. So what is no plain formula stays text, and a dollar that opens
-none is parted from its neighbours.
+JupyterLab removes formulas before it parses Markdown and inserts them into the finished HTML, even
+into an attribute. Its MathJax supports `\href{javascript:…}`, styles that load images, and
+definitions that outlive the cell. Therefore only plain formulas are typeset, and other dollars are
+separated from their neighbours.
 
-One expression finds whatever a parser could obey; each finding is judged on its own, so that no
-text is read twice and none of the replacements can be read again. No HTML cleaner could do this: it
-would take Markdown for HTML, and what comes out becomes HTML later, by a parser we do not choose.
+A single expression finds everything that a parser could act on. Each match is checked separately,
+so no text is read twice and no replacement can be parsed again. An HTML cleaner cannot do this: it
+would parse Markdown as HTML, and its output would become HTML later, by a parser out of our
+control.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ from urllib.parse import quote, urlsplit
 from hermes_nb.core.escapes import readable, visible
 
 DOLLAR = "<span>&#36;</span>"
-"""A dollar in an element of its own begins no formula: GitHub's own advice, and MathJax agrees."""
+"""A dollar in a separate element starts no formula. GitHub recommends this, and MathJax honours
+it."""
 BACKSLASH = "<span>&#92;</span>"
+"""A backslash that starts no TeX command."""
 ORDERS = re.compile(
     r"\\(?:href|url|style|class|cssId|data|html\w*|require|autoload|includegraphics|unicode|bbox"
     r"|mmlToken|enclose|texttip|mathtip|toggle|tooltip|f?colorbox|[gex]?def|let|futurelet|csname"
@@ -37,11 +40,12 @@ ORDERS = re.compile(
     r"|DeclarePaired\w+|special|input|write|openin|catcode)(?![A-Za-z])",
     re.IGNORECASE,
 )
-"""Commands that link, style, load or define: of MathJax 3 with all its packages, and KaTeX."""
+"""Commands that link, style, load or define, in MathJax 3 with all packages and in KaTeX."""
 LONGEST = 4_000
-"""Characters that a formula may have."""
+"""Maximum characters of a formula."""
 _FOREIGN = re.compile(r"//|script\s*:|url\s*\(|data\s*:|&#|[\"`$]", re.IGNORECASE)
-"""What stands in no formula: addresses, and signs that end an attribute, code or the formula."""
+"""Not allowed in a formula: addresses, and characters that end an attribute, code or the
+formula."""
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 _OPENING_TAG = re.compile(r"<(?=[A-Za-z/!?])")
 
@@ -52,42 +56,41 @@ FORMULA = (
     r"|\\\[(?P<square>(?:[^$`\\]|\\(?![()\[\]]))+)\\\]"
     r"|(?P<begin>\\begin\{(?P<env>[a-zA-Z]{1,20}\*?)\})"
 )
-"""What opens and closes a formula, as part of a larger expression; `begin` has its end to be found.
+"""Matches a formula, as part of a larger expression. For `begin` the end must be found separately.
 
-No alternative can run past the next sign that opens another one, so that time stays linear.
-"""
+No alternative can extend past the start of another one, so matching takes linear time."""
 
 
 def _typeset(content: str, mark: str) -> str | None:
-    """Return a formula between its marks as front ends may typeset it, None for what is no formula.
+    """Return a formula with its marks, made safe for typesetting, None for an unsafe one.
 
-    `mark` is `$` or `$$`, or "" for an environment, which is its own mark.
+    `mark` is `$` or `$$`, or "" for an environment, which contains its marks.
     """
     formula = f"{mark}{content}{mark}"
     if len(content) > LONGEST or not content.strip() or not _balanced(content):
         return None
     if ORDERS.search(content) or _FOREIGN.search(content):
         return None
-    # For readers that know no formulas: no tag, no picture and no link in it either.
+    # Some renderers do not support formulas: prevent tags, images and links in it.
     formula = _OPENING_TAG.sub(r"\\lt ", formula)
     return re.sub(r"([!\]])(?=[\[(:])", r"\1 ", formula)
 
 
 def environment(text: str, start: int, name: str) -> int:
-    """Return the index behind the environment that begins at `start`, -1 where it has no end."""
+    """Return the index after the environment that starts at `start`, -1 if it does not end."""
     closing = f"\\end{{{name}}}"
     end = text.find(closing, start, start + LONGEST)
     return end + len(closing) if end >= 0 else -1
 
 
 def _inert(text: str) -> str:
-    """Return TeX as plain text for Markdown: nothing of it is typeset or taken for markup."""
+    """Return TeX as plain text for Markdown, without typesetting or markup."""
     shown = "".join(f"&#{ord(c)};" if c in "*_[]!~|`" else c for c in html.escape(text))
     return shown.replace("\\", BACKSLASH).replace("$", DOLLAR)
 
 
 def _balanced(content: str) -> bool:
-    """Return whether the braces pair up; JupyterLab looks for the end behind an open one."""
+    """Return whether the braces are balanced. JupyterLab ignores the end inside of open braces."""
     depth = 0
     for brace in _BRACES.findall(content):
         depth += {"{": 1, "}": -1}.get(brace, 0)
@@ -97,8 +100,11 @@ def _balanced(content: str) -> bool:
 
 
 VOID = frozenset({"br", "hr"})
+"""Tags without content."""
 INLINE = frozenset("b em i strong u s del ins mark small sub sup kbd".split())
+"""Tags for inline formatting."""
 FOLDS = frozenset({"details", "summary"})
+"""Tags for collapsible sections."""
 _TAG = re.compile(r"<(/?)([a-z]+)[ \t]*(/?)>", re.IGNORECASE)
 _FOLD = re.compile(r"</?(?:details|summary)\b[^>]*>", re.IGNORECASE)
 _FOLD_LINE = re.compile(
@@ -107,11 +113,11 @@ _FOLD_LINE = re.compile(
     re.MULTILINE,
 )
 _FIRST = re.compile(r"^(?:[^\S\n]|[>*+\-0-9.)])*+<", re.MULTILINE)
-"""A line that begins with a tag: parsers may then read its whole block as HTML."""
+"""A line that begins with a tag. Parsers may then treat its whole block as HTML."""
 
 
 def _folds_close(text: str) -> bool:
-    """Return whether a text's `<details>` stand on lines of their own and all of them close."""
+    """Return whether all `<details>` of a text are on separate lines and closed."""
     depth = tags = 0
     for line in _FOLD_LINE.finditer(text):
         tags += len(_FOLD.findall(line[0]))
@@ -122,7 +128,7 @@ def _folds_close(text: str) -> bool:
 
 
 def _kept_tags(block: str, *, folds: bool) -> frozenset[str]:
-    """Return the names of the tags that a block may keep; `folds` allows `<details>`."""
+    """Return the names of the tags that a block may keep. `folds` allows `<details>`."""
     kept = VOID | FOLDS if folds else VOID
     unclosed: list[str] = []
     for closing, name, void in _TAG.findall(block.lower()):
@@ -138,13 +144,13 @@ def _kept_tags(block: str, *, folds: bool) -> frozenset[str]:
 SAFE_SCHEMES = frozenset({"http", "https", "mailto", "attachment"})
 _INVISIBLE = re.compile(r"[\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 _PLAIN = "/:?#@&'*+,;=%-._~"
-"""What an address may hold as it stands; other ASCII signs could end it or begin markup."""
+"""Characters that are kept in an address. Other ASCII characters could end it or start markup."""
 
 
 def _link_target(written: str) -> str:
-    """Return the address of a link for use in Markdown, `#` where following it would execute.
+    """Return a link's address for use in Markdown, `#` if following it would execute code.
 
-    `written` is what stands there in Markdown, entities and backslashes included.
+    `written` is the address as written in Markdown, with entities and backslashes.
     """
     address = _decoded(written)
     scheme, colon, _ = address.partition(":")
@@ -164,19 +170,19 @@ def _is_local(written: str) -> bool:
 
 
 def _decoded(written: str) -> str:
-    """Return an address as a browser would take it, however it is disguised."""
+    """Return an address as a browser would interpret it."""
     plain = html.unescape(html.unescape(written))
     bare = re.sub(r"\\(?=[!-/:-@\[-`{-~])", "", plain)
     return _INVISIBLE.sub("", bare)
 
 
 def _quoted(address: str) -> str:
-    """Return an address in ASCII: a host that looks like another one shows what it is."""
+    """Return an address in ASCII, so that a host with lookalike letters is recognisable."""
     try:
         host = urlsplit(address).hostname or ""
         if not host.isascii():
             address = address.replace(host, host.encode("idna").decode(), 1)
-    except (ValueError, UnicodeError):  # no host that anything could connect to
+    except (ValueError, UnicodeError):  # an invalid host
         return "#"
     return quote(address, safe=_PLAIN)
 
@@ -194,15 +200,16 @@ _TOKEN = re.compile(
     re.IGNORECASE,
 )
 _TELLING = re.compile(r"[\w$\\(){}\[\]:/]", re.ASCII)
-"""What a text must not say by an entity, as we look for it in plain."""
+"""Characters that must not be hidden in an entity, because the checks search plain text."""
 _FORMULAS = {"display": "$$", "inline": "$", "round": "$", "square": "$$"}
+"""Marks by kind of formula."""
 
 
 def clean(text: str, *, tags: frozenset[str] = frozenset(), lone: bool = False) -> str:
-    """Return running text with nothing in it that is obeyed.
+    """Return running text without active content.
 
-    `tags` are the names of bare tags that stay. `lone` says that a dollar is the only one around,
-    so that it cannot open a formula.
+    `tags` are the names of the bare tags to keep. `lone` means that the text has only one dollar,
+    which cannot start a formula.
     """
     out: list[str] = []
     at = 0
@@ -236,7 +243,7 @@ def clean(text: str, *, tags: frozenset[str] = frozenset(), lone: bool = False) 
 
 
 def _link(token: re.Match[str]) -> str:
-    """Return the beginning of a link's target, or of a definition of one."""
+    """Return the start of a link target or of a link definition."""
     before = token["opening"] + token["gap"]
     if token["target"] is not None:
         return before + _link_target(token["target"])
@@ -246,7 +253,7 @@ def _link(token: re.Match[str]) -> str:
 
 
 def _sign(token: re.Match[str], *, lone: bool) -> str:
-    """Return a sign that means something by itself as what it is."""
+    """Return a character with a special meaning as plain text."""
     if token["dollar"]:
         return "$" if lone else DOLLAR
     if token["address"]:
@@ -254,7 +261,7 @@ def _sign(token: re.Match[str], *, lone: bool) -> str:
     if token["entity"]:
         telling = _TELLING.search(html.unescape(token[0]))
         return f"&amp;{token[0][1:]}" if telling else token[0]
-    if token["pair"]:  # escaped, both begin formulas too
+    if token["pair"]:  # these can start a formula even if escaped
         dollar = token[0] if lone else DOLLAR
         return dollar if token[0] == r"\$" else BACKSLASH
     return BACKSLASH + token[0][1:]
@@ -286,35 +293,37 @@ def _cleaner() -> Callable[[str], str]:
 
 
 def clean_html(fragment: str) -> str:
-    """Return a fragment of ours without anything but text, plain elements and small drawings."""
+    """Return an HTML fragment of this package, reduced to text, plain elements and simple SVG."""
     return _cleaner()(fragment)
 
 
 FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$")
 TICKS = re.compile(r"`+")
 MARKS = re.compile(r"[\\`*\[\]!~|$\n]|(?<!\w)_|_(?!\w)")
-"""What Markdown could take for markup; an underscore inside a word is not."""
+"""Characters that Markdown could interpret as markup. An underscore inside a word is none."""
 DIAGRAM = re.compile(r"://|url\s*\(|@\{|%%\{|^---|\bclick\b|\bimg\b|script|@import|<", re.I | re.M)
-"""What a diagram may not have to be drawn: JupyterLab would load pictures and styles for it."""
+"""Not allowed in a rendered diagram: JupyterLab would load images and styles for it."""
 UNSURE = re.compile(rf"\$|\\(?:begin|end)\b|\\[()\[\]]|\]:|{ORDERS.pattern}", re.IGNORECASE)
-"""What a parser may obey before it sees that it stands in code."""
+"""Text that a parser may act on before it recognises code."""
 _LANGUAGE = re.compile(r"[^\w+#.-]")
 _ODD = re.compile(r"[`|]|<(?=[A-Za-z/!?])")
 
 
 @dataclass(slots=True)
 class _Part:
-    """Lines of a text: of one fenced block, or of all between two of them."""
+    """Lines of a fenced block, or of the text between two blocks."""
 
     language: str | None = None
+    """The language of a fenced block. None outside of blocks."""
     lines: list[str] = field(default_factory=list)
+    """The lines."""
 
 
 def safe_markdown(text: str) -> str:
-    """Return `text` with nothing in it that a front end would run, load or take for a command.
+    """Return `text` without anything that a front end would run, load or obey.
 
-    What begins or ends with a fenced block or a tag has an empty line there: behind the number of
-    a list or before an ellipsis, the fence would be none, and what it holds would be obeyed.
+    A fenced block or tag at the start or end gets an empty line. Otherwise, after a list number or
+    before an ellipsis, the fence would not be recognised and its content would be active.
     """
     parts = list(_parts(readable(text).split("\n")))
     prose = "\n".join(line for part in parts if part.language is None for line in part.lines)
@@ -327,15 +336,15 @@ def safe_markdown(text: str) -> str:
             code = "\n".join(part.lines)
             loads = part.language.lower() == "mermaid" and DIAGRAM.search(code)
             blocks.append(code_block(code, "text" if loads else part.language))
-    # Blank lines around a fence: then every parser opens and closes it here, and no formula, which
-    # ends at a blank line, can reach into it.
+    # With blank lines around it, every parser opens and closes a fence here. Formulas end at a
+    # blank line, so none can extend into it.
     cleaned = "\n\n".join(blocks).strip("\n")
     first = "\n" if cleaned.startswith(("```", "<")) else ""
     return f"{first}{cleaned}\n" if cleaned.endswith(("```", ">")) else first + cleaned
 
 
 def code_block(text: str, language: str = "") -> str:
-    """Return a fenced block that holds `text` whatever backticks it contains."""
+    """Return a fenced block with `text`, whatever backticks the text contains."""
     text = visible(text, lines=True)
     longest = max((len(run) for run in TICKS.findall(text)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -343,7 +352,7 @@ def code_block(text: str, language: str = "") -> str:
 
 
 def code_span(text: str) -> str:
-    """Return inline code for one line of text, safe inside a table and outside one."""
+    """Return inline code for one line of text, safe inside and outside of tables."""
     flat = visible(" ".join(text.split())) or " "
     if _ODD.search(flat) or UNSURE.search(flat):
         return f"<code>{_spelled(flat)}</code>"
@@ -351,7 +360,7 @@ def code_span(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Return text for use between HTML tags inside Markdown: nothing in it is markup."""
+    """Return text without markup, for use between HTML tags in Markdown."""
     apart = {"$": DOLLAR, "\\": BACKSLASH, "\n": "<br>"}
     return MARKS.sub(
         lambda match: apart.get(match[0]) or f"&#{ord(match[0])};",
@@ -360,12 +369,12 @@ def escape(text: str) -> str:
 
 
 def _spelled(text: str) -> str:
-    """Return text for a `code` element; formulas are not looked for in there."""
+    """Return text for a `code` element, in which formulas are ignored."""
     return MARKS.sub(lambda match: f"&#{ord(match[0])};", html.escape(text))
 
 
 def _parts(lines: list[str]) -> Iterator[_Part]:
-    """Split a text at its fences; one that nothing closes reaches to the end."""
+    """Split a text at its fences. An unclosed one extends to the end."""
     part, fence = _Part(), ""
     for line in lines:
         found = FENCE.match(line)
@@ -385,7 +394,7 @@ def _parts(lines: list[str]) -> Iterator[_Part]:
 
 
 def _prose(lines: list[str], *, folds: bool) -> str:
-    """Clean lines outside fences, block by block: a block ends at a blank line."""
+    """Clean lines outside of fences by blocks. A block ends at a blank line."""
     out: list[str] = []
     block: list[str] = []
     for line in [*lines, ""]:
@@ -399,7 +408,7 @@ def _prose(lines: list[str], *, folds: bool) -> str:
 
 
 def _block(lines: list[str], *, folds: bool) -> str:
-    """Clean one block; its inline code counts only if each line closes what it opens."""
+    """Clean a block. Its inline code is kept only if each line closes it."""
     whole = "\n".join(lines)
     lone = whole.count("$") == 1 and not re.search(r"\\[(\[]", whole)
     tags = _kept_tags(whole, folds=folds)
@@ -419,7 +428,7 @@ def _block(lines: list[str], *, folds: bool) -> str:
 
 
 def _code(span: str, *, as_html: bool) -> str:
-    """Return a code span as it stands, or as an element where a parser could see no span."""
+    """Return a code span unchanged, or as an element if a parser might not recognise it."""
     if not as_html and not UNSURE.search(span):
         return span
     ticks = len(span) - len(span.lstrip("`"))
@@ -429,10 +438,10 @@ def _code(span: str, *, as_html: bool) -> str:
 
 
 def _spans(line: str) -> list[tuple[int, int]] | None:
-    """Return where a line's code spans lie, None when its backticks do not pair up.
+    """Return the positions of a line's code spans, None if the backticks are not balanced.
 
-    A backslash before a backtick, or a pipe inside a span (a table would split it), are cases
-    where parsers differ: such a line has no spans that could be trusted.
+    Parsers differ for a backslash before a backtick, and for a pipe inside a span, which would
+    split a table. Such lines have no reliable spans.
     """
     runs = [(match.start(), match.end()) for match in TICKS.finditer(line)]
     if not runs:

@@ -1,7 +1,7 @@
-"""Files that a command names, with what is in them.
+"""Find the files that a command names, and read their content.
 
-An approval holds for the files as they were: one that is missed here is one whose change does not
-ask again.
+An approval applies to the files with their current content. If a file is missed here, a change to
+it does not require a new approval.
 """
 
 from __future__ import annotations
@@ -20,43 +20,44 @@ from hermes_nb.safety.protected import Deadline
 from hermes_nb.safety.shell import NeedsShellError, expand
 
 MOST_FILES = 64
+"""Maximum files of a command."""
 LARGEST = 8_000_000
-"""Bytes of a file that are digested; of a larger one size and time count."""
+"""Maximum bytes of a file that is hashed. For larger files, size and modification time count."""
 SHOWN = 100_000
-"""Characters of a script that a question shows."""
+"""Maximum characters of a script in an approval prompt."""
 _WORDS = re.compile(r"[^\s'\"|&;()<>`$]{1,400}")
 _RUNNERS = re.compile(
     r"(?:^|[|&;(\s/])(?:ba|z|da|k)?sh\b|\b(?:source|python[\d.]*|perl|ruby|node|Rscript|julia|awk"
     r"|make|papermill|jupyter|pytest|psql|sqlite3)\b|(?:^|[|&;(]\s*)\.{0,2}/"
 )
+"""A program that runs a script."""
 _MODULE = re.compile(r"\bpython[\d.]{0,9}\s(?:[^|;&\n]{0,200}?\s)?-m\s{0,9}([\w.]{1,200})")
 _LONGEST_COMMAND = 10_000
-"""Characters of a command that is split as a shell would."""
+"""Characters of a command that are split like a shell does."""
 _MOST_FOLDERS = 8
-"""Folders of a command in which the files are looked for that it names."""
+"""Maximum folders of a command in which its files are searched."""
 _SECONDS = 0.05
-"""Of work for patterns, of all words together."""
+"""CPU seconds for expanding all patterns of a command."""
 _WAITING = 0.4
-"""Seconds after which a slow disk or a busy machine is waited for no longer."""
+"""Wall-clock limit in seconds for a slow disk or a busy machine."""
 _IMPLIED = {"make": ("Makefile", "makefile", "GNUmakefile"), "npm": ("package.json",)}
+"""Files that a program reads by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Files as they were, each read once: a digest by path, and the scripts as name and text.
-
-    A digest is of where the path leads and of what is there. `whole` is false if one was too large
-    or could not be read, or if not all could be found: then something may change without a change
-    of the digests.
-    """
+    """The content of files at one point in time."""
 
     digests: dict[str, str]
+    """A digest of the content and the resolved path of each file, by path."""
     scripts: tuple[tuple[str, str], ...]
+    """Name and text of the scripts."""
     whole: bool
+    """False if a file was too large, unreadable or not found. Then a change may go unnoticed."""
 
 
 def files_of(command: str, directory: Path) -> Files:
-    """Return the files that a command names, and of them the scripts that it would run."""
+    """Return the files that a command names, and the scripts that it would run."""
     named, complete = _named(command, directory)
     read = read_files([directory, *named])
     scripts = read.scripts if _RUNNERS.search(command) else ()
@@ -64,7 +65,7 @@ def files_of(command: str, directory: Path) -> Files:
 
 
 def read_files(paths: Iterable[Path]) -> Files:
-    """Return what is in files; of a path that is no file, where it leads."""
+    """Return the content of files. For other paths the digest is the resolved path."""
     digests: dict[str, str] = {}
     scripts: list[tuple[str, str]] = []
     whole = True
@@ -77,7 +78,7 @@ def read_files(paths: Iterable[Path]) -> Files:
                 status = os.fstat(file.fileno())
                 large = status.st_size > LARGEST
                 data = file.read(SHOWN + 1 if large else LARGEST + 1)
-        except (OSError, ValueError) as error:  # half a character is in no name
+        except (OSError, ValueError) as error:  # ValueError: an invalid name
             digests[str(path)], whole = str(error), False
             continue
         large |= len(data) > LARGEST  # it has grown since
@@ -90,7 +91,7 @@ def read_files(paths: Iterable[Path]) -> Files:
 
 
 def _script(data: bytes) -> str | None:
-    """Return a script as a question shows it, None for what is no text."""
+    """Return a script for display, None if it is not text."""
     shown = data[: SHOWN + 1]
     try:
         text = shown.decode("utf-8")
@@ -101,12 +102,14 @@ def _script(data: bytes) -> str | None:
 
 
 _DATA = frozenset({".csv", ".tsv", ".json", ".txt", ".md", ".log", ".yaml", ".yml", ".toml"})
+"""Extensions of data files, which are not displayed as scripts."""
 
 
 def _named(command: str, directory: Path) -> tuple[list[Path], bool]:
-    """Return the files that a command names, and whether these are all of them.
+    """Return the files that a command names, and whether the list is complete.
 
-    They are looked for in each folder that it names, too, and with them what is run of a folder.
+    Names are also resolved in the folders that the command names. The list includes files that are
+    run implicitly, such as a folder's `__main__.py`.
     """
     words = dict.fromkeys([*_WORDS.findall(command), *_unquoted(command)])
     programs = {basename(word) for word in words}
@@ -133,39 +136,39 @@ def _named(command: str, directory: Path) -> tuple[list[Path], bool]:
 
 
 def _entered(names: Sequence[str], directory: Path, enough: Deadline) -> tuple[list[Path], bool]:
-    """Return a folder and those that are named, one in another too, and whether these are all."""
+    """Return `directory` and the named folders, also nested, and whether the list is complete."""
     places = [directory]
     for name in names:
         for place in [Path(normpath(each / name)) for each in places]:
             if enough.over() or len(places) > _MOST_FOLDERS:
                 return places, False
-            with suppress(OSError, ValueError):  # no name that a folder could have
+            with suppress(OSError, ValueError):  # not a valid name
                 if place not in places and place.is_dir():
                     places.append(place)
     return places, True
 
 
 def _unquoted(command: str) -> list[str]:
-    """Return the words as a shell splits them, whose quotes may hold blanks."""
+    """Return the words as a shell splits them. Quoted words may contain spaces."""
     words = shlex.shlex(command[:_LONGEST_COMMAND], posix=True, punctuation_chars=True)
     words.whitespace_split, words.commenters = True, ""
     found: list[str] = []
-    with suppress(ValueError):  # a quote without an end
+    with suppress(ValueError):  # an unclosed quote
         found.extend(words)
     return found
 
 
 def _at_home(word: str) -> str:
-    """Return a word with the home in it; `$` parts words."""
+    """Return a word with the home directory expanded. Its `$` may be missing: it splits words."""
     first, _, rest = word.partition("/")
     return f"{Path.home()}/{rest}" if rest and first in ("~", "$HOME", "${HOME}", "HOME") else word
 
 
 def _files(word: str, places: list[Path], enough: Deadline) -> Iterator[Path]:
-    """Yield the files of a word, which may be a pattern.
+    """Yield the files for a word, which may be a glob pattern.
 
-    Raises TimeoutError or NeedsShellError for a pattern that takes long or names very many files,
-    PermissionError where it may not look.
+    Raises TimeoutError or NeedsShellError for a pattern that takes too long or matches too many
+    files, PermissionError for an inaccessible path.
     """
 
     def hurry() -> None:
@@ -181,5 +184,5 @@ def _files(word: str, places: list[Path], enough: Deadline) -> Iterator[Path]:
                 yield from (path for path in paths if path.is_file())
         except (PermissionError, TimeoutError):
             raise
-        except (OSError, ValueError):  # no name that a file could have
+        except (OSError, ValueError):  # not a valid name
             continue

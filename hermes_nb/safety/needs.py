@@ -1,7 +1,7 @@
-"""What a command says that it does and wants.
+"""Estimate the action and the needs of a command from its text.
 
-No boundary. It makes a question readable, proposes the profile that the command would run in, and
-spares a read-only sandbox the commands that could only fail there.
+This is not a security boundary. It makes approval prompts readable, selects the sandbox profile to
+propose, and avoids running commands in a read-only sandbox where they could only fail.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ from hermes_nb.safety.shell import Rough, bare, rough_commands
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a command is seen to want; `deed` is "" if nothing of it is known."""
+    """The estimated action and needs of a command."""
 
     deed: str = ""
+    """Description of the action. Empty if unknown."""
     needs: frozenset[Need] = frozenset()
+    """Needs beyond reading."""
 
 
 _WRITES = re.compile(
@@ -50,7 +52,7 @@ _MOST_COMMANDS = 100
 _MOST_WORDS = 300
 _LISTED = 2
 _LONGEST = 40
-"""Characters of a name that is told."""
+"""Maximum characters of a name in a description."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def _rows() -> dict[str, list[_Row]]:
 
 
 def wanted(command: str, *, workspace: Path, home: Path, directory: Path) -> Wanted:
-    """Return what a command says that it wants, in time that grows with its length only."""
+    """Return the estimated action and needs of a command, in time linear in its length."""
     deeds: list[str] = []
     needs: set[Need] = set()
     if not installs_only(command):
@@ -89,7 +91,7 @@ _PYTHON = re.compile(r"python[\d.]*")
 
 
 def _runs_here(command: str, directory: Path) -> Iterator[str]:
-    """Yield the modules of the working folder that `python -m` finds before those installed."""
+    """Yield modules in the working directory that `python -m` finds before installed ones."""
     for rough in islice(rough_commands(command), _MOST_COMMANDS):
         program, *rest = bare(rough.words, ()) or [""]
         told = list(takewhile(lambda word: word.startswith("-"), rest))
@@ -102,9 +104,9 @@ def _runs_here(command: str, directory: Path) -> Iterator[str]:
 
 
 def installs_only(command: str) -> bool:
-    """Return whether all that a command names is pip and what only reads.
+    """Return whether a command consists only of pip and readers.
 
-    Then Python need not look into the working folder, where a `pip.py` would run in pip's place.
+    Python then does not need the working directory, where a `pip.py` would run instead of pip.
     """
     for rough in islice(rough_commands(command), _MOST_COMMANDS):
         program, *rest = bare(rough.words, ()) or ["cd"]
@@ -151,9 +153,12 @@ def _by_name(rough: Rough) -> Iterator[tuple[str, frozenset[Need]]]:
 
 
 def _by_place(word: str, workspace: str, home: str) -> Iterator[tuple[str, frozenset[Need]]]:
-    """Yield that a word names a secret, or what is in the home and not in the workspace."""
+    """Yield the needs of a word that names a secret or a path in the home.
+
+    Paths in the workspace do not count, except for hidden entries of the home.
+    """
     path = re.sub(r"^(~|\$HOME|\$\{HOME\})(?=/|$)", home, word.partition("=")[2] or word)
-    plain = "/" not in path and "." not in path  # what is looked for as often as it is a file
+    plain = "/" not in path and "." not in path  # as often a search term as a file
     if secret_name(PurePosixPath(path).parts) and not (
         plain and not os.path.lexists(join(workspace, path))
     ):

@@ -1,11 +1,10 @@
-r"""Text as a reader would take it, with a way back.
+"""Normalise text to what a reader would see, with positions in the original.
 
 `normalise` undoes what hides words from a pattern: compatibility forms (fullwidth, mathematical),
-accents, invisible characters, tag characters and variation selectors that carry letters, HTML
+accents, invisible characters, tag characters and variation selectors with encoded letters, HTML
 entities, percent and backslash escapes, emphasis marks and concatenations inside words. The result
-keeps its case; each place in it leads back to where it stands in the original. Scripts stay what
-they are: lookalike letters are a matter of single words (`words`), because Russian is to remain
-Russian.
+keeps its case, and each position maps to one in the original. Scripts are not converted: `words`
+replaces lookalike letters in single words, so that Russian text stays Russian.
 """
 
 from __future__ import annotations
@@ -22,13 +21,15 @@ from hermes_nb.safety.patterns import Span, in_time
 
 @dataclass(frozen=True, slots=True)
 class NormalisedText:
-    """A text and, for each of its characters and its end, a place in the original."""
+    """A normalised text with positions in the original."""
 
     text: str
+    """The normalised text."""
     origins: Sequence[int]
+    """The original index of each character, and of the end."""
 
     def span(self, start: int, end: int) -> Span:
-        """Return the part of the original that `text[start:end]` came from."""
+        """Return the span of the original for `text[start:end]`."""
         low = self.origins[start]
         return low, max(low, self.origins[end])
 
@@ -36,7 +37,7 @@ class NormalisedText:
 def edited(
     view: NormalisedText, pattern: re.Pattern[str], meaning: Callable[[str], str]
 ) -> NormalisedText:
-    """Return the view with everything that a pattern finds replaced by what it means."""
+    """Return the view with each match of a pattern replaced by its meaning."""
     parts: list[str] = []
     origins: list[int] = []
     done = 0
@@ -55,7 +56,7 @@ def edited(
 
 
 def normalise(text: str) -> NormalisedText:
-    """Return the text unfolded; linear in its length."""
+    """Return the normalised text, in linear time."""
     view = NormalisedText(text, range(len(text) + 1))
     for _ in range(_LAYERS):
         before = view
@@ -77,7 +78,7 @@ def normalise(text: str) -> NormalisedText:
 
 
 _LAYERS = 3
-"""How many layers of escapes are undone; each layer only shortens the text."""
+"""Maximum layers of escapes that are undone. Each one only shortens the text."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _ESCAPE = re.compile(
     r"[&%\\\x1b](?:"
@@ -92,13 +93,13 @@ _INSIDE_WORDS = (
     (re.compile(r"<(?<=[^\W_].)(?:/?[bisu]|!--[^<>]{0,20}--)>(?=\w)"), 1),
     (re.compile(r"""["'`](?<=[^\W_].)\s{0,3}(?:\+|\.\.?|&|\|\|)\s{0,3}["'`](?=[\w ])"""), 1),
 )
-"""What stands inside words without being part of them, and how often it has to be there: `**x**y`
-once is typography. They look back behind their first character, which makes them fast."""
+"""Markup inside words, with the least number of occurrences: a single `**x**y` is typography. The
+lookbehind after the first character makes them fast."""
 
 
 @lru_cache(maxsize=4_096)
 def _unescaped(escape: str) -> str:
-    """Return what an escape stands for; the escape itself if it stands for no text."""
+    """Return the text of an escape, or the escape itself if it has none."""
     if escape[0] == "&":
         return html.unescape(escape)
     if escape[0] == "%":
@@ -118,31 +119,31 @@ _JAMO = re.compile("[\u1100-\u115e\u1161-\u11ff]{2,}")
 
 
 def _smuggled(selectors: str) -> str:
-    """Return the text that a run of variation selectors spells byte by byte, or ""."""
+    """Return the text that a run of variation selectors encodes byte by byte, or ""."""
     data = bytes(ord(c) - 0xFE00 if c <= "\ufe0f" else ord(c) - 0xE0100 + 16 for c in selectors)
     text = data.decode("utf-8", "ignore")
     return f" {text} " if sum(c.isalpha() for c in text) * 2 > len(selectors) else ""
 
 
 def fold(text: str) -> str:
-    """Return `text` with every character in its plain form, without a way back."""
+    """Return `text` with every character in its plain form, without positions."""
     text = _JAMO.sub(lambda match: unicodedata.normalize("NFC", match[0]), text)
     return text.translate(_FOLDING)
 
 
 _REMEMBERED = 50_000
-"""Characters whose folded form is remembered."""
+"""Characters whose folded form is cached."""
 
 
 class _Folding(dict[int, str]):
-    """What each character is folded to, worked out when it first appears."""
+    """The folded form of each character, computed on first use."""
 
     def __missing__(self, code: int) -> str:
         in_time()
         if len(self) >= _REMEMBERED:
             self.clear()
         folded = _fold(chr(code))
-        if len(folded) > 1:  # a decomposition may have lookalikes of its own
+        if len(folded) > 1:  # fold the parts of a decomposition too
             folded = "".join(map(_fold, folded))
         self[code] = folded
         return folded
@@ -151,17 +152,18 @@ class _Folding(dict[int, str]):
 _FOLDING = _Folding()
 _TAGS = range(0xE0020, 0xE007F)
 _NEGATIVE_LETTERS = (range(0x1F150, 0x1F16A), range(0x1F170, 0x1F18A), range(0x1F1E6, 0x1F200))
-"""White-on-black letters and those of flags, which Unicode does not decompose."""
+"""White-on-black letters and flag letters, which Unicode does not decompose."""
 _BLANK = frozenset("\u115f\u1160\u3164\uffa0\u2800\u180e\u0640")
-"""Letters and symbols that show nothing, or only lengthen a letter (tatweel)."""
+"""Invisible letters and symbols, and tatweel, which only lengthens a letter."""
 _FOLDABLE = re.compile(r"[^\t\n\r -~\u3400-\u9fff\uac00-\ud7a3]")
-"""Everything but ASCII, ideographs and syllables, which are what they are."""
+"""All characters except ASCII, ideographs and Hangul syllables, which need no folding."""
 _LONGEST_FORM = 6
-"""Decompositions longer than this are phrases (U+FDFA has 18 letters) that make text grow."""
+"""Maximum length of a decomposition. Longer ones are phrases that make text grow (U+FDFA: 18
+letters)."""
 
 
 def _fold(character: str) -> str:
-    """Return the plain form of one character: "" for what is invisible or only decorates."""
+    """Return the plain form of a character, "" for an invisible or decorative one."""
     code = ord(character)
     if not _FOLDABLE.match(character):
         return character
@@ -194,4 +196,5 @@ LOOKALIKES = {
     )
     for letter in letters
 }
-"""Cyrillic, Greek, Armenian, phonetic and small-capital letters by the Latin one they resemble."""
+"""Cyrillic, Greek, Armenian, phonetic and small-capital letters, with the Latin letter they
+resemble."""

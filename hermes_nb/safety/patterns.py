@@ -1,14 +1,13 @@
-"""What an attack looks like in code, commands and markup, and how patterns are looked for in time.
+"""Search code, commands and markup for signs of an attack, within a time limit.
 
-Patterns are data, `code_patterns.toml`: `traces` reads all of them for the scan, `threats` for the
-guard of skills those on what harms whoever runs it. `piped` finds downloads that are run unread.
-`flows` reads assignments, line by line: a name is tainted by what its value mentions. A secret in
-the headers of a request is how every API is used and counts for nothing; one in its body does, but
-for one key in a guide's example, which needs another sign to count.
+The patterns are in `code_patterns.toml`. `traces` uses all of them for the scan; `threats` uses
+those that harm the person who runs the code, for the guard of skills. `piped` finds downloads that
+run without being read. `flows` follows assignments line by line: a name is tainted by the secrets
+in its value. A secret in the headers of a request does not count, because every API call has one. A
+secret in the body counts, except for a single key in an example, which needs another sign.
 
-A pattern is looked for where it can be, and a text that is slow to read is not read for ever:
-`Late` is raised once `LIMIT` seconds of CPU are spent on each `SIZE` characters of it. Compiling,
-which happens once in a process, does not count.
+A pattern is searched only around the words that it needs. `Late` is raised when a text has used
+`LIMIT` seconds of CPU time per `SIZE` characters. Compiling, once per process, does not count.
 """
 
 from __future__ import annotations
@@ -28,53 +27,60 @@ from hermes_nb.core.messages import Json
 from hermes_nb.safety import table
 
 LIMIT, SIZE = 0.25, 65_536
+"""CPU seconds per `SIZE` characters of text."""
 MARKS = 1.0
-"""The score from which a text is suspicious."""
+"""Scores from here on make a text suspicious."""
 BLOCKS = 3.0
-"""The score from which it is blocked: one plain order to ignore the rules, or several hints."""
+"""Scores from here on block a text: one plain order to ignore the rules, or several hints."""
 _CELL = 256
-"""Characters within which one place of a needed word is enough."""
+"""Size in characters of the cells in which needed words are located."""
 _MOST = 2_048
-"""Characters that are searched between two looks at the clock."""
+"""Characters that are searched between two checks of the time limit."""
 _REACH = 200
-"""Characters that a pattern spans beside those that its gaps say."""
+"""Length of a pattern's matches in characters, without its gaps."""
 _GAP = re.compile(r"\{\d*,(\d+)\}")
+"""A gap in a pattern, with its maximum length."""
 _APART = 150
-"""Places of one pattern that are told apart; more are a flood."""
+"""Matches of one pattern that are reported separately. All further ones are reported as one."""
 
 Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """One place in a text that looks like part of an attack, as a rule reports it.
-
-    `score` is on the scale of `BLOCKS`, `name` tells signs apart. `negates` is a sign with a
-    "not" in it, `negated` one that begins with it, so that another before it excuses nothing;
-    `quotable` means nothing in code and quotations, where chat templates are written.
-    """
+    """A passage that looks like part of an attack: `text[start:end]`."""
 
     category: str
+    """Id of the kind of attack."""
     name: str
+    """Id of the rule or pattern."""
     score: float
+    """Weight, on the scale of `BLOCKS`."""
     start: int
+    """Index of the first character."""
     end: int
+    """Index after the last character."""
     negates: bool = False
+    """Whether the rule itself contains a negation."""
     negated: bool = False
+    """Whether the rule begins with a negation, so that a preceding one does not excuse it."""
     quotable: bool = False
+    """Whether it does not count in code and quotations, as for documented chat templates."""
 
 
 class Late(Exception):
-    """There is no time left to read a text."""
+    """The time limit for scanning a text was exceeded."""
 
 
 _UNTIL: ContextVar[float] = ContextVar("UNTIL", default=math.inf)
+"""Thread CPU time at which the limit is exceeded."""
 _COLLECTING: ContextVar[float] = ContextVar("COLLECTING", default=0.0)
+"""Thread CPU time at which the current garbage collection started, 0 if none."""
 
 
 @contextmanager
 def deadline(size: int) -> Iterator[None]:
-    """Have `in_time` raise once a text of a size in characters has had its time."""
+    """Set the time limit for a text of `size` characters. `in_time` raises after it."""
     token = _UNTIL.set(thread_time() + LIMIT * max(1, -(-size // SIZE)))
     gc.callbacks.append(_collected)
     try:
@@ -85,9 +91,9 @@ def deadline(size: int) -> Iterator[None]:
 
 
 def _collected(phase: str, _info: object) -> None:
-    """Let the garbage that Python collects meanwhile take nothing of the time there is.
+    """Exclude garbage collection from the time limit.
 
-    It is everybody's: in a kernel that holds millions of objects it takes longer than a text.
+    In a kernel with millions of objects a collection takes longer than scanning a text.
     """
     if phase == "start":
         _COLLECTING.set(thread_time())
@@ -97,14 +103,14 @@ def _collected(phase: str, _info: object) -> None:
 
 
 def in_time() -> None:
-    """Raise `Late` if the text that is read has had its time."""
+    """Raise `Late` if the time limit is exceeded."""
     if thread_time() > _UNTIL.get():
         raise Late
 
 
 @cache
 def compiled(pattern: str) -> re.Pattern[str]:
-    """Return a compiled pattern; compiling takes nothing of the time there is."""
+    """Return a compiled pattern. Compiling does not count towards the time limit."""
     started = thread_time()
     expression = re.compile(pattern)
     _UNTIL.set(_UNTIL.get() + thread_time() - started)
@@ -112,7 +118,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def spans(pattern: str, text: str, needs: Sequence[str] = ()) -> Iterator[Span]:
-    """Yield where a pattern is found; one of `needs`, in lower case, is in all that it finds."""
+    """Yield the matches of a pattern. Each match contains one of `needs`, given in lower case."""
     done, reach = 0, _reach(pattern)
     for start, end in _near(lowered(text), needs, reach):
         in_time()
@@ -125,12 +131,12 @@ def spans(pattern: str, text: str, needs: Sequence[str] = ()) -> Iterator[Span]:
 
 @cache
 def _reach(pattern: str) -> int:
-    """Return how many characters a pattern spans, more or less."""
+    """Return about how many characters a pattern can match."""
     return _REACH + sum(map(int, _GAP.findall(pattern)))
 
 
 def _near(text: str, needs: Sequence[str], reach: int) -> Iterator[Span]:
-    """Yield the parts of a text in which a pattern can begin that needs one of some words."""
+    """Yield the parts of a text near the needed words, where a match can begin."""
     cells = set[int]() if needs else set(range(len(text) // _CELL + 1))
     for need in needs:
         at = text.find(need)
@@ -150,7 +156,7 @@ def _near(text: str, needs: Sequence[str], reach: int) -> Iterator[Span]:
 
 
 def some(places: Iterator[Span]) -> Iterator[Span]:
-    """Yield places; of a flood of them the last is all the rest."""
+    """Yield the first matches one by one, and all further ones as a single span."""
     yield from islice(places, _APART)
     if rest := [*places]:
         yield rest[0][0], rest[-1][1]
@@ -158,7 +164,7 @@ def some(places: Iterator[Span]) -> Iterator[Span]:
 
 @lru_cache(maxsize=4)
 def lowered(text: str) -> str:
-    """Return a text in lower case, with every character in its place."""
+    """Return a text in lower case with the same length."""
     lower = text.lower()
     if len(lower) != len(text):  # a few capitals become two letters
         return "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
@@ -166,10 +172,10 @@ def lowered(text: str) -> str:
 
 
 STRONG, SHOWN = 2.0, 0.0
-"""The score of what needs no other sign to be dangerous, and of what honest guides show."""
+"""Score of a sign that is dangerous on its own, and of one that is usual in honest guides."""
 _FLOWS, _KEY, _KEY_SHOWN = 3.0, 1.5, 0.5
 _FORGED = 3
-"""The score of a forged turn that counts even where it is quoted."""
+"""Score of a forged turn that counts even in a quotation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +191,7 @@ class _Pattern:
 
 @cache
 def _patterns() -> tuple[_Pattern, ...]:
-    """Return the patterns; each is compiled when a text first has what it needs."""
+    """Return the patterns. Each is compiled on first use."""
     return tuple(_ready(item) for item in table("code_patterns")["pattern"])
 
 
@@ -205,7 +211,7 @@ def _ready(item: dict[str, Json]) -> _Pattern:
 
 
 def _alone(step: str) -> str:
-    """Return a step as a group of its own, with its flag for case."""
+    """Return a step as a separate group with its case flag."""
     return f"(?i:{step[4:]})" if step.startswith("(?i)") else f"(?:{step})"
 
 
@@ -217,13 +223,13 @@ def _pattern(name: str) -> re.Pattern[str]:
 
 @cache
 def hidden_elements() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return what a page does not show, each with what it says first, and which of that orders."""
+    """Return patterns for hidden HTML elements, and for those that start with an instruction."""
     hidden = table("code_patterns")["hidden"]
     return re.compile(hidden["element"]), re.compile(hidden["order"])
 
 
 def traces(text: str) -> Iterator[Sign]:
-    """Yield what looks like part of an attack in a normalised text."""
+    """Yield the signs of an attack in a normalised text."""
     lower = lowered(text)
     for each in _patterns():
         if each.harms:
@@ -235,14 +241,15 @@ def traces(text: str) -> Iterator[Sign]:
 
 
 _LINE, _PARAGRAPH = 120, 300
-"""Characters before a passage in which it may be forbidden; what is quoted in prose is wrapped."""
+"""Characters before a passage that may forbid it, in a line and in a wrapped paragraph."""
 _SENTENCE_END = re.compile(r"[.!?][ \t]")
 
 
 def threats(text: str, *, code: bool = False, guide: bool = False) -> Iterator[Sign]:
-    """Yield what is harmful in a text; `code` says that all of it is code, `guide` that it teaches.
+    """Yield harmful passages of a text.
 
-    In prose a line that forbids or describes what follows on it is none.
+    `code` means that all of the text is code, `guide` that it is documentation. In prose, a passage
+    that its line forbids or describes does not count.
     """
     for each in _patterns():
         for place in spans(each.pattern, text, each.needs) if each.harms else ():
@@ -253,7 +260,7 @@ def threats(text: str, *, code: bool = False, guide: bool = False) -> Iterator[S
 
 
 def _graded(each: _Pattern, text: str, place: Span, *, guide: bool) -> float | None:
-    """Return a passage's score, None for what everybody documents: a vendor's installer."""
+    """Return a passage's score, None for one that is usual, such as a vendor's installer."""
     passage = text[slice(*place)]
     downloads = each.name in ("download-and-run", "powershell-download")
     if downloads and _pattern("plain_http").search(passage):
@@ -266,7 +273,7 @@ def _graded(each: _Pattern, text: str, place: Span, *, guide: bool) -> float | N
 
 
 def _forbidden(text: str, position: int, words: re.Pattern[str]) -> bool:
-    """Return whether the text before `position` in its sentence forbids or describes the rest."""
+    """Return whether the text before `position` in its sentence forbids or describes it."""
     quoted = text[max(0, position - 2) : position]
     inline = quoted.endswith("`") and quoted != "``"
     line = text.rfind("\n\n" if inline else "\n", 0, position) + 1
@@ -276,11 +283,11 @@ def _forbidden(text: str, position: int, words: re.Pattern[str]) -> bool:
 
 
 _SPLICES = re.compile(r"\\\n|''|\"\"|\\(?=[a-z])")
-"""What a shell reads as nothing: a line that goes on, empty quotes, a needless backslash."""
+"""Parts that a shell ignores: continued lines, empty quotes, needless backslashes."""
 
 
 def piped(text: str, *, code: bool = False) -> Iterator[str]:
-    """Yield the downloads that a text has run unread: by a shell, or by what evaluates code."""
+    """Yield downloads that a text passes unread to a shell or an interpreter."""
     plain = _SPLICES.sub(lambda match: " " * len(match[0]) if "\n" in match[0] else "", text)
     parts = table("code_patterns")["pipe"]
     for pattern in parts["patterns"]:
@@ -290,7 +297,7 @@ def piped(text: str, *, code: bool = False) -> Iterator[str]:
                 yield plain[start:end]
 
 
-# Where secrets go.
+# Flow of secrets.
 
 _FENCE = re.compile(r"\n[ \t]*(```+|~~~+)[^\n]*")
 _ASSIGNS = re.compile(
@@ -299,16 +306,18 @@ _ASSIGNS = re.compile(
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _SEVERAL = 2
 _ARGUMENTS = 500
-"""Characters behind the opening bracket of a call that are taken for its arguments."""
+"""Characters after the opening bracket of a call that are searched as its arguments."""
 _WHOLE = "the whole environment"
 
 
 @dataclass(slots=True)
 class _Tainted:
-    """What the names of a block may hold: which secrets, and whether they are encoded."""
+    """The secrets that names of a block may hold."""
 
     secrets: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Names of secrets, by variable."""
     encoded: set[str] = field(default_factory=set)
+    """Variables with an encoded secret."""
 
     def secrets_in(self, expression: str) -> frozenset[str]:
         """Return the secrets that an expression mentions."""
@@ -323,13 +332,13 @@ class _Tainted:
         return frozenset(found)
 
     def encodes(self, expression: str, secrets: Iterable[str]) -> bool:
-        """Return whether an expression with some secrets holds an encoded one."""
+        """Return whether an expression with some secrets contains an encoded one."""
         if secrets and _pattern("encodes").search(expression):
             return True
         return bool(self.encoded) and not self.encoded.isdisjoint(_NAME.findall(expression))
 
     def assign(self, name: str, expression: str) -> None:
-        """Note what a name holds from here on."""
+        """Record the secrets of a name after an assignment."""
         found = self.secrets_in(expression)
         if found:
             self.secrets[name] = found
@@ -337,7 +346,7 @@ class _Tainted:
             self.encoded.add(name)
 
     def leaving(self, statement: str) -> tuple[str, str] | None:
-        """Return category and name of what leaves with a statement."""
+        """Return category and name of the sign if a statement leaks a secret, otherwise None."""
         key = False
         for match in _pattern("sends").finditer(statement) if "(" in statement else ():
             sent = statement[match.end() : match.end() + _ARGUMENTS]
@@ -355,7 +364,7 @@ class _Tainted:
 
 
 def flows(text: str, *, code: bool = False) -> Iterator[Sign]:
-    """Yield how secrets leave, in the fenced blocks of a document or, with `code`, in all of it."""
+    """Yield leaks of secrets in the fenced blocks of a document, with `code` in the whole text."""
     blocks = [(0, text)] if code else _blocks(text)
     for start, block in blocks if _may_read(text) else ():
         if _pattern("reads").search(block) or _pattern("dumps").search(block):
@@ -367,9 +376,9 @@ def _may_read(text: str) -> bool:
 
 
 def _blocks(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the fenced blocks of a document with their places; the last one may be open."""
+    """Yield the fenced blocks of a document with their offsets. The last one may be unclosed."""
     opened, start = "", 0
-    for fence in _FENCE.finditer(f"\n{text}"):  # in the text itself its block begins at its end
+    for fence in _FENCE.finditer(f"\n{text}"):  # offset by the "\n": `end` is the block's start
         if not opened:
             opened, start = fence[1], fence.end()
         elif fence[1].startswith(opened):
@@ -380,12 +389,12 @@ def _blocks(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _in_block(block: str, start: int, *, key: float) -> Iterator[Sign]:
-    """Yield what leaves in a block; `key` is the score of one key of a service in a request."""
+    """Yield leaks in a block. `key` is the score of a single service key in a request."""
     tainted, at = _Tainted(), 0
     for statement in _statements(block):
         in_time()
         if "grant_type" in statement:
-            continue  # a client's secret on its way to the one who gave it out, for a token
+            continue  # OAuth: a client sends its secret to the issuer to get a token
         if match := _ASSIGNS.match(statement):
             tainted.assign(match[1], statement[match.end() :])
         known = tainted.secrets or _may_read(statement)
@@ -397,7 +406,7 @@ def _in_block(block: str, start: int, *, key: float) -> Iterator[Sign]:
 
 
 def _statements(block: str) -> Iterator[str]:
-    """Yield logical lines: a line goes on while its brackets are open, up to a bound."""
+    """Yield logical lines: a line continues while brackets are open, up to a size limit."""
     kept: list[str] = []
     depth = size = 0
     for line in block.split("\n"):

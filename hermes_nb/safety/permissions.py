@@ -1,4 +1,4 @@
-"""What a command may do, what it asks for, and how well this machine can confine it."""
+"""Permissions of commands, and the sandbox levels of a machine."""
 
 from __future__ import annotations
 
@@ -9,31 +9,29 @@ from typing import Literal
 from hermes_nb.core.errors import HermesError
 
 LevelName = Literal["bubblewrap", "landlock", "none"]
+"""Sandbox levels, from the strictest to none."""
 
 
 class NoSandboxError(HermesError):
-    """The command cannot be confined as asked; the text says why."""
+    """The command cannot be sandboxed as requested. The message gives the reason."""
 
 
 class Need(enum.Enum):
-    """What the words of a command want beyond reading; `CREDENTIALS`: no sandbox at all.
-
-    `LATER` has something run when nobody watches, and so asks in every mode.
-    """
+    """The needs of a command beyond reading."""
 
     WRITE = "write"
     GIT = "git"
     ENVIRONMENT = "environment"
     NETWORK = "network"
     HOME = "home"
-    CREDENTIALS = "credentials"
-    LATER = "later"
+    CREDENTIALS = "credentials"  # runs without a sandbox
+    LATER = "later"  # makes something run unattended later: needs approval in every mode
 
 
 class SandboxProfile(enum.Flag):
-    """What a command may do; flags combine. `OUTSIDE` is no sandbox at all."""
+    """Permissions of a command, as combinable flags. Everything includes reading the workspace."""
 
-    READ = 0
+    READ = 0  # reads only
     WORKSPACE = 1
     _GIT = 2
     GIT = _GIT | WORKSPACE
@@ -41,11 +39,11 @@ class SandboxProfile(enum.Flag):
     ENVIRONMENT = _ENVIRONMENT | WORKSPACE
     NETWORK = 8
     HOME = 16
-    OUTSIDE = 32
+    OUTSIDE = 32  # no sandbox at all
 
     @property
     def words(self) -> str:
-        """Return what a question and a result say of it."""
+        """Return a description for approval prompts and results."""
         if SandboxProfile.OUTSIDE in self:
             return "outside of the sandbox: everything that you may do"
         writes = [
@@ -67,14 +65,16 @@ class SandboxProfile(enum.Flag):
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The best level here; `why` says why it is not better."""
+    """The best sandbox level of this machine."""
 
     name: LevelName
+    """The level."""
     why: str = ""
+    """Why no better level works. Empty for bubblewrap."""
 
     @property
     def holds(self) -> str:
-        """Return what it keeps a command from."""
+        """Return a description of the level's protection."""
         match self.name:
             case "bubblewrap":
                 return "a command sees and changes only what its question names"
@@ -87,6 +87,6 @@ class Level:
                 return "commands are not confined"
 
     def meets(self, required: str) -> bool:
-        """Return whether it is as good as `required`: "", landlock or bubblewrap."""
+        """Return whether the level is at least `required`: "", landlock or bubblewrap."""
         order = ("none", "landlock", "bubblewrap")
         return order.index(self.name) >= order.index(required or "none")

@@ -1,4 +1,4 @@
-"""Where what a confined command needs is, and the rules that let it reach that."""
+"""Paths that a sandboxed command needs, and the Landlock rules that give access to them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ from pathlib import Path
 SYSTEM = tuple(
     "/usr /bin /sbin /lib /lib32 /lib64 /libx32 /nix/store /sys/devices/system/cpu".split()
 )
+"""System folders that every command can read."""
 ETC_SECRETS = tuple(
     f"/etc/{name}"
     for name in """shadow shadow- gshadow gshadow- sudoers sudoers.d ssh ssl/private
     security/opasswd krb5.keytab ppp wireguard openvpn NetworkManager/system-connections kubernetes
     rancher docker letsencrypt""".split()
 )
-"""Hidden for root's sake; others cannot read them anyway."""
-TMP = "/tmp"  # noqa: S108 - the sandbox's own
+"""Hidden from commands that run as root. Other users cannot read them anyway."""
+TMP = "/tmp"  # noqa: S108 - private to the sandbox
 MOST_RULES = 5_000
+"""Maximum number of Landlock rules."""
 _PROC = "meminfo cpuinfo stat loadavg uptime version filesystems sys/vm".split()
 _DEVICES = "null zero full random urandom".split()
 
@@ -35,24 +37,37 @@ _NAMES_PLACES = re.compile(r".*\.pth|__editable___.*_finder\.py").fullmatch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxPlan:
-    """What a command may see and do, by paths without links."""
+    """Paths and permissions of a sandboxed command. All paths are without links."""
 
     workspace: Path
+    """The workspace, readable except for `masks`."""
     directory: Path
+    """The working directory, in the workspace."""
     home: Path
+    """The user's home directory."""
     visible: tuple[str, ...] = ()
+    """Readable paths outside of the workspace."""
     ways: Mapping[str, str] = field(default_factory=dict)
-    """What leads to all of this as it is written, by `ways`."""
+    """Links and folders on the way to these paths as users write them; see `ways`."""
     masks: tuple[str, ...] = ()
+    """Paths to hide, mainly secrets."""
     writes: bool = False
+    """Whether the workspace is writable."""
     git: bool = False
+    """Whether `.git` is writable, except for hooks and configuration."""
     network: bool = False
+    """Whether the network is available."""
     readable_home: bool = False
+    """Whether the home directory is readable, except for `masks`."""
     writable: tuple[str, ...] = ()
+    """Writable folders outside of the workspace, for installed packages and caches."""
     fixed_folders: tuple[str, ...] = ()
+    """Read-only folders in a writable workspace, because everything in them runs later."""
     fixed_files: tuple[str, ...] = ()
+    """Read-only files in a writable workspace, because they run later."""
     unheld: str = ""
-    """What a command that writes could reach or plant where nothing can be hidden."""
+    """Why a writing command needs hidden paths, which Landlock does not support. Empty if it does
+    not."""
 
 
 @functools.cache
@@ -65,7 +80,7 @@ def python() -> tuple[str, ...]:
 
 
 def ways(paths: Iterable[str]) -> dict[str, str]:
-    """Return what `paths` pass as they are written: links with their targets, folders with ""."""
+    """Return the links and folders that `paths` pass: a link with its target, a folder with ""."""
     out: dict[str, str] = {}
     for path in paths:
         here, rest = "/", path.split("/")[::-1]
@@ -84,7 +99,7 @@ def ways(paths: Iterable[str]) -> dict[str, str]:
 
 
 def editable() -> tuple[str, ...]:
-    """Return what is installed in place (`pip install -e`), as .pth files and finders name it."""
+    """Return the folders of editable installs (`pip install -e`), from .pth files and finders."""
     found: list[str] = []
     for folder in (sysconfig.get_path("purelib"), site.getusersitepackages()):
         for name in filter(_NAMES_PLACES, os.listdir(folder) if os.path.isdir(folder) else ()):
@@ -98,7 +113,7 @@ def editable() -> tuple[str, ...]:
 
 
 def python_writable() -> tuple[str, ...]:
-    """Return where this Python's packages and programs are installed."""
+    """Return the folders for packages and programs of this Python that are writable."""
     own = [sys.prefix]
     if sys.prefix in ("/usr", "/"):
         own = [sysconfig.get_path(name) for name in ("purelib", "platlib", "scripts")]
@@ -108,7 +123,7 @@ def python_writable() -> tuple[str, ...]:
 
 
 def _conda() -> list[str]:
-    """Return conda's own folder when this Python is one of its environments."""
+    """Return the folder of conda itself if this Python is one of its environments."""
     prefix = Path(sys.prefix)
     if not (prefix / "conda-meta").is_dir():
         return []
@@ -116,14 +131,14 @@ def _conda() -> list[str]:
 
 
 def caches(home: Path) -> tuple[str, ...]:
-    """Return the package caches that are there."""
+    """Return the existing package caches."""
     places = [home / ".cache/pip", home / ".cache/uv", home / ".conda/pkgs"]
     places += [Path(root) / "pkgs" for root in _conda()]
     return tuple(os.path.realpath(place) for place in places if place.is_dir())
 
 
 def identity(home: Path) -> dict[str, str]:
-    """Return who commits, from the user's settings of git, which the sandbox does not show."""
+    """Return the user's git identity as environment variables: the sandbox hides the settings."""
     program = shutil.which("git")
     if not program:
         return {}
@@ -154,7 +169,7 @@ def identity(home: Path) -> dict[str, str]:
 
 
 def landlock_rules(plan: SandboxPlan, temporary: str) -> list[tuple[str, str]]:
-    """Return the rules of a plan; raise ValueError when there are too many."""
+    """Return the rules of a plan. Raise ValueError if there are too many."""
     out = [(path, "read") for path in (*SYSTEM, *python())]
     out += _readable(Path("/etc"), ETC_SECRETS)
     out += [(f"/proc/{name}", "read") for name in _PROC]
@@ -164,7 +179,7 @@ def landlock_rules(plan: SandboxPlan, temporary: str) -> list[tuple[str, str]]:
     places = [*map(Path, plan.visible), *([plan.home] if plan.readable_home else [])]
     for place in places:
         out += _readable(place, hidden)
-    if plan.writes:  # a name in a folder that may be written cannot be left out
+    if plan.writes:  # Landlock cannot exclude a path from a writable folder
         out.append((str(plan.workspace), "write"))
     else:
         out += _readable(plan.workspace, hidden)
@@ -174,7 +189,7 @@ def landlock_rules(plan: SandboxPlan, temporary: str) -> list[tuple[str, str]]:
 
 
 def _readable(folder: Path, hidden: Iterable[str]) -> list[tuple[str, str]]:
-    """Return rules for all below `folder` but what is hidden."""
+    """Return rules that allow reading everything below `folder` except `hidden`."""
     inside = {path for path in hidden if path.startswith(f"{folder}/")}
     if not inside:
         return [(str(folder), "read")]
@@ -192,7 +207,7 @@ def _readable(folder: Path, hidden: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def threads(user: int) -> int:
-    """Return how many threads a user has here: the limit of processes counts them all."""
+    """Return the number of the user's threads. The process limit counts them all."""
     count = 0
     for entry in os.scandir("/proc"):
         if entry.name.isdecimal():

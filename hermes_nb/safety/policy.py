@@ -124,7 +124,7 @@ class Verdict:
     plan: Plan = ()
     """The programs to run for `allow`, otherwise empty."""
     needs: frozenset[Need] = frozenset()
-    """What the command needs beyond reading, for `ask`."""
+    """The command's needs beyond reading, for `ask`."""
 
 
 def judge(command: str, place: CommandPlace) -> Verdict:

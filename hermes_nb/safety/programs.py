@@ -1,8 +1,8 @@
-"""What may be told to the programs of `commands.toml` that only read, git among them.
+"""Check the arguments of the read-only programs in `commands.toml`, including git.
 
-A repository's own configuration can make git run a program in so many ways that overriding those
-that are known was not enough. So git runs unasked only where `git config --local` holds nothing
-but listed keys; an include or a configuration of a worktree is not one of them.
+A repository's configuration can make git run programs in too many ways to override them all. Git
+therefore runs without approval only if `git config --local` lists nothing but known keys. Includes
+and worktree configurations are not among them.
 """
 
 from __future__ import annotations
@@ -23,43 +23,51 @@ from hermes_nb.safety.child_environment import child_environment
 from hermes_nb.safety.protected import known_names, secret_name
 
 SYSTEM_PATH = ":".join(("/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"))
+"""Where programs of the system are searched."""
 _OPTIONS_FROM_FILES = frozenset("strings nm readelf size objdump".split())
-"""`@FILE` stands for the options in it."""
+"""Programs that read options from FILE for the argument `@FILE`."""
 
 
 class MayDoMoreError(Exception):
-    """A command may do more than read; the text says what."""
+    """A command may do more than read. The message gives the reason."""
 
 
 class NamesSecretError(MayDoMoreError):
-    """A command would show a secret; the text says which. No sandbox can know it by its name."""
+    """A command would show a secret, which the message names. A sandbox may not recognise it."""
 
 
 def refuse(why: str, error: type[MayDoMoreError] = MayDoMoreError) -> NoReturn:
-    """Raise what says why a command is not known to only read."""
+    """Raise an error with the reason why a command is not known to be read-only."""
     raise error(why)
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The words of a command sorted: operands, names of options, values of options."""
+    """The arguments of a command, sorted by kind."""
 
     operands: list[str]
+    """Arguments that are not options."""
     options: set[str]
+    """Names of the options."""
     values: list[str]
+    """Values of the options."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a program may be told. `anything`: all of its words are operands."""
+    """The permitted arguments of a program."""
 
     short: str
+    """Letters of the options without a value. `*`: all arguments are operands."""
     valued: str
+    """Letters of the options with a value."""
     long: frozenset[str]
+    """Names of the long options. Those with a value end with `=`."""
     operands: str
+    """Kind of the operands, such as files, text or a pattern."""
 
     def read(self, name: str, words: list[str]) -> Read:
-        """Sort words; raise MayDoMoreError for an option that is not listed."""
+        """Sort the arguments. Raise MayDoMoreError for an option that is not permitted."""
         if self.short == "*":
             return Read(words, set(), [])
         if name in _OPTIONS_FROM_FILES and any(word.startswith("@") for word in words):
@@ -106,7 +114,7 @@ class Rule:
 
 @cache
 def readers() -> dict[str, Rule]:
-    """Return the programs that only read, with what each may be told."""
+    """Return the read-only programs with their permitted arguments."""
     return {
         name: Rule(
             short=rule.get("short", ""),
@@ -126,21 +134,22 @@ def versioned() -> frozenset[str]:
 
 
 _PS_WITH_E = {*"eAfFlLHjyMZwo", *"sort no-headers format forest headers columns cols".split()}
+"""Options of `ps` with which `-e` selects processes."""
 
 
 def ps(words: list[str]) -> None:
-    """Check the words of `ps`, which also takes options without a dash."""
+    """Check the arguments of `ps`, which also accepts options without a dash."""
     rest = words[1:] if words and re.fullmatch(r"[auxfwjlrT]+", words[0]) else words
     read = readers()["ps"].read("ps", rest)
     shows = any("environ" in value for value in read.values)
-    # What procps does not understand it reads anew as BSD options, where `e` is the environment.
+    # procps parses unknown options again as BSD options, where `e` shows the environment.
     shows = shows or ("e" in read.options and not read.options <= _PS_WITH_E)
     if shows or not all(word.isdecimal() for word in read.operands):
         refuse("ps may show the environment of a process")
 
 
 def archive(name: str, words: list[str]) -> list[str]:
-    """Return the archives that `tar` or `unzip` list; both write in most other ways."""
+    """Return the archives that `tar` or `unzip` would list. Refuse all other uses."""
     lists = r"-[lvZ]|-Z1" if name == "unzip" else r"-?(t[vzjJ]*f|[vzjJ]*tf)"
     match words:
         case [option, file] if re.fullmatch(lists, option) and not re.search("^-|:", file):
@@ -149,7 +158,7 @@ def archive(name: str, words: list[str]) -> list[str]:
 
 
 def find(words: list[str]) -> list[str]:
-    """Return where a `find` begins."""
+    """Return the start folders of a `find`."""
     out, rest = [], iter(words)
     valued, plain = (table("commands")["find"][kind].split() for kind in ("valued", "plain"))
     for word in rest:
@@ -168,9 +177,9 @@ _SED_PRINTS = re.compile(r"(\d{1,9}|\$)(,(\d{1,9}|\$|\+\d{1,9}))?[pdq=]")
 
 
 def awk(words: list[str]) -> list[str]:
-    """Return the files of a program of awk, judged by words that could write, run or open some.
+    """Return the files of an awk program. Refuse words that can write, run or open something.
 
-    Whoever writes to a file or a command does so behind a `print`.
+    Output to a file or a command is only possible after a `print`.
     """
     program, *files = readers()["awk"].read("awk", words).operands or ["@"]
     _, _, printed = program.replace("||", "").partition("print")
@@ -181,7 +190,7 @@ def awk(words: list[str]) -> list[str]:
 
 
 def jq(words: list[str]) -> list[str]:
-    """Return the files of a program of jq, which could load others."""
+    """Return the files of a jq program. Refuse programs that could load others."""
     read = readers()["jq"].read("jq", words)
     if not read.operands or _JQ_BITES.search(read.operands[0]):
         refuse("this jq program may read other files")
@@ -189,9 +198,9 @@ def jq(words: list[str]) -> list[str]:
 
 
 def sed(words: list[str]) -> tuple[list[str], bool, list[str]]:
-    """Return the files of a `sed`, whether it only prints lines, and all else that it is told.
+    """Return the files of a `sed`, whether it only prints lines, and its other arguments.
 
-    What a script does only sed itself knows: it is asked with `--sandbox`.
+    The effect of other scripts is unknown. The caller tests them with `sed --sandbox`.
     """
     read = readers()["sed"].read("sed", words)
     apart = bool(read.options & {"e", "expression"})
@@ -203,14 +212,14 @@ def sed(words: list[str]) -> tuple[list[str], bool, list[str]]:
 
 
 def which(words: list[str]) -> list[str]:
-    """Return what `which` and its like are told: plain names."""
+    """Return the arguments of `which` and similar programs: plain names."""
     if any(not re.fullmatch(r"-[atpP]|[\w.+][\w.+-]*", word) for word in words):
         refuse("it looks up no plain name")
     return [word for word in words if word not in ("-t", "-p", "-P")]
 
 
 def pip(words: list[str]) -> list[str]:
-    """Return what Python is told to run a `pip` that only reads."""
+    """Return Python's arguments for running a read-only `pip` command."""
     plain = re.compile(r"[\w.][\w.\[\]-]*|-v|--(not-required|format=\w+|verbose|files)")
     told = words in (["--version"], ["--help"])
     reads = words[:1] in (["list"], ["freeze"], ["show"], ["check"])
@@ -220,7 +229,7 @@ def pip(words: list[str]) -> list[str]:
 
 
 def python(words: list[str]) -> list[str]:
-    """Return what Python is told: its version, or a `pip` that only reads."""
+    """Return Python's arguments: the version option, or a read-only `pip` command."""
     if words != ["-V"] and words[:2] != ["-m", "pip"]:
         refuse("it runs Python")
     return words if words == ["-V"] else pip(words[2:])
@@ -232,12 +241,13 @@ SHOWS: dict[str, Callable[[list[str]], list[str]]] = {
     "tar": partial(archive, "tar"),
     "unzip": partial(archive, "unzip"),
 }
-"""Programs that are told in a language of their own, with what returns the files that they show."""
+"""Programs with their own language or syntax: functions that return the files that they show."""
 _KEYWORDS = frozenset("if then for while until case do done fi esac function select ! time".split())
+"""Keywords of the shell."""
 
 
 def unknown(name: str) -> NoReturn:
-    """Refuse a program that is not listed."""
+    """Refuse an unknown program."""
     if name in _KEYWORDS:
         refuse("it is a script of the shell")
     if "=" in name:
@@ -253,9 +263,10 @@ _ALIKE = {
 
 
 def found(word: str, workspace: Path) -> tuple[str, str]:
-    """Return the path and the plain name of a program that only the system or this Python has.
+    """Return the path and plain name of a program of the system or of this Python.
 
-    One that only the user's PATH has is not known; one that is nowhere may run: it cannot.
+    A program that is only in the user's PATH is refused. A missing program is allowed: it cannot
+    run.
     """
     if "/" in word and not word.startswith(("/bin/", "/usr/bin/", "/usr/local/bin/")):
         refuse(f"it runs the program {word!r}")
@@ -277,21 +288,30 @@ def found(word: str, workspace: Path) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class GitPlan:
-    """What git is told: all words, where, the repository, and the operands that may be files."""
+    """The checked arguments of git."""
 
     words: list[str]
+    """All arguments."""
     place: Path
+    """The directory in which git runs."""
     root: Path | None
+    """The root of the repository. None outside of one."""
     operands: list[str]
+    """Operands that may be files."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Verb:
+    """The permitted arguments of a git command."""
+
     options: re.Pattern[str]
+    """Matches a permitted option."""
     added: tuple[str, ...] = ()
+    """Arguments to add."""
     lists: re.Pattern[str] | None = None
-    """A verb that changes something when it has operands, unless this is found in its words, which
-    NUL joins: an operand may look like an option."""
+    """For a command that changes something if it has operands: an option that makes it list
+    instead. It is searched in all words joined by NUL, because an operand may look like an
+    option."""
 
 
 @cache
@@ -317,7 +337,9 @@ _NOT_SECRET = [
 _PATCH = re.compile(r"-[pucU]|--(patch|cc|unified|word-diff|color-words)")
 _MOST_WORDS = 200
 _ALL_NAMES = frozenset({"--all", "--branches", "--tags", "--remotes"})
+"""Options that select all refs."""
 _EMPTY_TREE = ("4b825dc642cb6eb9a060e54bf8d69288fbee4904",)
+"""Hash of the empty tree."""
 
 
 def _variables(settings: Mapping[str, str]) -> dict[str, str]:
@@ -346,13 +368,14 @@ GIT_ENVIRONMENT = {
         }
     ),
 }
-"""Harder than need be where only listed keys are set: nobody looks at the user's own settings."""
+"""Stricter than necessary for the known keys, because the user's own settings are not checked."""
 
 
 def git_plan(words: list[str], directory: Path, *, hidden_in: Path | None) -> GitPlan:
-    """Return what git may be told; raise MayDoMoreError for what may change or run something.
+    """Return the checked arguments of git. Raise MayDoMoreError if they may do more than read.
 
-    In a repository below `hidden_in` it runs where what the configuration names can do no harm.
+    The configuration of a repository below `hidden_in` is not checked, because git runs there in a
+    sandbox.
     """
     place, rest = directory, list(words)
     while rest[:1] in (["-C"], ["--no-pager"]):
@@ -379,9 +402,9 @@ def git_plan(words: list[str], directory: Path, *, hidden_in: Path | None) -> Gi
 
 
 def _checked(name: str, verb: _Verb, rest: list[str]) -> tuple[int, list[str]]:
-    """Check options and operands; return where the options end, and the operands."""
+    """Check options and operands. Return the index after the options, and the operands."""
     ends = rest.index("--") if "--" in rest else len(rest)
-    for at, word in enumerate(rest):  # behind `--` too: it may be the value of an option
+    for at, word in enumerate(rest):  # after `--` too: it may be the value of an option
         odd = at > ends or not verb.options.fullmatch(word)
         if (word.startswith("-") and at != ends and odd) or "%G" in word or "%(sig" in word:
             refuse(f"git {name} {word} may change or run something")
@@ -399,7 +422,7 @@ def _checked(name: str, verb: _Verb, rest: list[str]) -> tuple[int, list[str]]:
 
 
 def _exclusions(name: str, rest: list[str], ends: int) -> list[str]:
-    """Return the words that keep secret files out of patches."""
+    """Return arguments that exclude secret files from patches."""
     patch = name in ("diff", "show", "grep") or (name == "stash" and rest[:1] == ["show"])
     patch = patch or (name in ("log", "stash") and any(map(_PATCH.match, rest[:ends])))
     follows = any(word.startswith(("-L", "--follow")) for word in rest)
@@ -412,7 +435,7 @@ def _exclusions(name: str, rest: list[str], ends: int) -> list[str]:
 
 
 def _in_repository(name: str, paths: list[Path], root: Path | None) -> None:
-    """Refuse what git would read like any file, since the repository does not hold it."""
+    """Refuse paths outside of the repository, which git would read like any file."""
     if root is None and (name == "grep" or any(path.exists() for path in paths)):
         refuse(f"git {name} outside of a repository reads any file")
     for path in paths:
@@ -431,7 +454,7 @@ def _root(place: Path) -> Path | None:
 
 
 def _no_nameless(name: str, operands: list[str], place: Path) -> None:
-    """Refuse the content of a file that is named by a hash, a tag or the hash of a folder."""
+    """Refuse file contents that are named by a blob or tag hash, or by a tree hash."""
     parts = [part for word in operands for part in re.split(r"\.\.\.?", word.lstrip("^"))]
     parts = [part for part in parts if part and not part.startswith(_EMPTY_TREE)]
     holders = [part.partition(":")[0] for part in parts]
@@ -464,7 +487,7 @@ def _check_settings(place: Path, root: Path | None) -> None:
 
 
 def _git(place: Path, *words: str, given: str = "") -> bytes | None:
-    """Return what git prints, None if it fails; it finds the repository just as it will later."""
+    """Return git's output, None if it fails. It finds the repository like the later command."""
     program = shutil.which("git", path=SYSTEM_PATH) or "/usr/bin/git"
     environment = {**child_environment(), "PATH": SYSTEM_PATH, **GIT_ENVIRONMENT}
     done = subprocess.run(

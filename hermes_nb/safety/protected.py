@@ -1,13 +1,13 @@
-"""Which paths hold secrets, or run as code behind the user's back, and so are not the model's.
+"""Decide which paths contain secrets or run as code, and are therefore protected.
 
-Three lists: what must not be read (keys, tokens, password files), what the file tools must not
-write (the same, and what a program obeys without asking: git hooks, start-up files, the home of
-Hermes), and what runs later or instructs an agent, which is asked about. The check is by name, on
-the path as given and on where it really leads; it never opens a file. A second name of a secret (a
-hard link) is known by its inode, which `survey` finds.
+There are three lists. Secrets must not be read (keys, tokens, password files). The file tools must
+not write secrets or files that programs obey (git hooks, startup files, the Hermes directory).
+Files that run later or instruct an agent need approval. The check uses names, of the given path and
+of the resolved one, and never opens a file. A hard link to a secret is recognised by its inode,
+which `survey` finds.
 
-That is the walk that a sandbox needs before it hides secrets: it lists names, and does not read
-directories again whose time has not changed. What names mean is data, `names.toml`, in lower case.
+`survey` is the walk that lists the secrets a sandbox has to hide. It lists names, and does not read
+unchanged directories again. The names and their meanings are in `names.toml`, in lower case.
 """
 
 from __future__ import annotations
@@ -34,36 +34,40 @@ _HARMLESS = re.compile(
     r"\.env(?:\..+)?[._-](?:example|sample|template|dist|defaults)|(?:example|sample)\.env|cacert\.pem"
     r"|(?:credentials|secrets?)\.(?:py|pyi|md|rst|ipynb|html|css|js|ts|c|h|go|rs|java|r)"
 )
-"""Made to be shared, or code and text about the thing."""
+"""Templates to be shared, and code or text about the subject."""
 _COPY = re.compile(r"(?<=.)(?:~|\.(?:bak|backup|copy|old|orig|save|sw[a-p]|tmp))+$")
-"""What editors and people add to the name of a file that they keep."""
+"""Suffixes that editors and users add to the names of copies."""
 NOT_IMPORTED = frozenset({"test", "tests", "this", "antigravity", "docs", "examples", "__main__"})
-"""Modules that nobody imports by accident, or folders that every project has."""
+"""Modules that are rarely imported, and folder names that are usual in projects."""
 OF_GIT = frozenset({".git", ".github", ".gitignore", ".gitattributes", ".gitmodules", ".gitconfig"})
-"""What hides itself and is judged by what it is, in the home too."""
+"""Hidden entries that are checked by name, also in the home directory."""
 NOT_WALKED = frozenset({"node_modules", "site-packages", "dist-packages", "__pycache__"})
-"""Large, and full of other people's files: what is secret there is no secret."""
+"""Large folders with third-party files. Files with secret-looking names there are harmless."""
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Names and what is said of each; a pair is a name in a folder of another."""
+    """Names of protected paths, each with the reason."""
 
     folders: Mapping[str, str]
+    """Reasons by folder name. Everything in the folder is protected."""
     pairs: Mapping[tuple[str, str], str]
+    """Reasons by folder name and name pattern inside of it."""
     files: Mapping[str, str]
+    """Reasons by pattern for file names."""
     file: re.Pattern[str]
-    """Any of the files, but `.pth`: elsewhere than in installed code it is a model's weights."""
+    """Matches any of `files` except `.pth`, which outside of installed code is a model's
+    weights."""
 
     def above(self, parts: tuple[str, ...]) -> tuple[str, str]:
-        """Return the component whose whole content is meant and why, both "" if there is none."""
+        """Return the component that protects everything below it and the reason, or two ""."""
         for part in parts:
             if part in self.folders:
                 return part, self.folders[part]
         return self.paired(parts)
 
     def paired(self, parts: tuple[str, ...]) -> tuple[str, str]:
-        """Return the component that is meant because of the one before it, and why."""
+        """Return the component that is protected in its folder and the reason, or two ""."""
         for first, second in pairwise(parts):
             for (one, two), reason in self.pairs.items():
                 if first == one and fnmatchcase(second, two):
@@ -71,7 +75,7 @@ class Names:
         return "", ""
 
     def named(self, parts: tuple[str, ...]) -> tuple[str, str]:
-        """Return the component that is meant and what is said of it, both "" if none is."""
+        """Return the protected component and the reason, or two ""."""
         component, reason = self.above(parts)
         if reason or not parts:
             return component, reason
@@ -82,7 +86,7 @@ class Names:
 
 @cache
 def known_names(kind: Literal["secret", "run", "later"]) -> Names:
-    """Return a table; what programs obey (`run`) also runs `later`."""
+    """Return a list of names. Files that programs obey (`run`) are also in `later`."""
     parts = [table("names")[each] for each in (("run", "later") if kind == "later" else (kind,))]
     folders, pairs, files = (
         {name: why for part in parts for why, listed in part[sort].items() for name in listed}
@@ -96,7 +100,7 @@ def known_names(kind: Literal["secret", "run", "later"]) -> Names:
 
 
 def secret(parts: tuple[str, ...]) -> tuple[str, str]:
-    """Return the component that is secret and what it holds, both "" if none is."""
+    """Return the secret component and a description of its content, or two ""."""
     found = known_names("secret").above(parts)
     if found[1] or not parts or not secret_file(parts[-1]):
         return found
@@ -104,21 +108,22 @@ def secret(parts: tuple[str, ...]) -> tuple[str, str]:
 
 
 def secret_file(name: str) -> bool:
-    """Return whether a file of this name holds secrets."""
+    """Return whether a file with this name contains secrets."""
     name = _COPY.sub("", name)
     return bool(known_names("secret").file.match(name)) and not _HARMLESS.fullmatch(name)
 
 
 SETTLED = 2_000_000_000
-"""Nanoseconds after which a directory's time tells of every change, on coarse file systems too."""
+"""Nanoseconds after which a directory's change time is reliable, even on coarse file systems."""
 _MOST_KEPT = 50_000
+"""Maximum directories in the cache."""
 _REQUIRED = re.compile(r"[\w.-]+")
 
 
 def why_protected(path: Path, root: Path, *, write: bool) -> str:
-    """Return what makes `path` off limits for reading, or for writing if `write`; "" if nothing.
+    """Return why `path` must not be read, or written if `write`, "" if it may.
 
-    A relative path is taken from `root`. The text completes "... is protected: ".
+    A relative path is resolved in `root`. The text completes "... is protected: ".
     """
     given = root / path
     for candidate in dict.fromkeys((given, Path(os.path.realpath(given)))):
@@ -128,7 +133,7 @@ def why_protected(path: Path, root: Path, *, write: bool) -> str:
 
 
 def second_name(path: Path, root: Path) -> str:
-    """Say that `path` is a hard link to a secret of `root` or the home; "" if it is not."""
+    """Return a reason if `path` may be a hard link to a secret in `root` or the home, or ""."""
     try:
         found = path.stat()
     except (OSError, ValueError):
@@ -142,15 +147,15 @@ def second_name(path: Path, root: Path) -> str:
 
 
 def secret_name(parts: tuple[str, ...]) -> str:
-    """Return the component of a path that holds secrets, "" if none does."""
+    """Return the secret component of a path, "" if there is none."""
     return secret(tuple(part.casefold() for part in parts))[0]
 
 
 def why_secret(path: PurePath, linked: frozenset[tuple[int, int]] = frozenset()) -> str:
-    """Return what a path would reveal; "" if it looks harmless.
+    """Return which secret a path would reveal, "" if it looks harmless.
 
-    A `PurePath` is judged by its name alone, a `Path` also by where it leads and what is there:
-    insides of processes, devices, sockets; `linked` are inodes of secrets with a second name.
+    A `PurePath` is checked by name only. A `Path` is also resolved and inspected for process
+    internals, devices and sockets. `linked` are inodes of hard-linked secrets.
     """
     reason = secret(tuple(part.casefold() for part in path.parts))[1]
     if reason or not isinstance(path, Path):
@@ -169,9 +174,9 @@ def why_secret(path: PurePath, linked: frozenset[tuple[int, int]] = frozenset())
 
 
 def why_later(path: Path, root: Path) -> str:
-    """Return what would run or obey a file at `path` later, or be instructed by it; "" if nothing.
+    """Return a description of a file at `path` that would run or be obeyed later, "" for others.
 
-    A relative path is taken from `root`; the file need not exist.
+    A relative path is resolved in `root`. The file need not exist.
     """
     given = Path(os.path.abspath(root / path))
     home, real = hermes_home(), Path(os.path.realpath(given))
@@ -187,7 +192,7 @@ def why_later(path: Path, root: Path) -> str:
 
 
 def _hides(path: Path, root: Path) -> str:
-    """Say that a file would hide itself where programs look for what they obey."""
+    """Return a reason if a file is hidden in a folder where programs look for settings."""
     home = Path(os.path.realpath(Path.home()))
     if home.is_relative_to(os.path.realpath(root)) and path.is_relative_to(home):
         first = path.relative_to(home).parts[:1]
@@ -201,17 +206,17 @@ def _hides(path: Path, root: Path) -> str:
 
 
 def hides_at_home(name: str) -> bool:
-    """Return whether an entry of the home hides itself: then programs obey it, or it is private."""
+    """Return whether an entry of the home is hidden, and so obeyed by programs or private."""
     return name.startswith(".") and name.casefold() not in OF_GIT
 
 
 def obeyed_at_home(name: str) -> bool:
-    """Return whether programs look into an entry of the home: a hidden one, or a system's own."""
+    """Return whether programs read an entry of the home: a hidden one or a system folder."""
     return hides_at_home(name) or name.casefold() in ("bin", "library", "appdata")
 
 
 def hides(name: str) -> bool:
-    """Return whether a new entry of a workspace hides itself and is not known to be harmless."""
+    """Return whether a new entry of a workspace is hidden and not known to be harmless."""
     return name.startswith(".") and not (
         _harmless_names().match(name) or _HARMLESS.fullmatch(name) or name.casefold() in OF_GIT
     )
@@ -224,7 +229,7 @@ def _harmless_names() -> re.Pattern[str]:
 
 
 def shadows(path: Path, root: Path) -> str:
-    """Say that a file would be imported in place of a module that is installed."""
+    """Return a reason if a file would be imported instead of an installed module."""
     name, dot, ending = path.name.partition(".")
     if dot + ending not in importlib.machinery.all_suffixes():
         return ""
@@ -283,56 +288,61 @@ def _special(real: Path) -> str:
 
 
 def hermes_home() -> Path:
-    """Return the home of Hermes without links."""
+    """Return the Hermes directory without links."""
     given = os.environ.get("HERMES_HOME", "")
     return Path(os.path.realpath(Path(given).expanduser() if given else Path.home() / ".hermes"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What must be hidden of a workspace; not all of it if the walk was not `complete`.
-
-    `specials` are sockets, pipes and devices: reading or connecting reaches a process outside.
-    `linked` are the inodes of secrets that have a second name, here or in the home; `closed` are
-    those of the directories that could not be listed, by the rights that this process has.
-    """
+    """The secrets of a workspace that a sandbox has to hide."""
 
     files: tuple[str, ...] = ()
+    """Secret files."""
     directories: tuple[str, ...] = ()
+    """Secret directories, and those that could not be listed."""
     specials: tuple[str, ...] = ()
+    """Sockets, pipes and devices, which connect to processes outside."""
     linked: frozenset[tuple[int, int]] = frozenset()
+    """Device and inode of secrets with several hard links, here or in the home."""
     closed: tuple[str, ...] = ()
+    """Directories that this process may not list."""
     complete: bool = True
+    """Whether the walk was finished."""
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Every path to hide."""
+        """All paths to hide."""
         return (*self.files, *self.directories, *self.specials)
 
 
 class Deadline:
-    """So many seconds of work, or on the clock `waiting`, else three times as many."""
+    """A limit of CPU seconds and of wall-clock seconds.
+
+    `waiting` is the wall-clock limit, by default three times as many seconds.
+    """
 
     def __init__(self, seconds: float, *, waiting: float = 0.0) -> None:
-        """Begin now."""
+        """Start now."""
         self._work = time.thread_time() + seconds
         self._clock = time.monotonic() + (waiting or 3 * seconds)
 
     def left(self) -> float:
-        """Return the seconds that are left on the clock."""
+        """Return the remaining wall-clock seconds."""
         return self._clock - time.monotonic()
 
     def over(self) -> bool:
-        """Return whether it has passed."""
+        """Return whether a limit is exceeded."""
         return time.thread_time() > self._work or time.monotonic() > self._clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Listing:
-    """One directory's entries by what they are; `links` are secret names that lead elsewhere.
+    """The entries of a directory by kind.
 
-    `seen` is its inode and the time of its last change, which nobody can choose, unlike `mtime`.
-    `read` says whether it could be looked at; one that is `closed` is its own directory to hide.
+    `links` are links with secret names. `seen` is the directory's inode and change time, which
+    cannot be forged, unlike `mtime`. `read` is false if it could not be read. A `closed` directory
+    is in its own `directories`, to be hidden.
     """
 
     seen: tuple[int, int] = (0, 0)
@@ -348,16 +358,16 @@ class _Listing:
 
 _LISTED: dict[tuple[str, bool], _Listing] = {}
 _WALKS = 3
-"""How often a walk is tried where directories come and go meanwhile."""
+"""Maximum walks if directories change during a walk."""
 
 
 def survey(root: Path, *, home: Path, seconds: float = 0.15) -> Survey:
-    """Find the secrets below `root`, and every other name of a secret file there or in `home`.
+    """Find the secrets below `root`, and all hard links to secrets there or in `home`.
 
-    When `root` holds the home, all of the home's hidden entries count as secret: nobody can list
-    what is in them. A directory that cannot be listed is hidden as a whole, and then every file
-    with a second name is. Directories whose time has not changed are not read again, so that a walk
-    that was too long goes on where it stopped.
+    If `root` contains the home, all hidden entries of the home count as secret, because programs
+    keep private data there under any name. A directory that cannot be listed is hidden completely,
+    and so is then every file with several hard links. Unchanged directories are not read again, so
+    a walk that took too long is continued by the next call.
     """
     deadline = Deadline(seconds)
     table = known_names("secret")
@@ -415,7 +425,7 @@ def _walk(root: str, home: str, deadline: Deadline) -> tuple[list[_Listing], boo
 
 
 def _listing(place: str, *, at_home: bool = False, follow: bool = True) -> _Listing:
-    """Return what is in a directory, which may be a link only where it is to `follow`."""
+    """Return the entries of a directory. It may be a link only with `follow`."""
     key = (place, at_home)
     try:
         found = os.stat(place, follow_symlinks=follow)
@@ -430,7 +440,7 @@ def _listing(place: str, *, at_home: bool = False, follow: bool = True) -> _List
     except OSError:
         return _Listing(read=False)
     if seen != (after.st_ino, after.st_ctime_ns):
-        return replace(listing, read=False)  # what was read may be another's
+        return replace(listing, read=False)  # the directory was replaced or changed meanwhile
     if len(_LISTED) > _MOST_KEPT:
         _LISTED.clear()
     if time.time_ns() - seen[1] > SETTLED and not listing.closed:
@@ -477,7 +487,7 @@ def _list(place: str, seen: tuple[int, int], *, at_home: bool) -> _Listing:
 
 
 def _files_below(folder: str, deadline: Deadline, unseen: list[object]) -> list[str]:
-    """Return the files below a folder, and in `unseen` why some may be missing."""
+    """Return the files below a folder. Add errors to `unseen`."""
     out: list[str] = []
     if not os.path.isdir(folder):
         return [folder] if os.path.isfile(folder) else []

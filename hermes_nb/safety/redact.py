@@ -260,7 +260,7 @@ _ESCAPES = (("\\n", f"{_MARK}\x0b"), ("\\r", f"{_MARK}\x0c"), ("\\t", f"{_MARK}\
 """Escape sequences for white space, with a temporary replacement of the same length."""
 
 OPAQUE = frozenset({"signature", "data", "encrypted_content", "id"})
-"""Provider fields that the provider checks byte by byte. They look random but are no secrets."""
+"""Provider fields that the provider checks byte by byte. They look random but contain no secret."""
 _HEADERS = ("api-key", "auth-token", "access-token", "subscription-key")
 """Names of HTTP headers that hold a key, as substrings."""
 _SIGNS = (

@@ -1,8 +1,9 @@
-"""What runs later is kept before a command that may write, and put back after it.
+"""Save files that run later before a command that may write, and restore them after it.
 
-A sandbox cannot forbid names that are not there yet without making them. So what is there is
-looked at before and after: what is new is taken away and held, what changed is put back, and the
-caller asks with a diff. What could not be looked at or put back is reported.
+A sandbox cannot protect files that do not exist yet without creating them. The workspace is
+therefore inspected before and after the command. New files are moved away, changed files are
+restored, and the caller asks for approval with a diff. Paths that could not be inspected or
+restored are reported.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from hermes_nb.safety.later import (
 )
 
 MOST_KEPT = 1 << 22
-"""Bytes of a file that are kept to be put back; of a longer one its size and when it changed."""
+"""Maximum bytes of a file whose content is saved. Larger files are only checked for changes."""
 MOST_OF_NOTEBOOKS = 32 << 20
-"""Bytes of all notebooks together that are kept to be put back."""
+"""Maximum total bytes of the notebooks whose content is saved."""
 LONGEST_NOTEBOOK = 256 << 20
-"""Bytes of a notebook that is looked into after a command; a longer one is not safe."""
+"""Maximum bytes of a notebook that is searched after a command. A longer one counts as unsafe."""
 MOST_SHOWN = 100
-"""Files of a folder whose content a question shows."""
+"""Maximum files of a folder in a diff."""
 _EXECUTES = re.compile(rb"(?m)^[ \t]*(?:exec|x)(?![^\s]).*")
 _HARMLESS_CONFIG = re.compile(
     r"\s*(?:[#;].*|\[(?:core|user|init|(?:remote|branch|submodule) \"[\w./-]+\")\]"
@@ -51,50 +52,56 @@ _HARMLESS_CONFIG = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A file as it was: what is in it (None: too long), its hash and mode, or where it leads.
-
-    `digest` of a long one are its size, inode and time of change, which nobody can choose.
-    """
+    """The saved state of a file or link."""
 
     content: bytes | None = None
+    """The content. None if the file was too long or could not be read."""
     digest: str = ""
+    """SHA-256 of the content. Without a content: size, inode and change time, which cannot be
+    forged."""
     mode: int = 0o644
+    """Permission bits."""
     link: str = ""
+    """Target of a symbolic link. Empty for a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreSnapshot:
-    """What runs later below `root`; `fixed` cannot have been changed by the command.
-
-    `hidden` are the entries that hide themselves, with their inodes; `caches` are marks of compiled
-    code, and `notebooks` marks with what was in them (None: too long).
-    """
+    """The files below `root` that run later, before a command."""
 
     root: Path
+    """The workspace."""
     files: Mapping[str, Kept]
+    """State of the files, by path."""
     hidden: Mapping[str, int] = field(default_factory=dict)
+    """Inodes of the hidden entries, by path."""
     caches: Mapping[str, Mark] = field(default_factory=dict)
+    """State of compiled files, by path."""
     notebooks: Mapping[str, tuple[Mark, Kept]] = field(default_factory=dict)
+    """State and saved content of notebooks, by path."""
     fixed: frozenset[str] = frozenset()
+    """Paths that the command cannot change."""
     environment: bool = False
+    """Whether folders of installed packages were skipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a command made or changed, and what runs later: not there before it is agreed.
-
-    `after` is where it is held until then, None for what the command has removed. What `stays`
-    could not be looked at or not be put back.
-    """
+    """A change to a file that runs later. It was reverted until the user approves it."""
 
     path: Path
+    """The changed file, link or folder."""
     before: Kept | None
+    """Its state before the command. None if it did not exist."""
     after: Path | None = None
+    """Where the new version is stored until it is approved. None if the command removed it."""
     stays: bool = False
+    """Whether the path could not be inspected or restored."""
     holder: Holder | None = None
+    """Keeps the folder that contains `after`."""
 
     def diff(self) -> str:
-        """Return what the command would have changed, as a unified diff."""
+        """Return the command's change as a unified diff."""
         before, lines = _lines(self.before), list[str]()
         with TemporaryAccess() as opened:
             held = [*islice(_held(self.path, self.after, opened), MOST_SHOWN + 1)]
@@ -106,10 +113,10 @@ class Taken:
 
 
 class Holder:
-    """A folder for what was taken from a workspace; it ends with whoever holds it."""
+    """A temporary folder for files moved out of a workspace. It is removed with this object."""
 
     def __init__(self, root: Path) -> None:
-        """Make it in `root`, from where files are moved and not copied, else elsewhere."""
+        """Create the folder in `root`, to avoid copying, otherwise in the temp folder."""
         try:
             self.folder = Path(tempfile.mkdtemp(prefix=".hermes-held-", dir=root))
         except OSError:
@@ -117,14 +124,14 @@ class Holder:
         weakref.finalize(self, _remove, self.folder)
 
     def take(self, path: Path) -> Path:
-        """Move a file, link or folder here; return where it is."""
+        """Move a file, link or folder into this folder. Return its new path."""
         target = self.folder / str(len(os.listdir(self.folder)))
         _move(path, target)
         return target
 
 
 def _move(source: Path, target: Path) -> None:
-    """Move a file, link or folder; a folder that may not be changed is itself moved, too."""
+    """Move a file, link or folder, even a read-only folder."""
     mode = stat.S_IMODE(os.lstat(source).st_mode)
     closed = source.is_dir() and not source.is_symlink() and not os.access(source, os.W_OK)
     if closed:
@@ -135,7 +142,7 @@ def _move(source: Path, target: Path) -> None:
 
 
 def look_before(root: Path, *, environment: bool, fixed: frozenset[str]) -> RestoreSnapshot:
-    """Return what runs later below `root`, with what is in it, before a command."""
+    """Return the state of the files below `root` that run later, before a command."""
     with TemporaryAccess() as opened:
         places = Look(root, environment=environment, fixed=fixed, opened=opened).walk()
         files = {path: kept for path in places.files if (kept := _keep(path, opened))}
@@ -167,20 +174,20 @@ def _keep(path: str, opened: TemporaryAccess, most: int = MOST_KEPT) -> Kept | N
             content = file.read(most + 1)
     except FileNotFoundError:
         return None
-    except OSError:  # not readable: its owner may change it, and then its times
+    except OSError:  # not readable, but a change by its owner would change its times
         return Kept(digest=f"unreadable {mark_of(path)}")
     mode = stat.S_IMODE(found.st_mode)
-    if len(content) > most:  # a file with holes may be longer than anybody can read
+    if len(content) > most:  # a sparse file may be too long to be read completely
         size, changed = f"{found.st_size:,} bytes", f"{found.st_ino} {found.st_ctime_ns}"
         return Kept(digest=f"{size} ({changed})", mode=mode)
     return Kept(content=content, digest=hashlib.sha256(content).hexdigest(), mode=mode)
 
 
 def take_back(snapshot: RestoreSnapshot) -> list[Taken]:
-    """Put what runs later back as it was before a command; return what was new or changed.
+    """Restore the files that run later. Return the new and changed ones.
 
-    Sample hooks and the harmless settings of a new or cloned repository may stay. Compiled code
-    that is new or has changed is removed without a word: Python makes it again.
+    Sample hooks and harmless settings of a new or cloned repository may stay. New or changed
+    compiled files are removed without a report, because Python creates them again.
     """
     with TemporaryAccess() as opened:
         back = _Back(snapshot, opened)
@@ -193,13 +200,13 @@ def take_back(snapshot: RestoreSnapshot) -> list[Taken]:
             if os.access(path, os.X_OK) or not isinstance(error, PermissionError):
                 back.out.append(Taken(Path(path), None, stays=True))
         for parent in {taken.path.parent for taken in back.out}:
-            with suppress(OSError):  # an empty folder does no harm
+            with suppress(OSError):  # an empty folder that stays is harmless
                 _remove_empty(parent, snapshot.root)
         return back.out
 
 
 class _Back:
-    """Takes back what a command has left."""
+    """Reverts the changes of a command."""
 
     def __init__(self, snapshot: RestoreSnapshot, opened: TemporaryAccess) -> None:
         self.snapshot, self.opened = snapshot, opened
@@ -210,7 +217,7 @@ class _Back:
         self._holder: Holder | None = None
 
     def take(self, path: Path, before: Kept | None) -> None:
-        """Hold what is at `path`, and put there what was before."""
+        """Move the file at `path` away and restore its earlier state."""
         if before is not None and not before.link and before.content is None:
             self.out.append(Taken(path, before, stays=True))
             return
@@ -237,7 +244,7 @@ class _Back:
             except OSError:
                 self.out.append(Taken(Path(path), None, stays=True))
             if os.path.basename(folder := os.path.dirname(path)) == "__pycache__":
-                with suppress(OSError):  # others are in it
+                with suppress(OSError):  # not empty
                     os.rmdir(folder)
 
     def put_back_files(self) -> None:
@@ -251,7 +258,7 @@ class _Back:
             if before == now or is_fixed or _may_stay(path, before, now, self.opened):
                 continue
             if path.parent.exists() and path.parent.resolve() != path.parent:
-                continue  # a link leads elsewhere; it is itself taken away
+                continue  # the folder is a link to elsewhere; the link itself is moved away
             self.take(path, before)
 
     def put_back_notebooks(self) -> None:
@@ -268,7 +275,7 @@ class _Back:
 
 
 def _agents(kept: Kept | None) -> frozenset[str]:
-    """Return the cells of a notebook that start an agent; one that cannot be read may have some."""
+    """Return the cells of a notebook that start an agent, one entry if it cannot be read."""
     if kept is None:
         return frozenset()
     if kept.content is None:
@@ -277,13 +284,13 @@ def _agents(kept: Kept | None) -> frozenset[str]:
 
 
 def _writable(folder: Path, opened: TemporaryAccess) -> None:
-    """Let the owner of a folder change what is in it."""
+    """Let the owner of a folder change its content."""
     if folder.exists() and not os.access(folder, os.W_OK):
         opened.open(str(folder))
 
 
 def give_back(taken: Sequence[Taken]) -> None:
-    """Put what was taken away where it was, now that the user has agreed."""
+    """Move the approved files to their original paths."""
     with TemporaryAccess() as opened:
         for each in (each for each in taken if not each.stays):
             for folder in reversed(each.path.parents):
@@ -297,13 +304,14 @@ def give_back(taken: Sequence[Taken]) -> None:
 
 
 def _may_stay(path: Path, before: Kept | None, now: Kept | None, opened: TemporaryAccess) -> bool:
-    """Return whether a change is what `git init`, `git clone`, `git checkout` and a rebase make.
+    """Return whether a change is a normal result of git init, clone, checkout or rebase.
 
-    Attributes choose among filters that are set elsewhere: they may where a repository sets none.
+    Attributes select filters that are defined in the configuration. They may change if the
+    repository defines no filter.
     """
     if now is not None and now.link:
         return False
-    if is_todo(path):  # what git has done since, it has struck out
+    if is_todo(path):  # git removes finished steps
         return _executed(now) <= _executed(before)
     if path.name == ".gitattributes":
         git = next((each / ".git" for each in path.parents if (each / ".git").exists()), path)
@@ -315,7 +323,7 @@ def _may_stay(path: Path, before: Kept | None, now: Kept | None, opened: Tempora
 
 
 def _executed(todo: Kept | None) -> set[bytes]:
-    """Return what git would execute of what is left to do."""
+    """Return the commands that git would execute from the remaining to-do list."""
     if todo is None:
         return set()
     return {b"all of it"} if todo.content is None else {*_EXECUTES.findall(todo.content)}
@@ -360,7 +368,7 @@ def _lines(kept: Kept | None) -> list[str]:
 def _held(
     path: Path, after: Path | None, opened: TemporaryAccess
 ) -> Iterator[tuple[Path, Path | None]]:
-    """Yield the files of what is held, by their names in the workspace."""
+    """Yield the moved files with their paths in the workspace."""
     if after is None or after.is_symlink() or not after.is_dir():
         yield path, after
         return
@@ -371,7 +379,7 @@ def _held(
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder, whatever the modes in it."""
+    """Remove a folder regardless of the modes in it."""
     for _ in Look(folder, opened=TemporaryAccess()).below(str(folder)):
         pass
     shutil.rmtree(folder, ignore_errors=True)

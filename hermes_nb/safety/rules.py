@@ -1,11 +1,11 @@
-"""What an injection says and wants, as rules over classes of words, whatever the language.
+"""Match prompt injections with rules over word classes, independent of the language.
 
-The rules are data: `rules.toml` says how one is written. A row of classes is a regular expression
-over the tags of a text (`words`), tried on the sentences that have all of its classes. Some rows
-are *intents*: something leaves for an address, a secret is taken, the user is kept from knowing.
-None of them is an attack; rules say which of them are one when they stand close by each other.
+`rules.toml` contains the rules and describes their syntax. A row of classes is a regular expression
+over the tags of a text (`words`). It is tried on sentences that have all of its classes. Some rows
+are *intents*: data is sent to an address, a secret is read, something is hidden from the user. An
+intent alone is not an attack. Rules define which intents are one when they are close together.
 
-Every gap is bounded, so a rule takes time linear in the text.
+All gaps are bounded, so matching takes linear time.
 """
 
 from __future__ import annotations
@@ -22,52 +22,63 @@ from hermes_nb.safety.patterns import Sign, Span, compiled, in_time
 from hermes_nb.safety.words import CONTINUED, PARAGRAPH, SENTENCE, Tagged, lexicon
 
 _REACH = 60
-"""Tags that a row spans beyond its first sentence."""
+"""Tags that a row spans after its first sentence."""
 _NEAR = 48
-"""Tags around the first part of a row in which its other parts stand."""
+"""Tags around the first part of a row in which the other parts are searched."""
 _NEGATIVE = frozenset({"NEG", "NEG?", "NOLONGER", "WITHOUT", "SANS"})
 _SENTENCES = re.compile(f"[^{SENTENCE}{PARAGRAPH}]+{SENTENCE}?")
 _AT_ONCE = 5
-"""Sentences with intents in them that may make up an attack together."""
+"""Maximum sentences with intents that can form one attack."""
 _APART, _FAR = 100, 700
-"""Tags between them, and characters from the first to the last, at most."""
+"""Maximum tags between these sentences, and maximum characters of the attack."""
 _STEP = re.compile(r"\n[ \t]*(?:[-*+•|]|\d{1,3}[.)])|\n[ \t]*\n")
-"""Where another item or paragraph begins: no intent goes on there."""
+"""Start of another item or paragraph. An intent does not extend over it."""
 _STEPS = 2
-"""How many of them an attack may reach over; none if it says whom it speaks to or hides from."""
+"""Maximum steps in an attack. None is allowed with an intent of `_CLOSE`."""
 _CLOSE = frozenset({"HIDES", "SPEAKS", "KNOWS"})
+"""Intents that name the reader or hide something."""
 _ELSEWHERE = re.compile(r"\n[ \t]*(?:#|```)")
-"""A heading or a fence, over which no attack reaches."""
+"""A heading or a fence. An attack does not extend over it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleRow:
-    """A row of classes: of a rule, with its category and score, or of an intent, with its name.
-
-    `needs` are masks of which a sentence needs each to be tried, all of them unless it `crosses`
-    into the next one.
-    """
+    """A row of classes: of a rule, or of an intent."""
 
     name: str
+    """The rule's category or the intent's name."""
     score: float
+    """The rule's score, 0 for an intent."""
     text: str
+    """The row as written in `rules.toml`."""
     intent: bool
+    """Whether it belongs to an intent."""
     parts: tuple[str, ...]
+    """Parts that may occur in any order near the first one."""
     needs: tuple[int, ...]
+    """Masks of classes that a sentence must have for the row to be tried."""
     crosses: bool
+    """Whether it extends into the next sentence. Then only the first class is needed."""
     negates: bool
+    """Whether it contains a negation."""
     negated: bool
+    """Whether a preceding negation does not excuse it: it begins with one or is a deception."""
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A row that matches `tags[first:last]`; where its first part and its sentence stand."""
+    """A match of a row."""
 
     row: RuleRow
+    """The row."""
     first: int
+    """Index of the first tag."""
     last: int
+    """Index after the last tag."""
     head: Span
+    """Tags of the row's first part."""
     sentence: Span
+    """Tags of its sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +119,7 @@ def _ready(name: str, score: float, text: str, *, intent: bool) -> RuleRow:
 
 @cache
 def _together() -> tuple[_Together, ...]:
-    """Return what intents are together, each choice of them by itself."""
+    """Return the combinations of intents that are attacks, one for each alternative."""
     names = {name for name, _ in table("rules")["intents"]}
     return tuple(
         _Together(category, score, frozenset(some))
@@ -119,7 +130,7 @@ def _together() -> tuple[_Together, ...]:
 
 
 def matches(words: Tagged) -> Iterator[Match]:
-    """Yield where rows match; of intents those that can be an attack with others."""
+    """Yield the matches of rows. Intents are included only if they can be part of an attack."""
     tags = words.tags
     sentences = [match.span() for match in _SENTENCES.finditer(tags)]
     by_tag: defaultdict[str, set[int]] = defaultdict(set)
@@ -139,7 +150,7 @@ def matches(words: Tagged) -> Iterator[Match]:
 
 
 class _Where(dict[int, set[int]]):
-    """The sentences that have one of the classes of a mask."""
+    """Numbers of the sentences that have a class of a mask, computed on first use."""
 
     def __init__(self, by_tag: dict[str, set[int]]) -> None:
         super().__init__()
@@ -152,7 +163,7 @@ class _Where(dict[int, set[int]]):
         return found
 
     def all_of(self, needs: Iterable[int]) -> set[int]:
-        """Return the sentences that have what is needed."""
+        """Return the sentences that have all needed classes."""
         found: set[int] | None = None
         for need in needs:
             found = self[need] if found is None else found & self[need]
@@ -188,7 +199,7 @@ def signs(found: Iterable[Match], words: Tagged) -> Iterator[Sign]:
 
 
 def together(found: Iterable[Match], words: Tagged) -> Iterator[Sign]:
-    """Yield the attacks that intents make up which stand close to each other."""
+    """Yield attacks: combinations of intents that are close together."""
     sentences: defaultdict[Span, dict[str, Match]] = defaultdict(dict)
     for match in found:
         sentences[match.sentence].setdefault(match.row.name, match)
@@ -220,14 +231,14 @@ def together(found: Iterable[Match], words: Tagged) -> Iterator[Sign]:
 
 
 def _close(text: str, start: int, end: int, steps: int) -> bool:
-    """Return whether what lies between is one passage of at most so many steps."""
+    """Return whether a passage is short enough and has at most `steps` items or paragraphs."""
     if end - start > _FAR or _ELSEWHERE.search(text, start, end):
         return False
     return len(_STEP.findall(text, start, end)) <= steps
 
 
 def unbroken(text: str, place: Span) -> bool:
-    """Return whether no other item or paragraph begins in a place."""
+    """Return whether no other item or paragraph begins in a span."""
     return _STEP.search(text, *place) is None
 
 
@@ -259,14 +270,14 @@ def _element(element: str) -> str:
 
 @cache
 def charset(names: str) -> str:
-    """Return the regular expression for the tags of any of the classes in `A|B|C`."""
+    """Return a regular expression for the tags of all classes in `A|B|C`."""
     wanted = mask(names)
     return f"[{''.join(sorted(tag for tag, known in lexicon().masks.items() if known & wanted))}]"
 
 
 @cache
 def mask(names: str) -> int:
-    """Return the mask of the classes in `A|B|C`; raise ValueError where no word is in one."""
+    """Return the mask of the classes in `A|B|C`. Raise ValueError for a class without words."""
     bits, either = lexicon().bits, table("rules")["either"]
     wanted = "|".join(either.get(name, name) for name in names.split("|")).split("|")
     if unknown := [name for name in wanted if name not in bits]:

@@ -1,8 +1,8 @@
-"""Runs a command so that it cannot do more than its profile says: bubblewrap, else Landlock.
+"""Run commands in a sandbox with the permissions of a profile: bubblewrap, otherwise Landlock.
 
-What a command sees are the system's programs, this Python and the workspace without its secrets; it
-has a private /tmp, processes of its own and no network. Home, /run, /var and other users' files are
-not there at all. A profile adds to that. Which level works here is found by running a command once.
+A command sees the system's programs, this Python and the workspace without its secrets. It has a
+private /tmp and process space and no network. The home directory, /run, /var and other users' files
+do not exist. A profile adds permissions. The available level is found by running a test command.
 """
 
 from __future__ import annotations
@@ -54,35 +54,46 @@ __all__ = [
 ]
 
 MOST_HIDDEN = 500
-"""Secrets of a workspace that are hidden one by one; each is a mount."""
+"""Maximum secrets of a workspace that can be hidden. Each one is a mount."""
 MOST_FIXED = 200
-"""What runs later and is mounted read-only; what is beyond is put back afterwards."""
+"""Files that run later and are mounted read-only. Changes to further ones are reverted
+afterwards."""
 MOST_EDITABLE = 20
-"""Folders installed in place that a sandbox shows."""
+"""Maximum folders of editable installs that a sandbox makes visible."""
 HOME_SHOWN = (".local", ".config", ".condarc", ".matplotlib")
-"""Hidden entries of a home that may be read with it, but for the secrets in them."""
+"""Hidden entries of a readable home that stay visible, except for the secrets in them."""
 _LIMITS = {"nofile": 4096, "core": 0}
+"""Resource limits of a writing command."""
 _READ_LIMITS = {"fsize": 256 << 20, "nofile": 1024, "nproc": 256, "core": 0, "cpu": 300}
+"""Resource limits of a read-only command."""
 _PROCESSES = 4096
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
 
 
 @dataclass(slots=True)
 class Launch:
-    """How to start a confined command: its descriptors go to the child; `close` it afterwards."""
+    """How to start a sandboxed command. Call `close` after it."""
 
     command: list[str]
+    """The command with its sandbox."""
     environment: dict[str, str]
+    """All environment variables."""
     descriptors: list[int] = field(default_factory=list)
+    """File descriptors that the child inherits."""
     temporary: str = ""
+    """The command's temporary directory, removed by `close`. Empty if there is none."""
     level: LevelName = "none"
+    """The sandbox level in use."""
     fixed: tuple[str, ...] = ()
-    """What the command cannot change, for `watch_later`."""
+    """Paths that the command cannot change, for `watch_later`."""
     started: int = -1
-    """Where bubblewrap tells the number of the inner process."""
+    """Descriptor from which to read the id of bubblewrap's inner process, -1 if there is none."""
 
     def kill(self, pid: int) -> None:
-        """Kill what runs inside of `pid`, which then ends and leaves no zombie."""
+        """Kill the process inside of bubblewrap's process `pid`, which then ends by itself.
+
+        No zombie remains.
+        """
         if self.started < 0:
             return
         with suppress(OSError, ValueError):
@@ -92,7 +103,7 @@ class Launch:
                 os.kill(inner, signal.SIGKILL)
 
     def close(self) -> None:
-        """Close descriptors and remove the temporary directory; a second time does nothing."""
+        """Close descriptors and remove the temporary directory. Safe to call twice."""
         for number in (*self.descriptors, *([self.started] if self.started >= 0 else [])):
             os.close(number)
         self.descriptors, self.started = [], -1
@@ -101,11 +112,11 @@ class Launch:
             shutil.rmtree(temporary, ignore_errors=True)
 
     def __del__(self) -> None:
-        """Close what nobody took: the turn was stopped while it was prepared in a thread."""
+        """Close an unused launch: the turn may be interrupted while a thread prepares it."""
         self.close()
 
 
-def prepare(  # noqa: PLR0913 - each names one thing, all but two by keyword
+def prepare(  # noqa: PLR0913 - all but two are keywords
     command: Sequence[str],
     profile: SandboxProfile,
     *,
@@ -117,10 +128,21 @@ def prepare(  # noqa: PLR0913 - each names one thing, all but two by keyword
     use: str = "",
     abi: int = 99,
 ) -> Launch:
-    """Return how to run `command` under a profile; raise `NoSandboxError` where that cannot be.
+    """Return how to run `command` with the permissions of a profile.
 
-    `visible` are paths outside that may be read; what is secret there is not. `use` and `abi`
-    choose a lower level.
+    Args:
+        command: The program and its arguments.
+        profile: The permissions.
+        workspace: The folder that the command can see.
+        directory: The working directory, in the workspace.
+        home: The user's home directory.
+        visible: More paths that may be read, without the secrets in them.
+        extra: More environment variables.
+        use: The sandbox level to use, "" for the best one.
+        abi: The maximum Landlock version to use.
+
+    Raises:
+        NoSandboxError: The command cannot be sandboxed like this.
     """
     if SandboxProfile.OUTSIDE in profile:
         return Launch(list(command), child_environment() | dict(extra or {}))
@@ -189,19 +211,19 @@ def _planned(
 
 
 def _unheld(own: Survey, workspace: Path, home: Path) -> str:
-    """Say what a command that writes in a workspace could do if nothing there can be hidden."""
+    """Return why a writing command needs hidden paths in the workspace, "" if it does not."""
     if home.is_relative_to(workspace):
         return "the home is in it, with what programs obey"
     if own.closed:
         return f"{own.closed[0]!r} could not be looked into"
     for path in own.specials:
-        if not Path(path).is_socket():  # no socket can be made there
+        if not Path(path).is_socket():  # the command can create no socket to connect to it
             return f"{path!r} is a pipe or a device, which leads out of the sandbox"
     return ""
 
 
 def _by_git(path: Path, profile: SandboxProfile) -> bool:
-    """Say that git may change a file, as a checkout does; it is looked at afterwards."""
+    """Return whether git may change a file, for example by a checkout. It is checked afterwards."""
     if ".git" in path.parts:
         return SandboxProfile.GIT in profile and is_todo(path)
     return SandboxProfile.GIT in profile or path.name in (".gitattributes", ".gitmodules")
@@ -228,10 +250,10 @@ def _refused(path: Path, workspace: Path, home: Path) -> str:
 
 
 def _of_home(home: Path, workspace: Path) -> list[str]:
-    """Return what is hidden of a home that may be read: what hides itself, and what is known.
+    """Return the paths to hide in a readable home: hidden entries and known secrets.
 
-    Homes are too large to be looked through before a command, so a secret with a usual name deep
-    inside of one may be missed.
+    Homes are too large to be searched before each command. A secret with a common name deep inside
+    one may be missed.
     """
     open_ = [home / name for name in HOME_SHOWN]
     found = [path for path in survey(home, home=home).secrets if Path(path) not in open_]
@@ -242,7 +264,7 @@ def _of_home(home: Path, workspace: Path) -> list[str]:
 
 
 def _environment(plan: SandboxPlan) -> dict[str, str]:
-    """Return what a confined command knows of this process's environment."""
+    """Return the environment variables of a sandboxed command."""
     kept = child_environment()
     for name in ("XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "TMP", "TEMP"):
         kept.pop(name, None)
@@ -262,7 +284,7 @@ def _environment(plan: SandboxPlan) -> dict[str, str]:
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "HERMES_NB_SANDBOX": "1",
     }
-    if not plan.writable:  # else what is installed is compiled once
+    if not plan.writable:  # when installing, let Python compile the packages
         own["PYTHONDONTWRITEBYTECODE"] = "1"
     if not plan.writes:
         own |= {
@@ -275,7 +297,7 @@ def _environment(plan: SandboxPlan) -> dict[str, str]:
 
 
 def _domains(plan: SandboxPlan) -> list[int]:
-    """Return the socket families; names of sockets are the network's, so not both."""
+    """Return the allowed socket families. Abstract Unix sockets share the network: never both."""
     unix = [_UNIX] if plan.writes and not plan.network else []
     return [_INET, _INET6, _NETLINK, *unix]
 
@@ -305,7 +327,7 @@ def _by_bubblewrap(
     nobody = not plan.writes and not plan.network and bubblewrap.without_user_namespace()
     limits = _limits(plan)
     if os.getuid() == 0 and not nobody:
-        limits.pop("nproc")  # never root's
+        limits.pop("nproc")  # must not limit root's processes
     args = bubblewrap.arguments(plan, nobody=nobody)
     args += ["--info-fd", str(writing), "--seccomp", str(filter_number), "--"]
     args += bubblewrap.inside(limits, nobody=nobody)
@@ -328,7 +350,7 @@ def _by_bubblewrap(
 def _by_landlock(
     command: Sequence[str], plan: SandboxPlan, environment: dict[str, str], abi: int
 ) -> Launch:
-    if plan.network or plan.writable:  # installing needs modes and times, which are refused
+    if plan.network or plan.writable:  # installing sets modes and times, which seccomp denies
         what = "the network" if plan.network else "installing packages"
         message = f"Landlock does not carry {what}; outside of the sandbox it can be run"
         raise NoSandboxError(message)
@@ -373,7 +395,7 @@ def level() -> Level:
 
 
 def _tried(name: str) -> str:
-    """Return why a level does not work here, "" if it does."""
+    """Return why a level does not work on this machine, "" if it does."""
     if name == "bubblewrap" and not bubblewrap.program():
         return "install bubblewrap and util-linux, or the extra hermes_nb[sandbox]"
     if name == "landlock" and not confine.landlock_abi():
@@ -411,7 +433,7 @@ def _tried(name: str) -> str:
 
 
 def hidden(workspace: Path, home: Path) -> list[str]:
-    """Return what a sandbox hides of a workspace, by names from there, for the result to say."""
+    """Return the paths that a sandbox hides, relative to the workspace, for a command's result."""
     root = workspace.resolve()
     return sorted(os.path.relpath(path, root) for path in survey(root, home=home.resolve()).secrets)
 
@@ -422,9 +444,9 @@ def watch_later(
     *,
     launch: Launch | None = None,
 ) -> RestoreSnapshot:
-    """Remember what runs later in a workspace, before a command that may write there.
+    """Save the files of a workspace that run later, before a command that may write.
 
-    What `launch` keeps from being changed is not put back afterwards: only the user can change it.
+    Files that `launch` protects are not restored afterwards, as only the user can change them.
     """
     fixed = frozenset(launch.fixed if launch else ())
     environment = SandboxProfile.ENVIRONMENT in profile

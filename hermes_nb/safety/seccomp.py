@@ -1,4 +1,4 @@
-"""The seccomp program that a confined command runs under."""
+"""The seccomp program for sandboxed commands."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ _X86, _ARM = 0xC000003E, 0xC00000B7
 _LOAD, _JUMP, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x05, 0x15, 0x35, 0x45, 0x54, 0x06
 _REFUSE, _ALLOW = 0x50000, 0x7FFF0000
 _NAMESPACES = 0x7E020000
-"""The flags of clone that make a new namespace."""
+"""Flags of clone that create a namespace."""
 _TERMINAL_OR_ATTRIBUTES = (0x5412, 0x541C, 0x40086602, 0x401C5820)
-"""TIOCSTI and TIOCLINUX, which push keys; FS_IOC_SETFLAGS and FSSETXATTR."""
+"""TIOCSTI and TIOCLINUX, which inject input; FS_IOC_SETFLAGS and FSSETXATTR."""
 _MODES = (
     ((90, 1), (91, 1), (268, 2), (452, 2), (2, 2), (257, 3), (85, 1), (133, 1), (259, 2)),
     ((52, 1), (53, 2), (452, 2), (56, 3), (33, 2)),
 )
-"""Calls and the position of their mode: chmod, open, creat, mknod and their like."""
+"""Numbers of chmod, open, creat, mknod and similar calls, with the position of their mode argument,
+for x86_64 and aarch64."""
 
 _Line = tuple[int, int, int, int]
 
 
 def filter_program(*, domains: Sequence[int], abi: int | None) -> bytes:
-    """Return a seccomp program that lets sockets of `domains` be made.
+    """Return a seccomp program that allows sockets of `domains`.
 
-    `abi` is the Landlock version beside it, for what that one leaves open; None under bubblewrap,
-    which has namespaces for the rest.
+    `abi` is the Landlock version that it complements. None means bubblewrap, whose namespaces make
+    those rules unnecessary.
     """
     machine, column = (_ARM, 1) if os.uname().machine == "aarch64" else (_X86, 0)
     code: list[_Line] = [
@@ -39,7 +40,7 @@ def filter_program(*, domains: Sequence[int], abi: int | None) -> bytes:
         (_RETURN, 0, 0, 0),
         (_LOAD, 0, 0, 0),
     ]
-    if machine == _X86:  # the x32 calls
+    if machine == _X86:  # deny x32 calls
         code += [(_AT_LEAST, 0, 1, 0x40000000), (_RETURN, 0, 0, _REFUSE | _ENOSYS)]
     for numbers, error in _denied(abi).items():
         if number := numbers[column]:
@@ -51,9 +52,9 @@ def filter_program(*, domains: Sequence[int], abi: int | None) -> bytes:
     for request in _TERMINAL_OR_ATTRIBUTES:
         code += _unless(ioctl, 1, [(_EQUAL, 0, 1, request)])
     code += _unless(clone, 0, [(_ANY_BIT, 0, 1, _NAMESPACES)])
-    for number, argument in _MODES[column]:  # no set-user-id file is left behind
+    for number, argument in _MODES[column]:  # deny set-user-id files
         code += _unless(number, argument, [(_ANY_BIT, 0, 1, 0o6000)])
-    if abi is not None:  # limits of itself only
+    if abi is not None:  # prlimit only for the process itself
         code += _unless((302, 261)[column], 0, [(_EQUAL, 1, 0, 0)])
     if abi is not None and abi < 3:
         for number, argument in (((2, 1), (257, 2)), ((56, 2),))[column]:
@@ -63,7 +64,7 @@ def filter_program(*, domains: Sequence[int], abi: int | None) -> bytes:
 
 
 def _denied(abi: int | None) -> dict[tuple[int, int], int]:
-    """Return the calls that are refused, by `calls.toml`, each with the error that it gets."""
+    """Return the denied calls of `calls.toml` with their error numbers."""
     calls = {kind: numbers.values() for kind, numbers in _calls().items()}
     denied = dict.fromkeys(calls["dangerous"], _EPERM) | dict.fromkeys(calls["unknown"], _ENOSYS)
     if abi is None:
@@ -83,7 +84,7 @@ def _calls() -> dict[str, dict[str, tuple[int, int]]]:
 
 
 def _unless(number: int, argument: int, tests: list[_Line]) -> list[_Line]:
-    """Refuse a call unless `tests` of one of its arguments jump over the refusal."""
+    """Return instructions that deny a call unless `tests` on an argument jump over the denial."""
     body = [
         (_LOAD, 0, 0, 16 + 8 * argument),
         *tests,

@@ -1,10 +1,11 @@
-"""Reads commands of the shell: exactly, as far as they need none, and roughly, for what they name.
+"""Parse shell commands: exactly if they need no shell, otherwise roughly.
 
-`parse` takes words, quotes without expansion, globs, pipes, `&&`, `||`, `;`, `< file`, and output
-that is thrown away or joined; every other character that a shell would act on refuses the whole
-command. `rough_commands` takes anything in linear time, and evaluates nothing. `destroys` says what
-is refused in every mode: commands that name the destruction of a system, a home or a disk. What
-they only compute is not known and asks like everything else; deleting a project is the user's.
+`parse` accepts words, quotes without expansion, globs, pipes, `&&`, `||`, `;`, `< file`, and output
+that is discarded or joined. Any other character with a meaning for a shell makes it refuse the
+whole command. `rough_commands` accepts any text in linear time and evaluates nothing. `destroys`
+finds commands that are denied in every mode, because they name the destruction of the system, a
+home directory or a disk. Targets that are computed are unknown, so the command needs approval like
+any other. Users may let a project be deleted.
 """
 
 from __future__ import annotations
@@ -33,33 +34,43 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _MOST_FILES = 5_000
+"""Maximum files of a glob pattern."""
 _MOST_STARS = 30
+"""Maximum stars in a glob pattern."""
 _MOST_WORDS = 500
+"""Maximum words of a command."""
 _MOST_PROGRAMS = 50
+"""Maximum programs of a command."""
 Stream = Literal["out", "err", "null"]
+"""Destination of an output stream."""
 
 
 class NeedsShellError(Exception):
-    """A command is not of the tiny grammar; the text says why."""
+    """A command is not in the small grammar that needs no shell. The message gives the reason."""
 
 
 def needs_shell(why: str) -> NoReturn:
-    """Raise what says why a command is not of the tiny grammar."""
+    """Raise `NeedsShellError` with the reason."""
     raise NeedsShellError(why)
 
 
 @dataclass(slots=True)
 class Draft:
-    """One program of a pipeline as it is written; a pattern is a glob, or "" for a plain word."""
+    """One program of a pipeline as written in the command."""
 
     words: list[str] = field(default_factory=list)
+    """The program and its arguments."""
     patterns: list[str] = field(default_factory=list)
+    """For each word its glob pattern. Empty for a plain word."""
     stdin: str | None = None
+    """The file to read as standard input. None: the pipe, or nothing."""
     out: Stream = "out"
+    """Where standard output goes."""
     err: Stream = "err"
+    """Where standard error goes."""
 
     def redirect(self, token: str) -> None:
-        """Throw a stream away or join it to the other."""
+        """Discard a stream or join it with the other one."""
         match token.replace(" ", ""):
             case "2>&1":
                 self.err = self.out
@@ -74,11 +85,11 @@ class Draft:
 
 
 Line = tuple[str, list[Draft]]
-"""What joins it to the line before, and the programs that pipes join."""
+"""The operator that joins a pipeline to the previous one, and its programs."""
 
 
 def parse(command: str, home: Path) -> list[Line]:
-    """Read a command of the grammar; raise NeedsShellError for any other."""
+    """Parse a command of the grammar. Raise NeedsShellError for other commands."""
     reader, at = _Reader(home), 0
     while at < len(command):
         token = _TOKEN.match(command, at)
@@ -91,7 +102,7 @@ def parse(command: str, home: Path) -> list[Line]:
 
 
 def expand(pattern: str, directory: Path, hurry: Callable[[], None]) -> list[str]:
-    """Return the files of a glob as a shell would, none if nothing matches; `hurry` may raise."""
+    """Return the files for a glob pattern like a shell, or none. `hurry` may raise."""
     if pattern.count("*") > _MOST_STARS:
         needs_shell(f"{pattern[:20]!r}… is a very long pattern")
     found = ["/" if pattern.startswith("/") else ""]
@@ -130,7 +141,7 @@ def _matching(place: Path, part: str, *, folders: bool, hurry: Callable[[], None
 
 
 class _Reader:
-    """Puts tokens together to words, words to programs."""
+    """Builds words from tokens, and programs from words."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -213,7 +224,7 @@ class _Reader:
 
 
 _DEEPEST = 3
-"""How many quoted scripts inside of each other are read."""
+"""Maximum depth of nested quoted scripts."""
 _ROUGH = re.compile(
     r"""\$?'[^']*'|"(?:[^"\\]|\\[\s\S])*+"|\\[\s\S]|(?P<cut>\$\(|[<>]\(|&&|[;|\n(){}`]++|&(?!>))
     |(?P<to>\d*(?:>>?[|&]?|&>>?))|(?P<blank>[ \t]+)|[^\s'"\\;&|(){}`<>$]++|[\s\S]""",
@@ -251,16 +262,18 @@ _SOME_OF_IT = re.compile(r"-(i?name|i?path|i?regex|[acm](time|min)|newer\w*|size
 
 @dataclass(slots=True)
 class Rough:
-    """About one simple command: its words, the files it writes to, the texts that it quotes."""
+    """A simple command as parsed roughly."""
 
     words: list[str] = field(default_factory=list)
+    """The program and its arguments."""
     writes: list[tuple[str, str]] = field(default_factory=list)
-    """Operator and path."""
+    """Output redirections: operator and path."""
     quoted: list[str] = field(default_factory=list)
+    """Quoted texts."""
 
 
 def destroys(command: str, home: Path) -> str:
-    """Return what a command names to be destroyed, "" if it is nothing vital."""
+    """Return what vital part a command would destroy by its wording, "" if none."""
     if _BOMB.search(command):
         return "it forks without end"
     command = _HOME_VARIABLE.sub("~", command)
@@ -275,7 +288,10 @@ def destroys(command: str, home: Path) -> str:
 
 
 def rough_commands(source: str, depth: int = 0) -> Iterator[Rough]:
-    """Yield about what a shell would run, in linear time; scripts given to a shell as well."""
+    """Yield approximately the commands that a shell would run, in linear time.
+
+    Scripts that are passed to a shell are included.
+    """
     source, bodies = _without_heredocs(source)
     for body in bodies if depth < _DEEPEST else ():
         yield from rough_commands(body, depth + 1)
@@ -302,9 +318,9 @@ def rough_commands(source: str, depth: int = 0) -> Iterator[Rough]:
 
 
 def bare(words: list[str], names: Collection[str]) -> list[str]:
-    """Take wrappers (`sudo -u me`), their options and assignments off the front.
+    """Remove wrappers (`sudo -u me`), their options and assignments from the start.
 
-    A word of `names` behind an option is taken for the program, not for the option's value.
+    A word of `names` after an option counts as the program, not as the option's value.
     """
     wrapped = False
     for at, word in enumerate(words):
@@ -329,7 +345,7 @@ def _unquoted(value: str, rough: Rough) -> str:
 
 
 def _inner(rough: Rough) -> Iterator[str]:
-    """Yield what is quoted and would be run by a shell."""
+    """Yield quoted texts that a shell would run."""
     name = basename((bare(rough.words, _NAMES) or [""])[0])
     for text in rough.quoted:
         if name in _SHELLS or "$(" in text or "`" in text:
@@ -344,7 +360,7 @@ def _inner(rough: Rough) -> Iterator[str]:
 
 
 def _without_heredocs(source: str) -> tuple[str, list[str]]:
-    """Take the bodies of here-documents out; return those that a shell would run."""
+    """Return the text without here-documents, and those that a shell would run."""
     if "<<" not in source:
         return source, []
     kept: list[str] = []
@@ -384,7 +400,10 @@ def _destroyed(name: str, rest: list[str], directory: str, home: Path) -> str:
 
 
 def _path(word: str, directory: str, home: Path) -> str:
-    """Return where a word leads, without what empties it (`/*`); a home is `~`."""
+    """Return the path that a word means, with home directories as `~`.
+
+    A pattern for the content of a folder (`/*`) counts as the folder.
+    """
     if len(word) > 1 and word.partition("=")[0] == "of":
         word = word[3:]
     word = re.sub(r"/(\*|\.\*|\.)?$", "", word) or "/"

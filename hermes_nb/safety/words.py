@@ -1,12 +1,12 @@
-"""A text as a row of tags, one for each word: the form in which rules read every language.
+"""Convert text to one tag per word, so that rules work for every language.
 
-The words are data, `words.toml`: classes of words (verbs of ignoring, names for instructions) in
-twenty languages. A word may be in several classes. What is no word but a thing (an address, a file
-that holds secrets) is in a class as well, by the patterns under `[things]` in `rules.toml`. A tag
-is one character that stands for a set of classes, so that a rule is a regular expression over tags.
+`words.toml` has classes of words (verbs for ignoring, names for instructions) in twenty languages.
+A word may be in several classes. Things that are not words, such as URLs and names of secret files,
+get their class from the patterns in `[things]` of `rules.toml`. A tag is a single character for a
+set of classes, so a rule is a regular expression over tags.
 
-What stands between two spaces (a chunk) is a word, a thing, or several words; scripts without
-spaces are searched for the words that are known.
+A chunk, the text between two spaces, is a word, a thing or several words. Text in scripts without
+spaces is searched for known words.
 """
 
 from __future__ import annotations
@@ -25,12 +25,15 @@ from hermes_nb.safety.normalise import LOOKALIKES, fold
 from hermes_nb.safety.patterns import Span, in_time
 
 SENTENCE = ";"
+"""Tag of the end of a sentence."""
 PARAGRAPH = "\n"
+"""Tag of the end of a paragraph."""
 CONTINUED = "_"
-"""The tag of the second word of a phrase; rules skip it."""
+"""Tag of the second word of a phrase. Rules skip it."""
 _OTHER = "."
-"""The tag of a word that means nothing to any rule."""
+"""Tag of a word without a class."""
 _FIRST_TAG = 0x4E00
+"""Code point of the first tag."""
 
 _LISTS = re.compile(r'^([A-Z0-9]+) = "(.*)"$', re.MULTILINE)
 _UNSPACED_LANGUAGES = ("zh", "ja", "ko", "th")
@@ -40,35 +43,35 @@ _RESPELT: dict[str, dict[int, str]] = {
     "tr": str.maketrans({"ı": "i"}),
     "vi": str.maketrans({"đ": "d"}),
 }
-"""How letters are written where a keyboard lacks them, which folding does not see to."""
+"""Spellings for missing letters on a keyboard that folding does not cover."""
 _SHORTEST_RESPELT = 4
-"""Shorter words without their marks are words of other languages."""
+"""Minimum length of a respelled word. Shorter ones collide with words of other languages."""
 _DISGUISED = ("IGNORE", "PRIOR", "RULES", "SYSTEM", "PROMPT", "UNRESTRICTED", "REVEAL", "YOUR")
-"""The classes whose English words are recognised when misspelt."""
+"""Classes whose English words are recognised with typos."""
 _SHORTEST_STEM = 3
 _SHORTEST_MISSPELT = 6
 _JUMBLED = 6
-"""How many letters of a jumbled word may be out of place."""
+"""Maximum misplaced letters in a jumbled word."""
 _LONGEST_WORD = 40
 _THINGS_AT_ONCE = 2
-"""Kinds of thing that a chunk may be at once; each set of them is a tag of its own."""
+"""Maximum kinds of thing that a chunk can have. Each combination has its own tag."""
 
 _CYRILLIC = str.maketrans("abceghikmnoprtuxy", "авседнікмпоргтиху")
-"""Latin letters by the Cyrillic one that looks like them, for words that are mostly Cyrillic."""
+"""Latin letters replaced by similar Cyrillic ones, for words that are mostly Cyrillic."""
 _SIGNS = dict(zip("0345789@$!+€", "oeastbgasite", strict=True))
 _SIGNS_FOR_LETTERS = tuple(str.maketrans({**_SIGNS, "1": one, "|": one}) for one in "il")
-"""The ways to read "leet": a stroke is an i or an l."""
+"""The two readings of "leet": a stroke is an i or an l."""
 _LEET = re.compile("[01345789@$!+€|]")
 _LETTER = re.compile(r"[^\W\d_]")
 _MIXED = re.compile("[a-z].*[\u0400-\u04ff]|[\u0400-\u04ff].*[a-z]")
 _PROCLITIC = re.compile(
     "^[\u0648\u0641]?[\u0628\u0643\u0644]?(?:\u0627\u0644)?(?:[\u064a\u062a\u0646\u0633](?=.{3}))?"
 )
-"""What Arabic writes in one word with the next: and, with, for, the, and the person of a verb."""
+"""Arabic prefixes that are joined to the next word: and, with, for, the, the person of a verb."""
 
 
 def listed() -> Iterator[tuple[str, str, list[str]]]:
-    """Yield language, class and words of each line of `words.toml`, folded as texts are."""
+    """Yield language, class and words of each line in `words.toml`, folded like scanned text."""
     text = Path(__file__).with_name("words.toml").read_text(encoding="utf-8")
     for section in text.split("\n[")[1:]:
         language, _, body = section.partition("]")
@@ -84,10 +87,10 @@ def listed() -> Iterator[tuple[str, str, list[str]]]:
 
 
 class Lexicon:
-    """Every word with its classes, as a mask of bits, and the tag of every mask; see `lexicon`."""
+    """All words with their classes as bit masks, and a tag for each mask. See `lexicon`."""
 
     def __init__(self) -> None:
-        """Read the lists and give every set of classes a tag."""
+        """Read the word lists and assign the tags."""
         self.bits: dict[str, int] = {}
         words, stems, phrases, unspaced = (defaultdict[str, int](int) for _ in range(4))
         plain: list[str] = []
@@ -102,7 +105,7 @@ class Lexicon:
                     stems[word[:-1]] |= bit
                 else:
                     (phrases if "_" in word else words)[word] |= bit
-        # What a word begins with says something of it.
+        # A word also has the classes of its stem.
         self._stems = _longest_first(stems, _SHORTEST_STEM)
         self._words = {word: self._begun(word) | mask for word, mask in words.items()}
         self._inside = _longest_first({w: _beginnings(w, unspaced) for w in unspaced})
@@ -117,7 +120,7 @@ class Lexicon:
         return self.bits.setdefault(name, 1 << len(self.bits))
 
     def _tag_all(self, every: set[int], phrases: dict[str, int]) -> None:
-        """Give every set of classes that a word, a thing or a phrase can have a tag of its own."""
+        """Assign a tag to each set of classes that a word, thing or phrase can have."""
         kinds = [self._bit(name) for name, _ in _things()]
         places = (0, self._bit("URL"), self._bit("EMAIL"))
         things = {
@@ -132,7 +135,7 @@ class Lexicon:
         self._tags = {0: _OTHER, **{mask: next(tags) for mask in sorted(every - {0})}}
         self.masks = {tag: mask for mask, tag in self._tags.items()}
         self.masks[SENTENCE] = self._bit("SENTENCE")
-        # Words of phrases are told apart, whatever their classes.
+        # Words of phrases get their own tags, whatever their classes.
         pairs = {tuple(phrase.split("_", 1)): mask for phrase, mask in phrases.items()}
         self._own = {word: next(tags) for word in sorted({w for pair in pairs for w in pair})}
         self.masks |= {tag: self.mask(word) for word, tag in self._own.items()}
@@ -154,7 +157,7 @@ class Lexicon:
         return self._words.get(word) or self._begun(word)
 
     def _begun(self, word: str) -> int:
-        """Return the classes of all that a word begins with."""
+        """Return the classes of all stems at the start of a word."""
         sizes, stems = self._stems.get(word[:_SHORTEST_STEM], ((), {}))
         found = 0
         for size in sizes:
@@ -162,7 +165,7 @@ class Lexicon:
         return found
 
     def meant(self, word: str) -> int:
-        """Return the classes of a word written with lookalikes, "leet" signs or a misspelling."""
+        """Return the classes of a word, also if it has lookalikes, "leet" signs or a typo."""
         found = self.mask(word)
         if found or len(word) > _LONGEST_WORD or word.isdigit():
             return found
@@ -183,11 +186,11 @@ class Lexicon:
         return self._own.get(word) or self._tags[self.meant(word)]
 
     def of(self, mask: int) -> str:
-        """Return the tag of some classes."""
+        """Return the tag for a mask of classes."""
         return self._tags[mask]
 
     def inside(self, run: str) -> Iterator[tuple[int, int, str]]:
-        """Yield start, end and tag of the words in a run of a script without spaces."""
+        """Yield start, end and tag of the known words in a run of a script without spaces."""
         done = 0
         for first in self._first.finditer(run):
             start = first.start()
@@ -195,7 +198,7 @@ class Lexicon:
                 continue
             sizes, words = self._inside[first[0]]
             for size in sizes:
-                word = run[start : start + size]  # shorter than that at the end
+                word = run[start : start + size]  # may be shorter at the end
                 if word in words:
                     done = start + len(word)
                     yield start, done, self._tags[words[word]]
@@ -203,7 +206,7 @@ class Lexicon:
 
 
 def _beginnings(word: str, masks: dict[str, int]) -> int:
-    """Return the classes of a word and of all that it begins with."""
+    """Return the classes of a word and of all its prefixes."""
     found = 0
     for size in range(1, len(word) + 1):
         found |= masks.get(word[:size], 0)
@@ -213,7 +216,7 @@ def _beginnings(word: str, masks: dict[str, int]) -> int:
 def _longest_first(
     words: dict[str, int], letters: int = 1
 ) -> dict[str, tuple[list[int], dict[str, int]]]:
-    """Return words by their first letters, with the lengths there are, the longest first."""
+    """Return words grouped by first letters, with the occurring lengths in descending order."""
     found: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for word, mask in words.items():
         found[word[:letters]][word] = mask
@@ -246,20 +249,20 @@ _UNSPACED = (
     "\U00020000-\U0003ffff"
 )
 _LONGEST_CHUNK = 300
-"""Longer runs without a space (data, minified code) are read in pieces of this size."""
+"""Longer runs without a space (data, minified code) are split into chunks of this size."""
 _CHUNK = re.compile(
     rf"\n[ \t]*\n\s*|[{_UNSPACED}]{{1,{_LONGEST_CHUNK}}}|[^\s{_UNSPACED}]{{1,{_LONGEST_CHUNK}}}"
 )
 _WORD_SIZE = 3
-"""Letters between known words, in scripts without spaces, that count as a word."""
+"""Unknown characters that count as a word in scripts without spaces."""
 _OFTEN = 128
-"""Chunks that are read between two looks at the clock."""
+"""Chunks between two checks of the time limit."""
 _REMEMBERED = 20_000
-"""Chunks whose tags are remembered from text to text."""
+"""Chunks whose tags are cached."""
 _STOPS = frozenset(".!?;:。．！？")
 _CLOSING = "\"'`)]}*_»”’"
 _PATH = frozenset("./~$@`\"'(")
-"""Signs before a plain word with which it may be a thing all the same."""
+"""Characters with which even a plain word may be a thing."""
 _AROUND = ".,:;?!\"'`()[]{}<>*_~#«»“”‘’…-/\\"
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]{1,2}(?![^\W_]))?")
 _JOINT = re.compile(r"[<>/=()\[\]{}]")
@@ -273,10 +276,10 @@ _Part = tuple[int, int, str]
 
 
 class Tagged:
-    """A text's tags, the first one a paragraph's, and where they stand."""
+    """The tags of a text, starting with one for a paragraph, and their positions."""
 
     def __init__(self, text: str) -> None:
-        """Tag a lower-case, normalised text."""
+        """Tag a normalised lower-case text."""
         self.text = text
         rows = [PARAGRAPH]
         for number, chunk in enumerate(_CHUNK.findall(text)):
@@ -287,19 +290,19 @@ class Tagged:
 
     @cached_property
     def _places(self) -> list[Span]:
-        """Where each tag stands; most texts have nothing that anybody asks for."""
-        found = [(-1, -1)]  # the paragraph that every text begins with
+        """The span of each tag, computed on first use: most texts do not need them."""
+        found = [(-1, -1)]  # the initial paragraph tag
         for match in _CHUNK.finditer(self.text):
             at = match.start()
             found += [(at + start, at + end) for start, end, _ in _read(match[0])[1]]
         return found
 
     def span(self, first: int, last: int) -> Span:
-        """Return the place in the text of `tags[first:last]`."""
+        """Return the span of the text for `tags[first:last]`."""
         return max(0, self._places[first][0]), max(0, self._places[last - 1][1])
 
     def before(self, start: int) -> int:
-        """Return the index of the first tag that stands at `start` or after it."""
+        """Return the index of the first tag at or after `start`."""
         return bisect_left(self._places, (start, -1))
 
 
@@ -309,23 +312,23 @@ def _things() -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 
 _ACCOUNT = re.compile(r"[0-9](?<=(?:at|be|ch|de|es|fr|gb|it|lt|nl|pl|pt).)")
-"""How an account's number begins where they are asked for most, found by its first digit."""
+"""Start of an IBAN of a common country. Matching its first digit is fast."""
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def _read(chunk: str) -> tuple[str, tuple[_Part, ...]]:
-    """Return the tags of a chunk, and its parts: start, end and tag."""
+    """Return the tags of a chunk, and its parts as start, end and tag."""
     if chunk[0] == "\n":
         found: tuple[_Part, ...] = ((0, 0, PARAGRAPH),)
     else:
-        # Only what has no spaces leaves its script where a letter stands before it.
+        # A chunk is in a script without spaces if it does not join with a letter before it.
         alone = chunk.isascii() or _CHUNK.findall(f"a{chunk}")[0] != "a"
         found = _spaced(chunk) if alone else tuple(_unspaced(chunk))
     return "".join([part[2] for part in found]), found
 
 
 def forget() -> None:
-    """Forget what chunks were read as, to measure what a first reading costs."""
+    """Clear the caches, to measure a first reading."""
     _read.cache_clear()
     _tag.cache_clear()
 
@@ -336,7 +339,7 @@ def _tag(word: str) -> str:
 
 
 def _unspaced(run: str) -> Iterator[_Part]:
-    """Yield the parts of a run of a script without spaces; what is between words is some tags."""
+    """Yield the parts of a run in a script without spaces. Unknown text is split by length."""
     done = 0
     for start, end, tag in (*lexicon().inside(run), (len(run), len(run), "")):
         for at in range(done, start, _WORD_SIZE):
@@ -348,7 +351,7 @@ def _unspaced(run: str) -> Iterator[_Part]:
 
 
 def _spaced(chunk: str) -> tuple[_Part, ...]:
-    """Return the parts of what stands between two spaces."""
+    """Return the parts of a chunk."""
     if chunk.isalpha():
         return ((0, len(chunk), _tag(chunk)),)
     bare = chunk.strip(_AROUND)
@@ -363,7 +366,7 @@ def _spaced(chunk: str) -> tuple[_Part, ...]:
 
 
 def _kinds(chunk: str) -> int:
-    """Return the kinds of thing that a chunk without spaces names."""
+    """Return the kinds of thing in a chunk."""
     if not (any(map(chunk.__contains__, table("rules")["thing_signs"])) or _ACCOUNT.search(chunk)):
         return 0
     bits = [lexicon().bits[name] for name, pattern in _things() if pattern.search(chunk)]
@@ -371,7 +374,7 @@ def _kinds(chunk: str) -> int:
 
 
 def _thing(chunk: str) -> tuple[_Part, ...]:
-    """Return the part of a chunk that is a thing, with any words before it."""
+    """Return the thing in a chunk, with any words before it."""
     words, kinds, start, end = lexicon(), _kinds(chunk), 0, len(chunk)
     if "://" in chunk and (found := _SCHEME.search(chunk)) and not _HERE.match(found[0]):
         start, kinds = found.start(), kinds | words.bits["URL"]
@@ -381,7 +384,7 @@ def _thing(chunk: str) -> tuple[_Part, ...]:
 
 
 def _one_word(chunk: str, bare: str) -> tuple[_Part, ...]:
-    """Return the chunk as one word if it is one in disguise: `i.g-n*ore`, `pr3v10us`, `don't`."""
+    """Return a chunk as one word if it is a disguised one: `i.g-n*ore`, `pr3v10us`, `don't`."""
     if _JOINT.search(bare) or (bare.isdigit() and bare.isascii()):
         return ()
     whole = bare.replace("’", "'").removesuffix("'s")
@@ -399,10 +402,10 @@ def _many_words(chunk: str) -> Iterator[_Part]:
 
 
 def _with_phrases(row: str) -> str:
-    """Return a row of tags with those of a phrase's two words replaced by what it means.
+    """Return the tags with each two-word phrase replaced by its meaning.
 
-    A word that would end one phrase and begin another belongs to the one whose first tag comes
-    first: neither from the left nor from the right is right in all languages.
+    If a word could end one phrase and start another, the phrase with the lower first tag wins.
+    Neither left-to-right nor right-to-left is correct in all languages.
     """
     starts, meant = lexicon().starts, lexicon().phrases
     found = [at for at, tag in enumerate(row) if tag in starts and row[at : at + 2] in meant]
