@@ -305,8 +305,7 @@ class Hermes:
                 mapping from names to texts
             executor: `threads`, `ipyparallel[:PROFILE]` or `package:factory`
             tools: what each task may use. A toolset's name selects only its read-only tools;
-                actions
-                that require approval are refused.
+                actions that require approval are refused.
             parallel: the number of tasks that run at a time
             retry: also rerun tasks that failed, or that were started elsewhere and did not finish
             max_cost: the limit for the whole map in US dollars

@@ -80,7 +80,7 @@ class Assignment:
     goal: str
     """What to do."""
     context: str = ""
-    """What the child needs to know, "" for nothing."""
+    """Background information for the child, "" for none."""
     toolsets: tuple[str, ...] = ()
     """Names of tools and toolsets, empty for all that children may have."""
     max_requests: int | None = None
@@ -117,7 +117,7 @@ class Task(TypedDict):
     goal: str
     """What to do."""
     context: NotRequired[str | None]
-    """What the child needs to know."""
+    """Background information for the child."""
     toolsets: NotRequired[list[str] | None]
     """Names of tools and toolsets."""
 
@@ -322,7 +322,7 @@ class Child:
         self._started = False
 
     def doing(self) -> str:
-        """Return what it is doing, in a few words."""
+        """Return its current activity in a few words."""
         return self._doing
 
     async def run(self, shared: Sequence[Pool], writing: asyncio.Lock) -> Report:

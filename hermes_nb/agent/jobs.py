@@ -51,7 +51,7 @@ class Job:
 
     @property
     def doing(self) -> str:
-        """What it is doing, in a few words."""
+        """Its current activity in a few words."""
         return self._doing()
 
     @property

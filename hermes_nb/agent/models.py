@@ -413,7 +413,7 @@ def _built_in(settings: Settings, variables: Variables) -> ChatModel:
 def _installed(
     name: str, settings: Settings, variables: Variables = tuple, *, main: ChatModel | None = None
 ) -> ChatModel | None:
-    """Return the model of that name from an installed package, None if there is none.
+    """Return the model of that name from an installed package, None if no package has it.
 
     Raises `ConfigError` for one of hermes_nb's own that this installation lacks.
     """

@@ -64,7 +64,7 @@ PREFIXES = ("/usr/local", "/usr")
 class PromptSources:
     """The sources of prompts and tools for one Hermes directory and working directory.
 
-    `tell` shows a line to the user: what was left out, changed or blocked, and what to do about it.
+    `tell` shows a line to the user on each omitted, changed or blocked text, and how to fix it.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class PromptSources:
         return tracker
 
     def recalled(self, prompt: str) -> str:
-        """Return what the external memory recalls for a prompt; may block for seconds."""
+        """Return the external memory's text for a prompt; may block for seconds."""
         return self.provider.prefetch(prompt) if self.provider else ""
 
     def hear(self, event: Event) -> None:
@@ -373,7 +373,7 @@ def _admin_skills(policy: Policy) -> list[Path]:
 def background(prompt: Prompt, sources: PromptSources | None) -> tuple[Text, ...]:
     """Return the parts of the prompt that neither the user nor this package wrote.
 
-    The text of a memory service gets the same header as what it recalls.
+    The text of a memory service gets the same header as its recalled texts.
     """
     project: Origin = "outside" if sources is not None and sources.foreign() else "workspace"
     origins: dict[str, Origin] = {"project": project, "memory provider": "outside"}

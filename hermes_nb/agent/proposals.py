@@ -35,7 +35,7 @@ Kind = Literal["memory", "skills"]
 GIST = 120
 """Maximum characters of a proposal's summary."""
 NAMED = 8
-"""Maximum count of numbers listed in a line; for more it says "all"."""
+"""Maximum count of numbers in a line; a longer list becomes "all"."""
 _KINDS = (("memory", "note", "notes"), ("skills", "change of skills", "changes of skills"))
 
 

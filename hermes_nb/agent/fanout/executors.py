@@ -105,7 +105,7 @@ class MapResult:
     text: str = ""
     """The answer, "" unless the status is `done`."""
     error: str = ""
-    """Why there is no answer, "" if there is one."""
+    """Why it has no answer, "" with one."""
     model: str = ""
     """The model that answered, "" if unknown."""
     usage: Usage = field(default_factory=Usage)

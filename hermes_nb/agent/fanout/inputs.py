@@ -20,7 +20,7 @@ from hermes_nb.tools.workspace import open_regular
 MOST = 10_000
 """Maximum number of inputs of a map."""
 BYTES = 8_000_000
-"""Maximum bytes read from a file; the text sent is shorter anyway."""
+"""Maximum bytes read from a file; its text is shortened to `CHARACTERS` afterwards."""
 CHARACTERS = 100_000
 """Maximum characters sent of an input, about 29,000 tokens."""
 
@@ -68,7 +68,7 @@ def inputs_of(
 
 
 async def read_text(path: Path) -> str:
-    """Return a text file, without the middle if too long; raise ToolError for a binary one."""
+    """Return a text file, or its first `BYTES` bytes; raise ToolError for a binary file."""
 
     def read() -> str:
         with open_regular(path) as file:

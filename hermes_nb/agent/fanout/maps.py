@@ -58,9 +58,9 @@ class Item:
     status: ItemStatus = "waiting"
     """The state; see the module's description."""
     answer: str = ""
-    """The model's answer, "" if there is none."""
+    """The model's answer, "" without one."""
     error: str = ""
-    """Why there is no answer, "" if there is one."""
+    """Why it has no answer, "" with one."""
     usage: Usage = field(default_factory=Usage)
     """Tokens and cost of the task."""
     seconds: float = 0.0
@@ -313,7 +313,7 @@ class Attempt:
         self._task = run, key
 
     async def claim(self, *, retry: bool) -> Claim:
-        """Claim the task; if cancelled meanwhile, release the claim."""
+        """Claim the task; if cancelled while doing so, release the claim."""
         again: tuple[ClaimState, ...] = ("stopped", "failed", "running") if retry else ("stopped",)
         claiming = asyncio.ensure_future(
             in_thread(self._ledger.claim, *self._task, owner=self.owner, again=again)

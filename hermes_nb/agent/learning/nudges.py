@@ -26,7 +26,7 @@ SKILL_TOOLS = frozenset({"skill_manage"})
 """Tools whose calls reset the counter for skills."""
 
 Subject = Literal["memory", "skills", "both"]
-"""What a review is about."""
+"""The subject of a review."""
 
 
 @dataclass(slots=True)

@@ -97,7 +97,7 @@ def loaded_skills(messages: Iterable[Message]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subjects:
-    """The input of a review, as it was when the turn ended."""
+    """The input of a review: a copy of the session's state at the end of the turn."""
 
     place: Place
     """The session and notebook."""
@@ -116,7 +116,7 @@ class Subjects:
 
 
 class Review:
-    """One background review; as an event sink it collects what was saved."""
+    """One background review; as an event sink it collects the writes."""
 
     def __init__(self, seen: Subjects, subject: Subject, store: SessionStore) -> None:
         self._seen = seen

@@ -126,13 +126,13 @@ class Reviews:
         return self._running.result(timeout=seconds)
 
     def learned(self) -> list[str]:
-        """Return what was saved since the last call."""
+        """Return the writes of reviews since the last call, one line each."""
         with self._lock:
             taken, self._learned = self._learned, []
         return taken
 
     def news(self) -> str:
-        """Return a line on what was saved since the last call, and the usage, or ""."""
+        """Return a line on the writes of reviews since the last call and their usage, or ""."""
         learned = self.learned()
         with self._lock:
             cost, self._spent = self._spent, Usage()
@@ -143,7 +143,7 @@ class Reviews:
         return f"Looked back since, and found nothing to keep{spent}." if spent else ""
 
     def stop(self) -> None:
-        """Stop a running review; what it saved so far stays."""
+        """Stop a running review; its writes so far stay."""
         if self._running is not None:
             self._running.cancel()
 

@@ -203,7 +203,7 @@ class SessionManager:
 
 
 def matching(store: SessionStore, wanted: str) -> list[StoredSession]:
-    """Return the session with that id, else the latest with that title, else those by id prefix."""
+    """Return the session with that id, or the latest with that title, or those by id prefix."""
     if (exact := store.get(wanted)) is not None:
         return [exact]
     recent = store.sessions(limit=LOOKED_AT)
@@ -212,7 +212,7 @@ def matching(store: SessionStore, wanted: str) -> list[StoredSession]:
 
 
 def resembling(store: SessionStore, wanted: str) -> list[StoredSession]:
-    """Return the sessions whose titles start with the text, else those that contain it."""
+    """Return the sessions whose titles start with the text, or those that contain it."""
     typed = wanted.casefold()
     recent = [each for each in store.sessions(limit=LOOKED_AT) if each.source != REVIEW]
     found = [each for each in recent if typed in each.title.casefold()]

@@ -130,7 +130,7 @@ class Recorder:
         self._held = self._held[:length]
 
     def save(self, *, closing: bool = False) -> None:
-        """Write what is unsaved, from another thread than the turn's; what fails stays unsaved.
+        """Write the unsaved changes, from another thread than the turn's; failed ones stay queued.
 
         Only with `closing`, wait for other processes, and continue in a copy of the session if
         needed.
@@ -172,7 +172,7 @@ class Recorder:
                 self._failure = ""
 
     def _write_back(self) -> None:
-        """Write what the store has lost since the end of the previous turn."""
+        """Write rows that the store has lost since the end of the previous turn."""
         if (count := self.store.incidents()) != self._incidents:
             if self.store.messages(self.session) != self._held:
                 self._replace(self._held)
@@ -234,7 +234,7 @@ class Unsaved:
                 os.register_at_fork(after_in_child=self._reset)
 
     def of(self, store: SessionStore, session_id: str) -> Recorder | None:
-        """Return the recorder with unsaved changes of a session, None if there is none."""
+        """Return the recorder with unsaved changes of a session, or None."""
         with self._changed:
             known = [r for r in self._recorders if r.store is store and r.session == session_id]
         return known[-1] if known and known[-1].unsaved else None

@@ -74,7 +74,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSpec:
-    """What a session is built from."""
+    """The settings and parts that a session is built from."""
 
     model: ChatModel
     """The model of the conversation."""
@@ -131,8 +131,7 @@ PERSONAL = frozenset({"identity", "memory provider", "system message", "memory",
 class Session:
     """A conversation that outlives the kernel. Make one with `start` or `resume`.
 
-    The store holds what the session used in total; `usage` and `by_job` only what this process
-    used.
+    The store has the session's total usage; `usage` and `by_job` have only that of this process.
     """
 
     def __init__(
@@ -373,7 +372,7 @@ class Session:
         return await self.agent.compress(focus)
 
     def restore(self) -> ContextCompressed:
-        """Undo the last compression; raise `ConfigError` if there is none to undo."""
+        """Undo the last compression; raise `ConfigError` without one."""
         self.check_idle()  # before the store is changed
         messages = self.store.restore(self.id)
         if messages is None:

@@ -21,8 +21,8 @@ _GIST = 60
 def said(messages: Sequence[Message]) -> list[Message]:
     """Return the conversation with every text that others wrote replaced by a short note.
 
-    Calls keep their short arguments; results say whether the call succeeded. Images, reasoning and
-    provider-specific data are left out.
+    Calls keep their short arguments. The note for a result includes whether the call failed.
+    Images, reasoning and provider-specific data are left out.
     """
     calls = {call.id: call for message in messages for call in message.calls}
     return [

@@ -29,7 +29,7 @@ class Turn:
     """The result of a turn. A notebook displays it as Markdown, with a line on its usage."""
 
     text: str
-    """The assistant's last message, "" if there is none."""
+    """The assistant's last message, "" without one."""
     reason: EndReason
     """How the turn ended."""
     error: str = ""

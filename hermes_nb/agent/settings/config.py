@@ -198,7 +198,7 @@ class Settings:
     fetch_weights: bool = False
     """Whether the embedded model's weights may be downloaded."""
     notebook: str = ""
-    """The notebook's path, for kernels where it cannot be detected; "" to detect it."""
+    """The notebook's path for kernels that cannot detect it; "" to detect it."""
     cassette: CassetteMode = "off"
     """Whether model replies are recorded, replayed, either (`auto`), or neither (`off`)."""
     cassette_file: str = ""

@@ -1,1 +1,1 @@
-"""Undo: records what a turn changes in files and cells, and reverts it."""
+"""Undo: records a turn's changes of files and cells, and reverts them."""

@@ -1,4 +1,4 @@
-"""What a turn changed: one value per file or cell, with its text before and after.
+"""The changes of a turn: one value per file or cell, with its text before and after.
 
 A cell is named by the execution count that the notebook displays, or, without one, by its position,
 counted from 1.
@@ -18,7 +18,7 @@ from typing import Literal
 from hermes_nb.core.messages import Json
 
 Kind = Literal["added", "edited", "removed", "moved", "run"]
-"""How a file or a cell changed; `run` is a cell of which only the outputs changed."""
+"""How a file or a cell changed; for `run`, only a cell's outputs changed."""
 MOST_CHARACTERS = 400_000
 """Maximum characters of a compared text: difflib's time is quadratic."""
 CONTEXT = 2

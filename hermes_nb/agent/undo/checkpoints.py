@@ -1,4 +1,4 @@
-"""Saves what a turn changes in files and cells, so that it can be undone.
+"""Saves files and cells that a turn changes, so that the changes can be undone.
 
 Each file and notebook is saved once, before the turn's first change of it. After each change, its
 new state is recorded. Undo can therefore distinguish the turn's changes from later ones, and only
@@ -144,7 +144,7 @@ class Checkpoints:
     def changes(
         self, session: str, turn: int | None = None, *, root: Path | None = None
     ) -> list[Change]:
-        """Return what a turn (the last one by default) changed.
+        """Return the changes of a turn, by default the last one.
 
         Paths within `root` are relative to it. Raises `NothingToUndo`.
         """

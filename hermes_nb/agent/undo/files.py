@@ -29,7 +29,7 @@ _LINK = "a link leads to it"
 
 
 class NotRestored(HermesError):
-    """A file was not restored; the text says why and follows the file's name."""
+    """A file was not restored; the text is the reason and follows the file's name."""
 
 
 def look(path: Path, limit: int) -> tuple[FileState, bytes]:
@@ -75,7 +75,7 @@ def missing_folders(path: Path) -> tuple[str, ...]:
 def put_back(
     path: Path, item: FileItem, saved: Callable[[str], bytes], *, limit: int, force: bool
 ) -> str:
-    """Restore a file to its state before a turn; return what was done, "" if it was not needed.
+    """Restore a file to its state before a turn; return the action taken, "" for none.
 
     Raises `NotRestored` if the file was changed after the turn (unless `force`), if its content was
     not saved, or if the system refuses the change.

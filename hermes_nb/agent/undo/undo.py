@@ -1,4 +1,4 @@
-"""Undoes a turn's changes of files and cells, and reports what was done."""
+"""Undoes a turn's changes of files and cells, and reports the result."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ class UndoReport:
     when: float
     """Start of the turn in seconds since the epoch."""
     done: tuple[UndoLine, ...] = ()
-    """What was restored."""
+    """The restored files and cells."""
     conflicts: tuple[UndoLine, ...] = ()
-    """What was not restored, and why."""
+    """Files and cells that were not restored, and why."""
     notes: tuple[str, ...] = ()
     """Messages about effects that cannot be undone."""
 
@@ -92,7 +92,7 @@ class Undoer:
         self._file_bytes = file_bytes
 
     def latest(self, session: str) -> int:
-        """Return the number of the session's last recorded turn, 0 if there is none."""
+        """Return the number of the session's last recorded turn, 0 for none."""
         with self._index(session) as index:
             return index.turns[-1].turn if index.turns else 0
 
@@ -116,7 +116,7 @@ class Undoer:
         return replace(report, done=tuple(done), conflicts=tuple(conflicts))
 
     def changes(self, session: str, turn: int | None, *, root: Path | None) -> list[Change]:
-        """Return what a turn changed, its files first."""
+        """Return the changes of a turn, files first."""
         with self._index(session) as index:
             record = _find(index, turn, ("", "partly", "undone"))
             found = [self._file_change(path, item, root) for path, item in record.files.items()]
