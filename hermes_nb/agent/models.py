@@ -201,7 +201,7 @@ def for_reviews(
 ) -> tuple[ChatModel, bool]:
     """Return a model for reviews in another thread, and whether that thread must close it.
 
-    `given` means that the caller of `Hermes` owns `main`, so that it must not be closed.
+    `given` means that `main` belongs to the caller, so that closing the result must not close it.
     """
     from hermes_nb.models.chat.retries import Fallback
 

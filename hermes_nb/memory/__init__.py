@@ -1,1 +1,1 @@
-"""What outlives a session: the session store and its search, curated memory, recall, providers."""
+"""Data that outlives a session: session store and search, curated memory, recall, providers."""

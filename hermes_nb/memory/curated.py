@@ -1,9 +1,9 @@
-"""Curated memory: what is worth knowing in every session, in two small files that people can read.
+"""Curated memory: facts for every session, in two small files that people can read.
 
-The files are shared with Hermes Agent: same bytes, same lock. Nothing of them is kept in RAM; every
-write reads the file again under its lock, so that an edit from outside is merged and a refused or
-failed write leaves no trace. Nothing is ever dropped to make room. A recorded write can be taken
-back as long as its entries still are what it made of them.
+The files are shared with Hermes Agent: same bytes, same lock. Their contents are not cached. Every
+write reads the file again under its lock, so that external edits are merged, and a refused or
+failed write changes nothing. Entries are never dropped to make room. A recorded write can be undone
+while its entries are unchanged.
 """
 
 from __future__ import annotations
@@ -47,34 +47,41 @@ from hermes_nb.memory.history import (
 
 __all__ = ["CuratedMemory", "Outcome", "Snapshot"]
 FILES: dict[str, str] = {"memory": "MEMORY.md", "user": "USER.md"}
+"""File names by target."""
 LIMITS: dict[str, int] = {"memory": 2_200, "user": 1_375}
-"""Characters of the joined entries; Hermes Agent's own defaults."""
+"""Maximum characters of the joined entries by target; Hermes Agent's defaults."""
 TITLES = {
     "memory": "MEMORY: your notes from earlier sessions",
     "user": "USER: what you know about the user",
 }
+"""Headings in the system prompt by target."""
 SIDECAR = ".hermes_nb"
+"""The folder of the history, within `memories`."""
 LOCK_SECONDS = 10.0
+"""Seconds to wait for a file's lock."""
 FAULTS = (WriteRefusal, Unusable, OSError)
-"""What keeps a memory from being written."""
+"""Errors of a write that become an `Outcome`."""
 Operations = Iterable[Operation | Mapping[str, Json]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a write: done, or refused with nothing changed.
-
-    `entries` and `usage` are those of the target afterwards, `changes` what was done in order.
-    `records` are the ids under which the write can be undone.
-    """
+    """The result of a write: applied completely, or refused with nothing changed."""
 
     target: str
+    """The memory: `memory` or `user`."""
     applied: bool
+    """Whether the write was applied."""
     message: str
+    """The result or the reason of the refusal, for the model."""
     entries: tuple[str, ...] = ()
+    """All entries of the target afterwards."""
     usage: Fill
+    """The size of the target afterwards."""
     changes: tuple[EntryChange, ...] = ()
+    """The changes in their order."""
     records: tuple[str, ...] = ()
+    """Ids with which the write can be undone."""
 
     def __bool__(self) -> bool:
         return self.applied
@@ -82,18 +89,21 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Both memories as text for a prompt, "" where there is nothing; `notes` are for the user."""
+    """Both memories as text for a prompt."""
 
     memory: str = ""
+    """The text of MEMORY.md, "" if it has no entries."""
     user: str = ""
+    """The text of USER.md, "" if it has no entries."""
     notes: tuple[str, ...] = ()
+    """Warnings for the user."""
 
     def __str__(self) -> str:
         return "\n\n".join(text for text in (self.memory, self.user) if text)
 
 
 class CuratedMemory:
-    """The two memory files below `home`; nothing is created before something is remembered."""
+    """The two memory files in `home`; nothing is created before the first write."""
 
     def __init__(
         self,
@@ -113,11 +123,11 @@ class CuratedMemory:
     def apply(
         self, target: str, operations: Operations, *, origin: WriteOrigin | None = None
     ) -> Outcome:
-        """Apply a batch, all of it or nothing; every way to fail is an outcome that says why.
+        """Apply a batch completely or not at all; every failure is an outcome with a reason.
 
         An operation is `{"action": "add", "content": …}`, `{"action": "replace", "old_text": …,
-        "content": …}` or `{"action": "remove", "old_text": …}`. Raises ValueError for a target
-        that does not exist.
+        "content": …}` or `{"action": "remove", "old_text": …}`. Raises ValueError for an unknown
+        target.
         """
         self._check(target)
         try:
@@ -131,13 +141,13 @@ class CuratedMemory:
             return self._refused(target, error)
 
     def preview(self, target: str, operations: Operations) -> tuple[EntryChange, ...]:
-        """Return what `apply` would do now, without doing it; raise Refusal, Unusable, OSError."""
+        """Return the changes that `apply` would make; raise WriteRefusal, Unusable, OSError."""
         self._check(target)
         entries = self._changeable(target)[1].entries
         return planned(entries, operations_of(operations), self.limits[target]).changes
 
     def undo(self, record_id: str = "", *, origin: WriteOrigin | None = None) -> Outcome:
-        """Take back a write by its id, by default the last; refuse if its entry has changed."""
+        """Undo a write by its id, by default the last; refuse if its entries have changed."""
         target = "memory"
         try:
             record = to_undo(self._history.records(), record_id)
@@ -152,7 +162,7 @@ class CuratedMemory:
             return self._refused(target, error)
 
     def entries(self, target: str) -> list[str]:
-        """Return the entries as they stand in the file, none when it cannot be read."""
+        """Return the entries in the file, none if it cannot be read."""
         self._check(target)
         try:
             return list(self._read(target)[1].entries)
@@ -160,16 +170,16 @@ class CuratedMemory:
             return []
 
     def usage(self, target: str) -> Fill:
-        """Return how full a memory is."""
+        """Return the used and allowed size of a memory."""
         return Fill(used=size(self.entries(target)), limit=self.limits[target])
 
     def history(self, target: str = "") -> list[MemoryRecord]:
-        """Return the recorded writes, newest first, of one target or of both; raise OSError."""
+        """Return the recorded writes, newest first, of one target or both; raise OSError."""
         records = self._history.records()
         return [r for r in reversed(records) if not target or r.target == target]
 
     def snapshot(self) -> Snapshot:
-        """Return both memories for a prompt as they are now: capped, and masked where need be."""
+        """Return both memories for a prompt: shortened, without suspicious entries."""
         texts: dict[str, str] = {}
         notes: list[str] = []
         for target, name in FILES.items():
@@ -197,7 +207,7 @@ class CuratedMemory:
         origin: WriteOrigin,
         undoes: str = "",
     ) -> Outcome:
-        plan(self._changeable(target)[1].entries)  # what is refused creates no lock, no directory
+        plan(self._changeable(target)[1].entries)  # a refusal creates no lock or directory
         file = self._files[target]
         file.stay_inside(self._history.path)
         file.prepare()
@@ -220,7 +230,7 @@ class CuratedMemory:
             try:
                 file.write(render(done.entries))
             except BaseException:
-                with suppress(OSError):  # on a full disk: the next write finds it out
+                with suppress(OSError):  # disk full: the next write strikes it out
                     self._history.strike(record.id)
                 raise
         fill = Fill(used=size(done.entries), limit=self.limits[target])
@@ -235,9 +245,9 @@ class CuratedMemory:
         )
 
     def _merge_note(self, target: str, raw: Bytes, parsed: Parsed) -> str:
-        """Keep a copy of what somebody else made of the file, and return what to say about it.
+        """Copy a file that was edited externally, and return a note about it.
 
-        A record whose write never happened, because its process died, is struck out on the way.
+        Also strikes out a record whose write did not happen because its process died.
         """
         digest = _digest(raw.data)
         last = next((r for r in reversed(self._history.records()) if r.target == target), None)
@@ -272,9 +282,9 @@ class CuratedMemory:
         return raw, parsed
 
     def _is_one_entry(self, target: str, data: bytes) -> bool:
-        """Say whether text without separators is a single entry of several paragraphs.
+        """Return whether text without separators is a single entry of several paragraphs.
 
-        Its bytes cannot tell; that it was written like that is in the journal.
+        The bytes are ambiguous, but the history has the digest of such a write.
         """
         if "\n§\n".encode() in data:
             return False
@@ -297,7 +307,7 @@ class CuratedMemory:
 
 
 def done_by(record: MemoryRecord) -> str:
-    """Return what a write did, in two or three words."""
+    """Return the actions of a write in two or three words."""
     if record.undoes:
         return "undone"
     verbs = {"add": "added", "replace": "replaced", "remove": "removed"}
@@ -317,9 +327,9 @@ def reason_of(error: Exception) -> str:
 
 
 def to_undo(records: Sequence[MemoryRecord], record_id: str = "") -> MemoryRecord:
-    """Return the record that is meant: by id, else the last write that still stands.
+    """Return the record with that id, by default the last write that is not undone.
 
-    Raises Refusal. An undo is a write too: by its id, it can be undone.
+    Raises WriteRefusal. An undo is itself a write, so it can be undone by its id.
     """
     gone = undone(records)
     if record_id:
@@ -336,7 +346,7 @@ def to_undo(records: Sequence[MemoryRecord], record_id: str = "") -> MemoryRecor
 
 
 def plan_back(entries: Sequence[str], record: MemoryRecord, limit: int) -> PlannedEntries:
-    """Return the entries without what `record` did; raise Refusal where it cannot be undone."""
+    """Return the entries with `record` undone; raise WriteRefusal if that is not possible."""
     now = list(entries)
     changes: list[EntryChange] = []
     for change in reversed(record.changes):
@@ -347,7 +357,7 @@ def plan_back(entries: Sequence[str], record: MemoryRecord, limit: int) -> Plann
             )
         changes.append(_revert(now, change))
     for change in record.changes:
-        # Only now: a batch may have added again what it removed.
+        # Check at the end: a batch may have removed an entry and added it again.
         if not change.after and now.count(change.before) > 1:
             raise WriteRefusal(
                 f"the entry {gist(change.before)!r} is there already; nothing was undone"
@@ -361,7 +371,7 @@ def _revert(now: list[str], change: EntryChange) -> EntryChange:
         place = max(0, min(change.place, len(now)))
         now.insert(place, change.before)
         return EntryChange(action="add", after=change.before, place=place)
-    # Of identical entries the one that stands where it was written is meant.
+    # Of identical entries, prefer the one at the recorded position.
     place = change.place
     if not (0 <= place < len(now) and now[place] == change.after):
         place = now.index(change.after)

@@ -1,10 +1,10 @@
-"""Whether two memory entries say the same thing.
+"""Decides whether two memory entries state the same fact.
 
-Words that carry no fact (articles, auxiliaries, "also", "please") and inflection are taken off;
-what is left, in its order, is an entry's core. Two entries are near duplicates when their cores
-are equal, or one list in a slightly different order. A number, a name, a negation, a
-quantifier or any other word that only one of them has makes them two facts: a duplicate that slips
-through costs a few characters, a fact that is refused is lost.
+An entry's core is its list of words without inflection and without words that carry no fact
+(articles, auxiliaries, "also", "please"). Two entries are near duplicates if their cores are equal,
+or if both are lists with the same words in a slightly different order. A number, a name, a
+negation, a quantifier or any other word that only one of them has makes them different facts. The
+rule is strict because a missed duplicate costs a few characters, but a refused fact is lost.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SHORTEST_CORE = 2
 _LIST = re.compile(r",|;|\band\b")
 _RELATION = re.compile(r"(?i)\b(?:to|from|over|than|before|after|into|instead|not)\b|[<>→←]|->")
 _ORDER = 0.75
-"""How much of a list stands in the same order in both."""
+"""Minimum share of a list that is in the same order in both entries."""
 
 _EMPTY = frozenset(
     """a an the this that these those is are am be been being do does did and of in on at for with
@@ -27,7 +27,7 @@ _EMPTY = frozenset(
     explicitly please note remember would should shall there here which who includ contain via
     """.split()
 )
-"""Words without which a note says the same, as stems."""
+"""Words that do not change the meaning of a note, as stems."""
 _SAME = {
     "like": "prefer",
     "favor": "prefer",
@@ -57,7 +57,7 @@ _SILENT_E = re.compile(r"^(.{2,})e$")
 
 
 def same_fact(entry: str, other: str) -> bool:
-    """Say whether two entries are exact or near duplicates of each other."""
+    """Return whether two entries are exact or near duplicates of each other."""
     if _plain(entry) == _plain(other):
         return True
     mine, theirs = core(entry), core(other)
@@ -71,7 +71,7 @@ def same_fact(entry: str, other: str) -> bool:
 
 
 def duplicate_of(entry: str, entries: Iterable[str]) -> str | None:
-    """Return the first of `entries` that says the same as `entry`, or None."""
+    """Return the first of `entries` that is a duplicate of `entry`, or None."""
     return next((other for other in entries if same_fact(entry, other)), None)
 
 
@@ -82,7 +82,7 @@ def core(entry: str) -> tuple[str, ...]:
     text = re.sub(r"(?m)^[^\S\n]*+(?:[-*+•]|#{1,6})\s+", "", text)
     runs = text.split()
     if runs and len(runs[0]) == 1:
-        runs[0] = runs[0].lower()  # an article; later on, a capital letter alone is a name
+        runs[0] = runs[0].lower()  # "A" at the start is an article; elsewhere it is a name
     words = [word for raw in runs for word in _words(raw)]
     return tuple(word for word in words if word not in _EMPTY and word != "and")
 
@@ -92,7 +92,7 @@ def _is_list(entry: str) -> bool:
 
 
 def _plain(entry: str) -> str:
-    """Return an entry without white space, the punctuation around its words and their case."""
+    """Return an entry without white space, punctuation around words and upper case."""
     words = [word.strip(_EDGES) or word for word in unicodedata.normalize("NFKC", entry).split()]
     return " ".join(word.casefold() if word.isalpha() else word for word in words)
 
@@ -106,7 +106,7 @@ def _words(raw: str) -> list[str]:
         return [_SAME.get(token, token)] if _SYMBOL.fullmatch(token) else []
     letters = token.replace("-", "").replace("'", "")
     if not letters.isalpha() or token.startswith("-"):
-        return [token]  # a number, a path, an option, an identifier: to the letter
+        return [token]  # a number, path, option or identifier: compared exactly
     if len(token) == 1 and token.isupper():
         return [token]
     if token[:-1].isupper() and token.endswith("s"):
@@ -121,10 +121,10 @@ def _words(raw: str) -> list[str]:
 
 
 def _stem(word: str) -> str:
-    """Take English inflection off a word: crude, but equal for the forms of one word.
+    """Remove English inflection from a word, roughly, but with equal results for its forms.
 
-    The stems of search (`storage.words`) reach too far here: `was` and `is`, `university` and
-    `universe` are one to them, and two facts would be taken for the same.
+    The stems of search (`storage.words`) merge too much here: to them, `was` and `is`, or
+    `university` and `universe`, are equal, so that different facts would be duplicates.
     """
     word = _SAME.get(word, word)
     if word in _EMPTY:

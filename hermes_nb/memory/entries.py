@@ -1,16 +1,16 @@
-r"""Entries of curated memory: their bytes, batches of changes to them, and what of them is shown.
+r"""Entries of curated memory: their byte format, batches of changes, and their text for models.
 
-The byte format is shared with Hermes Agent: entries joined by `\n§\n`, stripped, in UTF-8, with no
-newline at the end. What a person wrote by hand is understood too, and every word of it kept: a file
-without a `§` line is its headings, bullets and paragraphs. `Parsed.canonical` says whether the
-bytes are in the format; those that are not deserve a copy before they are replaced.
+The byte format is shared with Hermes Agent: stripped entries joined by `\n§\n`, in UTF-8, without a
+newline at the end. Files written by hand are read too, without losing a word: in a file without a
+`§` line, each heading, bullet and paragraph is an entry. `Parsed.canonical` is False for bytes that
+are not in the format; copy those before replacing them.
 
-A batch of operations is all of it or nothing. They are applied in order; limit and duplicates are
-judged at the end alone, so that a batch may pass through a state that would not be allowed. An
-entry is named by any text that only it holds.
+A batch of operations is applied completely or not at all. Operations are applied in order. The
+limit and duplicates are only checked at the end, so that a batch may pass through invalid states.
+An entry is identified by any text that only it contains.
 
-A model reads entries masked where they look planted, and never without end. Masking happens here
-alone; the file keeps what it holds until a person decides.
+In the text for a model, suspicious entries are masked and long ones are cut. Masking only happens
+here; the file keeps its contents until a person decides.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from hermes_nb.safety.redact import redact
 from hermes_nb.safety.scan import scan
 
 MARK = "§"
+"""The separator's character."""
 SEPARATOR = f"\n{MARK}\n"
+"""The text between two entries."""
 _SEPARATOR_LINE = re.compile(r"^[ \t]*§[ \t]*$", re.MULTILINE)
 _BULLET = re.compile(r"(?:[-*+•]|\d{1,3}[.)])[ \t]+\S")
 _HEADING = re.compile(r"#{1,6}[ \t]+\S")
@@ -41,20 +43,25 @@ _CONTROLS = {
 }
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 LISTED = 4_000
-"""Characters of entries that a tool result shows; a file within its limit always fits."""
+"""Maximum characters of entries in a tool result; a file within its limit always fits."""
 GIST = 200
+"""Maximum characters of an entry's summary."""
 Action = Literal["add", "replace", "remove"]
 ACTIONS: tuple[Action, ...] = get_args(Action)
 MOST_OPERATIONS = 100
+"""Maximum number of operations in a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What a memory file holds; `oddities` says what is odd about its bytes, in a few words."""
+    """The contents of a memory file."""
 
     entries: tuple[str, ...] = ()
+    """The entries in their order."""
     oddities: tuple[str, ...] = ()
+    """Problems of its bytes, each in a few words."""
     canonical: bool = True
+    """Whether the bytes are exactly in the file format."""
 
 
 def render(entries: Iterable[str]) -> bytes:
@@ -68,25 +75,25 @@ def size(entries: Iterable[str]) -> int:
 
 
 def cleaned(content: str) -> str:
-    r"""Return the content of an entry as it can be stored.
+    r"""Return the content of an entry in a form that can be stored.
 
-    Line ends become `\n`, characters that UTF-8 cannot hold a replacement character; control
-    characters (NUL among them) and white space at the ends go.
+    Line ends become `\n`, and characters that UTF-8 cannot represent become a replacement
+    character. Control characters (including NUL) and white space at the ends are removed.
     """
     text = content.replace("\r\n", "\n").replace("\r", "\n").translate(_CONTROLS)
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").strip()
 
 
 def has_separator(content: str) -> bool:
-    """Say whether a line of `content` would split it in two when it is read back."""
+    """Return whether a line of `content` would split it in two when it is read again."""
     return _SEPARATOR_LINE.search(content) is not None
 
 
 def parse(data: bytes, *, one_entry: bool = False) -> Parsed:
-    """Return what `data` holds; no bytes make it raise.
+    """Return the entries in `data`; no input raises an error.
 
-    Text without a `§` line may be one entry of several paragraphs or a hand-written file: it is
-    taken apart unless the caller knows that it was written as `one_entry`.
+    Text without a `§` line may be one entry of several paragraphs, or a file written by hand. It is
+    split unless the caller knows that it was written as `one_entry`.
     """
     text, oddities = _decoded(data)
     text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -97,7 +104,7 @@ def parse(data: bytes, *, one_entry: bool = False) -> Parsed:
     else:
         parts = _blocks(text)
     entries = tuple(part for part in map(cleaned, parts) if part)
-    # Several entries from a text without `§` are a reading of it, not its bytes.
+    # False if a text without `§` was split: its bytes then differ from the rendered entries.
     canonical = not oddities and render(entries) == data
     return Parsed(entries, tuple(oddities), canonical)
 
@@ -123,7 +130,7 @@ def _decoded(data: bytes) -> tuple[str, list[str]]:
 
 
 def _blocks(text: str) -> list[str]:
-    """Take hand-written Markdown apart: headings, bullets with what hangs on them, paragraphs."""
+    """Split hand-written Markdown into headings, bullets with their continuations, paragraphs."""
     blocks: list[list[str]] = [[]]
     fence = ""
     for line in text.split("\n"):
@@ -148,14 +155,16 @@ def _blocks(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fill:
-    """How full a memory is, in characters, separators included."""
+    """The size of a memory in characters, including separators."""
 
     used: int
+    """Characters in use."""
     limit: int
+    """Maximum characters."""
 
     @property
     def percent(self) -> int:
-        """The share in use, rounded to a whole number."""
+        """The share in use as a whole number."""
         return round(100 * self.used / self.limit)
 
     def __str__(self) -> str:
@@ -163,14 +172,14 @@ class Fill:
 
 
 def masked(entry: str) -> str:
-    """Return an entry as it may stand in a prompt: itself, without secrets, or why it is not."""
+    """Return an entry for a prompt: without secrets, or a note if it looks like an injection."""
     if planted := _planted(entry):
         return f"[an entry is left out: it looks planted ({planted}); tell the user]"
     return redact(entry)
 
 
 def _planted(text: str) -> str:
-    """Return why a text looks as if somebody had planted it, "" where it does not."""
+    """Return why a text looks like a planted instruction, "" if it does not."""
     result = scan(text, name="memory", strict=True)
     if result.verdict == "clean":
         return ""
@@ -178,9 +187,9 @@ def _planted(text: str) -> str:
 
 
 def block(title: str, entries: Sequence[str], fill: Fill) -> str:
-    """Return entries under a heading that says how full the memory is; "" when there are none.
+    """Return entries below a heading with the size of the memory, "" if there are no entries.
 
-    At most the limit's characters of entries are shown, and a line says what is not.
+    The entries are cut at the limit, with a note about omitted ones.
     """
     shown: list[str] = []
     room = fill.limit
@@ -195,7 +204,7 @@ def block(title: str, entries: Sequence[str], fill: Fill) -> str:
     if not shown:
         return ""
     text = f"\n{MARK}\n".join(shown)
-    joined = scan(text, name="memory")  # an attack may be spread over several entries
+    joined = scan(text, name="memory")  # an injection may be spread over several entries
     if joined.verdict == "blocked":
         text = joined.text
     left = len(entries) - len(shown)
@@ -206,7 +215,7 @@ def block(title: str, entries: Sequence[str], fill: Fill) -> str:
 
 
 def listing(entries: Sequence[str], room: int = LISTED) -> str:
-    """Return entries as a list, in about `room` characters."""
+    """Return entries as a list of about `room` characters."""
     lines: list[str] = []
     for index, entry in enumerate(entries):
         text = masked(entry) if len(entry) <= room else gist(entry)
@@ -224,38 +233,43 @@ def gist(entry: str) -> str:
 
 
 class WriteRefusal(Exception):
-    """A write is refused and nothing has changed; the text says why and what to do."""
+    """A write is refused and nothing has changed; the text is the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One step: `content` is the whole new entry, `old_text` part of the entry it is about."""
+    """One step of a batch."""
 
     action: Action
+    """`add`, `replace` or `remove`."""
     content: str = ""
+    """The whole new entry, "" to remove one."""
     old_text: str = ""
+    """A part of the entry to replace or remove, "" to add one."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedEntries:
-    """The entries as they would be, and how they got there."""
+    """The result of a batch before it is written."""
 
     entries: tuple[str, ...]
+    """All entries afterwards."""
     changes: tuple[EntryChange, ...]
+    """The changes in their order."""
 
 
 @dataclass(slots=True)
 class _Slot:
-    """An entry on its way; `new` ones have yet to be judged."""
+    """An entry during a batch; `new` entries must still be checked."""
 
     text: str
     new: bool = False
 
 
 def operations_of(given: Iterable[Operation | Mapping[str, Json]]) -> tuple[Operation, ...]:
-    """Return `given` as clean operations whose contents may be stored; raise Refusal.
+    """Return `given` as validated operations with storable contents; raise WriteRefusal.
 
-    Mappings come from a model, so that anything may be in them.
+    Mappings come from a model and may contain anything.
     """
     operations = tuple(_operation(each) for each in given)
     if not operations:
@@ -268,9 +282,9 @@ def operations_of(given: Iterable[Operation | Mapping[str, Json]]) -> tuple[Oper
 
 
 def planned(entries: Sequence[str], operations: Iterable[Operation], limit: int) -> PlannedEntries:
-    """Return what the operations make of `entries`; raise Refusal where the end may not be.
+    """Return the entries after the operations; raise WriteRefusal if the result is not allowed.
 
-    Entries that are over `limit` characters already may be made shorter step by step.
+    If `entries` already exceed `limit` characters, a result that is shorter is allowed.
     """
     slots = [_Slot(entry) for entry in entries]
     changes = [_apply(slots, operation) for operation in operations]
@@ -284,7 +298,7 @@ def planned(entries: Sequence[str], operations: Iterable[Operation], limit: int)
 
 
 def refuse_overflow(before: Sequence[str], after: Sequence[str], limit: int) -> None:
-    """Raise Refusal when `after` is over the limit, unless it is on its way down."""
+    """Raise WriteRefusal if `after` exceeds the limit, unless it is shorter than `before`."""
     total = size(after)
     if total <= limit or total < size(before):
         return
@@ -296,10 +310,10 @@ def refuse_overflow(before: Sequence[str], after: Sequence[str], limit: int) -> 
 
 
 def find(entries: Sequence[str], old_text: str) -> int:
-    """Return the index of the entry that `old_text` means; raise Refusal unless it is clear.
+    """Return the index of the entry that `old_text` identifies; raise WriteRefusal if ambiguous.
 
-    An entry that is exactly that text comes first, then one that holds it, then one that holds it
-    but for case and white space. Of identical entries the first is meant.
+    An entry equal to the text is preferred, then one that contains it, then one that contains it
+    apart from case and white space. Of identical entries, the first is returned.
     """
     if not old_text:
         raise WriteRefusal(
@@ -374,9 +388,9 @@ def _refuse_attack(content: str) -> None:
 def _refuse_spread_attack(
     before: Sequence[str], after: Sequence[str], slots: Sequence[_Slot]
 ) -> None:
-    """Raise Refusal when the new entries make an attack of the old ones.
+    """Raise WriteRefusal if new entries together with old ones look like an injection.
 
-    What stood there already is no reason to refuse: it has to be possible to remove it.
+    If the old entries already did, that is no reason to refuse: they must be removable.
     """
     if any(slot.new for slot in slots) and _blocked(after) and not _blocked(before):
         _refuse_attack("\n".join(after))

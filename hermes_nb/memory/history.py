@@ -1,11 +1,11 @@
-"""Where every memory entry came from, and how the files beside it are read and written.
+"""The history of memory writes, and safe reading and writing of the memory files.
 
-The journal is append-only. A line is written before the file it is about, so that no write goes
-unrecorded; if the process dies in between, the next writer strikes the line out. It lies in a
-hidden directory that Hermes Agent does not look at, is readable by its owner only, and keeps the
-newest records.
+The journal is append-only. A line is written before the write that it describes, so that no write
+is missing. If the process dies in between, the next writer strikes the line out. The journal is in
+a hidden directory that Hermes Agent ignores. Only its owner can read it. Old records are dropped.
 
-Nothing here follows a link out of the home directory, waits on a pipe, or reads without end.
+No function here follows a link out of the Hermes directory, blocks on a pipe, or reads without a
+limit.
 """
 
 from __future__ import annotations
@@ -25,36 +25,38 @@ from hermes_nb.core.messages import Json
 from hermes_nb.core.records import restored
 
 MOST_READ = 64_000
-"""What is read of a file: about thirty times the larger limit. A larger one is never rewritten."""
+"""Maximum bytes read of a file, about thirty times the limit; a larger file is never rewritten."""
 COPIES = 5
-"""Copies kept of what a file was before an outside edit was merged."""
+"""Number of saved copies of files before external edits were merged."""
 NAME = "history.jsonl"
+"""The journal's file name."""
 MOST_BYTES = 256_000
-"""When the journal passes this, its older half goes; a record takes about 600 bytes."""
+"""Bytes above which the older half of the journal is dropped; a record has about 600."""
 LOCK_SECONDS = 5.0
+"""Seconds to wait for the journal's lock."""
 
 
 class Unusable(Exception):
-    """The file cannot be used as it is; the text says what to do."""
+    """A file cannot be used; the text says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """What was read; `size` is the whole file's, in bytes."""
+    """The bytes read from a file."""
 
-    data: bytes = b""
-    size: int = 0
+    data: bytes = b""  # at most the number asked for
+    size: int = 0  # of the whole file
 
     @property
     def whole(self) -> bool:
-        """Whether `data` is all there is."""
+        """Whether `data` is the whole file."""
         return self.size <= len(self.data)
 
 
 def read_regular(path: Path, most: int) -> Bytes:
-    """Return the first `most` bytes of a regular file, none where there is no file.
+    """Return the first `most` bytes of a regular file, nothing if it is missing.
 
-    Raises Unusable for anything else that has that name, without waiting on it, and OSError.
+    Raises Unusable if it is not a regular file, without blocking on it, and OSError.
     """
     try:
         return Bytes(*regular_files.read_regular(path, most))
@@ -65,7 +67,7 @@ def read_regular(path: Path, most: int) -> Bytes:
 
 
 def orphans(path: Path) -> list[Path]:
-    """Return the temporary files that writers of `path` left or are writing."""
+    """Return the temporary files of current or killed writers of `path`."""
     start = f".{path.name}."
     with suppress(OSError):
         names = os.listdir(path.parent)  # noqa: PTH208 - names alone, at every start
@@ -78,7 +80,7 @@ def orphans(path: Path) -> list[Path]:
 
 
 def sweep_locked(path: Path) -> None:
-    """Remove the temporary files of `path`; the caller holds its lock, so that none is in use."""
+    """Remove the temporary files of `path`; the caller holds its lock, so none is in use."""
     for orphan in orphans(path):
         orphan.unlink(missing_ok=True)
 
@@ -91,29 +93,29 @@ class NoteFile:
         self.path = home / "memories" / name
 
     def read(self) -> Bytes:
-        """Return the file's bytes, none where there is no file; raise Unusable, OSError."""
+        """Return the file's bytes, nothing if it is missing; raise Unusable, OSError."""
         self.stay_inside(self.path)
         raw = read_regular(self.path, MOST_READ)
         if raw.whole:
             return raw
-        # A character must not be cut in two: that would look like damage.
+        # Drop a partial character at the end: it would look like damage.
         text = raw.data.decode("utf-8", "ignore")
         return Bytes(text.encode("utf-8"), raw.size)
 
     def prepare(self) -> None:
-        """Make the directories, readable by their owner only; raise Unusable, OSError."""
+        """Create the directories, readable only by their owner; raise Unusable, OSError."""
         make_private(self.home)
         self.path.parent.mkdir(mode=0o700, exist_ok=True)
         self.stay_inside(self.path.with_name(self.path.name + ".lock"))
 
     def write(self, data: bytes) -> None:
-        """Replace the file; the caller holds its lock. Raises OSError and changes nothing then."""
+        """Replace the file; the caller holds its lock. Raise OSError and change nothing."""
         write_atomic(self.path, data, mode=0o600)
 
     def keep_copy(self, data: bytes) -> Path:
-        """Save `data` as `NAME.bak.<time>` beside the file and return the path.
+        """Save `data` as `NAME.bak.<time>` next to the file and return the path.
 
-        Of the copies made here, the oldest go.
+        The oldest copies made this way are removed.
         """
         copy = files.beside(self.path, "bak.")
         write_atomic(copy, data, mode=0o600)
@@ -124,14 +126,14 @@ class NoteFile:
         return copy
 
     def sweep(self) -> None:
-        """Remove the temporary files that killed writers left, unless somebody is writing now."""
+        """Remove temporary files of killed writers, unless another writer has the lock."""
         if not orphans(self.path):
             return
         with suppress(OSError), locked(self.path, timeout=0):
             sweep_locked(self.path)
 
     def stay_inside(self, path: Path) -> None:
-        """Raise Unusable when `path` leads out of the home directory."""
+        """Raise Unusable if `path` leads out of the Hermes directory."""
         real, home = Path(os.path.realpath(path)), Path(os.path.realpath(self.home))
         if not real.is_relative_to(home):
             raise Unusable(
@@ -142,16 +144,18 @@ class NoteFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOrigin:
-    """Where a write came from. `cell` is a cell's id, `turn` counts from 1 in its session.
-
-    `source` says who wrote: `agent` in a turn, `review` in the background, `user` by hand.
-    """
+    """Where a write came from."""
 
     session: str = ""
+    """The session's id, "" if unknown."""
     turn: int = 0
+    """The turn's number in its session from 1, 0 if unknown."""
     cell: str = ""
+    """The id of the running cell, "" for none."""
     notebook: str = ""
+    """The notebook's path, "" for none."""
     source: str = "agent"
+    """The writer: `agent` in a turn, `review` in the background, `user` by hand."""
 
 
 BY_HAND = WriteOrigin(source="user")
@@ -159,42 +163,50 @@ BY_HAND = WriteOrigin(source="user")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryChange:
-    """One entry before and after; an empty one did not exist. `place` is its index."""
+    """The change of one entry."""
 
     action: str
+    """`add`, `replace` or `remove`."""
     before: str = ""
+    """The entry before, "" if it is new."""
     after: str = ""
+    """The entry after, "" if it was removed."""
     place: int = 0
+    """The entry's index from 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRecord:
-    """One write: its changes happened together or not at all.
-
-    `at` is in seconds since the epoch. `was` and `became` are digests of the file's bytes. `undoes`
-    is the id of the record that this one took back.
-    """
+    """One write, whose changes were applied together."""
 
     id: str
+    """An id that sorts by time."""
     target: str
+    """The memory: `memory` or `user`."""
     at: float
+    """Time in seconds since the epoch."""
     origin: WriteOrigin = field(default_factory=WriteOrigin)
+    """Where the write came from."""
     changes: tuple[EntryChange, ...] = ()
+    """The changes in their order."""
     was: str = ""
+    """Digest of the file's bytes before."""
     became: str = ""
+    """Digest of the file's bytes after."""
     undoes: str = ""
+    """The id of the record that this one undid, "" for none."""
 
 
 class History:
-    """The journal in `directory`, which is made when the first record is."""
+    """The journal in `directory`, which is created with the first record."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / NAME
 
     def records(self) -> list[MemoryRecord]:
-        """Return the records that are not struck out, oldest first; what is no record is skipped.
+        """Return the valid records that are not struck out, oldest first.
 
-        Raises OSError and Unusable when there is a journal that cannot be read.
+        Raises OSError and Unusable if the journal exists and cannot be read.
         """
         found: dict[str, MemoryRecord] = {}
         for line in read_regular(self.path, 4 * MOST_BYTES).data.splitlines():
@@ -212,7 +224,7 @@ class History:
         self._append(asdict(record))
 
     def strike(self, record_id: str) -> None:
-        """Take back a record of a write that never happened."""
+        """Strike out the record of a write that did not happen."""
         self._append({"struck": record_id})
 
     def _append(self, item: Mapping[str, Json]) -> None:
@@ -228,7 +240,7 @@ class History:
 
 
 def undone(records: Sequence[MemoryRecord]) -> frozenset[str]:
-    """Return the ids of the records that are taken back as things are; an undo may be undone."""
+    """Return the ids of the records that are currently undone; an undo may be undone."""
     by_id = {record.id: record for record in records}
     gone: set[str] = set()
     for record in records:

@@ -97,7 +97,7 @@ def loaded_skills(messages: Iterable[Message]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subjects:
-    """The input of a review: a copy of the session's state at the end of the turn."""
+    """The input of a review, taken at the end of a turn."""
 
     place: Place
     """The session and notebook."""
