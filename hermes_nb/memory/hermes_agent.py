@@ -1,23 +1,26 @@
-"""Hermes Agent's own store, `state.db`, as a source of recall: read, never written, never in doubt.
+"""Hermes Agent's own store, `state.db`, as a source of recall: read-only and optional.
 
-Facts about the format (its session storage guide, schema versions 1 to 30): tables `sessions`
-(`id`, `source`, `model`, `title`, `parent_session_id`, `started_at`, `ended_at`, …) and `messages`
-(`id`, `session_id`, `role`, `content`, `tool_calls` as JSON, `tool_name`, `tool_call_id`,
-`timestamp`; `active` and `compacted` in later ones), times in seconds since the epoch, and an FTS5
-table `messages_fts` whose row ids are those of `messages`. Columns that a version does not have
-count as empty, those it has besides are ignored.
+The format (its session storage guide, schema versions 1 to 30) has these tables. Times are in
+seconds since the epoch.
 
-Whatever is wrong with the file means no results and one note. A call ends within a second, and no
-trace is left beside the file. A WAL database needs `-wal` and `-shm` files even to be read, and
-SQLite makes them where they are missing; a reader that may not write cannot remove them again. So
-there are two ways in. While its owner is at it, there is a log or a journal, and the file is opened
-read-only, its shared memory too (`readonly_shm`). Otherwise the file alone is the whole truth: it
-is read as it lies, without locks, and whether it stayed as it was is checked afterwards. It is
-never opened by hand: closing a descriptor of it would take away the locks that another connection
-in this process holds (POSIX advisory locks).
+- `sessions`: `id`, `source`, `model`, `title`, `parent_session_id`, `started_at`, `ended_at`, …
+- `messages`: `id`, `session_id`, `role`, `content`, `tool_calls` as JSON, `tool_name`,
+  `tool_call_id`, `timestamp`; later versions have `active` and `compacted`
+- `messages_fts`: an FTS5 table with the row ids of `messages`
+
+Columns missing in a version count as empty; additional columns are ignored.
+
+If the file cannot be read, there are no results and one warning. A call ends within a second, and
+leaves no files behind. A WAL database needs `-wal` and `-shm` files even to be read. SQLite creates
+missing ones, but a read-only connection cannot remove them again. Therefore there are two ways to
+open the file. If it has a log or a journal, because its owner is using it, the file and its shared
+memory are opened read-only (`readonly_shm`). Otherwise the file is complete: it is opened as
+immutable, without locks, and afterwards checked for changes. The file is never opened without
+SQLite: closing a descriptor would release the POSIX advisory locks of another connection in this
+process.
 """
 
-# ruff: noqa: S608 - what is put into a statement are names and marks from this file alone
+# ruff: noqa: S608 - statements only contain names and placeholders from this file
 
 from __future__ import annotations
 
@@ -39,14 +42,14 @@ from hermes_nb.storage.words import pieces, stem, stop_words
 BUSY_SECONDS, CALL_SECONDS = 0.3, 0.8
 SNIPPET = 300
 MOST_ROWS = 20_000
-"""Messages read of one session."""
+"""Maximum messages read of one session."""
 MOST_WORDS = 40
-"""Words of a query that are looked for."""
+"""Maximum words of a query that are searched."""
 ROLES: tuple[Role, ...] = ("user", "assistant", "tool")
-"""The system prompt is left out: it is not what anybody said."""
+"""Roles that are read; the system prompt is left out because no one said it."""
 _SHORTEST_STEM = 4
 _PARTS_MARK = "\0json:"
-"""How content begins that is a list of parts (text, image) instead of text."""
+"""The beginning of content that is a list of parts (text, image) instead of text."""
 _SESSION = {
     "parent_session_id": "''",
     "title": "''",
@@ -55,21 +58,23 @@ _SESSION = {
     "started_at": "0",
     "ended_at": "NULL",
 }
+"""SQL defaults of columns that a version may lack."""
 _MESSAGE = {"content": "''", "tool_calls": "''", "tool_name": "''", "tool_call_id": "''"}
+"""SQL defaults of columns that a version may lack."""
 
 Result = TypeVar("Result")
 
 
 class Unreadable(Exception):
-    """The file is there and cannot be read; the text says why."""
+    """The file exists but cannot be read; the text says why."""
 
 
 class Changed(Unreadable):
-    """The file was written while it was read; what was read may be wrong, try again."""
+    """The file was written while being read, so the result may be wrong; try again."""
 
 
 class HermesDatabase:
-    """The read half of a `SessionStore` over `state.db`; `note` hears once of what is wrong."""
+    """The read methods of a `SessionStore` on `state.db`; `note` is called once for errors."""
 
     def __init__(self, path: Path | str, *, note: Callable[[str], None] = lambda _: None) -> None:
         self.path = Path(path)
@@ -79,7 +84,7 @@ class HermesDatabase:
     def search(
         self, query: str, *, limit: int = 20, session_id: str = "", exclude: Collection[str] = ()
     ) -> list[Hit]:
-        """Return the messages that fit best, best first; the words of a query are alternatives."""
+        """Return the best matching messages, best first; a query's words are alternatives."""
         starts = [word_start(word) for word in query_words(query)]
         if not starts or limit < 1:
             return []
@@ -123,7 +128,7 @@ class HermesDatabase:
         return self._reading(read, None)
 
     def sessions(self, *, notebook: str | None = None, limit: int = 20) -> list[StoredSession]:
-        """Return sessions, the last one first; none of them has a notebook."""
+        """Return sessions, latest first; none of them has a notebook."""
         if notebook:
             return []
 
@@ -174,14 +179,14 @@ class HermesDatabase:
 
 
 def query_words(query: str) -> list[str]:
-    """Return the words of a query that say what it is after, once each, in lower case."""
+    """Return the meaningful words of a query in lower case, without repetitions."""
     found = list(dict.fromkeys(piece.lower() for piece in pieces(query[:8_000])))
     idle = stop_words(found)
     return [word for word in found if word not in idle][:MOST_WORDS] or found[:MOST_WORDS]
 
 
 def word_start(word: str) -> str:
-    """Return how the forms of a word begin: `paint` for `painted`, a short word itself."""
+    """Return the common prefix of a word's forms: `paint` for `painted`; short words stay."""
     root = stem(word)
     return root if len(root) >= _SHORTEST_STEM and word.startswith(root) else word
 
@@ -193,7 +198,7 @@ def _ranked(
     only: tuple[str, str, str],
     limit: int,
 ) -> list[sqlite3.Row]:
-    """Return the best rows: by FTS5, else, where there is no such index, by plain comparison."""
+    """Return the best rows: from FTS5 or, without that index, by substring comparison."""
     picked = f"m.id, m.session_id, m.role, m.timestamp AS at, {_picked(columns, _MESSAGE, 'm.')}"
     kept = (
         f"(? = '' OR m.session_id = ?) AND m.session_id NOT IN (SELECT value FROM json_each(?))"
@@ -210,7 +215,7 @@ def _ranked(
             return connection.execute(query, (match, *only, limit)).fetchall()
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
-                raise  # locked, out of time, damaged: not a matter of the index
+                raise  # locked, timed out or damaged, so not a missing index
     content = "coalesce(m.content, '')" if "content" in columns else "''"
     terms = " + ".join([f"({content} LIKE ? ESCAPE '\\')"] * len(starts))
     query = (
@@ -248,13 +253,13 @@ def _sessions(
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> frozenset[str]:
-    """Return a table's columns, none where there is no such table or it cannot be opened."""
+    """Return a table's columns, none if the table is missing or cannot be opened."""
     try:
         rows = connection.execute("SELECT name FROM pragma_table_info(?)", (table,)).fetchall()
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
             raise
-        return frozenset()  # an index whose module or tokenizer is not there
+        return frozenset()  # an index whose module or tokenizer is missing
     return frozenset(row[0] for row in rows)
 
 
@@ -284,10 +289,15 @@ def _seconds(value: object) -> float:
 
 @contextmanager
 def connect(path: Path) -> Iterator[sqlite3.Connection]:
-    """Yield a connection that reads `path`.
+    """Yield a read-only connection to `path`.
 
-    Raises FileNotFoundError where there is nothing yet, Unreadable, sqlite3.Error. What was read
-    counts only if the block ends without an exception: its end may raise Changed.
+    The results are only valid if the block ends without an exception.
+
+    Raises:
+        FileNotFoundError: the file is missing or empty
+        Unreadable: the file cannot be read now
+        Changed: the file was changed within the block
+        sqlite3.Error: SQLite cannot open it
     """
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
@@ -324,13 +334,13 @@ def _size(path: Path, suffix: str) -> int | None:
 
 
 def text_of(row: sqlite3.Row) -> str:
-    """Return what a row says: its text, else the calls that it makes."""
+    """Return a row's text, or its calls if it has no text."""
     message = message_of(row)
     return message.text or " ".join(f"{c.name} {c.arguments_json()}" for c in message.calls)
 
 
 def message_of(row: sqlite3.Row) -> Message:
-    """Return the message in a row; what cannot be read of it is left out."""
+    """Return the message in a row, without unreadable parts."""
     text = _text(row["content"])
     message = Message(
         role=row["role"],

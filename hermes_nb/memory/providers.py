@@ -1,8 +1,8 @@
-"""External memory providers: found by name, at most one active, and never in the way of a turn.
+"""External memory providers: found by name, at most one active, and never blocking a turn for long.
 
-A provider is a factory under the entry point group `hermes_nb.memory_providers`, called as
-`factory(home, settings)`. `Guarded` stands between it and the agent: it is made and called in a
-thread of its own, a turn waits for it once and shortly, and nothing is raised.
+A provider is a factory in the entry point group `hermes_nb.memory_providers`, called as
+`factory(home, settings)`. `Guarded` isolates it from the agent: the provider is made and called in
+its own thread, a turn waits for it only once and briefly, and no exception is raised.
 """
 
 from __future__ import annotations
@@ -27,15 +27,19 @@ from hermes_nb.safety.redact import redact
 from hermes_nb.safety.scan import scan
 
 GROUP = "hermes_nb.memory_providers"
+"""The entry point group of providers."""
 ANSWER_SECONDS = 0.3
-"""What a turn waits for a provider at most, and only for one that was in time before."""
+"""Maximum seconds that a turn waits for a provider that was in time before."""
 RECORDED_SECONDS = 30.0
-"""The same where replies are recorded or replayed: what is asked must not hang on a race."""
+"""The same while replies are recorded or replayed: requests must not depend on timing."""
 CLOSE_SECONDS = 3.0
-"""What the end of a session waits for what is still to be noted."""
+"""Maximum seconds that the end of a session waits for queued calls."""
 MOST_CALLS = 100
+"""Maximum number of queued calls."""
 BLOCK_CHARACTERS = 4_000
+"""Maximum characters of a provider's text in the system prompt."""
 RECALL_CHARACTERS = 4_000
+"""Maximum characters of a recalled text."""
 
 Warn = Callable[[str], None]
 Make = Callable[[], MemoryProvider]
@@ -43,7 +47,7 @@ Factory = Callable[[Path, Mapping[str, Json]], MemoryProvider]
 
 
 def provider_names() -> list[str]:
-    """Return the names of the providers that there are."""
+    """Return the names of the installed providers."""
     return sorted({point.name for point in plugins(GROUP)})
 
 
@@ -56,14 +60,21 @@ def open_provider(
     warn: Warn,
     seconds: float = ANSWER_SECONDS,
 ) -> Guarded | None:
-    """Return the provider of that name, guarded; None for no name, or where there is none.
+    """Return the provider of that name in a `Guarded`, None without a name or if not installed.
 
-    A name that nobody has registered costs a warning. The provider is made when it is first called.
-    A turn waits for it for `seconds`.
+    An unknown name causes a warning. The provider is made on the first call.
+
+    Args:
+        name: the entry point's name, "" for none
+        home: the Hermes directory
+        settings: the provider's settings
+        policy: the administrator's policy
+        warn: called with warnings for the user
+        seconds: the maximum time that a turn waits for an answer
     """
     if not name:
         return None
-    settled = "memory_services" in policy.families  # what it allows is ours, where we have one
+    settled = "memory_services" in policy.families  # then prefer our own package
     points = sorted(plugins(GROUP, name), key=ships, reverse=settled)
     if not points:
         known = ", ".join(provider_names())
@@ -77,13 +88,13 @@ def open_provider(
 
 
 class Guarded:
-    """A provider that may do anything, called so that no turn waits for it or fails with it.
+    """Calls a provider so that it cannot block or fail a turn, whatever it does.
 
-    Its calls are made one after the other by one thread; `make` is the first of them. What has a
-    text for an answer is waited for up to `seconds`, the rest is not, but for the end of a session.
-    A provider that was late is not waited for until it has been in time again; what it recalls too
-    late goes with the next message. `warn` hears of the first fault of each kind, in the thread of
-    a later call.
+    All calls, starting with `make`, run one at a time in one thread. Callers wait up to `seconds`
+    for calls that return text, and for the end of a session, but not for other calls. After a late
+    answer, calls don't wait until the provider is in time again; a text that is recalled too late
+    goes with the next message. `warn` is called once per kind of error, in the thread of a later
+    call.
     """
 
     def __init__(
@@ -105,9 +116,9 @@ class Guarded:
         self._running: Future[str] = Future()
         self._running.set_result("")
         self._slow = False
-        self._began = float("inf")  # when the call that runs now did
+        self._began = float("inf")  # start of the running call
         self._late = ""
-        self._faults: dict[str, bool] = {}  # and whether it was told
+        self._faults: dict[str, bool] = {}  # error: whether it was reported
         self._ended = False
 
     def static_block(self) -> str:
@@ -115,13 +126,13 @@ class Guarded:
         return _cleaned(text, self.name, BLOCK_CHARACTERS) if text else ""
 
     def prefetch(self, query: str) -> str:
-        """Return what the provider recalls, under a line that says what it is.
+        """Return the recalled text below a heading.
 
-        That is about this message or, from a provider that was late, about the one before.
+        It belongs to this message or, if the provider was late, to the previous one.
         """
         with self._lock:
             late, self._late = self._late, ""
-            # Nobody waits any more for what was not even begun.
+            # Drop queries that were not started: no caller waits for them any more.
             self._calls = deque(call for call in self._calls if call[1] != "prefetch")
         call = self._put("prefetch", redact(query))
         text = self._asked(call) or late
@@ -156,14 +167,14 @@ class Guarded:
             atexit.unregister(self._leave)
 
     def _leave(self) -> None:
-        """Wait for what is still to be noted when the interpreter ends within a session."""
+        """Wait for queued calls when the interpreter exits within a session."""
         with self._lock:
             calls = [call for call, *_ in self._calls] or [self._running]
         self._finish(calls[-1])
 
     def _finish(self, call: Future[str]) -> None:
-        """Wait for the last call, unless one before it hangs; report what is not noted."""
-        making = self._provider is None  # which may take seconds, as an import does
+        """Wait for the last call, unless an earlier one hangs; report lost calls."""
+        making = self._provider is None  # an import may take seconds
         if making or time.monotonic() - self._began <= CLOSE_SECONDS:
             wait([call], CLOSE_SECONDS)
         if not call.done():
@@ -171,7 +182,7 @@ class Guarded:
         self._tell()
 
     def _asked(self, call: Future[str]) -> str:
-        """Return what came of a call, "" where that takes too long."""
+        """Return the result of a call, "" if it is late."""
         try:
             return call.result(0.0 if self._slow else self._seconds)
         except TimeoutError:
@@ -219,7 +230,7 @@ class Guarded:
             call.set_result(text)
 
     def _called(self, what: str, arguments: tuple[object, ...]) -> str:
-        """Return what the provider says of a call, "" where that is no text or a fault."""
+        """Return the text that the provider returns, "" for an error or another type."""
         try:
             if self._provider is None:
                 if self._make is None:
@@ -228,9 +239,9 @@ class Guarded:
                 self._provider = make()
                 self.name = one_line(str(self._provider.name), 40) or self.name
             if what == "turn_ended" and not hasattr(self._provider, what):
-                return ""  # it is of before there was this
+                return ""  # older providers lack this method
             found = getattr(self._provider, what)(*arguments)
-        except BaseException as error:  # noqa: BLE001 - somebody else's code; told below
+        except BaseException as error:  # noqa: BLE001 - third-party code; reported
             self._note(_told(error))
             return ""
         if isinstance(found, str):

@@ -1,8 +1,8 @@
-"""Cross-session recall: what was said, where, and what stood around it.
+"""Recall across sessions: finds messages and returns them with the messages around them.
 
-Hits of the sources are merged by rank, since scores of two indexes do not compare, and grouped by
-lineage: a session and those that were made from it are one story. What is running now is never a
-result. Everything found is old text that somebody else may have written: it is for quoting.
+Hits of several sources are merged by rank, because scores of different indexes do not compare. They
+are grouped by lineage: a session and the sessions made from it. The running session is never a
+result. All results are old text that may come from untrusted sources, so they are only quoted.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ from hermes_nb.core.text import one_line
 Sort = Literal["relevance", "newest", "oldest"]
 
 AROUND = 5
-"""Messages shown on either side of a hit."""
+"""Number of messages returned on either side of a hit."""
 CANDIDATES = 60
-"""Hits asked of a source at once, to be grouped into sessions."""
+"""Number of hits requested from a source at once."""
 HITS_A_SESSION = 3
+"""Maximum hits of a lineage that are returned."""
 HELPERS = frozenset({"child", "review", "subagent", "tool"})
-"""Sources of sessions that no user spoke in, ours and Hermes Agent's: found with the session that
-they were made for, never by themselves."""
+"""Sources of sessions without a user, ours and Hermes Agent's. They are found as part of the
+session that they were made for, not on their own."""
 _ROUNDS = 5
 _DEEPEST = 100
-"""Ancestors followed; nobody compresses a conversation that often."""
+"""Maximum number of ancestors to follow."""
 
 _RUNNING_CELL = re.compile(r"^Cells above this one \(([\w.-]{1,64})\):$", re.MULTILINE)
-"""How the notebook's context in a user message names the cell that was running."""
+"""Finds the id of the running cell in the notebook context of a user message."""
 
 
 class Source(Protocol):
-    """The part of a session store that recall reads."""
+    """The methods of a session store that recall uses."""
 
     def search(
         self, query: str, *, limit: int = 20, session_id: str = "", exclude: Collection[str] = ()
@@ -52,30 +53,34 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """Messages of one session that follow each other; `hits` are positions among them."""
+    """Consecutive messages of one session."""
 
     session: StoredSession
+    """The session."""
     messages: tuple[StoredMessage, ...]
+    """Its messages in order."""
     hits: frozenset[int] = frozenset()
+    """Positions of those messages that match."""
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """The ids of the cells that the messages ran in or worked on, as far as they tell."""
+        """The ids of cells that the messages ran in or worked on, as far as known."""
         found = (cell for row in self.messages for cell in cells_of(row.message))
         return tuple(dict.fromkeys(found))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecalledSession:
-    """What recall has on one lineage, best passage first.
-
-    `summary` is set once it was condensed, and `note` says why it was not.
-    """
+    """The passages found in one lineage."""
 
     lineage: str
+    """The id of the lineage's first session."""
     passages: tuple[Passage, ...]
+    """The passages, best first."""
     summary: str = ""
+    """A summary by the auxiliary model, "" without one."""
     note: str = ""
+    """Why it was not summarised, "" if it was or was not tried."""
 
     @property
     def session(self) -> StoredSession:
@@ -85,15 +90,17 @@ class RecalledSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedSession:
-    """A session as browsing shows it, with the gist of its first user message."""
+    """A session in a list of recent ones."""
 
     session: StoredSession
+    """The session."""
     gist: str
+    """The beginning of its first user message."""
 
 
 @dataclass(slots=True)
 class Recall:
-    """Searches several stores as one; blocking, so that on an event loop it belongs in a thread."""
+    """Searches several stores as one. Calls block: on an event loop, use a thread."""
 
     sources: Sequence[Source]
     _where: dict[str, Source] = field(default_factory=dict)
@@ -107,9 +114,9 @@ class Recall:
         sort: Sort = "relevance",
         exclude_lineage: Collection[str] = (),
     ) -> list[RecalledSession]:
-        """Return up to `limit` lineages with what stands around their hits.
+        """Return up to `limit` lineages with the messages around their hits.
 
-        `exclude_lineage` are ids of sessions; none of their families is a result.
+        `exclude_lineage` are session ids whose lineages are left out.
         """
         hidden = {self._root(session_id) for session_id in exclude_lineage}
         families: dict[str, list[Hit]] = {}
@@ -125,7 +132,7 @@ class Recall:
     def scroll(self, session_id: str, *, around: int = 0, window: int = 10) -> Passage:
         """Return the messages up to `window` before and after position `around`.
 
-        Raises LookupError for a session that no store has.
+        Raises LookupError if no store has the session.
         """
         session = self._session(session_id)
         if session is None:
@@ -137,7 +144,7 @@ class Recall:
         return Passage(session=session, messages=tuple(messages), hits=hits)
 
     def place_in(self, session_id: str, query: str) -> int:
-        """Return the position in a session that fits a query best, 0 where none does."""
+        """Return the position in a session that matches a query best, 0 without a match."""
         source = self._source(session_id)
         hits = source.search(query, limit=1, session_id=session_id) if source else []
         return hits[0].position if hits else 0
@@ -145,7 +152,7 @@ class Recall:
     def browse(
         self, *, limit: int = 10, exclude_lineage: Collection[str] = ()
     ) -> list[ListedSession]:
-        """Return the sessions that were written to last, one of each lineage."""
+        """Return the latest sessions, one of each lineage."""
         hidden = {self._root(session_id) for session_id in exclude_lineage}
         everything: list[StoredSession] = []
         for source in self.sources:
@@ -163,19 +170,19 @@ class Recall:
         return [ListedSession(session=session, gist=self._gist(session)) for session in chosen]
 
     def _speaker_of(self, root: str, family: Sequence[StoredSession]) -> StoredSession:
-        """Return the latest session of a family in which the user spoke, not a helper's."""
+        """Return a lineage's latest session with user messages, not a helper's."""
         first = self._session(root)
         source = first.source if first else family[0].source
         return next((session for session in family if session.source == source), family[0])
 
     def transcript(self, session_id: str) -> list[StoredMessage]:
-        """Return what was said in a session, without what was undone."""
+        """Return the messages of a session, except undone ones."""
         return self._rows(session_id, 0, None)
 
     def _hits(
         self, query: str, limit: int, exclude: Collection[str], hidden: set[str]
     ) -> list[Hit]:
-        """Return the sources' hits, best ranks first, none of them from a hidden lineage."""
+        """Return the sources' hits, best ranks first, without hidden lineages."""
         ranked: list[tuple[int, int, Hit]] = []
         for number, source in enumerate(self.sources):
             out = set(exclude)
@@ -190,12 +197,12 @@ class Recall:
                 enough = len({self._root(hit.session_id) for hit in kept}) >= limit
                 if enough or not mine or len(hits) < CANDIDATES:
                     break
-                out |= mine  # the running family takes the places of others: ask without it
+                out |= mine  # hidden hits used up the limit: search again without them
             ranked += [(rank, number, hit) for rank, hit in enumerate(kept)]
         return [hit for _, _, hit in sorted(ranked, key=lambda item: item[:2])]
 
     def _found(self, root: str, hits: Sequence[Hit]) -> RecalledSession:
-        """Return what stands around the best hits of a lineage, each message once."""
+        """Return the messages around the best hits of a lineage, without repetitions."""
         best = hits[:HITS_A_SESSION]
         passages: list[Passage] = []
         for session_id in dict.fromkeys(hit.session_id for hit in best):
@@ -252,13 +259,13 @@ class Recall:
 
 
 def spoken(message: Message) -> str:
-    """Return what was said, without what was added to the user's words for the model."""
+    """Return a message's text, for the user without text that was added for the model."""
     texts = [part.text for part in message.parts if isinstance(part, Text)]
     return (texts[0] if texts else "") if message.role == "user" else message.text
 
 
 def cells_of(message: Message) -> Iterable[str]:
-    """Yield the ids of the cells that a message names as its own: running in, or worked on."""
+    """Yield the ids of cells that a message ran in or worked on."""
     if message.role == "user" and (match := _RUNNING_CELL.search(message.text)):
         yield match[1]
     for call in message.calls:

@@ -1,13 +1,13 @@
 """Messages and sessions as rows; each statement runs inside the caller's transaction.
 
-A message is JSON that any message fits into and that comes back as it was. NaN and the infinities
-are written as Python's json writes them, NUL is escaped, and a text that UTF-8 cannot hold (a lone
-surrogate) makes its whole message ASCII with escapes.
+Messages are stored as JSON, without loss. NaN and the infinities are written as in Python's `json`,
+and NUL is escaped. A message with text that UTF-8 cannot represent (a lone surrogate) is written as
+ASCII with escapes.
 
-A row's position in its session never changes, yet a summary written last stands between messages
-written long before. So each compression leaves an arrangement: the positions, in order, that the
-conversation then consisted of. What is appended later follows by position. The arrangements of a
-session form a stack; undoing a compression takes the uppermost one off.
+A row's position in its session never changes. A summary, however, is written last but belongs
+between earlier messages. Each compression therefore stores an arrangement: the positions, in order,
+of the conversation after it. Messages appended later follow by position. The arrangements of a
+session form a stack; undoing a compression removes the top one.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from hermes_nb.memory.search import index
 
 
 def encode(message: Message) -> str:
-    """Return the text to store; it never raises and is always valid UTF-8.
+    """Return a message as text to store; this never raises, and the result is valid UTF-8.
 
-    Values that JSON does not know become their `str`. What cannot be written even so (a structure
-    that holds itself or is nested too deeply for the parser) is left out: the message's text and
-    the arguments as the model wrote them remain.
+    Values that JSON does not support become their `str`. If a message cannot be written even so
+    (its arguments contain themselves or are nested too deeply), its parsed arguments are left out;
+    its text and the arguments as the model wrote them remain.
     """
     try:
         return _dumps(message.to_dict())
@@ -47,7 +47,7 @@ def decode(body: str) -> Message | None:
 
 
 def readable(session_id: str, rows: Iterable[Mapping[str, Json]]) -> list[StoredMessage]:
-    """Return messages from their rows; those past reading are left out."""
+    """Return messages from their rows, without unreadable ones."""
     return [
         StoredMessage(
             session_id=session_id,
@@ -63,18 +63,18 @@ def readable(session_id: str, rows: Iterable[Mapping[str, Json]]) -> list[Stored
 
 
 def unreadable(session_id: str, number: int) -> str:
-    """Return what the user is told of so many messages that cannot be read."""
+    """Return the warning about a number of unreadable messages."""
     told = f"{number} stored messages of session {session_id} cannot be read any more"
     return f"{told} and are left out"
 
 
 def storable(text: str) -> str:
-    """Return text that UTF-8 can hold: a lone surrogate becomes a question mark."""
+    """Return text that UTF-8 can represent: lone surrogates become question marks."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _dumps(value: dict[str, Json]) -> str:
-    # Not ASCII throughout: that would double what Chinese or Russian takes.
+    # Not always ASCII: escapes would double the size of Chinese or Russian.
     text = _PLAIN.encode(value)
     try:
         text.encode("utf-8")
@@ -91,17 +91,17 @@ _PLAIN, _ASCII = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrangement:
-    """One compression: it added the rows from position `start` up to, not including, `stop`.
-
-    `order` are the positions of the conversation it made.
-    """
+    """The order of the conversation after one compression."""
 
     start: int
+    """Position of the first row that the compression added."""
     stop: int
+    """Position after the last row that it added."""
     order: tuple[int, ...]
+    """Positions of the conversation's messages in order."""
 
     def following(self, active: Sequence[int]) -> list[int]:
-        """Return the conversation's positions, in order, out of the `active` ones, ascending."""
+        """Return the conversation's positions in order; `active` are ascending."""
         kept = set(active)
         ordered = [position for position in self.order if position in kept]
         return ordered + [position for position in active if position >= self.stop]
@@ -110,8 +110,8 @@ class Arrangement:
 def matched(before: Sequence[str], after: Sequence[str]) -> list[int | None]:
     """Return for each text of `after` the index of the same text in `before`, each used once.
 
-    Where a text occurs several times, a common beginning and a common end stay in place: that is
-    what a compression keeps.
+    If a text occurs several times, matches at the common beginning and the common end are
+    preferred, because a compression keeps those.
     """
     out: list[int | None] = [None] * len(after)
     shorter = min(len(before), len(after))
@@ -133,7 +133,7 @@ def matched(before: Sequence[str], after: Sequence[str]) -> list[int | None]:
 
 
 def packed(order: Sequence[int]) -> str:
-    """Return positions as JSON, each run of neighbours as `[first, last]`: few bytes for many."""
+    """Return positions as compact JSON, with each run of consecutive ones as `[first, last]`."""
     runs: list[list[int]] = []
     for position in order:
         if runs and position == runs[-1][1] + 1:
@@ -150,22 +150,22 @@ def unpacked(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement:
-    """What makes messages the conversation: rows to add, positions that leave it.
-
-    `arrangement` is None where the conversation only grows: there is nothing to restore then.
-    """
+    """The changes that replace a conversation's messages by others."""
 
     added: tuple[tuple[Message, str], ...]
+    """Messages to add, each with its JSON."""
     left_out: tuple[int, ...]
+    """Positions of messages that leave the conversation."""
     arrangement: Arrangement | None
+    """The new order, None if messages were only appended and nothing needs to be undone."""
 
     @classmethod
     def planned(
         cls, rows: Sequence[tuple[int, str]], messages: Sequence[Message], start: int
     ) -> Replacement:
-        """Plan to replace the conversation, positions and bodies in order; `start` is free."""
+        """Plan the replacement; `rows` are positions and JSON, `start` the next position."""
         bodies = [encode(each) for each in messages]
-        before = [  # as it would be written today
+        before = [  # in the current encoding
             body if (message := decode(body)) is None else encode(message) for _, body in rows
         ]
         found = matched(before, bodies)
@@ -190,11 +190,11 @@ def append(
     at: float,
     position: int | None = None,
 ) -> tuple[int, int]:
-    """Add an encoded message behind all others of its session; return its row and its position.
+    """Append an encoded message to its session; return its row and its position.
 
-    `at` is in seconds since the epoch. `position` is its own where that is known, as nothing was
-    written since this session's last message. Raises sqlite3.IntegrityError if there is no such
-    session. The index hears of it later, with others.
+    `at` is in seconds since the epoch. `position` is the next position if it is known, because no
+    other session was written to since. The index is updated later. Raises sqlite3.IntegrityError if
+    the session is missing.
     """
     follows = position is not None
     if position is None:
@@ -213,7 +213,7 @@ def append(
 
 
 def active(connection: sqlite3.Connection, session_id: str) -> list[sqlite3.Row]:
-    """Return the rows of the conversation, in its order."""
+    """Return the rows of the conversation in order."""
     rows = connection.execute(
         "SELECT * FROM messages WHERE session = ? AND state = 'active' ORDER BY position",
         (session_id,),
@@ -228,7 +228,7 @@ def active(connection: sqlite3.Connection, session_id: str) -> list[sqlite3.Row]
 def between(
     connection: sqlite3.Connection, session_id: str, first: int, last: int | None
 ) -> list[sqlite3.Row]:
-    """Return the rows at positions `first` to `last`, both included, whatever their state."""
+    """Return the rows at positions `first` to `last`, both included, in any state."""
     return connection.execute(
         "SELECT *, EXISTS (SELECT 1 FROM arrangements AS a WHERE a.session = m.session"
         " AND m.position >= a.start AND m.position < a.stop) AS made FROM messages AS m"
@@ -246,7 +246,7 @@ def replace(
     system_prompt: str | None,
     at: float,
 ) -> None:
-    """Make `messages` the conversation; what is no longer in it becomes `compressed`."""
+    """Make `messages` the conversation; messages no longer in it become `compressed`."""
     rows = active(connection, session_id)
     start = next_position(connection, session_id)
     plan = Replacement.planned([(row["position"], row["body"]) for row in rows], messages, start)
@@ -269,7 +269,7 @@ def replace(
 
 
 def restore(connection: sqlite3.Connection, session_id: str) -> bool:
-    """Undo the last `replace`; say whether there was one."""
+    """Undo the last `replace`; return whether there was one."""
     top = _uppermost(connection, session_id)
     if top is None:
         return False
@@ -297,13 +297,13 @@ def restore(connection: sqlite3.Connection, session_id: str) -> bool:
 
 
 def rewind(connection: sqlite3.Connection, session_id: str, length: int) -> None:
-    """Mark as `undone` what follows the first `length` messages of the conversation."""
+    """Mark as `undone` all messages after the first `length` of the conversation."""
     later = active(connection, session_id)[length:]
     _set_state(connection, "undone", (row["id"] for row in later))
 
 
 def next_position(connection: sqlite3.Connection, session_id: str) -> int:
-    """Return the position of the message that is added next."""
+    """Return the position of the next message."""
     query = "SELECT coalesce(max(position) + 1, 0) FROM messages WHERE session = ?"
     return int(connection.execute(query, (session_id,)).fetchone()[0])
 
@@ -327,10 +327,10 @@ def _set_state(connection: sqlite3.Connection, state: str, ids: Iterable[int]) -
 
 
 CHILD = "child"
-"""The source of sessions that a fan-out made: found by search, never offered to go on with."""
+"""The source of sessions of child agents and maps: found by search, not offered for resuming."""
 
 
-# What its messages tell is asked of them: kept beside the prompt it would cost each append a page.
+# Computed from the messages: as columns of the session, each append would rewrite a page.
 _WHOLE = (
     "SELECT s.*, max(s.started, coalesce((SELECT at FROM messages WHERE session = s.id"
     " ORDER BY position DESC LIMIT 1), s.started)) AS written,"
@@ -341,26 +341,34 @@ _WHOLE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRow:
-    """What a session begins with; all its text is such that UTF-8 can hold it."""
+    """The data of a new session; all texts can be encoded as UTF-8."""
 
     id: str
+    """The session's id."""
     title: str = ""
+    """The title, "" for none."""
     source: str = "salvaged"
+    """The kind of caller; `salvaged` if the session's row was lost."""
     notebook: str = ""
+    """The notebook's path, "" for none."""
     model: str = ""
+    """The model's name."""
     system_prompt: str = ""
+    """The system prompt."""
     parent: str = ""
+    """The id of the session that it was made from, "" for none."""
     started: float
+    """Start in seconds since the epoch."""
 
     def plain(self) -> SessionRow:
-        """Return it with question marks for NUL, which PostgreSQL has only in the prompt."""
+        """Return it with question marks for NUL, except in the prompt, for PostgreSQL."""
         names = ("id", "title", "source", "notebook", "model", "parent")
         plain = {name: getattr(self, name).replace("\0", "?") for name in names}
         return dataclasses.replace(self, **plain)
 
 
 def insert(connection: sqlite3.Connection, row: SessionRow) -> None:
-    """Add a session as the one used last, unless it is there; leave out a parent that is not."""
+    """Add a session as the latest one, if it is missing; an unknown parent is left out."""
     connection.execute(
         "INSERT INTO sessions (id, title, source, notebook, model, system_prompt, parent, started,"
         " last) VALUES (:id, :title, :source, :notebook, :model, :system_prompt,"
@@ -371,7 +379,7 @@ def insert(connection: sqlite3.Connection, row: SessionRow) -> None:
 
 
 def find(connection: sqlite3.Connection, session_id: str) -> SessionRow | None:
-    """Return what a session began with, None if it is not there."""
+    """Return the data of a session at its start, None if it is missing."""
     row = connection.execute(
         "SELECT id, title, source, notebook, model, system_prompt, coalesce(parent, '') AS parent,"
         " started FROM sessions WHERE id = ?",
@@ -387,7 +395,7 @@ def get(connection: sqlite3.Connection, session_id: str) -> StoredSession | None
 
 
 def listed(connection: sqlite3.Connection, notebook: str | None, limit: int) -> list[StoredSession]:
-    """Return sessions, the one written to last first; children are no sessions of anybody's."""
+    """Return sessions, the latest first, without those of child agents and maps."""
     rows = connection.execute(
         f"{_WHOLE} WHERE s.rowid IN (SELECT rowid FROM sessions"  # noqa: S608 - ours
         " WHERE (?1 IS NULL OR notebook = ?1) AND source <> ?3"
@@ -399,7 +407,7 @@ def listed(connection: sqlite3.Connection, notebook: str | None, limit: int) -> 
 
 
 def lineage(connection: sqlite3.Connection, session_id: str) -> list[str]:
-    """Return the ids of a session's whole family, the eldest first; its own in any case."""
+    """Return the ids of a session's lineage, oldest first; at least its own."""
     rows = connection.execute(
         "WITH RECURSIVE"
         " above (id, parent) AS (SELECT id, parent FROM sessions WHERE id = ?"
@@ -413,7 +421,7 @@ def lineage(connection: sqlite3.Connection, session_id: str) -> list[str]:
 
 
 def count(connection: sqlite3.Connection, session_id: str, usage: Usage) -> None:
-    """Add to a session's token counters; an unknown cost leaves the known part as it is."""
+    """Add to a session's token counters; an unknown cost is not added."""
     connection.execute(
         "UPDATE sessions SET tokens_in = tokens_in + :input, tokens_out = tokens_out + :output,"
         " tokens_cached = tokens_cached + :cached, tokens_written = tokens_written + :written,"

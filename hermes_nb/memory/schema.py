@@ -1,9 +1,9 @@
-"""The tables of the session store: the steps that lead to them, and what of them can be salvaged.
+"""The tables of the session store: the migration steps, and the recovery of damaged files.
 
-The steps are closed: a kernel of an earlier version may have the file open, and stops writing when
-it meets a version that it does not know. What is needed later is added where it is missing, as
-tables and as columns with defaults (none for claims, which are read whole), and leaves the version
-as it is, so that such a kernel goes on writing.
+No further steps may be added: a kernel with an earlier version may have the file open, and stops
+writing if it finds a version that it does not know. New tables, and new columns with defaults, are
+added if they are missing, without a new version. Claims get no new columns, because whole rows of
+them are read.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ CREATE TABLE messages (
 CREATE INDEX sessions_of_a_notebook ON sessions (notebook, written);
 """
 
-# The session with the greatest `last` is the one
-# written to last: it is the id of a row, the first of those added to it since another one was. The
-# clock may jump, ids only grow. One index serves the list of all sessions and of one notebook's.
+# `last` orders sessions by their latest write: it is the id of the first row in the session's
+# latest uninterrupted run of rows. Row ids only grow, while a clock may jump. One index serves the
+# lists of all sessions and of one notebook's.
 _SECOND = """
 ALTER TABLE sessions ADD COLUMN active INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE sessions ADD COLUMN last INTEGER NOT NULL DEFAULT 0;
@@ -90,7 +90,7 @@ CREATE TABLE claims (
 );
 """
 
-# What the messages themselves tell needs no columns, which each append would have to write.
+# Data that follows from the messages needs no columns, which each append would have to write.
 _FIFTH = """
 ALTER TABLE sessions DROP COLUMN written;
 ALTER TABLE sessions DROP COLUMN active;
@@ -101,11 +101,11 @@ IN_ORDER = """
 UPDATE sessions SET
     last = max(last, (SELECT coalesce(max(m.id), 0) FROM messages m WHERE m.session = sessions.id));
 """
-"""Tells from the sessions' messages which was written to last."""
+"""Computes `last` from the sessions' messages."""
 
 
 def _to_3(connection: sqlite3.Connection) -> None:
-    """Make the index anew: it may lag behind now, and splits words in fewer places."""
+    """Rebuild the index: since this version, it may lag behind and splits words in fewer places."""
     if connection.execute("SELECT 1 FROM messages LIMIT 1").fetchone():
         index.rebuild(connection)
     else:
@@ -119,24 +119,25 @@ SESSION = (
     "id parent title source notebook model system_prompt started ended tokens_in tokens_out"
     " tokens_cached tokens_written tokens_reasoning requests cost"
 ).split()
-"""The columns of a session that are salvaged; they come first in every version of the table."""
+"""The columns of a session that are recovered; they come first in all versions of the table."""
 CURRENT = len(SESSION) + 1
-"""All columns of a session, with the one that is made anew."""
+"""Number of columns of a session, including `last`, which is recomputed."""
 WRITTEN = SESSION.index("ended") + 1
-"""Where the schema had one column more until its fifth version, a time."""
+"""Index of a timestamp column that the schema had until version 5."""
 LARGEST = 2**53
-"""No id or count of ours comes near it; a greater one is damage."""
+"""Upper bound of ids and counts; greater values are damage."""
 
 
 def salvage(source: Path, target: Path) -> str:
-    """Write the rows found in `source`, a damaged store with its log, to a new store `target`.
+    """Copy the readable rows of `source`, a damaged store with its log, to a new store `target`.
 
-    `target` is complete and in one file when this returns what could be saved. A message whose
-    session is lost gets a bare one. Raises sqlite3.Error or OSError, as when the disk is full.
+    Returns a message on what was saved; `target` is then complete and in one file. A message whose
+    session is lost gets a new session. Raises sqlite3.Error or OSError, for example if the disk is
+    full.
     """
     with closing(sqlite3.connect(target, isolation_level=None)) as connection:
         connection.row_factory = sqlite3.Row
-        # Nobody sees the file before it is whole, and then it is synced once.
+        # The file is not used before it is complete, and then it is synced once.
         connection.execute("PRAGMA journal_mode = MEMORY")
         connection.execute("PRAGMA synchronous = OFF")
         SCHEMA.migrate(connection)
@@ -168,7 +169,7 @@ def _keep_session(connection: sqlite3.Connection, record: Record) -> None:
 
 
 def _keep_messages(connection: sqlite3.Connection, source: Path) -> int:
-    """Insert messages and arrangements; return how many messages had no readable content."""
+    """Insert messages and arrangements; return the number of unreadable messages."""
     unreadable = 0
     for record in records(source, columns=7):
         values = record.values
@@ -189,7 +190,7 @@ def _keep_messages(connection: sqlite3.Connection, source: Path) -> int:
 
 
 def _keep_claims(connection: sqlite3.Connection, source: Path) -> None:
-    """Insert the claims, of several versions of one the latest: none of them is to run again."""
+    """Insert the latest version of each claim, so that no task runs again."""
     for record in records(source, columns=6):
         if _fits(record, "TTTTTR", record.values) and record.values[2] in ENDINGS:
             connection.execute(
@@ -201,7 +202,7 @@ def _keep_claims(connection: sqlite3.Connection, source: Path) -> None:
 
 
 def _complete(connection: sqlite3.Connection) -> None:
-    """Give every message a session, every session its counters, and all of it an index."""
+    """Add missing sessions, compute the derived columns, and build the index."""
     connection.execute(
         "INSERT INTO sessions (id, title, source, notebook, model, system_prompt, started)"
         " SELECT session, '', 'salvaged', '', '', '', min(at) FROM messages"
@@ -216,7 +217,7 @@ def _complete(connection: sqlite3.Connection) -> None:
 
 
 def _fits(record: Record, pattern: str, values: Sequence[Value]) -> bool:
-    """Say whether values are of the kinds that `pattern` names, a letter each."""
+    """Return whether the values have the types that `pattern` names, one letter each."""
     return (
         0 < record.rowid < LARGEST
         and len(values) == len(pattern)
@@ -240,7 +241,7 @@ KINDS: Mapping[str, Callable[[Value], bool]] = {
     "n": lambda value: value is None,
     "A": _is_arranged,
 }
-"""Text, a number, a count, nothing, positions; small letters allow for nothing as well."""
+"""Checks by letter: text, number, count, null, positions; lower case letters also allow null."""
 
 STEPS = (
     partial(run_script, script=_FIRST),
@@ -248,7 +249,7 @@ STEPS = (
     _to_3,
     partial(run_script, script=_FOURTH),
     partial(run_script, script=_FIFTH),
-    partial(index.drop, table="search_grams"),  # all words are looked at in the same time
+    partial(index.drop, table="search_grams"),  # scanning all words is as fast
 )
 SCHEMA = Schema(
     name="session store",

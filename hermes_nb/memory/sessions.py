@@ -1,8 +1,8 @@
-"""The session store on SQLite: every message is a row the moment it happens.
+"""The session store on SQLite: every message is stored as a row immediately.
 
-WAL and `synchronous=FULL` make a returned `append` survive a killed process and a lost power
-supply. Damage is repaired on the way; any fault that remains comes out as `StoreError`, so that a
-turn can go on without the store.
+With WAL and `synchronous=FULL`, a row survives a killed process or a power failure as soon as
+`append` returns. Damage is repaired automatically. Remaining errors are raised as `StoreError`, so
+that a turn can continue without the store.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from hermes_nb.memory.search import index
 from hermes_nb.storage.database import Action, Database
 
 SEARCH_SECONDS = 0.5
-"""How long a search waits for another process's transaction to bring the index up to date."""
+"""Seconds that a search waits for another process's transaction to update the index."""
 
 APPEND_SECONDS = 0.1
-"""The same for an append; where it does not get its turn, the next one or a search will."""
+"""The same for an append; if it has to give up, the next one or a search updates the index."""
 
 KEPT = 20_000
-"""Claims of other runs that are kept, those made last; never by age, as a clock may jump."""
+"""Number of latest claims of other runs that are kept; not an age, because clocks may jump."""
 TIDIED = 256
-"""Claims between two looks at what is no longer kept."""
+"""Number of claims between two removals of old ones."""
 
 _OURS = " WHERE run = ? AND task = ? AND owner = ? AND state = 'running'"
 
@@ -53,7 +53,7 @@ def new_session_id(now: float | None = None) -> str:
 
 @dataclass(eq=False)
 class _Write:
-    """A change that waits for its transaction, and what came of it."""
+    """A change that waits for its transaction, and its result."""
 
     action: Action[object]
     done: bool = False
@@ -62,9 +62,9 @@ class _Write:
 
 
 class Together:
-    """Puts changes of several threads into one transaction, which costs one flush to the disk.
+    """Groups changes of several threads into one transaction, which costs one flush to the disk.
 
-    Whoever gets its turn writes what has gathered while the one before wrote.
+    The thread that gets the lock writes all changes that gathered during the previous write.
     """
 
     def __init__(self, database: Database) -> None:
@@ -73,7 +73,7 @@ class Together:
         self._gathered: deque[_Write] = deque()
 
     def write(self, action: Action[object]) -> object:
-        """Return what `action` does, durably; raise StoreError."""
+        """Return the result of `action` after it is durable; raise StoreError."""
         mine = _Write(action)
         self._gathered.append(mine)
         with self._turn:
@@ -97,7 +97,7 @@ class Together:
 
 
 class Ledger:
-    """The claims in the store's file: each task is claimed once, whoever asks (`core.claims`)."""
+    """The claims in the store's file: each task is claimed only once (see `core.claims`)."""
 
     _claimed: Together
     database: Database
@@ -143,10 +143,10 @@ class Ledger:
 
 
 class SqliteStore(Ledger):
-    """A `SessionStore` in one file; `:memory:` keeps nothing.
+    """A `SessionStore` in one file; with `:memory:` it stores nothing on disk.
 
-    The file is created, with mode 0600 in a directory of mode 0700, by the first call that needs
-    it. `warn` and `warnings`: see `Database`.
+    The first call that needs the file creates it, with mode 0600 in a directory of mode 0700. For
+    `warn` and `warnings` see `Database`.
     """
 
     def __init__(self, path: str | Path, *, warn: Callable[[str], None] | None = None) -> None:
@@ -156,7 +156,7 @@ class SqliteStore(Ledger):
         self.warnings = self.database.warnings
         self._begun: dict[str, SessionRow] = {}
         self._ends: dict[str, int] = {}
-        self._last = "", 0, 0  # the session appended to last, the edition that made, its next place
+        self._last = "", 0, 0  # last session appended to, the edition after that, next position
         self._unreadable = False
         self._indexing: threading.Thread | None = None
 
@@ -190,7 +190,7 @@ class SqliteStore(Ledger):
         return row.id
 
     def append(self, session_id: str, message: Message, *, usage: Usage | None = None) -> None:
-        body = encode(message)  # not while others wait
+        body = encode(message)  # outside of the transaction, which blocks others
 
         def add(connection: sqlite3.Connection) -> tuple[int, int, int]:
             values = session_id, message.role, body, time.time()
@@ -200,7 +200,7 @@ class SqliteStore(Ledger):
             known = self._last[2] if self._last[:2] == (session_id, edition) else None
             try:
                 row, position = table.append(connection, *values, known)
-            except sqlite3.IntegrityError:  # it was there once
+            except sqlite3.IntegrityError:  # the session was deleted or lost
                 self._begin(connection, session_id)
                 row, position = table.append(connection, *values)
             self._check_end(session_id, position)
@@ -212,7 +212,7 @@ class SqliteStore(Ledger):
         self._last = session_id, edition, end
         if session_id in self._ends:
             self._ends[session_id] = end
-        # Rows are numbered without gaps, so that this needs no look at the index.
+        # Row numbers have no gaps, so this counts messages without reading the index.
         if row % index.TOGETHER == 0 or len(body) > index.LARGE:
             self._index()
 
@@ -301,7 +301,7 @@ class SqliteStore(Ledger):
         self._ends.pop(session_id, None)
 
     def purge(self, *, before: float = 0.0) -> None:
-        """Leave no trace of what was deleted in the file, and no claim from before a moment."""
+        """Erase all traces of deleted data, and the claims from before a moment."""
 
         def prune(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM claims WHERE at < ?", (before,))
@@ -326,7 +326,7 @@ class SqliteStore(Ledger):
         self.database.close()
 
     def end(self, session_id: str) -> None:
-        # Never before it began, whatever the clock did.
+        # Not before its start, even if the clock was set back.
         query = "UPDATE sessions SET ended = max(started, ?) WHERE id = ?"
         values = time.time(), storable(session_id)
         self.database.write(lambda c: c.execute(query, values))
@@ -336,11 +336,11 @@ class SqliteStore(Ledger):
             raise SessionTakenError(f"session {session_id}: somebody else has added to it")
 
     def _index(self) -> None:
-        """Let the index know of the messages, which are safe already, while the turn goes on."""
+        """Update the index in a thread while the turn continues; the messages are stored."""
         if self._indexing is None or not self._indexing.is_alive():
             indexing = threading.Thread(target=self._index_now, name="hermes-index", daemon=True)
             indexing.start()
-            self._indexing = indexing  # by now: others wait for it
+            self._indexing = indexing  # only after start(), because close() joins it
 
     def _index_now(self) -> None:
         try:
@@ -349,9 +349,9 @@ class SqliteStore(Ledger):
             log.info("not searchable yet: %s", error)
 
     def _catch_up(self, patience: float) -> None:
-        """Let the index know of all messages, unless it cannot be written: a search reads them.
+        """Add all messages to the index; if it cannot be written, a search reads the rest directly.
 
-        The documents are made before the lock is taken, so that other processes need not wait.
+        The documents are made before the lock is taken, so that other processes wait less.
         """
         if self.database.read(index.is_current):
             return
@@ -362,7 +362,7 @@ class SqliteStore(Ledger):
             log.debug("the index is left behind: %s", error)
 
     def _begin(self, connection: sqlite3.Connection, session_id: str) -> None:
-        """Make sure, within a transaction, that there is the session, and know its beginning."""
+        """Ensure, within a transaction, that the session's row exists, and cache its data."""
         begun = (
             self._begun.get(session_id)
             or table.find(connection, session_id)

@@ -1,1 +1,1 @@
-"""Finding messages by what they say: what a query asks, what the index knows, what fits best."""
+"""Full-text search over messages: query, index and ranking."""

@@ -1,17 +1,17 @@
-"""What the index knows a message by: its terms, marks of when it was said and by whom, a number.
+"""The document of a message in the index: its terms, marks for its day and speaker, and a number.
 
-A document is made of a row of the store and always the same for it: what is taken out of a
-contentless index has to be named exactly as it was put in, by whichever version of this package.
+A document only depends on the message's row: to remove a document from a contentless index, its
+exact terms must be given again, by any version of this package.
 
-Its number says where the message stands. It holds, from its highest bits to its lowest: the block
-of a session, the place in the block, the role, the class of length. So neighbours in a conversation
-are neighbours by number, a session is a few ranges of numbers, and ranking needs no look-up by
-document. A spot is a number without role and length: what is left of it when only the place counts.
+Its number encodes, from the highest bits to the lowest: the block of the session, the place in the
+block, the role, the class of length. Adjacent messages therefore have adjacent numbers, a session
+is a few ranges of numbers, and ranking needs no lookup by document. A spot is a number without role
+and length, for uses that only need the position.
 
-Of the words of all documents, only those that a process meets for the first time are looked up:
-asking costs more than indexing does. To search, they are kept as one string, a line each, that
-grows with the store: looking through it takes half a millisecond for 50,000 words, reading it the
-first time 15 ms. (An index of the words' trigrams is not faster; `fts5vocab` reads all of the
+Only words that are new to a process are looked up in the list of all words, because a lookup takes
+longer than indexing. For searches, the list is cached as one string with a line per word, which
+grows with the store. Scanning it takes half a millisecond for 50,000 words, and reading it the
+first time 15 ms. (An index of the words' trigrams is not faster; `fts5vocab` reads the whole
 index.)
 """
 
@@ -32,18 +32,18 @@ from hermes_nb.storage import words
 
 ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
 _MARGIN = 2
-"""Places left free at both ends of a block, so that the neighbours of one never are another's."""
+"""Places left free at both ends of a block, so that neighbours are never in another block."""
 BLOCK = 256 - 2 * _MARGIN
 """Messages of a session that have consecutive places."""
 _CLASSES = (24, 96, 384, 1536, 6144, 24576, 98304)
-"""Terms up to which a message belongs to the first, second ... class of length."""
+"""Maximum terms of a message in the first, second ... class of length."""
 
 SPOT_BITS = 5
 """Bits of a document's number below its spot."""
 BLOCK_BITS = 8
 """Bits of a spot below its block."""
 LENGTH_MASK = 7
-"""Those of a document's lowest bits that are the class of length."""
+"""The lowest bits of a document's number, which are its class of length."""
 BLOCK_OF = "(rowid >> 13)"
 """SQL for the block of a document."""
 ROLE_OF = "(rowid >> 3 & 3)"
@@ -51,66 +51,66 @@ ROLE_OF = "(rowid >> 3 & 3)"
 
 
 def numbered(block: int, position: int, role: Role, *, terms: int) -> int:
-    """Return the number of the message at a position of its session, with so many terms."""
+    """Return the number of a message with that many terms, at a position of its session."""
     spot = block << 8 | position % BLOCK + _MARGIN
     return spot << SPOT_BITS | ROLES.index(role) << 3 | sum(terms > limit for limit in _CLASSES)
 
 
 def spot_of(document: int) -> int:
-    """Return where a document stands."""
+    """Return the spot of a document."""
     return document >> SPOT_BITS
 
 
 def role_of(document: int) -> Role:
-    """Return the role of the message."""
+    """Return the role of a document's message."""
     return ROLES[document >> 3 & 3]
 
 
 def block_of(spot: int) -> int:
-    """Return the block that a spot belongs to."""
+    """Return the block of a spot."""
     return spot >> BLOCK_BITS
 
 
 def offset_of(spot: int) -> int:
-    """Return the place in its block; negative, or `BLOCK` and more, where no message stands."""
+    """Return the place in the block; below 0, or `BLOCK` and above, there is no message."""
     return (spot & 255) - _MARGIN
 
 
 def documents_of(first: int, last: int) -> tuple[int, int]:
-    """Return the least and the greatest document of the blocks `first` to `last`."""
+    """Return the smallest and the largest document number of a range of blocks."""
     return first << 13, ((last + 1) << 13) - 1
 
 
 MARK = "\u00a7"
-"""Begins a term that no text contains."""
+"""First character of a mark, which is a term that no text contains."""
 WRITTEN = f"{MARK}w"
-"""Begins the mark of the day on which a message was written, which every message has. Another one,
-of the day on which its session began, follows where it differs. No search asks for days; indexes
-on users' disks have the marks."""
+"""Prefix of the mark of the day on which a message was written, which every message has. If its
+session started on another day, a mark of that day follows. Searches don't use the days, but indexes
+on users' disks contain the marks."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexedMessage:
-    """A message in the index, wherever it stands: its role, and its terms and marks in order.
-
-    A space stands between any two terms. `length` is the number of terms without marks, `forms`
-    are what terms and marks are made of (`words.of_form`).
-    """
+    """A message in the index, independent of its position."""
 
     role: Role
+    """The message's role."""
     length: int
+    """Number of terms without marks."""
     terms: str
+    """Terms and marks in order, separated by spaces."""
     forms: list[str]
+    """The words that terms and marks are made of (see `words.of_form`)."""
 
     def number(self, block: int, position: int) -> int:
-        """Return its number in the index, at a position of its session."""
+        """Return its number in the index at a position of its session."""
         return numbered(block, position, self.role, terms=self.length)
 
 
 def document(body: str, *, at: float, began: float | None) -> IndexedMessage:
     """Return the document of a stored message.
 
-    `at` is when it was written and `began` when its session was, in seconds since the epoch.
+    `at` is the message's time and `began` its session's start, in seconds since the epoch.
     """
     role, text = _read(body)
     terms, forms = words.in_forms(text)
@@ -125,24 +125,24 @@ def document(body: str, *, at: float, began: float | None) -> IndexedMessage:
 
 
 def text_of(body: str) -> str:
-    """Return what a stored message is found by: its text, its tool's name, the calls it asks for.
+    """Return the searchable text of a stored message: its text, its tool's name and its calls.
 
-    One that cannot be read is found by what lies there.
+    For an unreadable message, that is the stored JSON.
     """
     return _read(body)[1]
 
 
 def speaker(text: str) -> str:
-    """Return who a text says is speaking ("Ana: hello"), "" where it does not.
+    """Return the speaker's name at the beginning of a text ("Ana: hello"), "" without one.
 
-    What a log puts before that is passed over: `[9:30 am, 8 May 2023] Ana: hello`.
+    A log's prefix before it is skipped: `[9:30 am, 8 May 2023] Ana: hello`.
     """
     found = _SPEAKER.match(text)
     return found["name"] if found else ""
 
 
 def said(text: str) -> str:
-    """Return what is said in a text, without who says it and when."""
+    """Return a text without the speaker and the log's prefix."""
     found = _SPEAKER.match(text)
     return text[found.end() :] if found else text
 
@@ -161,7 +161,7 @@ def spoken_by(term: str) -> str:
 
 
 def _day(at: float | None) -> str:
-    """Return the local day of a time as `20230508`, "" where there is no such."""
+    """Return the local day of a time as `20230508`, "" for None or an invalid time."""
     try:
         day = time.localtime(at) if at is not None else None
     except (OverflowError, OSError, ValueError):
@@ -172,9 +172,10 @@ def _day(at: float | None) -> str:
 
 
 def _read(body: str) -> tuple[Role, str]:
-    """Return the role of a stored message and its text; what cannot be read counts as a system's.
+    """Return the role of a stored message and its text.
 
-    The message itself is not made: that would take three times as long.
+    An unreadable one counts as a system message. The `Message` itself is not created, which would
+    take three times as long.
     """
     try:
         data = json.loads(body)
@@ -194,28 +195,29 @@ def _joined(*parts: str | None) -> str:
 
 
 _MOST_KNOWN = 50_000
+"""Maximum number of cached forms."""
 GRAM = 3
 """Characters of the parts by which words are compared."""
 
 
 def listed(forms: Collection[str]) -> list[str]:
-    """Return, in order, the words of some forms that are listed: marks, and what has parts."""
+    """Return the words of some forms that belong in the list of words, sorted."""
     terms = {term for form in forms for term in words.of_form(form)}
     return sorted(t for t in terms if t[0] == MARK or (len(t) > GRAM and t.isalpha()))
 
 
 class Vocabulary:
-    """The list of words of the index of a name, as one transaction adds to it."""
+    """Adds words to an index's list of words, within one transaction."""
 
     def __init__(self, connection: sqlite3.Connection, name: str) -> None:
         self._connection = connection
         self._known = known(name)
         witness = "SELECT 1 FROM search_words WHERE id = ? AND word = ?"
         if self._known.last and not connection.execute(witness, self._known.last).fetchone():
-            self._known.forms.clear()  # the transaction that added the words was rolled back
+            self._known.forms.clear()  # the transaction that added these words was rolled back
 
     def add(self, forms: set[str]) -> None:
-        """Put the words among the terms of some forms into the list."""
+        """Add the words of some forms to the list."""
         new = forms - self._known.forms
         added = self._connection.execute(
             "INSERT OR IGNORE INTO search_words (word) SELECT value FROM json_each(?)",
@@ -229,14 +231,17 @@ class Vocabulary:
 
 
 class WordList:
-    """The words that an index had when it was last read; see `word_list`."""
+    """The words of an index at the last read; see `word_list`."""
 
     def __init__(self) -> None:
         self._read = (0, "\n")
-        """The number of the last word, and all up to it."""
+        """The id of the last word, and all words up to it, one per line."""
 
     def catch_up(self, connection: sqlite3.Connection) -> None:
-        """Read the words that were added since; all of them, if the file is an older one again."""
+        """Read the words added since the last read.
+
+        All words are read again if the file was replaced by an older one.
+        """
         last, text = self._read
         (greatest,) = connection.execute("SELECT max(id) FROM search_words").fetchone()
         if (greatest or 0) < last:
@@ -258,7 +263,7 @@ class WordList:
         return found
 
     def alike(self, word: str, *, most: int) -> list[tuple[str, int]]:
-        """Return the `most` words that share most trigrams with one, and how many."""
+        """Return the `most` words that share the most trigrams with a word, and how many."""
         _, text = self._read
         shared = Counter[int]()
         for gram in grams(word):
@@ -274,7 +279,7 @@ class WordList:
 
 
 def word_list(connection: sqlite3.Connection, name: str) -> WordList:
-    """Return the words of the index of a name, as they are now."""
+    """Return the current words of an index."""
     found = known(name).words if name else WordList()
     found.catch_up(connection)
     return found
@@ -282,18 +287,18 @@ def word_list(connection: sqlite3.Connection, name: str) -> WordList:
 
 @dataclass(slots=True)
 class Known:
-    """What a process knows of the index of a name.
-
-    `forms` are those whose words the index has, or that have none; `last` is the number and the
-    word of the last one that was added from here. `common` are expressions that the index has
-    often: how often, and its last document then.
-    """
+    """The cached data on an index."""
 
     name: str
+    """The index's random name."""
     forms: set[str] = field(default_factory=set)
+    """Forms whose words are in the index's list, or that have none."""
     last: tuple[int, str] | None = None
+    """Id and text of the last word that this process added, None for none."""
     words: WordList = field(default_factory=WordList)
+    """The cached list of words."""
     common: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Frequent expressions: their count, and the index's last document at that time."""
 
 
 known = lru_cache(maxsize=4)(Known)
@@ -305,7 +310,7 @@ def grams(text: str) -> set[str]:
 
 
 def _lines(text: str, part: str) -> Iterator[int]:
-    """Yield where each line begins that contains a text; those with marks are left out."""
+    """Yield the start of each line that contains a text, except lines with marks."""
     at = text.find(part)
     while at >= 0:
         start = text.rfind("\n", 0, at) + 1

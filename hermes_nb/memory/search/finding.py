@@ -1,13 +1,13 @@
-"""From a query to hits: what the index found is read, weighed by what it says, and shown in part.
+"""From a query to hits: reads the messages found in the index, scores them, and cuts snippets.
 
-A text adds to what the index knows: who speaks, and whether it answers. Each clue raises or lowers
-a score by a share of it. The shares were chosen on the first half of `bench/recall.py`; the other
-half shows what they are worth.
+A text has clues that the index lacks: who speaks, and whether it is an answer. Each clue raises or
+lowers a score by a share of it. The shares were tuned on the first half of `bench/recall.py`; the
+other half measures them.
 
-Where SQLite was built without FTS5 the newest messages are read instead, by words alone: no
-neighbours, no sessions, no clues. So are those that the index does not have yet because the file
-cannot be written now. A fault of the index comes out as `sqlite3.DatabaseError`, and
-`index.rebuild` mends it.
+If SQLite was built without FTS5, the newest messages are read and matched by words only, without
+neighbours, sessions and clues. The same is done for messages that are not in the index because the
+file cannot be written. An error in the index is raised as `sqlite3.DatabaseError`, and
+`index.rebuild` repairs it.
 """
 
 from __future__ import annotations
@@ -32,55 +32,66 @@ from hermes_nb.storage import words
 from hermes_nb.storage.opening import only_index
 
 POOL = 80
-"""Messages whose texts are read."""
+"""Number of messages whose texts are read."""
 SHARE = 25
+"""One in this many of the store's documents may be read by a search."""
 FEWEST, MOST = 4_000, 40_000
-"""Documents that a search may look at: one in `SHARE` of the store's, within these bounds."""
+"""Bounds of the number of documents that a search may read."""
 SHOWN = 300
-"""Characters of a snippet."""
+"""Maximum characters of a snippet."""
 _BEFORE = 80
+"""Characters of a snippet before the first matching word."""
 
 SPEAKER = 0.7
-"""The one whom the query names is speaking."""
+"""Added to the factor of a score if the speaker is named in the query."""
 NUMBER = 0.3
-"""The query asks how many, and the text names a number."""
+"""Added if the query asks how many and the text has a number."""
 QUESTION = -0.25
-"""It is a question itself."""
+"""Added if the text is itself a question."""
 ANSWER = 0.8
-"""The share of a question's lead over the turn after it that this turn is given."""
+"""Share of the difference between a question's score and the next turn's that is added to the
+latter."""
 
 _READ_FOR_CLUES = 1_000
 """Characters of a message that are read for clues."""
 _MENTIONS = 1_000
-"""Messages with a name that are looked at to learn whose it is."""
+"""Messages with a name that are read to find out whose name it is."""
 _ENOUGH_MENTIONS = 4
+"""Minimum messages with a name to decide that."""
 _ONE_SIDED = 0.75
+"""Minimum share of those messages that must come from one role."""
 _UNINDEXED, _LONGEST = 5_000, 20_000
-"""Messages that are read without an index, the newest first, and characters of each."""
+"""Messages that are read without an index, newest first, and characters of each."""
 _SEARCHED, _READ_WHOLE = 400_000, 20_000
-"""Characters of a text that are searched for the words to show: as they are asked for, and in every
-other form. Of a longer one its beginning has to do."""
+"""Characters of a text that are searched for words to display: in the form of the query's terms,
+and in other forms. The rest of a longer text is ignored."""
 _CUT = 30
 """Characters that a cut may move to fall between words."""
 _SLIP = 2
-"""So many letters more or fewer a word may have that is like another one."""
+"""Maximum difference in length of similar words."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class RankedMessage:
-    """A stored message as ranking sees it. `text` is all of it."""
+    """A stored message during ranking."""
 
     spot: int
+    """Its spot in the index, 0 for a message that is not indexed."""
     session_id: str
+    """The session's id."""
     position: int
+    """The position in the session."""
     role: Role
+    """The message's role."""
     at: float
+    """Time in seconds since the epoch."""
     text: str
+    """The searchable text."""
 
     def hit(self, terms: Collection[str], score: float) -> Hit:
-        """Return it as a hit for some terms."""
+        """Return it as a hit with a snippet for some terms."""
         return Hit(
             session_id=self.session_id,
             position=self.position,
@@ -95,7 +106,7 @@ class RankedMessage:
 def find(
     connection: sqlite3.Connection, query: str, only: Filter | None = None, *, limit: int = 20
 ) -> list[Hit]:
-    """Return the messages that fit best, best first; no query ever raises."""
+    """Return the best matching messages, best first; every query is valid."""
     asked, only = parse(query), only or Filter()
     if limit < 1 or not (asked.units or asked.must):
         return []
@@ -137,9 +148,15 @@ def ranked(
     size: int,
     load: Callable[[Collection[int]], dict[int, RankedMessage]],
 ) -> list[Hit]:
-    """Return the messages that fit best out of an index of about `size` messages, best first.
+    """Return the best matching messages in an index, best first.
 
-    `load` returns those at some spots.
+    Args:
+        postings: the index
+        asked: the query
+        only: the filter
+        limit: the maximum number of hits
+        size: the approximate number of messages in the index
+        load: returns the messages at some spots
     """
     size = max(1, size)
     budget = min(MOST, max(FEWEST, size // SHARE))
@@ -167,7 +184,7 @@ def ranked(
 
 
 def _distinct(found: list[RankedMessage]) -> list[RankedMessage]:
-    """Return passages with those that repeat another one's text behind all others."""
+    """Return the messages with those that repeat an earlier text at the end."""
     seen: set[tuple[Role, str]] = set()
     first: list[RankedMessage] = []
     repeated: list[RankedMessage] = []
@@ -179,7 +196,7 @@ def _distinct(found: list[RankedMessage]) -> list[RankedMessage]:
 
 
 def load(connection: sqlite3.Connection, spots: Collection[int]) -> dict[int, RankedMessage]:
-    """Return the messages at some spots; a spot without one is left out."""
+    """Return the messages at some spots; spots without a message are left out."""
     blocks = {
         row[0]: (row[1], row[2])
         for row in connection.execute(
@@ -216,14 +233,11 @@ _NUMBER = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class People:
-    """Those who speak and whom a query names: `terms` are their names, `marks` stand in the index.
+    """The people named in a query who also speak in the messages."""
 
-    `roles` are those of people whose names the texts do not begin with.
-    """
-
-    terms: frozenset[str] = frozenset()
-    marks: frozenset[str] = frozenset()
-    roles: frozenset[str] = frozenset()
+    terms: frozenset[str] = frozenset()  # their names
+    marks: frozenset[str] = frozenset()  # the index's marks for their names
+    roles: frozenset[str] = frozenset()  # of people whose texts don't start with their names
 
     @classmethod
     def named(cls, query: Query, postings: SearchIndex) -> People:
@@ -244,7 +258,7 @@ class People:
         )
 
     def speak(self, role: str, text: str) -> bool:
-        """Say whether one of them says this."""
+        """Return whether one of them wrote a text."""
         if role in self.roles:
             return True
         return bool(self.marks) and any(
@@ -253,7 +267,7 @@ class People:
 
 
 def clues(passage: RankedMessage, people: People, *, number: bool) -> float:
-    """Return what the score of a passage is multiplied with; a query may ask for a number."""
+    """Return the factor for a message's score; `number` means that the query asks for one."""
     text = passage.text[:_READ_FOR_CLUES]
     out = 1.0
     if people.speak(passage.role, text):
@@ -266,14 +280,14 @@ def clues(passage: RankedMessage, people: People, *, number: bool) -> float:
 
 
 def asks(passage: RankedMessage) -> bool:
-    """Say whether a passage is a question to the other one."""
+    """Return whether a message is a question."""
     return passage.role in ("user", "assistant") and passage.text[-200:].rstrip().endswith("?")
 
 
 def with_answers(
     found: Mapping[int, float], texts: Mapping[int, RankedMessage]
 ) -> dict[int, float]:
-    """Return scores in which the turn after a question has most of the question's."""
+    """Return scores in which the turn after a question gets most of the question's."""
     out = dict(found)
     for spot, score in found.items():
         if score > found.get(spot + 1, score) and asks(texts[spot]):
@@ -282,9 +296,9 @@ def with_answers(
 
 
 def role_of_name(mentions: Collection[int]) -> str:
-    """Return the role of whoever is called by a name: the one who does not say it.
+    """Return the role of the person with a name: the role that does not mention it.
 
-    "" where both say it, or too few did to tell.
+    Returns "" if both mention it, or too few messages do.
     """
     said = {"user": 0, "assistant": 0}
     for mention in mentions:
@@ -299,9 +313,9 @@ def role_of_name(mentions: Collection[int]) -> str:
 def _unindexed(
     connection: sqlite3.Connection, query: Query, only: Filter, *, limit: int, after: int = 0
 ) -> list[Hit]:
-    """Return the messages that hold the query's words, those with the rarer ones first.
+    """Return the messages that contain the query's words, rarer words first.
 
-    Only rows with a greater number than `after` are read.
+    Only rows with a greater id than `after` are read.
     """
     rows = connection.execute(
         "SELECT session, position, role, at, body FROM messages"
@@ -342,12 +356,12 @@ def _holds(held: str, node: Node) -> bool:
 
 
 def wanted(query: str) -> frozenset[str]:
-    """Return the terms that a query is after, for `excerpt`."""
+    """Return the terms of a query, for `excerpt`."""
     return parse(query).terms
 
 
 def snippet(text: str, terms: Collection[str]) -> str:
-    """Return at most `SHOWN` characters on one line, around where most of the terms stand."""
+    """Return at most `SHOWN` characters on one line, from the part with most of the terms."""
     line = " ".join(text[: SHOWN * 4].split()) if len(text) <= SHOWN * 4 else ""
     if line and len(line) <= SHOWN:
         return line
@@ -362,9 +376,9 @@ def snippet(text: str, terms: Collection[str]) -> str:
 
 
 def excerpt(text: str, terms: Collection[str], size: int) -> str:
-    """Return about `size` characters of `text` where most different terms stand.
+    """Return about `size` characters of `text`, from the part with most different terms.
 
-    An ellipsis stands where something was left out; without any of them it is the beginning.
+    An ellipsis marks omitted text. Without any of the terms, it is the beginning.
     """
     if len(text) <= size:
         return text
@@ -378,11 +392,11 @@ def excerpt(text: str, terms: Collection[str], size: int) -> str:
 
 
 def nearest(text: str, terms: Collection[str]) -> Collection[str]:
-    """Return the terms where a text has one of them, else those of its own that are like them."""
+    """Return the terms if a text contains one of them, otherwise its own similar terms."""
     own = set(words.terms(text))
     if not own.isdisjoint(terms):
         return terms
-    from difflib import get_close_matches  # only for slips of the pen
+    from difflib import get_close_matches  # only needed for misspelt words
 
     near: set[str] = set()
     for term in terms:
@@ -391,7 +405,7 @@ def nearest(text: str, terms: Collection[str]) -> Collection[str]:
 
 
 def matches(text: str, terms: Collection[str]) -> list[tuple[int, int]]:
-    """Return where the words that have one of the terms begin and end in a text."""
+    """Return start and end of each word in a text that has one of the terms."""
     return [
         (start, start + len(piece))
         for start, piece in words.places(text)
@@ -400,9 +414,9 @@ def matches(text: str, terms: Collection[str]) -> list[tuple[int, int]]:
 
 
 def _densest(text: str, terms: Collection[str], size: int, *, before: int) -> int:
-    """Return where a stretch of `size` characters begins that shows the most of the terms.
+    """Return the start of the `size` characters with the most different terms.
 
-    Of these, `before` stand in front of the first term.
+    They include `before` characters in front of the first term.
     """
     if not terms:
         return 0
@@ -419,10 +433,10 @@ def _densest(text: str, terms: Collection[str], size: int, *, before: int) -> in
 
 
 def _occurrences(text: str, terms: Collection[str]) -> Iterator[tuple[int, str]]:
-    """Yield where words stand that have one of the terms, and the term.
+    """Yield the start of each word that has one of the terms, and the term.
 
-    Words that begin as a term does are tried first, which saves stemming all of them; where there
-    are none the words were said in other forms ("went" for "go"), or a term is only a part of them.
+    Words that begin with a term are tried first, which avoids stemming all words. If there are
+    none, the text has other forms ("went" for "go"), or a term is only a part of a word.
     """
     found = False
     for start, piece in words.places(text, beginning=terms):

@@ -1,15 +1,14 @@
-"""The tables of the full-text index, and how messages get into them.
+"""The tables of the full-text index, and how messages are added to it.
 
-Every message is one document of a contentless FTS5 table; its row id says where it stands.
+Every message is one document of a contentless FTS5 table; its row id encodes its position.
 
-Messages are indexed some at a time, in the order of their rows: one by one costs twice as
-much. `search_state` says up to which row that was done, in the same transaction, so that neither
-a killed process nor another one's messages are forgotten; whoever searches catches up first.
-What that takes, mostly, is to make the documents, and for that nobody has to wait: `made_of` needs
-no connection.
+Messages are indexed in batches, in the order of their rows; one by one would take twice as long.
+`search_state` has the last indexed row, updated in the same transaction, so that messages of killed
+or other processes are not missed; a search first indexes the rest. Making the documents takes most
+of that time. `made_of` does it without a connection, so that it blocks no one.
 
-The index is made with the first messages. Where SQLite lacks FTS5 there is none, and search reads
-the messages themselves.
+The index is created with the first messages. If SQLite lacks FTS5 there is no index, and search
+reads the messages themselves.
 """
 
 from __future__ import annotations
@@ -41,31 +40,33 @@ CREATE TABLE IF NOT EXISTS search_state (
     indexed INTEGER NOT NULL
 );
 """
-"""The plain tables; FTS5's own are made when they are first needed. The state is one row, of the
-index's own random name and the last message in it; without that row there is no index."""
+"""The plain tables; FTS5's own are created on first use. The state is one row, with the index's
+random name and the last indexed message; without that row there is no index."""
 _FULL_TEXT = (
     "CREATE VIRTUAL TABLE IF NOT EXISTS search_text USING fts5("
     "terms, content='', columnsize=0, tokenize='ascii')",
-    # Eight segments become one in place of four: a tenth of what indexing costs, and searches cost
-    # 2 to 5 % more.
+    # Merge eight segments instead of four: indexing takes a tenth of the time, and searches take
+    # 2 to 5 % longer.
     "INSERT INTO search_text (search_text, rank) VALUES ('automerge', 8)",
 )
 _TABLES = ("search_text", "search_words", "search_blocks", "search_state")
 TOGETHER = 256
-"""Messages that are indexed together: half as many cost 5 % more. A search may find so many that
-are not yet: 256 of a kilobyte take it some 40 ms."""
+"""Messages indexed together: half as many cost 5 % more. A search may have to index that many
+first, which takes about 40 ms for 256 messages of a kilobyte."""
 LARGE = 16_384
-"""Characters of a stored message that does not wait for others: what it costs is its own text."""
+"""Characters of a stored message above which it is indexed at once: its own text is the cost."""
 _PREPARED = 2
-"""Batches of messages whose documents are made in advance."""
+"""Maximum batches of messages whose documents are made in advance."""
 Source = tuple[str, float, float | None]
-"""All that a document is made of: what is stored of a message, when, and when its session began."""
+"""The input of a document: a message's stored JSON, its time, and its session's start (seconds
+since the epoch)."""
 Made = Mapping[Source, IndexedMessage]
+"""Documents made in advance."""
 
 
 @dataclass(frozen=True, slots=True)
 class _MessageRow:
-    """A message's row: its place, the block of the index if there is one, what it says."""
+    """A message's row: its position, its block in the index if any, and its content."""
 
     id: int
     session: str
@@ -75,18 +76,18 @@ class _MessageRow:
 
 
 Blocks = dict[tuple[str, int], int]
-"""Blocks of the index by session and number, as one transaction makes them."""
+"""Blocks of the index by session and number, as created in one transaction."""
 
 
 def is_current(connection: sqlite3.Connection) -> bool:
-    """Say whether there is an index that has all messages."""
+    """Return whether an index exists and has all messages."""
     last = last_indexed(connection)
     (newest,) = connection.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()
     return last is not None and last >= newest
 
 
 def last_indexed(connection: sqlite3.Connection) -> int | None:
-    """Return the row of the last message in the index, None without an index."""
+    """Return the row of the last indexed message, None without an index."""
     try:
         row = connection.execute("SELECT indexed FROM search_state").fetchone()
     except sqlite3.OperationalError as error:
@@ -97,27 +98,27 @@ def last_indexed(connection: sqlite3.Connection) -> int | None:
 
 
 def name(connection: sqlite3.Connection) -> str:
-    """Return what tells this index from any other, "" where there is none."""
+    """Return the random name of this index, "" without an index."""
     row = connection.execute("SELECT name FROM search_state").fetchone()
     return row[0] if row else ""
 
 
 def waiting(connection: sqlite3.Connection) -> list[Source]:
-    """Return what `catch_up` will want documents of, as far as one can tell before it begins."""
+    """Return the input of the documents that `catch_up` will probably need."""
     found = islice(_rows(connection, _BY_ROW, after=last_indexed(connection) or 0), _PREPARED)
     return [row.source for rows in found for row in rows]
 
 
 def made_of(sources: Sequence[Source]) -> Made:
-    """Return the documents of some messages; that takes no connection, so nobody waits for it."""
+    """Return the documents of messages; this needs no connection, so it blocks no one."""
     return {source: _document(source) for source in sources}
 
 
 @only_index()
 def catch_up(connection: sqlite3.Connection, made: Made | None = None) -> None:
-    """Index the messages that are not in the index yet, within the caller's transaction.
+    """Index the messages that are not indexed yet, within the caller's transaction.
 
-    Documents of some of them may be `made` already. Once in a transaction: see `Vocabulary`.
+    Some of their documents may be `made` already. Call it once per transaction: see `Vocabulary`.
     """
     state = connection.execute("SELECT name, indexed FROM search_state").fetchone()
     if state is not None:
@@ -132,15 +133,15 @@ def catch_up(connection: sqlite3.Connection, made: Made | None = None) -> None:
 
 
 def is_missing(error: sqlite3.OperationalError) -> bool:
-    """Say whether an error means that there is no index or no FTS5 to read it with."""
+    """Return whether an error means that the index, or FTS5 to read it, is missing."""
     text = str(error)
     return text.startswith(("no such module", "no such tokenizer", "no such table: search_"))
 
 
 @only_index()
 def remove(connection: sqlite3.Connection, session_id: str) -> None:
-    """Take a session's messages out of the index, before their rows are deleted."""
-    catch_up(connection)  # what was never put in cannot be taken out
+    """Remove a session's messages from the index, before their rows are deleted."""
+    catch_up(connection)  # only indexed messages can be removed
     blocks: Blocks = {}
     try:
         for rows in _rows(connection, _OF_A_SESSION, session_id=session_id):
@@ -153,7 +154,7 @@ def remove(connection: sqlite3.Connection, session_id: str) -> None:
             raise
         connection.execute("DELETE FROM search_state")
     connection.execute("DELETE FROM search_blocks WHERE session = ?", (session_id,))
-    # The numbers of the last rows are given out again.
+    # SQLite reuses the ids of deleted last rows.
     connection.execute(
         "UPDATE search_state SET indexed = coalesce((SELECT id FROM messages WHERE session <> ?"
         " ORDER BY id DESC LIMIT 1), 0)",
@@ -163,9 +164,9 @@ def remove(connection: sqlite3.Connection, session_id: str) -> None:
 
 @only_index()
 def prune(connection: sqlite3.Connection) -> None:
-    """Forget the words that are in no message any more.
+    """Remove words that no message contains any more.
 
-    The index gets another name: what processes know of its words is no longer so.
+    The index gets a new name, because processes' cached words are no longer valid.
     """
     try:
         for statement in (
@@ -182,7 +183,7 @@ def prune(connection: sqlite3.Connection) -> None:
 
 
 def rebuild(connection: sqlite3.Connection, made: Made | None = None) -> None:
-    """Drop the index and make it again from the messages; without FTS5 there is none."""
+    """Drop the index and create it from the messages; without FTS5 there is no index."""
     for table in _TABLES:
         drop(connection, table)
     for statement in SCHEMA.strip().split(";\n"):
@@ -200,7 +201,7 @@ def rebuild(connection: sqlite3.Connection, made: Made | None = None) -> None:
 
 
 def drop(connection: sqlite3.Connection, table: str) -> None:
-    """Drop a table; a virtual one too damaged for that goes by its parts."""
+    """Drop a table; if a virtual one is too damaged for that, drop its parts."""
     try:
         connection.execute(f"DROP TABLE IF EXISTS {table}")
     except sqlite3.DatabaseError:
@@ -212,7 +213,7 @@ def drop(connection: sqlite3.Connection, table: str) -> None:
 
 
 def _add(connection: sqlite3.Connection, name: str, *, after: int, made: Made) -> None:
-    """Index the messages whose rows come after a number, in the index of this name."""
+    """Index the messages after a row, in the index of this name."""
     vocabulary = Vocabulary(connection, name)
     blocks: Blocks = {}
     for rows in _rows(connection, _BY_ROW, after=after):
@@ -237,13 +238,13 @@ _OF_A_SESSION = _SELECT + (
 def _rows(
     connection: sqlite3.Connection, statement: str, *, after: int = -1, session_id: str = ""
 ) -> Iterator[list[_MessageRow]]:
-    """Yield messages' rows a few at a time: the table may be larger than memory."""
+    """Yield messages' rows in batches, because the table may be larger than memory."""
     cursor = connection.cursor()
     cursor.row_factory = None
     values = {"block": documents.BLOCK, "most": TOGETHER, "after": after, "session": session_id}
     values["position"] = 0
     while found := cursor.execute(statement, values).fetchall():
-        # Not by a join: the start lies behind a long prompt, and few sessions have many messages.
+        # Not a join: the start is stored after a long prompt, and a batch has few sessions.
         sessions = json.dumps(list({row[1] for row in found}))
         began = dict(
             cursor.execute(
@@ -271,10 +272,9 @@ def _numbered(
     made: Made,
     forms: set[str] | None = None,
 ) -> list[tuple[int, str]]:
-    """Return messages as FTS5 takes them: a lesser number than the last one costs a segment.
+    """Return messages as rows of the FTS5 table, sorted: descending row ids would cost segments.
 
-    Blocks that they need and the index lacks are made, and kept in `blocks`; the documents' forms
-    are added to `forms`.
+    Missing blocks are created and added to `blocks`; the documents' forms are added to `forms`.
     """
     found = []
     for row in rows:

@@ -1,7 +1,7 @@
-"""The full-text index of SQLite as one search sees it, through its filter.
+"""SQLite's full-text index as one search sees it, restricted by its filter.
 
-Filters belong to the statement, but for times: what they leave out does not count against the
-budget of a query.
+All filters except times are part of the SQL statement, so that excluded messages don't count
+against the query's budget.
 """
 
 from __future__ import annotations
@@ -18,32 +18,38 @@ from hermes_nb.memory.search.query import But, Either, Every, Node, Phrase
 from hermes_nb.storage.words import stem
 
 MOST_WORDS = 60
-"""Words that a prefix or a part of a word stands for."""
+"""Maximum number of words that match a prefix or a part of a word."""
 RECOGNISED = 3
-"""Trigrams that a word must have to be told from others when it is misspelt."""
+"""Minimum number of trigrams of a word for a search for similar words."""
 MOST_ALIKE = 20
+"""Maximum number of similar words."""
 STALE = 1.1
-"""How much an index may have grown since a word was counted."""
+"""Growth factor of the index up to which a cached word count is used."""
 MOST_COMMON = 1_000
+"""Maximum number of cached counts of common expressions."""
 _ENDINGS = ("", "g", "ng", "ing", "d", "ed", "s", "es", "n", "on", "ion", "y", "r", "er", "e")
+"""Beginnings of endings, to complete a prefix before stemming it."""
 _EVERYTHING = f'"{documents.WRITTEN}" *'
+"""FTS5 expression that matches all messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which messages are searched; times are in seconds since the epoch, `until` is not included.
-
-    `session_id` is "" for all.
-    """
+    """The messages that are searched."""
 
     session_id: str = ""
+    """The only session, "" for all."""
     exclude: Collection[str] = ()
+    """Ids of excluded sessions."""
     since: float | None = None
+    """Earliest time in seconds since the epoch, None for no limit."""
     until: float | None = None
+    """End time in seconds since the epoch, itself excluded; None for no limit."""
     roles: Collection[Role] = ()
+    """The roles, empty for all."""
 
     def admits(self, session_id: str, role: str, at: float) -> bool:
-        """Say whether a message is searched."""
+        """Return whether a message is searched."""
         return (
             (not self.session_id or session_id == self.session_id)
             and session_id not in self.exclude
@@ -54,7 +60,7 @@ class Filter:
 
 
 def expression(node: Node) -> str:
-    """Return the FTS5 expression that means the same."""
+    """Return a node as an FTS5 expression."""
     match node:
         case Phrase(terms, prefix):
             if not prefix:
@@ -73,13 +79,13 @@ def expression(node: Node) -> str:
 
 
 def stems_of(start: str) -> list[str]:
-    """Return the stems that the start of a word may stand for: it may reach into the ending."""
+    """Return the stems that match the beginning of a word, which may end within an ending."""
     stems = {stem(start + ending) for ending in _ENDINGS}
     return [each for each in sorted(stems) if start.startswith(each)]
 
 
 class Postings:
-    """The index on SQLite. `name` is its own."""
+    """The SQLite index as a `SearchIndex`; `name` identifies the index in caches."""
 
     def __init__(self, connection: sqlite3.Connection, only: Filter, *, name: str = "") -> None:
         self._connection = connection
@@ -89,7 +95,7 @@ class Postings:
         self._restrict(only)
 
     def documents(self, match: Node, *, most: int) -> list[int]:
-        # One string instead of a row each: a third of the time.
+        # One string instead of one row per document takes a third of the time.
         (found,) = self._read("group_concat(rowid)", expression(match), most)
         return numbers_in(found)
 
@@ -97,13 +103,13 @@ class Postings:
         return self._count(expression(match), most)
 
     def _count(self, match: str, most: int) -> int:
-        """Return how many documents match, taking the newest `most` for as dense as the rest."""
+        """Return how many documents match; above `most`, extrapolate from the newest ones."""
         number, oldest = self._read("count(*), min(rowid)", match, most + 1)
         return self._estimate(number, oldest, most)
 
     def counted(self, match: Node, *, most: int) -> tuple[int, list[int] | None]:
-        # With a filter the query is most of the work. Without one it is what is made of its answer,
-        # and words that were too common a while ago still are.
+        # With a filter, the query takes most of the time, so return its documents too. Without one,
+        # reading them would, and expressions that were too common recently still are.
         asked = expression(match)
         if not self._where:
             common = known(self._name).common
@@ -179,7 +185,7 @@ class Postings:
 
 
 def numbers_in(found: str | None) -> list[int]:
-    """Return the numbers of a list with commas."""
+    """Return the numbers in a comma-separated list."""
     return list(map(int, found.split(","))) if found else []
 
 

@@ -1,8 +1,8 @@
-"""Read what somebody typed into a search box; every string is a query and none raises.
+"""Parses a search query; every string is a valid query and no error is raised.
 
-Plain words are alternatives. `AND`, `OR`, `NOT` (in capitals, with something to join), parentheses,
-"quoted phrases" and prefix* mean what they say: a quoted phrase must be there even in a plain
-query. What makes no sense, such as an unbalanced quote or a lone operator, is a plain character.
+Plain words are alternatives. `AND`, `OR`, `NOT` (in capitals, between operands), parentheses,
+"quoted phrases" and prefix* have their usual meaning. A quoted phrase is required even in a plain
+query. Invalid syntax, such as an unbalanced quote or an operator without operands, is ignored.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from dataclasses import dataclass
 from hermes_nb.storage import words
 
 LONGEST = 8_000
-"""Characters of a query that are read."""
+"""Maximum characters of a query; the rest is ignored."""
 MOST_UNITS = 40
-"""Units of a plain query that are looked for."""
+"""Maximum units of a query that are searched."""
 MOST_OPERANDS = 200
+"""Maximum operands of a query with operators."""
 DEEPEST = 8
-"""Levels of parentheses that are kept: each may take a dozen of the 100 places of FTS5's parser."""
+"""Maximum levels of parentheses. Each level may take a dozen of the 100 stack entries of FTS5's
+parser."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """Terms that stand next to each other; with `prefix`, the last one is the start of a word."""
+    """Consecutive terms; with `prefix`, the last one is the beginning of a word."""
 
     terms: tuple[str, ...]
     prefix: bool = False
@@ -33,21 +35,21 @@ class Phrase:
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """All of the operands."""
+    """Matches all operands."""
 
     operands: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Either:
-    """At least one of the operands."""
+    """Matches at least one of the operands."""
 
     operands: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class But:
-    """What matches `kept` (None: everything) and not `dropped`."""
+    """Matches `kept` (None: everything) and not `dropped`."""
 
     kept: Node | None
     dropped: Node
@@ -58,22 +60,22 @@ Node = Phrase | Every | Either | But
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A query that was read.
-
-    `units` are what a message is scored by; `must` is what it has to match, None when any unit
-    will do. `text` is the query's text for what reads it otherwise (question words), `names`
-    are the terms of its capitalised words. A `question` may be answered in words that are not its.
-    """
+    """A parsed query."""
 
     text: str
+    """The query as typed, used to detect kinds of questions."""
     units: tuple[Phrase, ...]
+    """The phrases that a message is scored by."""
     must: Node | None = None
+    """The condition that a message must match, None if any unit is enough."""
     names: frozenset[str] = frozenset()
+    """Terms of capitalised words."""
     question: bool = False
+    """Whether it is a question, whose answer may not contain the query's words."""
 
     @property
     def terms(self) -> frozenset[str]:
-        """What the units are made of."""
+        """The terms of all units."""
         return frozenset(term for unit in self.units for term in unit.terms)
 
 
@@ -95,7 +97,7 @@ class _Token:
 
 
 def parse(text: str) -> Query:
-    """Read a query."""
+    """Parse a query."""
     text = text[:LONGEST].encode("utf-8", "ignore").decode("utf-8").replace("\0", " ")
     tokens = list(_tokens(text))
     if any(token.kind in _OPERATORS for token in tokens):
@@ -114,7 +116,7 @@ def parse(text: str) -> Query:
 
 
 ASKING = 4
-"""Words from which on a query describes what it looks for: nobody types so many to find each."""
+"""Number of words from which on a query counts as a question or description."""
 
 
 def _is_question(text: str, tokens: list[_Token]) -> bool:
@@ -124,7 +126,7 @@ def _is_question(text: str, tokens: list[_Token]) -> bool:
 
 
 def _tokens(text: str) -> Iterator[_Token]:
-    """Yield the tokens; parentheses come in pairs, those nested too deep are left out."""
+    """Yield the tokens with balanced parentheses; those nested too deep are dropped."""
     found = list(_raw_tokens(text))
     paired: set[int] = set()
     opened: list[int] = []
@@ -152,7 +154,7 @@ def _raw_tokens(text: str) -> Iterator[_Token]:
 
 
 def _phrase(token: _Token) -> Phrase | None:
-    """Return the phrase that a token is; the last word of a prefix is not stemmed."""
+    """Return a token as a phrase, None if empty; the last word of a prefix is not stemmed."""
     if not token.prefix:
         found = tuple(words.terms(token.text))
         return Phrase(found) if found else None
@@ -163,7 +165,7 @@ def _phrase(token: _Token) -> Phrase | None:
 
 
 def _units(tokens: list[_Token]) -> list[Phrase]:
-    """Return what a plain query's words are looked for as, without stop words if others remain."""
+    """Return the units of a plain query's words, without stop words if others remain."""
     plain = [token for token in tokens if token.kind == "word"]
     folded = [words.fold(piece).replace("'", "") for t in plain for piece in words.pieces(t.text)]
     stop = words.stop_words(folded)
@@ -178,7 +180,7 @@ def _units_of(token: _Token, stop: frozenset[str]) -> Iterator[Phrase]:
         return
     pieces = [piece for piece in words.pieces(token.text) if words.terms_of(piece)]
     if len(pieces) > 1:
-        # An identifier, a path, a decimal: its parts side by side, and each part.
+        # An identifier, a path or a decimal: search for its parts as a phrase, and for each part.
         yield Phrase(tuple(words.terms(token.text)))
     for piece in pieces:
         if words.fold(piece).replace("'", "").replace("\u2019", "") in stop:
@@ -197,7 +199,7 @@ def _names(text: str) -> frozenset[str]:
 
 
 def _wanted(node: Node) -> Iterator[Phrase]:
-    """Yield the phrases that speak for a message; what NOT drops does not."""
+    """Yield the phrases that raise a message's score, which excludes operands of NOT."""
     match node:
         case Phrase():
             yield node
@@ -210,7 +212,7 @@ def _wanted(node: Node) -> Iterator[Phrase]:
 
 
 class _QueryReader:
-    """A descent over the tokens: OR binds loosest, then AND (also unspoken), then NOT."""
+    """Recursive descent: OR binds loosest, then AND (also implicit), then NOT."""
 
     def __init__(self, tokens: list[_Token]) -> None:
         self._tokens = tokens
@@ -218,7 +220,7 @@ class _QueryReader:
         self._operands = 0
 
     def read(self) -> Node | None:
-        """Return the alternatives from here to a closing parenthesis or the end."""
+        """Parse alternatives up to a closing parenthesis or the end."""
         found: list[Node] = []
         while True:
             if operand := self._conjunction():
@@ -238,7 +240,7 @@ class _QueryReader:
         while (kind := self._peek()) not in ("", "OR", ")"):
             self._next += 1
             if kind in ("AND", "NOT"):
-                # `a AND NOT b`, `a NOT b`; two NOTs are one, and an operator with nothing none.
+                # `a AND NOT b`, `a NOT b`. A repeated NOT counts once.
                 negated = kind == "NOT" or negated
                 continue
             if operand := self._operand(self._tokens[self._next - 1]):

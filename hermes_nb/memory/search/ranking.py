@@ -1,13 +1,14 @@
-"""Score places of conversations: what the index knows of a query's words, and what that is worth.
+"""Scores messages by a query's words, as far as the index knows.
 
-A query's cost is the number of documents it reads, so each reads only so many, the newest first.
-Rare words say most and cost least and are read first; a word so common that it would break the
-budget is dropped while others remain. Where all are common, messages that hold several of them are
-looked for. A word that nobody wrote is taken for a part of one, or a misspelt one.
+A query's cost is the number of documents that it reads, newest first, so that number is limited.
+Rare words are read first: they say most and cost least. A word too common for the budget is skipped
+while others remain. If all words are common, messages with several of them are searched. An unknown
+word is taken for a part of a word, or a misspelt one.
 
-A turn counts by its own words and, less, by those said around it: the answer often does not repeat
-the question. Rare words count more than common ones, many words of the query more than one of them
-often, and a session that speaks of the whole query more than one that has a single word of it.
+A message counts by its own words and, less, by the words of the messages around it, because an
+answer often does not repeat the question. Rare words count more than common ones, and several of
+the query's words count more than one word many times. A session with all of the query's words
+counts more than one with a single word.
 """
 
 from __future__ import annotations
@@ -27,22 +28,22 @@ from hermes_nb.storage.words import stem
 
 
 class SearchIndex(Protocol):
-    """An index as one search sees it, through its filter."""
+    """An index as one search sees it, restricted by its filter."""
 
     def documents(self, match: Node, *, most: int) -> list[int]:
         """Return up to `most` documents that match, the newest sessions first."""
         ...
 
     def count(self, match: Node, *, most: int) -> int:
-        """Return how many documents match; more than `most` may be a guess."""
+        """Return how many documents match; above `most` it may be an estimate."""
         ...
 
     def counted(self, match: Node, *, most: int) -> tuple[int, list[int] | None]:
-        """Return what `count` does; and where it is cheaper now than later, the documents."""
+        """Return `count`, and the documents if reading them now is cheaper than later."""
         ...
 
     def known(self, terms: Collection[str]) -> set[str]:
-        """Return those of some terms that are in the store's list of words."""
+        """Return those terms that are in the store's list of words."""
         ...
 
     def words_like(self, text: str) -> list[str]:
@@ -50,40 +51,49 @@ class SearchIndex(Protocol):
         ...
 
     def words_near(self, text: str) -> list[tuple[str, int]]:
-        """Return words that share most trigrams with a text, and how many: a misspelt word's."""
+        """Return words that share the most trigrams with a text, and how many."""
         ...
 
 
 NEAR = {-2: 0.3, -1: 0.55, 1: 0.55, 2: 0.3}
-"""How much a word counts at a distance of so many turns from where it was said."""
+"""Weight of a word by its distance in turns."""
 SATURATION = 1.2
 """BM25's k1."""
 SHORTER = 0.8
-"""What a word counts for in a message of the next class of length (four times as long)."""
+"""Weight of a word for each class of length, each four times as long."""
 SESSION = 0.5
-"""How much a session counts that holds every word of the query."""
+"""Weight of a session that contains all words of the query."""
 COVERAGE = 0.3
-"""How much a message counts that holds every word of the query."""
+"""Weight of a message that contains all words of the query."""
 SEEDS = 150
-"""Spots that are scored with what surrounds them; the others stand no chance."""
+"""Number of best spots that are scored together with their neighbours."""
 SYNONYM = 0.5
+"""Weight of a synonym of the query's word."""
 PART = 0.6
+"""Weight of a word that contains the query's word."""
 MISSPELT = 0.4
-"""What another word counts for in the place of the one that was asked for."""
+"""Weight of a similar word."""
 NAME = 0.5
-"""What a speaker's name counts for: who speaks is judged by itself, and half of all turns match."""
+"""Weight of a speaker's name, which is low because half of all turns match; speakers are scored
+separately."""
 _ALIKE = 0.6
-"""The share of trigrams that a misspelt word has in common with the right one."""
+"""Minimum share of trigrams that a misspelt word has in common with the right one."""
 _MOST_TOGETHER = 4
+"""Maximum number of common words that are searched together."""
 _ENOUGH = 60
-"""Messages with several common words at which fewer words are not tried any more."""
+"""Number of messages with several common words from which on fewer words are not tried."""
 
 
 class EvidenceCollector:
-    """Gathers the evidence for one query.
+    """Collects the evidence for one query.
 
-    `people` are terms that name a speaker; `budget` is in documents, `limit` those that are wanted,
-    `size` those of the store.
+    Args:
+        postings: the index
+        query: the query
+        people: terms that name a speaker
+        budget: the maximum number of documents to read
+        limit: the number of hits wanted
+        size: the number of documents in the store
     """
 
     def __init__(
@@ -106,13 +116,13 @@ class EvidenceCollector:
         self._size = size
 
     def evidence(self) -> list[Evidence]:
-        """Return what was found for each word that could be afforded."""
+        """Return the evidence for each word within the budget."""
         counted = {unit: self._count(unit) for unit in self._query.units}
         units = sorted(counted, key=lambda unit: counted[unit])
         out: list[Evidence] = []
         for place, unit in enumerate(units):
             if counted[unit] > self._left:
-                # What follows is more common still.
+                # The remaining words are even more common.
                 return out or self._together(units[place:], counted)
             found = self._of(unit, counted[unit])
             weight = rarity(counted[unit] or len(found), self._size)
@@ -123,10 +133,10 @@ class EvidenceCollector:
         return out
 
     def _count(self, unit: Phrase) -> int:
-        """Return how many documents hold a unit; of the start of a word, at least so many.
+        """Return how many documents contain a unit; for a prefix, this is a lower bound.
 
-        FTS5 merges all the words that a start stands for before it gives the first document, so
-        these are read once and kept.
+        FTS5 merges all words that match a prefix before it returns the first document, so the
+        documents are read only once and cached.
         """
         if unit.prefix:
             most = max(self._limit, self._budget // 2)
@@ -138,7 +148,7 @@ class EvidenceCollector:
         return count
 
     def _of(self, unit: Phrase, count: int) -> dict[int, float]:
-        """Return the documents of a word and of what may stand for it."""
+        """Return the documents of a word and of its alternatives, with weights."""
         if unit.prefix or len(unit.terms) > 1:
             return dict.fromkeys(self._own(unit), 1.0)
         (term,) = unit.terms
@@ -150,7 +160,7 @@ class EvidenceCollector:
         return found | dict.fromkeys(self._own(unit), 1.0)
 
     def _guessed(self, term: str) -> dict[int, float]:
-        """Return the documents of words that contain a term that stands nowhere, or are like it."""
+        """Return the documents of words that contain an unknown term or are similar to it."""
         if self._postings.known([term]):
             return {}
         if containing := self._postings.words_like(term):
@@ -164,9 +174,9 @@ class EvidenceCollector:
         return self._affordable(alike, MISSPELT)
 
     def _affordable(self, terms: Sequence[str], weight: float) -> dict[int, float]:
-        """Return the documents of any of the terms; none when there are so many as to say little.
+        """Return the documents of any of the terms, none if there are too many to be useful.
 
-        An eighth of what is left: the query's own words come first.
+        At most an eighth of the remaining budget is used: the query's own words have priority.
         """
         if not terms:
             return {}
@@ -177,7 +187,7 @@ class EvidenceCollector:
         return dict.fromkeys(self._take(match), weight)
 
     def _own(self, unit: Phrase) -> list[int]:
-        """Return the documents of a unit itself, those that were read already if they were."""
+        """Return the documents of the unit itself, from the cache if possible."""
         if unit not in self._read:
             return self._take(unit)
         self._left -= len(self._read[unit])
@@ -189,7 +199,7 @@ class EvidenceCollector:
         return found
 
     def _together(self, units: Sequence[Phrase], counted: dict[Phrase, int]) -> list[Evidence]:
-        """Return evidence for common words: messages with all, then with the rarer ones of them."""
+        """Return evidence for common words: messages with all, then with the rarer ones."""
         out: list[Evidence] = []
         most = max(self._limit, self._budget // 8)
         for number in range(min(len(units), _MOST_TOGETHER), 0, -1):
@@ -204,7 +214,7 @@ class EvidenceCollector:
 
 
 def alternatives(term: str) -> tuple[str, ...]:
-    """Return the stems of words that may have been said instead of a term."""
+    """Return the stems of a term's synonyms."""
     return _table().get(term, ())
 
 
@@ -221,10 +231,12 @@ def _table() -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The documents that hold one of the query's words, each with the weight of the word there."""
+    """The documents that contain one of the query's words."""
 
     documents: Mapping[int, float]
+    """Document numbers with a weight: 1.0 for the word itself, less for an alternative."""
     weight: float
+    """The weight of the query's word by its rarity."""
 
 
 def rarity(documents: int, all_documents: int) -> float:
@@ -235,10 +247,10 @@ def rarity(documents: int, all_documents: int) -> float:
 def scores(
     evidence: Sequence[Evidence], *, silent: bool = False, most: int = SEEDS
 ) -> dict[int, float]:
-    """Return a score for each of the `most` best spots where a word stands.
+    """Return scores of the `most` best spots with one of the query's words.
 
-    With `silent`, also for those that have none themselves but are near one; such a spot may be
-    empty, as a session has an end.
+    With `silent`, also score the neighbours of those spots, even without such a word. Some of these
+    may not exist, because a session ends.
     """
     held = [_held(one) for one in evidence]
     total = sum(one.weight for one in evidence) or 1.0
@@ -266,7 +278,7 @@ def scores(
 
 
 def best(found: Mapping[int, float], number: int) -> list[int]:
-    """Return the spots with the highest scores, best first; of equals, the newest first."""
+    """Return the spots with the highest scores, best first; of equal ones, the newest first."""
     ranked = heapq.nlargest(number, zip(found.values(), found, strict=True))
     return [spot for _, spot in ranked]
 
