@@ -1,9 +1,8 @@
-"""One database file for a whole process: its connection, its transactions, its repair.
+"""A process's access to a database file: connection, transactions and repair.
 
-A connection is opened by the first call that needs it, guarded by a lock, closed before a fork and
-opened again when the file has been exchanged. Whoever waits for another process does so with
-jitter and not for ever. What is damaged is mended or put aside, and the call tried again; any fault
-that remains comes out as `StoreError`.
+The connection is opened on first use, guarded by a lock, closed before a fork and reopened if the
+file was replaced. Waits for other processes are limited and use jitter. Damage is repaired or the
+file moved aside, and the call retried. Remaining errors are raised as `StoreError`.
 """
 
 from __future__ import annotations
@@ -48,35 +47,41 @@ Action = Callable[[sqlite3.Connection], T]
 Warn = Callable[[str], None]
 
 BUSY_SECONDS = 5.0
-"""How long a call waits for another process's transaction before it gives up; the turn that waits
-keeps what it could not write and tries again later."""
+"""How long a call waits for another process's transaction, in seconds. After that, the turn keeps
+the unsaved messages and tries again later."""
 SHARE_SECONDS = 1.0
-"""How long a transaction waits for one that replaces the file, which may wait for it in turn."""
+"""How long a transaction waits for a replacement of the file, in seconds; the replacement may be
+waiting for the transaction."""
 REPAIRS = 3
-"""How often in a row a call's errors are mended before it fails."""
+"""Maximum number of repairs for a call before it fails."""
 REPAIR_SECONDS = 30.0
-"""How long a process that met the damage too waits for the one that repairs it."""
+"""How long a process waits for another one to repair the same damage, in seconds."""
 FORK_SECONDS = 2.0
-"""How long a fork waits for a transaction of another thread to end."""
+"""How long a fork waits for a transaction in another thread, in seconds."""
 
 _inherited: list[Opened] = []
-"""Connections of a parent process: never used and never closed; either would touch its locks."""
+"""Connections inherited from a parent process. They are neither used nor closed, since both would
+affect the parent's locks."""
 _databases: weakref.WeakSet[Database] = weakref.WeakSet()
-"""Those that hear of forks. SQLite keeps its bookkeeping of locks in the process's memory: a child
-inherits it with the belief that it holds the parent's locks, even for a connection of its own. The
-one clean way is to have no file open while forking; both sides open theirs again."""
+"""Databases to close around a fork. SQLite tracks its locks in the memory of the process. A child
+would inherit that state and assume that it holds its parent's locks, even for a new connection. The
+only clean way is to have no file open during the fork; both processes then reopen theirs."""
 _forking = threading.Lock()
 """Held while the process forks."""
 
 
 class Database:
-    """The connection of this process to the file at `path`; `:memory:` keeps nothing.
+    """A process's connection to the database file at `path`, or to a temporary one for `:memory:`.
 
-    The file is made, for its owner alone, by the first call that needs it. One whose schema is
-    newer than this code is read, never written. `warn` is told once of each thing the user has to
-    know, such as a damaged file put aside; without it the sentences collect in `warnings`.
-    `edition` is, within a transaction, a number that what it finds has for itself: each commit, of
-    whomever, makes another one.
+    The file is created on first use, readable by its owner only. If its schema is newer than this
+    code, it is read but never written. `edition` is a number that changes with every commit of any
+    process; it is valid within a transaction.
+
+    Args:
+        path: Path of the file.
+        schema: The expected tables.
+        warn: Receives each warning for the user once, for example about a damaged file. Without it,
+            they are collected in `warnings`.
     """
 
     def __init__(self, path: str | Path, schema: Schema, *, warn: Warn | None = None) -> None:
@@ -93,33 +98,33 @@ class Database:
         self._paused = False
         self._orphan = False
         self._stamp: tuple[int, int] | None = None
-        # Looked at in place of the log, for whose times Linux would note that of each write to it:
-        # half of what an append costs.
+        # The folder is checked rather than the log: reading the log's times makes Linux update
+        # them on each later write, which would cost half as much as an append.
         self._folder = str(Path(path).parent)
         self._seen: tuple[int, ...] | None = None
         self._version: int | None = None
         self._incidents = 0
-        self._doubtful = False  # just opened, or written by others: it should be looked through
+        self._doubtful = False  # just opened, or written by other processes: should be checked
         self._looking: threading.Thread | None = None
         _hear_of_forks()
-        with _forking:  # before it opens anything: another thread may fork meanwhile
+        with _forking:  # before it opens a file: another thread may be forking
             _databases.add(self)
 
     def read(self, action: Action[T]) -> T:
-        """Return what `action` reads; it may be called again. Raises StoreError."""
+        """Return the result of a reading `action`, which may be called again; raise StoreError."""
         return self._mending(partial(self._read, action))
 
     def write(self, action: Action[T], *, patience: float | None = None) -> T:
-        """Return what `action` does in one transaction; what it wrote is durable afterwards.
+        """Run `action` in one transaction and return its result; its changes are then durable.
 
-        It may be called again. Waits for other processes up to `patience` seconds, `BUSY_SECONDS`
-        by default. Raises StoreError, also where nothing may be written.
+        `action` may be called repeatedly. Waits for other processes for up to `patience` seconds
+        (default: BUSY_SECONDS). Raises StoreError, also if the file can't be written.
         """
         wait = BUSY_SECONDS if patience is None else patience
         return self._mending(partial(self._write, action, wait))
 
     def vacuum(self) -> None:
-        """Rewrite the file without what was deleted, and empty its log; raise StoreError."""
+        """Rewrite the file without deleted data, and empty its log; raise StoreError."""
         self._mending(self._vacuum)
 
     def close(self) -> None:
@@ -131,21 +136,21 @@ class Database:
             self._queue.close()
 
     def incidents(self) -> int:
-        """Return how often something happened that may have cost what was durable.
+        """Return how often an event occurred that may have lost durable data.
 
-        Waits for the look through the file that follows when it was opened, or written by others.
+        Waits for the check that runs after the file was opened or was written by another process.
         """
         self._wait_for_check()
         self._deliver()
         return self._incidents
 
     def tell(self, sentence: str) -> None:
-        """Hand over a warning."""
+        """Send a warning."""
         self.warnings.append(sentence)
         self._deliver()
 
     def _mending(self, call: Callable[[], T]) -> T:
-        """Return what `call` returns, tried again after a repair."""
+        """Return the result of `call`, retrying it after repairs."""
         attempt = 0
         try:
             while True:
@@ -170,7 +175,7 @@ class Database:
             try:
                 connection = self._begin(patience)
                 result = action(connection)
-                # Our own tables have been checked by now; the index writes what it has collected.
+                # Constraints of the tables have been checked; the index now writes its entries.
                 with only_index():
                     patiently(connection.execute, "COMMIT", patience=BUSY_SECONDS)
                 self.edition += 1
@@ -196,7 +201,7 @@ class Database:
         while self._warn is not None:
             try:
                 sentence = self.warnings.pop(0)
-            except IndexError:  # another thread may have been faster
+            except IndexError:  # another thread was faster
                 return
             self._warn(sentence)
 
@@ -205,10 +210,13 @@ class Database:
             self._doubtful = False
             looking = threading.Thread(target=self._check, name="hermes-store", daemon=True)
             looking.start()
-            self._looking = looking  # by now: others wait for it
+            self._looking = looking  # after the start, since other threads join it
 
     def _check(self) -> None:
-        """Mend the file if a table is damaged; a connection apart keeps nobody waiting."""
+        """Repair the file if a table is damaged.
+
+        A separate connection avoids blocking other calls.
+        """
         try:
             with closing(Database(self.path, self._schema)) as apart:
                 apart.warnings = self.warnings
@@ -216,7 +224,7 @@ class Database:
         except sqlite3.Error as error:
             with suppress(sqlite3.Error, OSError, StoreError):
                 self._repair(error, 0)
-        except (OSError, StoreError):  # whoever needs the file hears of it
+        except (OSError, StoreError):  # the next call reports it
             return
 
     def _wait_for_check(self) -> None:
@@ -224,21 +232,21 @@ class Database:
             self._looking.join()
 
     def _begin(self, patience: float) -> sqlite3.Connection:
-        """Start a transaction, in its turn, on the file that is at `path` now, sharing the lock.
+        """Start a transaction on the current file, using the queue and the shared lock.
 
-        `_end` has to follow, whatever this raises.
+        The caller must call `_end`, even after an exception.
         """
         deadline = time.monotonic() + patience
         while True:
             connection = self._writable(patience)
-            connection.rollback()  # an interrupt may have come between a BEGIN and its transaction
+            connection.rollback()  # an interrupt may have left a transaction open
             if self._file is None:
                 connection.execute("BEGIN")
                 return connection
             self._queue.take(max(0.0, deadline - time.monotonic()))
             patiently(connection.execute, "BEGIN IMMEDIATE", patience=deadline - time.monotonic())
             try:
-                # Not for long: who holds it alone may wait for the transaction just begun.
+                # Only briefly: the exclusive holder may be waiting for this transaction.
                 self._sharing.take(SHARE_SECONDS)
             except TimeoutError:
                 if time.monotonic() > deadline:
@@ -250,7 +258,7 @@ class Database:
             self._leave()
 
     def _current(self, file: Path, connection: sqlite3.Connection) -> bool:
-        """Say whether a connection leads to what is at `path` now, whole and of our version."""
+        """Return whether the connection leads to the file at `path`, intact and of our version."""
         now = surroundings(self._folder, self.path)
         if now is None or now != self._seen:
             intact = not (self._exchanged() or unfinished(file) or self._touched())
@@ -266,7 +274,7 @@ class Database:
         return True
 
     def _end(self) -> None:
-        """Roll back what has not been committed, and free the locks."""
+        """Roll back an uncommitted transaction and release the locks."""
         try:
             if self._opened is not None:
                 self._opened.connection.rollback()
@@ -275,25 +283,26 @@ class Database:
             self._queue.free()
 
     def _writable(self, patience: float) -> sqlite3.Connection:
-        """Return the connection; raise StoreError if nothing may be written.
+        """Return the connection; raise StoreError if the file can't be written.
 
-        It may be one to a file that has been exchanged: `_begin` looks once it has its turn.
+        The file may have been replaced in the meantime; `_begin` checks that after its turn has
+        come.
         """
         opened = self._opened
         if opened is None or self._pid != os.getpid():
             opened = patiently(self._open, patience=patience)
         if opened.refusal:
-            self._forget()  # it may have become writable
+            self._forget()  # retry: the file may have become writable
             opened = patiently(self._open, patience=patience)
         if opened.refusal:
             raise StoreError(f"{self._schema.name} {self.path}: {opened.refusal}")
         return opened.connection
 
     def _open(self) -> Opened:
-        """Return the connection, made anew if the file is another one than it was."""
+        """Return the connection, reopened if the file was replaced."""
         inherited = self._opened is not None and self._pid != os.getpid()
         if self._orphan or (inherited and self._file is not None):
-            # Forked behind Python's back: SQLite's bookkeeping of locks is the parent's.
+            # Forked without Python's fork hooks: SQLite's state of the locks is the parent's.
             self._orphan = True
             self._forget()
             why = "not available in a process forked from its user"
@@ -314,7 +323,7 @@ class Database:
             if unfinished(file):
                 with self._sharing.exclusive(REPAIR_SECONDS):
                     self._finish(file)
-            # Opening may write: a new schema, a new log.
+            # Opening may write a new schema or a new log.
             with self._sharing.shared(BUSY_SECONDS):
                 return open_file(self.path, self._schema)
         except (sqlite3.OperationalError, OSError) as error:
@@ -323,11 +332,11 @@ class Database:
             return open_read_only(self.path, f"it cannot be written ({error})")
 
     def _repair(self, error: sqlite3.Error, attempt: int) -> bool:
-        """Do what there is to do about an error; say whether trying again may help.
+        """React to an error; return whether a retry may succeed.
 
-        A file that fails the integrity check is put aside, and one with what could be salvaged
-        takes its place. One that passes is opened afresh at the first attempt, gets a new index at
-        the second, and is put aside at the third: something about it is wrong all the same.
+        A file that fails the integrity check is replaced by a salvaged one and moved aside. A file
+        that passes is reopened at the first attempt, gets a new index at the second and is replaced
+        at the third, since it must be faulty anyway.
         """
         with self._lock:
             if self._file is None or (self._opened is not None and self._opened.refusal):
@@ -335,7 +344,7 @@ class Database:
             if primary(error) in repair.DAMAGE or self._schema_is_gone(error):
                 return attempt < REPAIRS and self._mend(self._file, error, attempt)
             if primary(error) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR):
-                self._forget()  # moved, made writable, mounted anew: the next one may be better
+                self._forget()  # moved, made writable, remounted: a new connection may work
             return primary(error) == sqlite3.SQLITE_READONLY and attempt == 0
 
     def _mend(self, file: Path, error: sqlite3.Error, attempt: int) -> bool:
@@ -364,7 +373,7 @@ class Database:
         return found is not None and found[1] in self._schema.tables
 
     def _finish(self, file: Path) -> bool:
-        """Finish an exchange that a killed process left half done; say whether there was one."""
+        """Complete a replacement that a killed process left undone; return if there was one."""
         if half_done := unfinished(file):
             aside = repair.finish(file)
             told = f"{file.name} was damaged; the damaged file is kept as {aside.name}"
@@ -380,7 +389,7 @@ class Database:
         )
 
     def _touched(self) -> bool:
-        """Say whether others have written a file that has a log, by a checkpoint or otherwise."""
+        """Return whether another process has written to a file that uses a log."""
         now, before = stamp(self.path), self._stamp
         if now == before or self._opened is None or self._opened.logs[0] is None:
             return False
@@ -389,9 +398,9 @@ class Database:
         return before is not None
 
     def _leave(self) -> None:
-        """Close the file, which may be another one now, or have another log; say so if it is.
+        """Close the connection, and warn if the file or its log was removed or replaced.
 
-        A log that was removed is still there for those who have it open.
+        A removed log still exists for the processes that have it open.
         """
         opened, file = self._opened, Path(self.path)
         if opened is None or opened.refusal or not self._exchanged():
@@ -414,29 +423,29 @@ class Database:
             return
         self._incidents += 1
         if lost_its_head(self.path):
-            return  # what its log holds is saved when it is opened
+            return  # opening it will salvage the content of its log
         with suppress(OSError), self._sharing.exclusive(BUSY_SECONDS):
             if opened.logs[0] is not None and opened.logs == logs(self.path):
-                repair.put_aside(file, repair.LOGS)  # it is not the new file's
+                repair.put_aside(file, repair.LOGS)  # the log doesn't belong to the new file
         self.warnings.append(
             f"{file.name} was removed or exchanged while it was open; what this kernel has in "
             "memory of its session is written into the one that is there now"
         )
 
     def _forget(self) -> None:
-        """Close the connection; one inherited over a fork is left alone."""
+        """Close the connection; one inherited through a fork is kept untouched."""
         opened, self._opened, self._version = self._opened, None, None
         if opened is None:
             return
         if self._pid == os.getpid():
             opened.connection.close()
-            if self._stamp is not None:  # the last one to close it writes it
+            if self._stamp is not None:  # closing the last connection writes a checkpoint
                 self._stamp = stamp(self.path)
         else:
             _inherited.append(opened)
 
     def before_fork(self) -> None:
-        """Close the file, so that a child does not inherit it; wait for a transaction to end."""
+        """Wait for a running transaction and close the file, so that a child doesn't inherit it."""
         self._paused = self._lock.acquire(timeout=FORK_SECONDS)
         if self._paused and self._file is not None:
             self._forget()
@@ -444,7 +453,7 @@ class Database:
             self._queue.close()
 
     def after_fork(self, *, child: bool) -> None:
-        """Go on; a child that inherited an open file after all leaves it alone."""
+        """Resume after a fork; a child that inherited an open file after all never uses it."""
         if child:
             self._lock = threading.RLock()
             self._orphan = not self._paused and self._file is not None
@@ -455,7 +464,7 @@ class Database:
 
 @cache
 def _hear_of_forks() -> None:
-    """Let databases let go of their files around forks; once, as this cannot be taken back."""
+    """Register hooks that close databases around forks; only once, as hooks can't be removed."""
 
     def before() -> None:
         _forking.acquire()

@@ -1,15 +1,15 @@
-"""How processes that share a file take turns: a lock of writers, a queue, and patience with others.
+"""Coordinate processes that share a database file: a shared lock, a writer queue, and retries.
 
-The lock lets one process exchange the file while none of the others writes. Writers hold it
-together, each for one transaction; whoever replaces a damaged file holds it alone. It is a `flock`
-on `NAME.lock` beside the file, which stays: removing it would let two holders lock two different
-files. The system frees it when its holder dies. Where there is no `flock` (Windows) nobody can
-rename a file that another process has open, so nothing is lost without it.
+The lock lets one process replace a damaged file while no other process writes. Writers hold it in
+shared mode for a transaction, and a replacement holds it exclusively. It is a `flock` on
+`NAME.lock` next to the file. The lock file is never removed: two processes could otherwise lock two
+different files. The system frees the lock when its holder dies. On Windows there is no `flock`; but
+there an open file can't be renamed, so the lock isn't needed.
 
-SQLite keeps no queue: whoever has just written is the first to write again, and who waits asks in
-vain. So writers line up for a second `flock`, on the directory, which needs no file: the system
-wakes the one that has waited longest. Nothing but order hangs on it. A process that does not line
-up (an earlier version, another program) is waited for as before, by asking SQLite again.
+SQLite has no queue: a process that has just written is likely to get the next lock as well, and
+others starve. So writers queue for a second `flock`, on the directory, where the system wakes the
+longest waiter first. The queue only ensures fairness. A process that doesn't use it (an earlier
+version, another program) is handled by retrying, as SQLite's lock requires.
 """
 
 from __future__ import annotations
@@ -33,26 +33,28 @@ from hermes_nb.core.threads import hurried
 T = TypeVar("T")
 
 POLL = (0.002, 0.020)
-"""Pause between two attempts to take the lock, in seconds; random, so that waiting processes take
-turns."""
+"""Pause between attempts to take the lock, in seconds, as a range. It is random so that waiting
+processes alternate."""
 SOON, LATER = (0.001, 0.010), (0.020, 0.150)
-"""The same for a transaction, at first and from then on: random, lest waiting kernels do not march
-in step. A transaction takes a few milliseconds."""
+"""The same between attempts to start a transaction, at first and later. The pauses are random so
+that waiting kernels don't synchronise. A transaction takes a few milliseconds."""
 QUEUE_SECONDS = 0.1
-"""After how long who waits asks twice as often as at first: else some wait very long by chance."""
+"""Waiting time after which attempts are twice as frequent; otherwise some processes wait very
+long."""
 LATER_SECONDS = 2.5
-"""How long a wait counts as one for writers like oneself, whose turns are short."""
+"""Waiting time in seconds after which the other process is assumed to write for long, and attempts
+become rare."""
 LOOK_SECONDS = 0.1
-"""How often who waits in the queue looks whether the user wants to stop."""
+"""How often a process in the queue checks whether the user wants to stop, in seconds."""
 
 
 def primary(error: sqlite3.Error) -> int:
-    """Return SQLite's primary result code, 0 where the error has none."""
+    """Return SQLite's primary result code, or 0 if the error has none."""
     return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
 
 def patiently(action: Callable[..., T], *arguments: object, patience: float) -> T:
-    """Return what `action` does, repeated for a while as long as another process is in the way."""
+    """Return the result of `action`; retry it for `patience` seconds while the file is locked."""
     begun = waited = 0.0
     while True:
         try:
@@ -68,12 +70,12 @@ def patiently(action: Callable[..., T], *arguments: object, patience: float) -> 
 
 
 def pause(seconds: tuple[float, float]) -> None:
-    """Sleep for some time between the two."""
+    """Sleep for a random time within a range, in seconds."""
     time.sleep(random.uniform(*seconds))  # noqa: S311 - jitter, not a secret
 
 
 class SharedLock:
-    """One process's end of the lock; not for two threads at once."""
+    """A process's handle of the lock; not thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.with_name(path.name + ".lock")
@@ -81,7 +83,7 @@ class SharedLock:
 
     @contextmanager
     def shared(self, timeout: float) -> Iterator[None]:
-        """Hold the lock beside other writers; raise TimeoutError after `timeout` seconds."""
+        """Hold the lock in shared mode; raise TimeoutError after `timeout` seconds."""
         self.take(timeout)
         try:
             yield
@@ -90,7 +92,7 @@ class SharedLock:
 
     @contextmanager
     def exclusive(self, timeout: float) -> Iterator[None]:
-        """Hold the lock alone; raise TimeoutError after `timeout` seconds."""
+        """Hold the lock exclusively; raise TimeoutError after `timeout` seconds."""
         self.take(timeout, exclusive=True)
         try:
             yield
@@ -98,7 +100,10 @@ class SharedLock:
             self.free()
 
     def take(self, timeout: float, *, exclusive: bool = False) -> None:
-        """Begin to hold the lock as `shared` and `exclusive` do; `free` has to follow."""
+        """Acquire the lock; the caller must call `free`.
+
+        Raises TimeoutError after `timeout` seconds.
+        """
         if self._handle < 0:
             flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
             self._handle = os.open(self.path, flags, 0o600)
@@ -112,26 +117,29 @@ class SharedLock:
             pause(POLL)
 
     def free(self) -> None:
-        """Let go of the lock, if it is held."""
+        """Release the lock, if it is held."""
         if self._handle >= 0:
             _release(self._handle)
 
     def close(self) -> None:
-        """Close the file; the next use opens it again."""
+        """Close the lock file; the next use opens it again."""
         if self._handle >= 0:
             self._closing()
             self._handle = -1
 
 
 class WriterQueue:
-    """One process's end of the queue of writers; not for two threads at once."""
+    """A process's handle of the writer queue; not thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._place: _Place | None = None
 
     def take(self, patience: float) -> None:
-        """Wait for one's turn; `free` has to follow. Raise TimeoutError after so many seconds."""
+        """Wait for this process's turn; the caller must call `free`.
+
+        Raises TimeoutError after `patience` seconds.
+        """
         if self._place is None:
             self._place = _Place(self._path.parent)
             self._leaving = weakref.finalize(self, self._place.leave)
@@ -141,27 +149,27 @@ class WriterQueue:
         try:
             come = self._place.wait(patience)
         finally:
-            if not come:  # also where the wait was broken off: the place would be had for good
+            if not come:  # also after an interrupt: the place would never be released
                 self.close()
         if not come:
             raise TimeoutError(f"{self._path.name!r} is locked: other processes write to it")
 
     def free(self) -> None:
-        """Let the next one have its turn."""
+        """Pass the turn to the next process."""
         if self._place is not None:
             _release(self._place.handle)
 
     def close(self) -> None:
-        """Leave the queue; the next use lines up again."""
+        """Leave the queue; the next use joins it again."""
         if self._place is not None:
             self._place = None
             self._leaving()
 
 
 class _Place:
-    """A place in the queue, and the thread that waits there: what the system keeps in order.
+    """A place in the queue and the thread that waits for it, since the system keeps the order.
 
-    A thread that waits cannot be woken, so whoever has no more patience leaves it the place.
+    A waiting thread can't be woken. On a timeout, the caller abandons the place to the thread.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -171,7 +179,7 @@ class _Place:
         self._left = False
 
     def wait(self, patience: float) -> bool:
-        """Say whether one's turn has come within so many seconds, unless the user wants to stop."""
+        """Return whether the turn came within `patience` seconds and before a stop."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="hermes-queue", daemon=True)
             self._thread.start()
@@ -195,7 +203,7 @@ class _Place:
             if not self._left:
                 _wait(self.handle)
             if self._left:
-                _release(self.handle)  # closing would not do: a fork may have it open too
+                _release(self.handle)  # closing isn't enough: a fork may have the file open
                 os.close(self.handle)
                 return
             self._given.release()
@@ -204,7 +212,7 @@ class _Place:
 if sys.platform == "win32":
 
     def has_locks(directory: Path) -> bool:  # noqa: ARG001
-        """Say that files can be locked."""
+        """Return True: Windows always has file locks."""
         return True
 
     def _attempt(handle: int, *, exclusive: bool) -> bool:  # noqa: ARG001
@@ -223,9 +231,9 @@ else:
     import fcntl
 
     def has_locks(directory: Path) -> bool:
-        """Say whether files in a directory can be locked the way SQLite does it; raise OSError.
+        """Return whether SQLite can lock files in a directory; raise OSError.
 
-        SQLite answers that they are locked, for as long as it is asked, where they cannot be.
+        Without locks, SQLite keeps reporting that the files are locked.
         """
         with tempfile.TemporaryFile(dir=directory) as file:
             try:

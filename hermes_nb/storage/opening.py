@@ -1,7 +1,7 @@
-"""Opens a database file so that what is committed stays: durable, private, in the right journal.
+"""Open SQLite database files that are durable, private and use a suitable journal.
 
-A write-ahead log where the file system can do it, else a rollback journal; read-only where nothing
-may be written, or where a newer version of this package made the schema.
+The journal is a write-ahead log (WAL) if the file system supports it, otherwise a rollback journal.
+A file is opened read-only if it can't be written, or if a newer version of this package created it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from hermes_nb.core.errors import StoreError
 from hermes_nb.storage.locks import has_locks, primary
 
 WAL_LIMIT = 4_194_304
-"""What the log may keep of the disk after a checkpoint, in bytes: as much as SQLite lets it grow
+"""Maximum size of the WAL file after a checkpoint, in bytes: as large as SQLite lets it grow
 between two checkpoints (1,000 pages of 4 KiB)."""
 NO_WAL = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_CANTOPEN})
-"""What SQLite answers where the file system lacks the locks or the shared memory of a WAL."""
+"""SQLite's errors on a file system without the locks or the shared memory that a WAL needs."""
 MOUNTS = Path("/proc/self/mounts")
 """The mount table, as in fstab(5); only Linux has it."""
 PLACED = 3
-"""Fields of a line of it that are read: device, place and type."""
+"""Number of fields that are read of a line in it: device, mount point and type."""
 NETWORK = frozenset(
     "9p acfs afs beegfs ceph cifs coda davfs fuse gfs2 glusterfs gpfs lustre ncpfs nfs nfs3 nfs4 "
     "ocfs2 orangefs pvfs2 smb3 smbfs vboxsf vmhgfs wekafs".split()
@@ -37,53 +37,55 @@ NETWORK = frozenset(
 LOCAL_FUSE = frozenset("fuse.ntfs fuse.ntfs-3g fuse.exfat fuse.fuse-overlayfs".split())
 
 FINE, COARSE = 0.05, 2.0
-"""Seconds between two changes of a folder that its time surely tells apart: Linux stamps with the
-last tick, at most 10 ms ago, FAT counts in twos, and whole seconds hint at such a file system."""
+"""Age in seconds from which a folder's modification time reliably reveals later changes. Linux
+timestamps lag by up to 10 ms (FINE). Whole seconds suggest FAT, with steps of two (COARSE)."""
 
 READY = ".salvaged"
-"""How the name of a file ends that is to take the place of a damaged one."""
+"""Suffix of a salvaged file that is about to replace the damaged one."""
 INDEX_FAULTS = frozenset({sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CONSTRAINT})
-"""What SQLite answers when the tables of an index contradict each other. Locks, a full disk and
-the like are no fault of the index."""
+"""SQLite's errors when the tables of an index contradict each other. Locks, a full disk and the
+like don't mean that the index is faulty."""
 
 Identity = tuple[int, int]
+"""Device and inode of a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
-    """The tables of a file, for those who open and mend it without knowing them.
-
-    The n-th of the `steps` takes a file from version n to n + 1, within a transaction.
-    `PRAGMA user_version` counts the steps it has taken; all that are missing are taken in one
-    transaction: a killed process leaves the old schema or the new one. `application` is what the
-    header says of whose file it is, and one more where the file system cannot share memory.
-
-    `tables` are those of a whole file, `first` those that every version has. `salvage` writes what
-    is left of a damaged file into a new one and says how much that is. `rebuild` makes anew what
-    can be made from the tables, whose name for the user is `index`.
-    """
+    """The tables of a database, as needed to open and repair it."""
 
     name: str
+    """Name of the database in error messages."""
     application: int
+    """`PRAGMA application_id` of the file. One more means that its file system can't share
+    memory."""
     steps: tuple[Callable[[sqlite3.Connection], None], ...]
+    """Migrations: the n-th takes the file from version n to n + 1. `PRAGMA user_version` counts
+    them. All missing steps run in one transaction, so a killed process leaves the old or the new
+    schema."""
     tables: tuple[str, ...]
+    """Tables of a file of the current version."""
     first: tuple[str, ...]
+    """Tables of a file of any version."""
     salvage: Callable[[Path, Path], str]
+    """Writes the readable rows of a damaged file to a new one, and returns a report."""
     rebuild: Callable[[sqlite3.Connection], None]
+    """Rebuilds the index from the tables."""
     index: str = "search index"
+    """Name of the index in messages to the user."""
 
     @property
     def version(self) -> int:
-        """The version that this code writes."""
+        """The schema version that this code writes."""
         return len(self.steps)
 
     def migrate(self, connection: sqlite3.Connection) -> None:
-        """Take the steps that are missing; a schema that is newer or the same stays as it is."""
+        """Run the missing migrations; do nothing if the schema is current or newer."""
         if version_of(connection) >= self.version and _pragma(connection, "application_id"):
             return
         connection.execute("BEGIN IMMEDIATE")
         try:
-            for step in self.steps[version_of(connection) :]:  # another process may be faster
+            for step in self.steps[version_of(connection) :]:  # empty if another process was faster
                 step(connection)
             connection.execute(f"PRAGMA user_version = {self.version}")
             if not _pragma(connection, "application_id"):
@@ -96,19 +98,20 @@ class Schema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """A connection, the file it leads to (None in memory), and why it cannot write, if so.
-
-    `logs` are the write-ahead log and the memory shared for it, None each without a log.
-    """
+    """An open database."""
 
     connection: sqlite3.Connection
+    """The connection."""
     identity: Identity | None = None
+    """Identity of the file; None in memory."""
     logs: tuple[Identity | None, ...] = (None, None)
+    """Identities of the write-ahead log and its shared memory; None for each that doesn't exist."""
     refusal: str = ""
+    """Why the database can't be written, or ""."""
 
 
 def run_script(connection: sqlite3.Connection, script: str) -> None:
-    """Run a script within the transaction; `executescript` would commit it."""
+    """Run a script inside the current transaction, which `executescript` would commit."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line
@@ -118,43 +121,43 @@ def run_script(connection: sqlite3.Connection, script: str) -> None:
 
 
 def version_of(connection: sqlite3.Connection) -> int:
-    """Return how many steps the file has taken."""
+    """Return the schema version of the file."""
     return _pragma(connection, "user_version")
 
 
 def data_version(connection: sqlite3.Connection) -> int:
-    """Return a number that stays the same for as long as no other connection changes the file."""
+    """Return a number that changes whenever another connection changes the file."""
     return _pragma(connection, "data_version")
 
 
 def forbidden(error: sqlite3.Error | OSError) -> bool:
-    """Say whether an error means that the file may not be written."""
+    """Return whether an error means that the file must not be written."""
     if isinstance(error, OSError):
         return error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
     return primary(error) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
 
 
 def identity(path: str) -> Identity | None:
-    """Return what tells the file at `path` from any other, None if there is none."""
+    """Return the identity of the file at `path`, or None if it doesn't exist."""
     status = _status(path)
     return (status.st_dev, status.st_ino) if status else None
 
 
 def logs(path: str) -> tuple[Identity | None, ...]:
-    """Return what tells the log at `path`, and the memory shared for it, from any others."""
+    """Return the identities of the write-ahead log of a database and of its shared memory."""
     return identity(path + "-wal"), identity(path + "-shm")
 
 
 def stamp(path: str) -> tuple[int, int]:
-    """Return the size of the file and when it was written: beside a log, only checkpoints do."""
+    """Return size and modification time of the file; with a WAL, only checkpoints change them."""
     status = _status(path)
     return (status.st_size, status.st_mtime_ns) if status else (0, 0)
 
 
 def surroundings(folder: str, path: str) -> tuple[int, ...] | None:
-    """Return what tells a file and the names in its folder from what they are after any change.
+    """Return a value that changes with every change to a file or to the names in its folder.
 
-    None while a name was added or taken away so lately that another change may not show.
+    Returns None if the folder was changed so recently that a further change might not be visible.
     """
     status = _status(folder)
     if status is None:
@@ -166,14 +169,14 @@ def surroundings(folder: str, path: str) -> tuple[int, ...] | None:
 
 
 def lost_its_head(path: str) -> bool:
-    """Say whether the file is empty or gone but its log is not; SQLite would delete the log."""
+    """Return whether a log has data but its file is missing or empty: SQLite would delete it."""
     return not stamp(path)[0] and stamp(path + "-wal")[0] > 0
 
 
 def connect(address: str, *, timeout: float = 0.0) -> sqlite3.Connection:
-    """Return a connection in autocommit mode, with `sqlite3.Row` and text that always decodes.
+    """Open a connection in autocommit mode, with `sqlite3.Row` and invalid UTF-8 replaced.
 
-    `timeout` is how long SQLite itself waits for a lock, in seconds; `Database` has its own way.
+    `timeout` is how long SQLite waits for a lock, in seconds; `Database` has its own waiting.
     """
     connection = sqlite3.connect(
         address,
@@ -189,7 +192,7 @@ def connect(address: str, *, timeout: float = 0.0) -> sqlite3.Connection:
 
 
 def open_memory(schema: Schema) -> Opened:
-    """Open a database that keeps nothing."""
+    """Open a temporary database in memory."""
     connection = connect(":memory:")
     connection.execute("PRAGMA foreign_keys = ON")
     schema.migrate(connection)
@@ -197,16 +200,20 @@ def open_memory(schema: Schema) -> Opened:
 
 
 def open_file(path: str, schema: Schema) -> Opened:
-    """Open the file, made with mode 0600 if it is not there yet; its directory has to be.
+    """Open the database file, creating it with mode 0600 if needed. Its directory must exist.
 
-    Raises sqlite3.Error or OSError; a file that is not intact raises sqlite3.DatabaseError. Raises
-    StoreError where files cannot be locked: two processes would damage it.
+    Raises:
+        sqlite3.DatabaseError: The file is damaged.
+        sqlite3.Error: It can't be opened for another reason. So does OSError.
+        StoreError: Files can't be locked, so that two processes would damage it, or the file
+            belongs
+            to another program.
     """
     if identity(path) is not None and not os.access(path, os.W_OK):
-        # SQLite would open it too, and leave files beside it that are as little to be written.
+        # SQLite would open it anyway, and leave log files that can't be written either.
         raise PermissionError(errno.EACCES, "no permission to write", path)
     if lost_its_head(path):
-        # As SQLite says of what is no database.
+        # The error that SQLite raises for files that aren't databases.
         error = sqlite3.DatabaseError(f"{Path(path).name} is empty beside a log that is not")
         error.sqlite_errorcode = sqlite3.SQLITE_NOTADB
         raise error
@@ -227,10 +234,10 @@ def open_file(path: str, schema: Schema) -> Opened:
 
 
 def open_read_only(path: str, refusal: str) -> Opened:
-    """Open a file that cannot be written, because of `refusal`; raise sqlite3.Error if unreadable.
+    """Open a file that can't be written; raise sqlite3.Error if it can't be read either.
 
-    Without a log beside it the file is all there is, so that it can be read even where SQLite may
-    not create the files it shares a log with.
+    `refusal` is the reason. Without a log, the file is opened as immutable: this works even if
+    SQLite may not create the files that it shares a log with.
     """
     address = f"file:{quote(str(Path(path).absolute()))}?mode=ro"
     if not stamp(path + "-wal")[0]:
@@ -250,8 +257,8 @@ def _opened(path: str, schema: Schema) -> Opened:
     connection = connect(path)
     try:
         if before is None:
-            # Not before SQLite did, with a descriptor of ours: closing that would free the locks
-            # of any other connection that this process has to the file (POSIX).
+            # Let SQLite create the file: closing a descriptor of our own would free the locks of
+            # all other connections that this process has to the file (POSIX).
             Path(path).chmod(0o600)
         version = version_of(connection)
         if version > schema.version:
@@ -283,12 +290,12 @@ def _set_up(connection: sqlite3.Connection, path: str, schema: Schema) -> None:
     else:
         connection.execute("PRAGMA synchronous = EXTRA")  # the journal's removal is the commit
     connection.execute("PRAGMA foreign_keys = ON")
-    # What is deleted is gone from the file, and salvaging a damaged one cannot bring it back.
+    # Overwrite deleted data, so that salvaging a damaged file can't bring it back.
     connection.execute("PRAGMA secure_delete = ON")
 
 
 def _check_whose(connection: sqlite3.Connection, path: str, schema: Schema) -> None:
-    """Raise StoreError, which says what to do, for a file that is not ours or not known to be."""
+    """Raise StoreError, with a solution, if the file belongs to another program or is unknown."""
     known = (0, schema.application, schema.application + 1)
     ours = _pragma(connection, "application_id") in known
     tables = {row["name"] for row in connection.execute("SELECT name FROM sqlite_master")}
@@ -304,32 +311,33 @@ def _check_whose(connection: sqlite3.Connection, path: str, schema: Schema) -> N
 
 
 def _leave_wal(connection: sqlite3.Connection, path: str, schema: Schema) -> None:
-    """Turn to a rollback journal for good; with exclusive locks a WAL needs no shared memory.
+    """Switch permanently to a rollback journal. With exclusive locks a WAL needs no shared memory.
 
-    The connection must not have tried to read by way of a WAL: it would try again.
+    The connection must not have tried to read through a WAL before: it would try again.
     """
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     _check_whose(connection, path, schema)
     connection.execute("PRAGMA journal_mode = DELETE").fetchone()
     connection.execute(f"PRAGMA application_id = {schema.application + 1}")
     connection.execute("PRAGMA locking_mode = NORMAL")
-    connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # lets go of the lock
+    connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # releases the lock
 
 
 def on_network(path: Path) -> bool:
-    """Say whether `path` lies on a network file system, as far as the system tells.
+    """Return whether `path` is on a network file system, as far as the system reveals it.
 
-    SQLite's WAL needs memory shared by all who have the file open, which none of those offers.
+    A WAL needs shared memory among all processes that have the file open, which none of those
+    offers.
     """
     real = os.path.realpath(path)
-    if real.startswith("\\\\"):  # a share by its name on Windows
+    if real.startswith("\\\\"):  # UNC path of a Windows share
         return True
     kind = mounted_as(real)
     return kind in NETWORK or (kind.startswith("fuse.") and kind not in LOCAL_FUSE)
 
 
 def mounted_as(real: str) -> str:
-    """Return the type of the file system that holds an absolute path without links, or ""."""
+    """Return the file system type of an absolute path without symlinks, or ""."""
     try:
         table = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -339,10 +347,10 @@ def mounted_as(real: str) -> str:
         fields = line.split(" ")
         if len(fields) < PLACED:
             continue
-        # Octal escapes: a blank is written as one.
+        # Spaces in paths are written as octal escapes.
         place = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[1])
         inside = real == place or real.startswith(place.rstrip("/") + "/")
-        if inside and len(place) >= len(best):  # of two mounts in one place the later one counts
+        if inside and len(place) >= len(best):  # a later mount hides an earlier one
             best, found = place, fields[2]
     return found
 
@@ -353,23 +361,23 @@ def _pragma(connection: sqlite3.Connection, name: str) -> int:
 
 def _status(path: str) -> os.stat_result | None:
     try:
-        return os.stat(path)  # noqa: PTH116 - on the way of every write
+        return os.stat(path)  # noqa: PTH116 - faster, and every write calls it
     except FileNotFoundError:
         return None
 
 
 def unfinished(path: Path) -> bool:
-    """Say whether a killed process left an exchange half done."""
-    return os.access(f"{path}{READY}", os.F_OK)  # no exception, on the way of every write
+    """Return whether a killed process left the replacement of a damaged file unfinished."""
+    return os.access(f"{path}{READY}", os.F_OK)  # raises no exception, and every write calls it
 
 
 class BrokenIndex(sqlite3.DatabaseError):
-    """The index, and nothing else, has to be made anew."""
+    """Only the index is damaged and must be rebuilt."""
 
 
 @contextmanager
 def only_index() -> Iterator[None]:
-    """Raise `BrokenIndex` for what goes wrong inside, where only the index is read or written."""
+    """Convert index faults inside the block, which must access only the index, to `BrokenIndex`."""
     try:
         yield
     except sqlite3.DatabaseError as error:

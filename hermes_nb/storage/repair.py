@@ -1,8 +1,8 @@
-"""Put another file in the place of a damaged one.
+"""Replace a damaged database file with a salvaged one.
 
-The exchange can be killed at any moment: until the salvaged file is whole the damaged one stays
-where it is, and from then on `finish` only moves files, which the next process does over if need
-be. All of it happens under the exclusive lock.
+A kill at any moment is safe. The damaged file stays in place until the salvaged one is complete.
+After that, `finish` only moves files, which the next process repeats if necessary. All steps happen
+under the exclusive lock.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from hermes_nb.storage.opening import READY, Schema, connect, lost_its_head
 from hermes_nb.storage.salvage import MAGIC
 
 BUSY_SECONDS = 5.0
-"""How long a check waits for those who read the file; nobody writes it."""
+"""How long a check waits for readers of the file, in seconds; no one else writes."""
 DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-"""What SQLite answers when the file itself is at fault."""
+"""SQLite's errors when the file itself is damaged."""
 LOGS = ("-wal", "-journal", "-shm")
-"""What SQLite keeps beside the file while it is in use."""
+"""Suffixes of the files that SQLite keeps next to a database in use."""
 _UNREADY = ".salvaged.hermes-tmp"
 
 
 def is_sound(path: Path, schema: Schema) -> bool:
-    """Say whether the file is intact, or an empty one that can become so.
+    """Return whether the file is intact, or a new one without tables.
 
-    Raises sqlite3.Error when it cannot be told: locked, not allowed to be opened.
+    Raises:
+        sqlite3.Error: The state is unknown, because the file is locked or can't be opened.
     """
     if lost_its_head(str(path)):
         return False
@@ -49,11 +50,11 @@ def is_sound(path: Path, schema: Schema) -> bool:
 
 
 def check(connection: sqlite3.Connection, schema: Schema) -> None:
-    """Raise the error of a damaged file if one of its tables is damaged, or an index of one.
+    """Raise a corruption error if one of the tables, or a regular index of a table, is damaged.
 
-    The search index is left out, which takes the longest and is mended when a search meets the
-    damage. A quick check would not see rows that an index misses, and takes as long (0.2 s of CPU
-    for 60,000 messages).
+    The search index is not checked: that takes longest, and a search repairs it when needed. A
+    quick check would miss rows that aren't in an index, and takes as long (0.2 s of CPU for 60,000
+    messages).
     """
     for table in schema.tables:
         (verdict,) = connection.execute(f"PRAGMA integrity_check({table})").fetchone()
@@ -64,7 +65,7 @@ def check(connection: sqlite3.Connection, schema: Schema) -> None:
 
 
 def with_new_index(path: Path, schema: Schema) -> bool:
-    """Make the index anew; say whether that could be done."""
+    """Rebuild the search index; return whether that succeeded."""
     try:
         with closing(connect(str(path), timeout=BUSY_SECONDS)) as connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -78,7 +79,7 @@ def with_new_index(path: Path, schema: Schema) -> bool:
 
 
 def is_newer(path: Path, schema: Schema) -> bool:
-    """Say whether the header, if there is one, tells of a schema that this code does not know."""
+    """Return whether the file's header shows a schema version that this code doesn't know."""
     if not path.exists():
         return False
     with path.open("rb") as file:
@@ -87,7 +88,7 @@ def is_newer(path: Path, schema: Schema) -> bool:
 
 
 def replace_damaged(path: Path, schema: Schema) -> str:
-    """Exchange the damaged file for one with what could be salvaged; return what happened."""
+    """Replace the damaged file with one of the salvaged rows; return a message for the user."""
     unready = path.with_name(path.name + _UNREADY)
     unready.unlink(missing_ok=True)
     try:
@@ -102,9 +103,9 @@ def replace_damaged(path: Path, schema: Schema) -> str:
 
 
 def finish(path: Path) -> Path:
-    """Put the damaged file aside and the salvaged one in its place; return the former's new name.
+    """Move the damaged file aside and the salvaged one into place; return the former's path.
 
-    The log goes first: beside the new file it would be taken for the new file's own.
+    The log is moved first: SQLite would otherwise apply it to the new file.
     """
     aside = put_aside(path, (*LOGS, ""))
     path.with_name(path.name + READY).replace(path)
@@ -113,7 +114,7 @@ def finish(path: Path) -> Path:
 
 
 def put_aside(path: Path, parts: Sequence[str]) -> Path:
-    """Rename those parts of a database, and return its new name."""
+    """Rename the given parts of a database, and return the database's new path."""
     aside = beside(path, "damaged-")
     for suffix in parts:
         with suppress(FileNotFoundError):

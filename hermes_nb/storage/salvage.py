@@ -1,9 +1,9 @@
-"""Rows that can still be read of a damaged database, page by page, without SQLite.
+"""Read the rows that are left in a damaged database file, page by page, without SQLite.
 
-Nothing is believed beyond the single page: no header, no tree, no schema. Every page that looks
-like a leaf of a table is taken for one, and every cell in it that holds together is a record. Of
-the write-ahead log the committed frames count, as they would for SQLite. The format is the one at
-sqlite.org/fileformat2.html. Memory does not grow with the file.
+Nothing outside of a single page is trusted: no header, tree or schema. Every page that looks like a
+leaf of a table is read, and every consistent cell in it is a record. Committed frames of the
+write-ahead log override the file, as for SQLite. The format is described at
+sqlite.org/fileformat2.html. Memory use doesn't grow with the size of the file.
 """
 
 from __future__ import annotations
@@ -17,39 +17,42 @@ from typing import BinaryIO
 
 MAGIC = b"SQLite format 3\0"
 DEFAULT_PAGE = 4_096
-"""What SQLite has made since 2016, and what is assumed where the header is lost."""
+"""SQLite's default page size since 2016, used if the header is lost."""
 FILE_HEADER = 100
 LEAF = 0x0D
-"""The first byte of a page with rows. An overflow page begins with a page number, whose first byte
-is zero in a file of less than 64 GB."""
+"""First byte of a page with rows. Overflow pages start with a page number, whose first byte is zero
+in files of less than 64 GB."""
 FIXED = {0: 0, 1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8, 7: 8, 8: 0, 9: 0}
-"""The bytes that a value of a serial type takes; 10 and 11 do not occur, longer ones are computed
-from the type."""
+"""Size in bytes of a value, by serial type. Types 10 and 11 don't occur; larger types encode their
+own size."""
 HEADER, FRAME = 32, 24
-"""The sizes in bytes of the log's header and of the one before each page in it."""
+"""Sizes in bytes of the log's header and of each frame's header."""
 MAGICS = {0x377F0682: "<", 0x377F0683: ">"}
-"""The log's first word, and the byte order that its checksums are computed in."""
+"""The log's magic number and the byte order of its checksums."""
 
 Value = int | float | str | bytes | None
+"""A value of a column."""
 
 
 class Broken(Exception):
-    """A cell does not hold together."""
+    """A cell is inconsistent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A row as it lies in the file; its INTEGER PRIMARY KEY is None among `values`."""
+    """A row as stored in the file."""
 
     rowid: int
+    """The row id."""
     values: tuple[Value, ...]
+    """The columns; an INTEGER PRIMARY KEY is None, since its value is the row id."""
 
 
 def records(path: Path, *, columns: int) -> Iterator[Record]:
-    """Yield every readable record of at least `columns` values, in the order of the pages.
+    """Yield every readable record with at least `columns` values, in page order.
 
-    The file may be missing if its log is there. A row of which an old copy lies about comes twice.
-    Raises OSError if the files cannot be read at all.
+    The file may be missing if its log exists. A row may occur twice if an old copy of it is left.
+    Raises OSError if the files can't be read.
     """
     with ExitStack() as stack:
         file, log = (
@@ -65,7 +68,7 @@ def records(path: Path, *, columns: int) -> Iterator[Record]:
 
 
 class _Pages:
-    """The newest committed content of each page, from the file or from its log."""
+    """The latest committed content of each page, from the file or its log."""
 
     def __init__(self, file: BinaryIO | None, log: BinaryIO | None) -> None:
         self._file = file
@@ -83,7 +86,7 @@ class _Pages:
         self.count = max([-(-length // self.size), *self._newer])
 
     def read(self, number: int) -> bytes:
-        """Return a page, counted from 1; less than a page where the file ends early."""
+        """Return page `number`, counted from 1; the result is shorter if the file ends early."""
         file, offset = self._file, (number - 1) * self.size
         if number in self._newer:
             file, offset = self._log, self._newer[number]
@@ -111,7 +114,7 @@ def _leaf(pages: _Pages, page: bytes, start: int, columns: int) -> Iterator[Reco
 
 
 def _cell(pages: _Pages, page: bytes, at: int, columns: int) -> Record | None:
-    """Return the record of the cell at an offset, None if it has fewer columns."""
+    """Return the record of the cell at an offset, or None if it has fewer columns."""
     size, at = _varint(page, at)
     rowid, at = _varint(page, at)
     if size > pages.count * pages.size:
@@ -132,7 +135,7 @@ def _cell(pages: _Pages, page: bytes, at: int, columns: int) -> Record | None:
 
 
 def _local(size: int, usable: int) -> int:
-    """Return how much of a payload lies in the leaf itself; the rest is in overflow pages."""
+    """Return how many bytes of a payload are in the leaf page; the rest is in overflow pages."""
     most = usable - 35
     if size <= most:
         return size
@@ -155,7 +158,7 @@ def _overflow(pages: _Pages, number: int, missing: int) -> bytes:
 
 
 def _types(payload: bytes) -> list[int] | None:
-    """Return the serial types in a record's header, None if the header is not all there."""
+    """Return the serial types in a record's header, or None if the header is incomplete."""
     length, at = _varint(payload, 0)
     if length > len(payload):
         return None
@@ -193,7 +196,7 @@ def _value(kind: int, data: bytes) -> Value:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the unsigned number at an offset, and the offset behind it."""
+    """Return the unsigned number at an offset, and the offset after it."""
     value = 0
     for index in range(8):
         byte = data[at + index]
@@ -208,9 +211,9 @@ def _signed(value: int) -> int:
 
 
 def committed(log: BinaryIO) -> tuple[int, dict[int, int]]:
-    """Return the page size and, by page number, the offset of the newest committed content.
+    """Return a log's page size, and offsets of the latest committed content by page number.
 
-    A log that is none gives `(0, {})`.
+    Returns `(0, {})` if the file isn't a valid log.
     """
     log.seek(0)
     head = log.read(HEADER)
@@ -238,7 +241,7 @@ def committed(log: BinaryIO) -> tuple[int, dict[int, int]]:
 
 
 def _checksum(data: bytes, order: str, sums: tuple[int, int]) -> tuple[int, int]:
-    """Continue the log's checksum over `data`, whose length is a multiple of eight."""
+    """Continue the log's checksum with `data`, whose length is a multiple of eight."""
     first, second = sums
     words = struct.unpack(f"{order}{len(data) // 4}I", data)
     for even, odd in zip(words[::2], words[1::2], strict=True):
