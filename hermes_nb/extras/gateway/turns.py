@@ -1,8 +1,8 @@
 """The agent of a chat: resumes the chat's session and answers one message at a time.
 
 Only "always" approvals are kept in memory between turns. A turn interrupted by a crash is resumed
-from its rows in the store. A stored answer is used as it is. Otherwise the model continues and
-checks what was done, since a call without a result may have run.
+from its rows in the store. A stored answer is used unchanged. Otherwise the model
+continues after checking the current state, since a call without a result may have run.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class ChatAgent:
         return message.user == self._user and self._asking.heard(message)
 
     async def remind(self, message: Incoming) -> None:
-        """Remind the asked user of the pending question after a message that is no answer."""
+        """Remind the asked user of the pending question after a message that does not answer it."""
         if message.user == self._user:
             await self._asking.remind()
 
@@ -418,7 +418,7 @@ def _prompt(entry: Entry, *, known: bool) -> Message:
 def send_tool(root: Path, send: Callable[[Path, bytes], None], most: int) -> Tool:
     """Return the tool that sends a file of at most `most` bytes along with the answer.
 
-    The file is sent as it is now, because later changes would not be checked for secrets.
+    The current contents are sent, because later changes would not be checked for secrets.
     """
     space = Workspace(root=root)
 

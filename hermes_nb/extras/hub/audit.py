@@ -1,12 +1,12 @@
-"""The audit: what the agent executed for whom, as lines that are only ever added.
+"""The audit log: append-only lines about the calls that the agent executed for each user.
 
-A call is one line before it begins and one when it has ended, which says it all; where a process
-was killed in between, the first is there. The lines of a file are numbered, by whichever processes
-they were written, and each has the digest of the one before it: `gaps` finds what is missing
-or was changed. They go to a collector as they happen, which is the copy that its user cannot reach.
+Each call has one line before it starts and a complete one after it ends; if the process is killed
+in between, only the first exists. The lines of a file are numbered across all processes that write
+it, and each has the digest of the previous line, so `gaps` finds missing or altered lines. Lines
+are also sent to a collector as they are written, because the user cannot modify that copy.
 
-It wraps tools, below the loop and above the guard, because what `required` cannot record must not
-begin; an event would come too late.
+The audit wraps tools, below the loop and above the guard, because a call that `required` cannot
+record must not start; an event would come too late.
 """
 
 from __future__ import annotations
@@ -41,39 +41,39 @@ from hermes_nb.safety.guard import Guard
 from hermes_nb.safety.redact import redact
 
 ARGUMENTS = 2_000
-"""Characters of a call's redacted arguments that a line has; its digest is of all of them."""
+"""Maximum characters of a call's redacted arguments in a line; the digest covers all of them."""
 SAID = 200
 TAIL = 65_536
-"""Bytes at the end of a file that are read for its last line."""
+"""Bytes to read at the end of a file to find its last line."""
 WAITING = 2_000
-"""Lines that wait for a collector; the ones after them are lost, and counted."""
+"""Maximum lines queued for a collector; further lines are lost and counted."""
 DELIVERY = 5.0
-"""Seconds that a call which has to be recorded waits for the collector."""
+"""Seconds that a call waits for the collector if it must be recorded."""
 LEAVING = 1.0
-"""Seconds that a process which ends gives its last lines."""
+"""Seconds that an exiting process waits for its last lines to be sent."""
 SYSLOG = "<110>1"
 """Facility 13 (log audit), severity 6 (informational), version 1: RFC 5424."""
 
 
 class AuditError(HermesError):
-    """A line could not be recorded where it has to be."""
+    """A line could not be recorded although the policy requires it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSettings:
-    """Where calls are recorded: a `file`, in which `{user}` is its user, and a `collector`.
-
-    That is `unix:///PATH`, `http(s)://HOST/PATH`, `syslog://HOST:PORT` or `syslog:///dev/log`. With
-    `required`, no call is executed that could not be recorded in all that are named.
-    """
+    """Where calls are recorded. The policy must name a file, a collector, or both."""
 
     file: str = ""
+    """Path of the log file, with `{user}` for the user's name; "" for none."""
     collector: str = ""
+    """`unix:///PATH`, `http(s)://HOST/PATH`, `syslog://HOST:PORT` or `syslog:///dev/log`; "" for
+    none."""
     required: bool = False
+    """Whether to refuse calls that cannot be recorded in both."""
 
     @classmethod
     def of(cls, given: Mapping[str, Json]) -> AuditSettings:
-        """Return what a policy says below `audit`; raise `ConfigError` for what cannot be meant."""
+        """Read the policy's `audit` table; raise `ConfigError` if it is invalid."""
         kinds = {field.name: type(field.default) for field in fields(cls)}
         for key, value in given.items():
             if type(value) is not kinds.get(key):
@@ -82,27 +82,30 @@ class AuditSettings:
         found = cls(**given)
         if not found.file and not found.collector:
             raise ConfigError("audit in the policy names no file and no collector")
-        if found.file and not os.path.isabs(found.file):  # noqa: PTH117 - `{user}` is no path yet
+        # With `{user}` it is not a path yet.
+        if found.file and not os.path.isabs(found.file):  # noqa: PTH117
             raise ConfigError(f"audit.file in the policy is {found.file!r}; use a whole path")
         return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Who:
-    """Whose process it is: the account that the system knows, and what a hub calls its user."""
+    """The user of the process."""
 
     user: str
+    """Name of the account."""
     login: str = ""
+    """The user's name in a JupyterHub; "" outside of one."""
 
 
 class Audit:
-    """What one process records. `lost` counts the lines that reached no file."""
+    """The audit of one process. `lost` counts the lines that were not written to the file."""
 
     def __init__(self, settings: AuditSettings, who: Who) -> None:
         self.required = settings.required
         self.lost = 0
         self._who = who
-        self._path = settings.file.replace("{user}", who.user)  # no variable's word
+        self._path = settings.file.replace("{user}", who.user)  # not from an environment variable
         self._collector = Collector(settings.collector) if settings.collector else None
         self._lock = threading.Lock()
         self._chain, self._number, self._last = secrets.token_hex(8), 0, ""
@@ -110,9 +113,13 @@ class Audit:
         self._told = 0
 
     def record(self, entry: Mapping[str, Json], *, must: bool = False) -> None:
-        """Write a line and hand it to the collector; with `must`, raise `AuditError` if it failed.
+        """Write a line and send it to the collector.
 
-        Without it what fails is counted. It may wait for the collector: call it in a thread.
+        Errors are counted, unless `must` is set. May block while it waits for the collector, so
+        call it in a thread.
+
+        Raises:
+            AuditError: with `must`, if the line was not written, or not sent in time.
         """
         error: OSError | None = None
         with self._lock:
@@ -133,13 +140,13 @@ class Audit:
             raise AuditError(f"the collector of the audit did not take it in {DELIVERY:g} s")
 
     def news(self) -> str:
-        """Say how many lines were lost since it was last asked, "" for none."""
+        """Return a message about lines lost since the last call, or ""."""
         lost = self.lost + (self._collector.lost if self._collector is not None else 0)
         new, self._told = lost - self._told, lost
         return f"The audit of this machine lost {new} of its lines; tell who runs it." * bool(new)
 
     def _linked(self, entry: Mapping[str, Json]) -> bytes:
-        """Return an entry as the line that follows the last one."""
+        """Return an entry as the next line of the chain."""
         self._number += 1
         head: dict[str, Json] = {"chain": self._chain, "seq": self._number, "prev": self._last}
         if self.lost:
@@ -151,7 +158,7 @@ class Audit:
         return line
 
     def _taken(self, held: ExitStack) -> bool:
-        """Hold the file, ready for a line; say whether the one before it was cut short."""
+        """Lock the file for a line; return whether its last line is incomplete."""
         if self._handle < 0:
             self._handle, self._size = self._opened(), -1
         while True:
@@ -168,7 +175,7 @@ class Audit:
         return os.open(self._path, flags, 0o600)
 
     def _after(self) -> int:
-        """Return the file that has taken the place of ours, open; -1 where there is none yet."""
+        """Return the open file that replaced the current one, -1 if it was not replaced."""
         ours = os.fstat(self._handle)
         with suppress(OSError):
             if os.path.samestat(os.stat(self._path), ours):  # noqa: PTH116
@@ -176,7 +183,7 @@ class Audit:
         try:
             return self._opened()
         except OSError:
-            if not ours.st_nlink:  # it was removed
+            if not ours.st_nlink:  # deleted
                 raise
             return -1
 
@@ -191,7 +198,7 @@ class Audit:
         return None if whole else OSError("the disk is full")
 
     def _catch_up(self) -> bool:
-        """Go on behind what others have written; say whether the last line was cut short."""
+        """Continue after lines by other processes; return whether the last line is incomplete."""
         size = os.fstat(self._handle).st_size
         if size == self._size:
             return False
@@ -204,16 +211,16 @@ class Audit:
         known = next(filter(None, map(parsed, reversed(lines))), {})
         there = known.get("chain", self._chain), int(known.get("seq") or 0)
         if there < (self._chain, self._number) and there[0] == self._chain:
-            return not tail.endswith(b"\n")  # what was lost in between stays a gap
+            return not tail.endswith(b"\n")  # lost lines leave a gap
         self._chain, self._number = str(there[0]), there[1]
         self._last = digest_of(lines[-1]) if lines else ""
         return not tail.endswith(b"\n")
 
 
 class Collector:
-    """Sends lines to an address, from a thread of its own; `lost` counts what found no room.
+    """Sends lines to an address from a separate thread; `lost` counts dropped lines.
 
-    What cannot be delivered waits, and is tried again by and by.
+    A full queue drops lines. Undelivered lines are retried with exponential backoff.
     """
 
     def __init__(self, address: str) -> None:
@@ -224,7 +231,7 @@ class Collector:
         self._thread: threading.Thread | None = None
 
     def put(self, line: bytes) -> threading.Event:
-        """Have a line sent; the event is set when it has arrived."""
+        """Queue a line; the returned event is set when it was delivered."""
         arrived = threading.Event()
         with self._there:
             if len(self._lines) >= WAITING:
@@ -264,11 +271,11 @@ class Collector:
 
 
 Send = Callable[[list[bytes]], None]
-"""Sends lines; raises OSError where they have not arrived."""
+"""Sends lines; raises OSError if they were not delivered."""
 
 
 def sender(address: str) -> Send:
-    """Return what sends lines to an address; raise `ConfigError` for one of another kind."""
+    """Return a function that sends lines to an address; raise `ConfigError` for an unknown kind."""
     parts = urlsplit(address)
     if parts.scheme in ("http", "https") and parts.hostname:
         return partial(_post, parts)
@@ -307,7 +314,7 @@ def _syslog(parts: SplitResult, lines: list[bytes]) -> None:
 
 
 class _Connected:
-    """A Unix socket of a collector, which takes lines or datagrams."""
+    """A collector's Unix socket, which accepts lines or datagrams."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -341,7 +348,7 @@ def _connected(path: str) -> socket.socket:
                 raise
         else:
             return found
-    raise AssertionError  # one of the two returned or raised
+    raise AssertionError  # unreachable: the loop returns or raises
 
 
 def audited(
@@ -351,10 +358,16 @@ def audited(
     guard: Guard,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Toolset:
-    """Record every call of these tools, before it begins and when it has ended, if there is a wish.
+    """Wrap tools so that the audit, if there is one, records every call before and after it runs.
 
-    `source` says who asks for them, the `guard` in which mode it judges just now, and `tell` shows
-    the user a line when something was lost. Raises `ToolDenied` where what must be cannot be.
+    Args:
+        tools: The tools to wrap.
+        source: What started the agent.
+        guard: Its current mode is recorded.
+        tell: Displays a line to the user when entries were lost.
+
+    Raises:
+        ToolDenied: in a call that must be recorded and cannot be.
     """
 
     def watched(tool: Tool) -> Tool:
@@ -383,7 +396,7 @@ def audited(
 async def _witnessed(
     tool: Tool, context: ToolContext, arguments: Arguments, audit: Audit, entry: Mapping[str, Json]
 ) -> object:
-    """Run a call, which records that it begins, and record how it ended, whatever that is."""
+    """Run a call, which records its start, and record how it ended in all cases."""
     answers: list[Json] = []
 
     def emit(event: ToolEvent) -> None:
@@ -407,18 +420,19 @@ async def _witnessed(
         return result
     finally:
         seconds = round(time.monotonic() - began, 3)
-        # Here and now: whoever was stopped gets no thread any more.
+        # In this thread: an interrupted process does not start new ones.
         audit.record({"event": "end", **entry, "answers": answers, **ended, "seconds": seconds})
 
 
 def _shown(text: str) -> str:
-    return one_line(redact(text[: 40 * SAID]), SAID)  # in this order: half a secret is not found
+    # Redact first: half a secret is not recognised.
+    return one_line(redact(text[: 40 * SAID]), SAID)
 
 
 def _entry(
     tool: Tool, context: ToolContext, arguments: Arguments, source: str, mode: str
 ) -> dict[str, Json]:
-    """Return what is known of a call before it begins."""
+    """Return the facts known about a call before it starts."""
     told, place = canonical_json(arguments), context.place
     return {
         "source": source,
@@ -436,7 +450,7 @@ def _entry(
 
 
 def parsed(line: bytes) -> dict[str, Json]:
-    """Return a line as it was recorded, empty where it cannot be read."""
+    """Parse a line; {} if it is unreadable."""
     with suppress(ValueError):
         found = json.loads(line)
         if isinstance(found, dict) and isinstance(found.get("seq"), int):
@@ -445,13 +459,13 @@ def parsed(line: bytes) -> dict[str, Json]:
 
 
 def digest_of(data: bytes) -> str:
-    """Return the digest that the next line has of this one: SHA-256, in hexadecimal digits."""
+    """Return the digest stored in the next line: SHA-256 in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
 @contextmanager
 def _alone(handle: int) -> Iterator[None]:
-    """Hold the file while its last line is looked at and one is added."""
+    """Lock the file while its last line is read and a new one appended."""
     if sys.platform == "win32":
         yield
         return
@@ -465,15 +479,15 @@ def _alone(handle: int) -> Iterator[None]:
 
 
 def audit_now() -> Audit | None:
-    """Return this process's audit, None without one; raise `ConfigError` for a policy in error."""
+    """Return this process's audit, None without one; raise `ConfigError` for an invalid policy."""
     given = policy().values.get("audit")
     return _audit_of(AuditSettings.of(given), os.getpid()) if given else None
 
 
 @cache
 def _audit_of(settings: AuditSettings, _process: int) -> Audit:
-    """Return the one of a process: with a fork's parent it would share file, lock and queue."""
-    import pwd  # where there is none, no policy is read
+    """Return the audit of a process: a fork must not share its parent's file, lock and queue."""
+    import pwd  # missing on Windows, where there is no policy either
 
     user = str(os.getuid())
     with suppress(KeyError):  # a container's account may have no name

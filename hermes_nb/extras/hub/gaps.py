@@ -1,4 +1,4 @@
-"""`jupyter hermes audit`: where the lines of an audit's files do not follow one another."""
+"""`jupyter hermes audit`: find gaps in audit files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hermes_nb.extras.hub.audit import digest_of, parsed
 
 
 def audit(arguments: argparse.Namespace) -> int:
-    """Say where the lines of an audit do not follow one another."""
+    """Print the gaps of audit files."""
 
     def lines() -> Iterator[bytes]:
         for name in arguments.files:
@@ -28,9 +28,9 @@ def audit(arguments: argparse.Namespace) -> int:
 
 
 def gaps(lines: Iterable[bytes]) -> Iterator[str]:
-    """Say what is wrong with the lines of a file, or of several in their order, one text a place.
+    """Yield a message for each problem in the lines of a file, or of several in order.
 
-    Where they begin is told if it is not at the beginning.
+    A chain that does not start at its first line is reported too.
     """
     number, last = 0, ""
     for at, line in enumerate(lines, 1):

@@ -1,12 +1,12 @@
-"""`jupyter hermes proxy`: holds the key of a model's provider, and lets users spend so much a day.
+"""`jupyter hermes proxy`: holds a model provider's API key and gives each user a daily budget.
 
-A service of a JupyterHub: users come with their hub's token, the key never leaves this process, and
-what an answer used is counted from the provider's own figures. A request is written down before it
-is sent, by an estimate that the figures replace; where the proxy is killed, the estimate stands.
-Whoever leaves in the middle of an answer pays for it all.
+It is a JupyterHub service. Users authenticate with their hub token, and the key never leaves this
+process. Usage is counted from the provider's own figures. A request is recorded before it is sent,
+with an estimate that the figures replace; if the proxy is killed, the estimate remains. A user who
+disconnects during an answer pays for all of it.
 
-Nothing begins once a budget is used up. What might use it up together with what is under way waits
-until that is counted, so that nobody is refused for an estimate.
+No request starts once a budget is used up. A request that might exceed it together with running
+requests waits until these are counted, so that no one is refused because of an estimate.
 """
 
 from __future__ import annotations
@@ -39,41 +39,46 @@ from hermes_nb.core.messages import Json
 from hermes_nb.extras.hub.usage import GUESS, Usage
 
 KNOWN = 60.0
-"""Seconds that a token counts without asking the hub again: a revoked one ends by then."""
+"""Seconds for which a token is trusted without asking the hub again; then a revoked one is refused.
+"""
 LARGEST = 32_000_000
-"""Bytes of a request, and of an answer that is no stream."""
+"""Maximum bytes of a request, and of an answer that is not streamed."""
 ANSWER = 900.0
-"""Seconds that an answer may take."""
+"""Timeout of an answer in seconds."""
 UNSAID = 1_000
-"""Tokens of an answer, until they are counted."""
+"""Estimated tokens of an answer until they are counted."""
 MOST = 1 << 31
-"""Tokens that a request can allow its answer, as far as they are counted."""
+"""Maximum tokens of a request's own answer limit that are taken into account."""
 MILLION = 1_000_000
 AT_ONCE = 8
-"""Requests of a user's under way; others wait."""
+"""Maximum concurrent requests per user; others wait."""
 PASSED = frozenset(
     "messages model stream tools tool_choice parallel_tool_calls response_format stop seed"
     " max_tokens max_completion_tokens temperature top_p top_k min_p logprobs top_logprobs"
     " frequency_penalty presence_penalty repetition_penalty repeat_penalty logit_bias"
     " reasoning reasoning_effort thinking enable_thinking verbosity chat_template_kwargs".split()
 )
-"""Fields of a request that go on. Others may cost what no table of tokens tells, choose another
-model, or ask for many answers; so may tools that the provider runs."""
+"""Request fields that are passed on. Others may have costs beyond tokens, select another model or
+request several answers; so may tools that the provider runs."""
 TOOLS = ("custom", "function")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """What a model costs, in dollars for a million tokens; None where nobody said."""
+    """Prices of a model in dollars per million tokens; None if unknown."""
 
     input: float | None = None
+    """Price of prompt tokens."""
     output: float | None = None
+    """Price of answer tokens."""
     cached: float | None = None
+    """Price of prompt tokens read from a cache; None for the price of prompt tokens."""
     longest: int = 32_000
-    """Tokens of its longest answer: what one without figures counts if the request has no limit."""
+    """Maximum tokens of an answer. Charged for an answer without figures if the request has no
+    limit."""
 
     def dollars(self, read: int, written: int, cached: int = 0) -> float:
-        """Return what so many tokens cost."""
+        """Return the cost of the given tokens in dollars."""
         full, again = self.input or 0.0, self.cached if self.cached is not None else self.input
         cost = full * (read - cached) + (again or 0.0) * cached + (self.output or 0.0) * written
         return cost / MILLION
@@ -81,13 +86,15 @@ class Model:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """What a user may spend in a day; None for as much as is wanted."""
+    """A user's daily budget; None for no limit."""
 
     tokens: int | None = None
+    """Maximum tokens per day."""
     dollars: float | None = None
+    """Maximum dollars per day."""
 
     def refusal(self, tokens: int, dollars: float) -> str:
-        """Say which limit is reached, "" for none."""
+        """Return a message if a limit is reached, otherwise ""."""
         again = f"it begins anew at 00:00 {time.strftime('%Z')}"
         if self.tokens is not None and tokens >= self.tokens:
             return f"today's budget of {self.tokens:,} tokens is used up ({tokens:,}); {again}"
@@ -98,18 +105,24 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The configuration: see docs/howto/jupyterhub.md."""
+    """The proxy's configuration; see docs/howto/jupyterhub.md."""
 
     upstream: str
+    """Base URL of the provider's API."""
     ledger: str
+    """Path of the SQLite file with the usage."""
     models: dict[str, Model]
+    """The allowed models by name."""
     key: str = field(default="", repr=False)
+    """The provider's API key."""
     budget: Limit = field(default_factory=Limit)
+    """Budget of users without their own."""
     users: dict[str, Limit] = field(default_factory=dict)
+    """Budgets of individual users by name."""
 
     @classmethod
     def read(cls, path: Path) -> Rules:
-        """Return what a file says; raise `ConfigError` for anything that cannot be meant."""
+        """Read a configuration file; raise `ConfigError` if it is invalid."""
         try:
             given = yaml.safe_load(path.read_text("utf-8"))
             key = Path(given.pop("key_file")).read_text("utf-8").strip()
@@ -118,7 +131,7 @@ class Rules:
             budget = Limit(**given.pop("budget", {}))
             rules = cls(**{**given, "models": models}, key=key, users=users, budget=budget)
             for each in (budget, *users.values()):
-                each.refusal(0, 0.0)  # what is no number does not compare with one
+                each.refusal(0, 0.0)  # raises if a limit is not a number
             for model in models.values():
                 model.dollars(1, range(model.longest).stop, 1)
         except (OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError) as error:
@@ -131,7 +144,7 @@ class Rules:
 
 
 class Ledger:
-    """What was spent, a row a request, in SQLite."""
+    """The usage of all users in SQLite, one row per request."""
 
     def __init__(self, path: str) -> None:
         self._rows = sqlite3.connect(path, isolation_level=None)
@@ -145,13 +158,13 @@ class Ledger:
         self._moved = asyncio.Event()
 
     def used(self, user: str) -> tuple[int, float]:
-        """Return the tokens and dollars of a user's day, those under way included."""
+        """Return the tokens and dollars that a user spent today, including running requests."""
         asked = "SELECT sum(input + output), sum(dollars) FROM spent WHERE day = ? AND user = ?"
         tokens, dollars = self._rows.execute(asked, (_today(), user)).fetchone()
         return int(tokens or 0), float(dollars or 0.0)
 
     async def room(self, user: str, limit: Limit) -> None:
-        """Wait until a user's next request may begin; raise HTTPError for a budget used up."""
+        """Wait until a user may start a request; raise HTTPError if the budget is used up."""
         under = self._under_way[user]
         while True:
             tokens, dollars = self.used(user)
@@ -163,7 +176,7 @@ class Ledger:
             await self._moved.wait()
 
     def begin(self, user: str, model: str, read: int, written: int, dollars: float) -> int:
-        """Write down a request by what it is estimated to use, and return its number."""
+        """Record a request with its estimated usage and return its number."""
         made = self._rows.execute(
             "INSERT INTO spent VALUES (NULL, ?, ?, ?, ?, ?, ?, 0, ?)",
             (_today(), user, model, read, written, dollars, time.time()),
@@ -173,13 +186,13 @@ class Ledger:
         return number
 
     def over(self, user: str, number: int) -> None:
-        """Note that a request is not under way any more; who waits looks again."""
+        """Mark a request as finished and wake the waiting ones."""
         del self._under_way[user][number]
         self._moved.set()
         self._moved = asyncio.Event()
 
     def settle(self, number: int, read: int, written: int, dollars: float) -> None:
-        """Put what it used in the place of the estimate."""
+        """Replace the estimate by the actual usage."""
         self._rows.execute(
             "UPDATE spent SET input = ?, output = ?, dollars = ?, counted = 1 WHERE id = ?",
             (read, written, dollars, number),
@@ -191,7 +204,7 @@ def _today() -> str:
 
 
 class Hub:
-    """Knows whose token it is, by asking the hub; `prefix` is where this service is served."""
+    """Asks the hub for the user of a token; `prefix` is the URL path of this service."""
 
     def __init__(self) -> None:
         try:
@@ -205,7 +218,7 @@ class Hub:
         self._known: dict[str, tuple[float, str]] = {}
 
     async def user(self, token: str) -> str:
-        """Return whose token it is; raise HTTPError for one that may not come here."""
+        """Return the user of a token; raise HTTPError if it may not use this service."""
         digest, now = hashlib.sha256(token.encode()).hexdigest(), time.monotonic()
         until, name = self._known.get(digest, (0.0, ""))
         if now < until:
@@ -227,7 +240,7 @@ class Hub:
 
 
 class Handler(RequestHandler):
-    """One request of a user's."""
+    """Base class for requests of an authenticated user."""
 
     rules: Rules
     ledger: Ledger
@@ -237,27 +250,27 @@ class Handler(RequestHandler):
         self.rules, self.ledger, self.hub = rules, ledger, hub
 
     async def prepare(self) -> None:
-        """Find out who asks, before anything else."""
+        """Authenticate the user before anything else."""
         kind, _, token = self.request.headers.get("Authorization", "").partition(" ")
         if kind.lower() not in ("bearer", "token") or not token.strip():
             raise HTTPError(401, "a token of the hub is missing")
         self.current_user = await self.hub.user(token.strip())
 
     def write_error(self, status_code: int, **kwargs: Json) -> None:
-        """Say what is wrong in the form in which providers do."""
+        """Send the error in the format of model providers."""
         error = kwargs.get("exc_info", (None, None, None))[1]
         said = error.log_message if isinstance(error, HTTPError) else None
-        said = said and said.replace("%%", "%")  # as logging wants it
+        said = said and said.replace("%%", "%")  # tornado doubled them for logging
         code = "insufficient_quota" if status_code == HTTPStatus.PAYMENT_REQUIRED else None
         self.finish({"error": {"message": said or self._reason, "code": code, "type": code}})
 
     def limit(self) -> Limit:
-        """Return what this user may spend."""
+        """Return the user's budget."""
         return self.rules.users.get(self.current_user, self.rules.budget)
 
 
 class Models(Handler):
-    """Which models there are."""
+    """Lists the models."""
 
     def get(self) -> None:
         data = [{"id": name, "object": "model", "owned_by": "hub"} for name in self.rules.models]
@@ -265,7 +278,7 @@ class Models(Handler):
 
 
 class Used(Handler):
-    """What the user has used today, and may use."""
+    """Returns the user's usage of today and budget."""
 
     def get(self) -> None:
         (tokens, dollars), limit = self.ledger.used(self.current_user), self.limit()
@@ -274,12 +287,12 @@ class Used(Handler):
 
 
 class Chat(Handler):
-    """Passes a request on, and what it used into the ledger."""
+    """Passes a request on and records its usage."""
 
     left = False
 
     def on_connection_close(self) -> None:
-        """Note that nobody waits for the answer any more."""
+        """Record that the client has disconnected."""
         self.left = True
 
     async def post(self) -> None:
@@ -318,12 +331,12 @@ class Chat(Handler):
                 self.finish()
 
     async def _passed_on(self, asked: dict[str, Json], usage: Usage) -> None:
-        """Send the request and pass on what comes; the status is 502 where nothing does."""
+        """Send the request and pass on the response; the status is 502 without one."""
 
         def take(piece: bytes) -> None:
             usage.take(piece)
             self.write(piece)
-            self.flush()  # what nobody waits for any more is read to its end all the same
+            self.flush()  # read to the end even if the client has disconnected
 
         def head(line: str) -> None:
             name, _, value = line.strip().partition(":")
@@ -335,7 +348,7 @@ class Chat(Handler):
                 usage.stream |= "event-stream" in value.lower()
 
         def send(write: Callable[[bytes], None]) -> asyncio.Future[None]:
-            usage.sent = True  # from here on the provider may work for it
+            usage.sent = True  # from here on the provider may charge for it
             write(body)
             return asyncio.ensure_future(asyncio.sleep(0))
 
@@ -356,8 +369,8 @@ class Chat(Handler):
         )
         try:
             await AsyncHTTPClient().fetch(sent, raise_error=False)
-        except (OSError, HTTPClientError):  # no answer, or none to its end
-            if self._headers_written:  # a proper end would make half an answer a whole one
+        except (OSError, HTTPClientError):  # no response, or an incomplete one
+            if self._headers_written:  # a regular end would make an incomplete answer look complete
                 with suppress(StreamClosedError):
                     await self.flush()
                 self.detach().close()
@@ -367,8 +380,8 @@ class Chat(Handler):
 
 
 def proxy(arguments: argparse.Namespace) -> int:
-    """Serve until it is stopped."""
-    os.umask(0o077)  # the ledger says who uses how much
+    """Serve until stopped."""
+    os.umask(0o077)  # the ledger has each user's usage
     rules, hub = Rules.read(Path(arguments.config)), Hub()
     asyncio.run(_serve(rules, hub))
     return OK

@@ -1,4 +1,4 @@
-"""`jupyter hermes skills`: an administrator looks at skills, signs them, revokes them."""
+"""`jupyter hermes skills`: sign, verify, revoke and restore shared skills."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from hermes_nb.skills.sources import difference, taken
 
 
 def skills(arguments: argparse.Namespace) -> int:
-    """Sign, verify, revoke or restore."""
+    """Run the action and return the exit code."""
     named = arguments.action in ("revoke", "restore")
     words = list(arguments.words)
     if named and not words:
@@ -62,7 +62,7 @@ def skills(arguments: argparse.Namespace) -> int:
 
 
 def _verify(directory: Path, arguments: argparse.Namespace) -> int:
-    """Compare all files with the index; say what differs."""
+    """Compare all files with the index and print the differences."""
     key = arguments.public or str(policy().values.get("skills_key", ""))
     if not key:
         raise UsageProblem("there is no skills_key in a policy here; name it: --public KEY")
@@ -77,12 +77,12 @@ def _verify(directory: Path, arguments: argparse.Namespace) -> int:
 
 
 def _signed(release: Release, *, yes: bool) -> Index | None:
-    """Show what is new, ask, and sign; None for a no."""
-    release.before()  # an index of another key is not replaced
+    """Show the changes, ask, and sign; return None if the user declines."""
+    release.before()  # raises for an index with another key
     before, now = release.contents(signed=True), release.contents(signed=False)
     print(visible(difference(before, now), lines=True) or "nothing has changed")
     try:
-        with TemporaryDirectory() as copy:  # those in the directory may change meanwhile
+        with TemporaryDirectory() as copy:  # the directory may change in the meantime
             write_files(Path(copy), now)
             found = taken(Path(copy))[1]
         for seen in found:
@@ -99,7 +99,7 @@ def _signed(release: Release, *, yes: bool) -> Index | None:
 
 
 def _revoked(release: Release, name: str, arguments: argparse.Namespace) -> Index:
-    """Revoke a skill by its folder's name and its own, or restore it."""
+    """Revoke or restore a skill by its own name and that of its folder."""
     index = release.before()
     there = _names(index, release.contents(signed=True))
     names = {name, *(each for pair in there.items() if name in pair for each in pair)}
@@ -113,13 +113,13 @@ def _revoked(release: Release, name: str, arguments: argparse.Namespace) -> Inde
 
 
 def _names(index: Index, contents: Mapping[str, bytes]) -> dict[str, str]:
-    """Return what skills call themselves, by their folders' names."""
+    """Return the names of skills by the names of their folders."""
     names = {}
     for path in index.files:
         if path.endswith(f"/{DOCUMENT}"):
             folder = path.split("/")[-2]
             names[folder] = folder
-            with suppress(SkillError):  # then it is offered by no name
+            with suppress(SkillError):  # without a valid name it is never offered
                 text = decoded(contents.get(path, b""))[0]
                 names[folder] = read_document(text, folder=folder).name
     return names

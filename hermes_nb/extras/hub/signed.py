@@ -1,10 +1,10 @@
-"""Skills that an administrator vouches for: an index of files, signed, beside the skills.
+"""Skills signed by an administrator, with an index of their files next to them.
 
-`index.json` has the digest of every file and the names that are revoked, and an Ed25519 signature
-over both. What is not listed, differs or is missing takes its skill with it, and without a good
-signature there is none. The index is looked at whenever skills are, so that what is revoked is gone
-from kernels that run. Folders whose names begin with a dot are nobody's; `.signed` keeps what was
-signed last, for the difference to what is to be signed next.
+`index.json` has the digest of every file, the revoked names, and an Ed25519 signature over both. An
+unlisted, altered or missing file disables its skill. Without a valid signature, all skills are
+disabled. The index is checked whenever skills are read, so a revoked skill disappears from running
+kernels. Folders starting with a dot are ignored; `.signed` has a copy of the last signed files, to
+display the changes before the next signature.
 """
 
 from __future__ import annotations
@@ -37,32 +37,36 @@ if TYPE_CHECKING:
 INDEX = "index.json"
 SIGNED = ".signed"
 LARGEST = 16_777_216
-"""Bytes of an index."""
+"""Maximum bytes of an index."""
 MOST = 16_777_216
-"""Bytes of one file."""
+"""Maximum bytes of one file."""
 SETTLED = 2.0
-"""Seconds after which a change of a file shows in its times; a digest is kept for older ones."""
+"""Seconds after which a file's times reliably reveal changes; digests of newer files are not
+cached."""
 INSTALL = "signed skills need `pip install 'hermes_nb[hub]'`"
 NEW_KEY = "`openssl genpkey -algorithm ed25519 -out FILE` makes one"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
-    """What was signed: digests by path, and why a name is revoked. `number` grows by each."""
+    """The signed contents of an index."""
 
     number: int = 0
+    """Version of the index, increased by each signature."""
     files: Mapping[str, str] = field(default_factory=dict)
+    """SHA-256 digests by path."""
     revoked: Mapping[str, str] = field(default_factory=dict)
+    """Reasons for revoking, by name."""
 
     @property
     def told(self) -> bytes:
-        """What the signature is over."""
+        """The bytes that are signed."""
         told = {"files": self.files, "number": self.number, "revoked": self.revoked}
         return canonical_json(told).encode()
 
 
 def read_index(path: Path, key: str) -> Index:
-    """Return an index that this public key (base64) has signed; raise SkillError for any other."""
+    """Return an index signed by this public key (base64); raise SkillError for any other."""
     try:
         document = json.loads(regular_files.read_regular(path, LARGEST)[0])
         told = document["index"]
@@ -108,9 +112,9 @@ def _is_signed(key: str, signature: bytes, told: bytes) -> bool:
 
 
 def files_in(directory: Path, *, whole: bool = False) -> dict[str, Path]:
-    """Return the files that an index is about, by path; raise SkillError for what is no file.
+    """Return the files that an index covers, by path; raise SkillError for links and special files.
 
-    Of a skill's own folder it is the `whole`, names that begin with a dot too.
+    With `whole`, the directory is a skill's own folder, and names starting with a dot are included.
     """
     found: dict[str, Path] = {}
     for folder, names, here in os.walk(directory):
@@ -128,7 +132,7 @@ def files_in(directory: Path, *, whole: bool = False) -> dict[str, Path]:
 
 
 def shared_roots(policy: Policy) -> list[Root]:
-    """Return what a policy shares: the entry `shared_skills` of `hermes_nb.skill_roots`."""
+    """Return the policy's shared skills: the entry `shared_skills` of `hermes_nb.skill_roots`."""
     if not (shared := policy.values.get("shared_skills")):
         return []
     signed = Signed(Path(shared), policy.values.get("skills_key", ""))
@@ -136,7 +140,7 @@ def shared_roots(policy: Policy) -> list[Root]:
 
 
 class Signed:
-    """The signed skills of one directory, as a kernel sees them. Safe between threads."""
+    """The signed skills of one directory, for a kernel. Thread-safe."""
 
     def __init__(self, directory: Path, key: str) -> None:
         self.directory, self._key = directory, key
@@ -148,11 +152,11 @@ class Signed:
 
     @property
     def revoked(self) -> Mapping[str, str]:
-        """Why names are revoked, by the index as it is now."""
+        """Reasons for revoking, by name, from the current index."""
         return self._look().revoked
 
     def why(self, folder: Path) -> str:
-        """Return why the skill in a folder is not as it was signed, "" where it is."""
+        """Return why the skill in a folder differs from the signed one, "" if it does not."""
         index = self._look()
         if self._problem:
             return self._problem
@@ -172,14 +176,14 @@ class Signed:
         return f"{odd[0]} is not as it was signed" if odd else ""
 
     def check(self, path: Path, data: bytes) -> None:
-        """Raise SkillError where this is not what was signed for a file."""
+        """Raise SkillError if a file's contents differ from the signed ones."""
         root = Path(os.path.realpath(self.directory))
         name = path.relative_to(root).as_posix()
         if self._look().files.get(name) != hashlib.sha256(data).hexdigest():
             raise SkillError(f"{name} is not as it was signed")
 
     def _look(self) -> Index:
-        """Return the index, read anew where it is another; none that is older than one before."""
+        """Return the index, read again if it changed; an older index than the last is rejected."""
         path = self.directory / INDEX
         with self._lock:
             try:
@@ -214,12 +218,12 @@ def _stamp(path: Path) -> tuple[int, ...]:
 
 
 def digests_of(contents: Mapping[str, bytes]) -> dict[str, str]:
-    """Return the digests of files, by path."""
+    """Return the digests of files by path."""
     return {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
 
 
 def read_file(path: Path) -> bytes:
-    """Return what a file holds; raise SkillError for what is too large, or no file."""
+    """Return the contents of a file; raise SkillError if it is too large or not a regular file."""
     data, size = regular_files.read_regular(path, MOST + 1)
     if size > MOST:
         raise SkillError(f"{path} is larger than {MOST:,} bytes")
@@ -227,14 +231,14 @@ def read_file(path: Path) -> bytes:
 
 
 def write_files(directory: Path, contents: Mapping[str, bytes]) -> None:
-    """Write files by path; raise OSError."""
+    """Write files by path; raise OSError on failure."""
     for name, data in contents.items():
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_bytes(data)
 
 
 def private_key(file: Path) -> Ed25519PrivateKey:
-    """Return the key in a PEM file; raise `ConfigError`."""
+    """Return the key in a PEM file; raise `ConfigError` if it is invalid."""
     try:
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -256,25 +260,25 @@ def private_key(file: Path) -> Ed25519PrivateKey:
 
 
 def public_key(key: Ed25519PrivateKey) -> str:
-    """Return the public half as `skills_key` of a policy has it."""
+    """Return the public key in the format of the policy's `skills_key`."""
     return base64.b64encode(key.public_key().public_bytes_raw()).decode()
 
 
 class Release:
-    """The signing side of a directory; what raises is SkillError, OSError or TimeoutError."""
+    """Signs the skills of a directory. Methods raise SkillError, OSError or TimeoutError."""
 
     def __init__(self, directory: Path, key: Ed25519PrivateKey) -> None:
         self._directory, self._key = directory, key
 
     def before(self) -> Index:
-        """Return the index that is there, an empty one where there is none."""
+        """Return the current index, an empty one if it does not exist."""
         path = self._directory / INDEX
         return read_index(path, public_key(self._key)) if path.exists() else Index()
 
     def contents(self, *, signed: bool) -> dict[str, bytes]:
-        """Return what files hold now, or held when they were `signed` last, by path.
+        """Return the current contents of the files, or with `signed` the last signed ones, by path.
 
-        What was kept of them does not count where somebody changed it since.
+        Signed copies that were altered since are left out.
         """
         there = self._directory / SIGNED if signed else self._directory
         found = {name: read_file(path) for name, path in files_in(there).items()}
@@ -283,16 +287,16 @@ class Release:
         return {name: data for name, data in found.items() if known.get(name) == digests[name]}
 
     def sign(self, contents: Mapping[str, bytes]) -> Index:
-        """Sign what files hold, and keep a copy of it."""
+        """Sign the contents of files and store a copy."""
         with locked(self._directory / SIGNED):
             copy = self._directory / SIGNED
             if copy.is_symlink() or copy.exists():
-                shutil.rmtree(copy)  # which refuses a link
+                shutil.rmtree(copy)  # refuses a link
             write_files(copy, contents)
             return self._write(digests_of(contents), self.before().revoked)
 
     def revoke(self, names: Collection[str], why: str = "") -> Index:
-        """Revoke names, or let them count again where there is no `why`."""
+        """Revoke names; without `why`, restore them."""
         with locked(self._directory / SIGNED):
             before = self.before()
             rest = {each: said for each, said in before.revoked.items() if each not in names}

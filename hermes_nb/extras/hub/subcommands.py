@@ -1,4 +1,4 @@
-"""`jupyter hermes skills`, `proxy` and `audit`, as the command line is told of them."""
+"""The command-line definitions of `jupyter hermes skills`, `proxy` and `audit`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a provider's answer used, by the figures in it, or an upper bound where there are none."""
+"""Count the tokens of a provider's answer from its figures, or estimate an upper bound."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from tornado.log import app_log
 from hermes_nb.core.messages import Json
 
 GUESS = 4
-"""Bytes to a token, where nobody counted."""
+"""Estimated bytes per token."""
 MOST = 10**12
-"""Tokens: a larger figure is none."""
+"""Maximum plausible tokens; larger figures are ignored."""
 PROMPT = (
     ("prompt_tokens",),
     ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"),
@@ -26,20 +26,21 @@ WRITTEN = (
     ("eval_count",),
 )
 CACHED = ("cached_tokens", "cache_read_input_tokens", "cachedContentTokenCount")
-"""What providers call the figures of a request; those of a row add up."""
+"""Names of the figures at different providers; names in one row are added up."""
 ENDS = ("finish_reason", "finishReason", "stop_reason", "done")
 NO_END = (None, False, "", "null")
 LAST = ("message_stop", "response.completed", "response.incomplete", "response.failed")
-"""Fields and types of a stream's last events: figures are final from there on."""
+"""Fields and event types that mark the end of a stream. Figures are final from there on."""
 LATE = frozenset({408, 504, 524})
-"""Statuses of a gateway that did not wait (524 is Cloudflare's): the provider may have worked."""
+"""Gateway timeouts (524 is Cloudflare's), after which the provider may have worked anyway."""
 
 
 class Usage:
     """Finds the provider's figures in an answer as it passes through.
 
-    What it reads: the usage of OpenAI (chat completions and responses), Anthropic, Gemini, Mistral,
-    OpenRouter, vLLM and Ollama, in a JSON document, in server-sent events or in lines of JSON.
+    Supports the usage fields of OpenAI (chat completions and responses), Anthropic, Gemini,
+    Mistral, OpenRouter, vLLM and Ollama, in a JSON document, in server-sent events or in JSON
+    lines.
     """
 
     def __init__(self) -> None:
@@ -54,7 +55,7 @@ class Usage:
         self._data: list[bytes] = []
 
     def take(self, piece: bytes) -> None:
-        """Look at the next bytes of an answer."""
+        """Read the next bytes of an answer."""
         self.bytes += len(piece)
         self._open += piece
         if self.stream and b"\n" in piece:
@@ -63,7 +64,7 @@ class Usage:
             self._lines(whole + newline)
 
     def end(self) -> None:
-        """Look at what is left when no more bytes come."""
+        """Read the rest when the answer is complete."""
         text = bytes(self._open)
         if not self.stream and self._look(text):
             self._final = True
@@ -84,7 +85,7 @@ class Usage:
                 self._data.clear()
 
     def _look(self, text: bytes) -> bool:
-        """Look at one JSON text; return whether it is one."""
+        """Read one JSON text; return whether it is valid."""
         try:
             found = json.loads(text)
         except (ValueError, RecursionError):
@@ -95,7 +96,7 @@ class Usage:
         return True
 
     def _note(self, found: dict[str, Json]) -> None:
-        """Note the figures of a document or an event, and whether the answer ends with it."""
+        """Record the figures in a document or event, and whether it ends the answer."""
         counted = "prompt_eval_count" in found
         if counted:
             self._add(found)
@@ -112,10 +113,10 @@ class Usage:
         self._ended |= found.get("type") in LAST or any(
             part.get(key) not in NO_END for part in parts if isinstance(part, dict) for key in ENDS
         )
-        self._final |= counted and self._ended  # figures that came before the end may be less
+        self._final |= counted and self._ended  # figures before the end may be incomplete
 
     def _add(self, usage: dict[str, Json]) -> None:
-        """Add figures; those of a later event include those of an earlier one."""
+        """Record figures; those of a later event include the earlier ones."""
         for key, value in usage.items():
             if isinstance(value, dict) and key.endswith("_details"):
                 self._add(value)
@@ -123,10 +124,10 @@ class Usage:
                 self.figures[key] = max(self.figures.get(key, 0), int(value))
 
     def tokens(self, estimate: int, longest: int) -> tuple[int, int, int]:
-        """Return tokens of the prompt, of the answer, and those of the prompt from a cache.
+        """Return the tokens of the prompt, of the answer, and of the prompt read from a cache.
 
-        Where the provider's figures are missing or not final, this is an upper bound: `estimate`
-        for the prompt and `longest`, or what was streamed if that is more, for the answer.
+        If the provider's figures are missing or not final, this is an upper bound: `estimate` for
+        the prompt, and for the answer `longest`, or the streamed amount if that is more.
         """
         count = self.figures.get
         read = max(sum(count(key, 0) for key in keys) for keys in PROMPT)
@@ -140,7 +141,7 @@ class Usage:
             and self.status not in LATE
         )
         if refused or not self.sent:
-            return read, written, cached  # nothing, as a rule
+            return read, written, cached  # usually nothing
         if not (read and known and self._final):
             written = max(written, longest, self.bytes // GUESS)
             app_log.warning(

@@ -1,4 +1,4 @@
-"""`%hermes schedule` and `jupyter hermes jobs`: what runs by the clock, and the clock itself."""
+"""`%hermes schedule` and `jupyter hermes jobs`: manage scheduled jobs and what triggers them."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
 
 SILENT = 300.0
-"""Seconds without a look for what is due after which it is said that nobody looks."""
+"""Seconds without a check for due jobs after which the user is warned."""
 SHOWN = 160
-"""Characters of a run's text in the table of runs."""
+"""Maximum characters of a run's text in the table of runs."""
 WORDS = "list, show, pause, resume, run, history, remove, install, uninstall"
 NAMES = frozenset(
     "SUN MON TUE WED THU FRI SAT JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC LW".split()
 )
-"""Words that a cron line may have; any other asks for a translation."""
+"""Words allowed in a cron line; any other word requires a translation by the model."""
 CLOCKS = {"cron", "systemd", JUPYTER}
 HOW = 'an example is `{name} "0 7 * * 1-5" "What is new in data/?"`'
 WHICH = (
@@ -64,10 +64,13 @@ WHICH = (
 
 
 class Commands:
-    """What a line can do with a home's schedule, in a notebook and in a shell.
+    """Commands for the schedule, in a notebook and in a shell.
 
-    `name` is what stands before its words. `ask` puts a question; its answer is None where nobody
-    is there. `translate` makes a cron line of words.
+    Args:
+        schedule: The schedule of a Hermes directory.
+        name: The command, to be quoted in messages.
+        ask: Asks the user a question; returns None in headless mode.
+        translate: Converts words to a cron line.
     """
 
     def __init__(
@@ -81,7 +84,7 @@ class Commands:
         self._name, self._ask, self._translate = name, ask, translate
 
     async def perform(self, options: argparse.Namespace) -> str:
-        """Return what to show, as Markdown; raise `ConfigError` for what cannot be."""
+        """Run a command and return Markdown to display; raise `ConfigError` if it fails."""
         schedule = self.schedule
         schedule.find_lost()
         match options.words:
@@ -139,7 +142,7 @@ class Commands:
         return f"{_about(job)}{self._follow(job)}{self._silence()}"
 
     def _agreed(self, question: str, *, yes: bool) -> None:
-        """Raise `ConfigError` unless the user says yes."""
+        """Raise `ConfigError` unless the user agrees."""
         answer = "y" if yes else self._ask(f"{question} [y/N] ")
         if answer is None:
             raise ConfigError(f"nobody can be asked here, and `--yes` was not said: {question}")
@@ -164,7 +167,7 @@ class Commands:
         return grid(("id", "when", "what", "approve", "next", "last"), rows) + self._silence()
 
     def _silence(self) -> str:
-        """Return that nobody looks for what is due, "" if somebody does."""
+        """Return a warning if nothing checks for due jobs, otherwise ""."""
         looked = self.schedule.looked()
         late = self.schedule.next_due()
         if time.time() - looked < SILENT or (self._marker.exists() and not late):
@@ -174,7 +177,7 @@ class Commands:
 
     @property
     def _marker(self) -> Path:
-        """What is there while jupyter-scheduler is to run the jobs."""
+        """File that exists while jupyter-scheduler runs the jobs."""
         return self.schedule.lock(JUPYTER)
 
     def _scheduler(self) -> JupyterScheduler:
@@ -182,7 +185,7 @@ class Commands:
         return JupyterScheduler(home, _mark(home).split()[-1])
 
     def _follow(self, job: Job) -> str:
-        """Tell jupyter-scheduler of a job, if it runs them; return what there is to say."""
+        """Update a job in jupyter-scheduler if it runs the jobs; return a message if that fails."""
         if not self._marker.exists():
             return ""
         try:
@@ -254,7 +257,7 @@ class Commands:
 
 
 async def cron_for(words: str, model: ChatModel) -> str:
-    """Have a model say a time as a cron line; raise `ConfigError` where it does not."""
+    """Let a model convert words to a cron line; raise `ConfigError` if it fails."""
     result = await perform(MapTask(prompt=WHICH, name="time", text=words), model)
     for line in result.text.splitlines():
         with suppress(ConfigError):
@@ -266,7 +269,7 @@ async def cron_for(words: str, model: ChatModel) -> str:
 
 
 def _placed(what: str, cwd: str) -> tuple[str, str]:
-    """Return a prompt, or a notebook's path, and the directory that it runs in."""
+    """Return the prompt or the notebook's path, and the working directory."""
     directory = Path(cwd).expanduser().absolute()
     if is_notebook(str(file := directory / Path(what).expanduser())):
         if file.is_file():
@@ -289,7 +292,7 @@ def _about(job: Job) -> str:
 
 
 def _shown(job: Job) -> str:
-    """Return all that a job is: when, what in full, and with which options."""
+    """Return the full description of a job."""
     options = {"approve": job.approve, "model": job.model, "timeout": f"{job.seconds:g}"}
     options |= {"cwd": job.directory, "to": job.to}
     given = " ".join(f"--{name} {shlex.quote(value)}" for name, value in options.items() if value)
@@ -306,7 +309,7 @@ def _ended(run: Run, job: Job) -> str:
 
 
 def _told(run: Run, zone: str) -> str:
-    """Return how a run went, with all that it said."""
+    """Return the result of a run with its full text."""
     made = f"\n\n{code_span(run.output)}" if run.output else ""
     when = at(run.due, zone, named=True)
     return f"Job {run.job}, {when}: **{run.came_to}**{made}\n\n{code_block(run.text)}"
@@ -328,7 +331,7 @@ def _history(runs: list[Run], zones: Mapping[int, str], *, whole: bool) -> str:
 
 
 def cron_line(home: Path) -> str:
-    """Return the line of a crontab that has what is due run; raise `ConfigError`."""
+    """Return the crontab line that runs due jobs; raise `ConfigError` if it is impossible."""
     if set('\n"\\') & set(str(home)):
         raise ConfigError(f"a home with such a name cannot stand in a crontab: {str(home)!r}")
     words = shlex.join([*PROGRAM, "jobs", "run"])
@@ -341,13 +344,13 @@ def _mark(home: Path) -> str:
 
 
 def without(crontab: str, home: Path) -> str:
-    """Return a crontab without the line of a home; all others are as they were."""
+    """Return a crontab without the line of this Hermes directory, otherwise unchanged."""
     lines = crontab.splitlines(keepends=True)
     return "".join(line for line in lines if not line.rstrip().endswith(_mark(home)))
 
 
 def units(home: Path) -> dict[Path, str]:
-    """Return systemd's files for the user, the service and its timer, with what is in them."""
+    """Return the contents of the user's systemd service and timer, by path."""
     folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "systemd/user"
     name = f"hermes-nb-{_mark(home).split()[-1]}"
     quoted = [f'"{each}"'.replace("%", "%%") for each in (f"HERMES_HOME={home}", *PROGRAM)]
@@ -370,7 +373,7 @@ def _crontab() -> str:
 
 
 def _call(*command: str, given: str = "") -> str:
-    """Return what a program prints, byte for byte; raise `ConfigError` where it fails."""
+    """Return the output of a program unchanged; raise `ConfigError` if it fails."""
     english = {**os.environ, "LC_ALL": "C"}
     try:
         done = subprocess.run(
@@ -385,7 +388,7 @@ def _call(*command: str, given: str = "") -> str:
 
 
 async def schedule(agent: KernelAgent, words: str) -> str:
-    """Schedule a prompt or a notebook, or see to what is scheduled."""
+    """Run `%hermes schedule`: schedule a prompt or a notebook, or manage jobs."""
     agent.permission.check("see to what is scheduled")
 
     def ask(question: str) -> str | None:

@@ -1,8 +1,8 @@
-"""jupyter-scheduler as the clock: a job definition for each job, whose notebook runs what is due.
+"""Run due jobs by jupyter-scheduler: one job definition, with a notebook, for each job.
 
-It is asked at the server of this user that runs, by the address and token which that keeps in
-Jupyter's runtime directory. A definition has a job's times and no more: whether the job is due is
-in the home's schedule, so that each time runs once, whoever else looks.
+The scheduler is reached at the user's running Jupyter server, whose address and token are in
+Jupyter's runtime directory. A definition has only the job's times. Whether the job is due is
+decided by the schedule in the Hermes directory, so each time runs once, even if cron checks too.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from hermes_nb.safety.redact import redact
 
 JUPYTER = "jupyter-scheduler"
 SECONDS = 20.0
-"""How long the server is waited for."""
+"""Timeout of the server in seconds."""
 MOST = 1_000
-"""Job definitions that are looked through."""
+"""Maximum number of job definitions to read."""
 CODE = """\
 import os, subprocess
 
@@ -53,15 +53,18 @@ assert not odd, "a run did not go as planned"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """A Jupyter server that runs, and where its files begin."""
+    """A running Jupyter server."""
 
     url: str
+    """Base URL."""
     token: str = field(repr=False)
+    """API token."""
     root: Path
+    """Root directory of its files."""
 
     def ask(self, path: str, body: Json = None, method: str = "") -> Json:
-        """Return what the server answers below its address; raise `ConfigError`."""
-        request = urllib.request.Request(  # noqa: S310 - an address that the server gave itself
+        """Send a request and return the parsed response; raise `ConfigError` if it fails."""
+        request = urllib.request.Request(  # noqa: S310 - the server's own address
             urljoin(self.url, path),
             None if body is None else json.dumps(body).encode(),
             {"Authorization": f"token {self.token}", "Content-Type": "application/json"},
@@ -81,7 +84,7 @@ class Server:
 
 
 def servers() -> Iterator[Server]:
-    """Yield the servers of this user that say they run, the youngest first."""
+    """Yield the user's running servers, newest first."""
     files = Path(jupyter_runtime_dir()).glob("jpserver-*.json")
     for _, file in sorted(((file.stat().st_mtime, file) for file in files), reverse=True):
         with suppress(OSError, ValueError, KeyError, TypeError):
@@ -91,9 +94,10 @@ def servers() -> Iterator[Server]:
 
 
 class JupyterScheduler:
-    """The definitions that a home has in a jupyter-scheduler that runs.
+    """The job definitions of a Hermes directory in a running jupyter-scheduler.
 
-    `mark` tells homes apart. Raises `ConfigError`, also where there is no such server.
+    `mark` identifies the Hermes directory. Methods raise `ConfigError`, and so does creating it
+    without such a server.
     """
 
     def __init__(self, home: Path, mark: str) -> None:
@@ -111,13 +115,14 @@ class JupyterScheduler:
         raise ConfigError(f"there is no Jupyter server with jupyter-scheduler: {told}")
 
     def code(self, job: int | str) -> str:
-        """Return the code that the notebook of a job has."""
+        """Return the code in a job's notebook."""
         return CODE.format(home=str(self._home), program=list(PROGRAM), job=job)
 
     def keep(self, jobs: Sequence[Job], *, only: int | None = None) -> None:
-        """Have a definition for each of these jobs, and no other.
+        """Create, update and remove definitions so that they match the jobs.
 
-        It is at work where its job is; with `only` this job's, as others may be paused by hand.
+        A definition is active if its job is. With `only`, change just this job's, as others may
+        have been paused by hand.
         """
         there, refused = self._definitions(), []
         wanted = {f"{self._prefix}{job.id}.ipynb": job for job in jobs}
@@ -136,7 +141,7 @@ class JupyterScheduler:
             raise ConfigError("; ".join(refused))
 
     def _definitions(self) -> Mapping[str, Mapping[str, Json]]:
-        """Return this home's definitions, by the name of their notebook."""
+        """Return this Hermes directory's definitions by the name of their notebook."""
         found = self._server.ask(f"scheduler/job_definitions?max_items={MOST}")
         rows = cast("Mapping[str, list[Mapping[str, Json]]]", found)["job_definitions"]
         named = {str(row["input_filename"]): row for row in rows}
@@ -146,14 +151,20 @@ class JupyterScheduler:
         self._server.ask(f"scheduler/job_definitions/{number}", {"active": active}, "PATCH")
 
     def _drop(self, number: Json) -> None:
-        """Remove a definition; one whose notebook runs is paused, as removing it kills that."""
+        """Remove a definition.
+
+        If its notebook is running, pause it instead, since removing it kills the run.
+        """
         self._activate(number, active=False)
         running = f"scheduler/jobs?job_definition_id={number}&status=IN_PROGRESS"
         if not cast("Mapping[str, Json]", self._server.ask(running))["jobs"]:
             self._server.ask(f"scheduler/job_definitions/{number}", method="DELETE")
 
     def _define(self, name: str, job: Job) -> None:
-        """Make a definition. Its notebook is copied then, so that it lies in the root no longer."""
+        """Create a definition.
+
+        The server copies its notebook, so the original is deleted afterwards.
+        """
         cell = nbformat.v4.new_code_cell(self.code(job.id))
         kernel = {"name": self._kernel(), "display_name": "Python", "language": "python"}
         notebook = nbformat.v4.new_notebook(cells=[cell], metadata={"kernelspec": kernel})
@@ -178,7 +189,7 @@ class JupyterScheduler:
             file.unlink(missing_ok=True)
 
     def _kernel(self) -> str:
-        """Return a kernel of the server that runs Python, its default one if that does."""
+        """Return a Python kernel of the server, preferably its default kernel."""
         found = cast("Mapping[str, Json]", self._server.ask("api/kernelspecs"))
         specs = cast("Mapping[str, Mapping[str, Mapping[str, str]]]", found["kernelspecs"])
         names = [str(found["default"]), *specs]

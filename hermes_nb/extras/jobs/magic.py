@@ -1,4 +1,4 @@
-"""`%hermes schedule`, as the notebook's commands are told of it."""
+"""The command definition of `%hermes schedule`."""
 
 from __future__ import annotations
 

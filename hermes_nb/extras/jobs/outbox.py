@@ -1,4 +1,4 @@
-"""What jobs have said, for the chats that they are to tell it."""
+"""Notices with the results of jobs, for chats of the gateway."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from hermes_nb.core.protocols import Notice
 from hermes_nb.extras.jobs.schedule import Schedule
 
 LATEST = 1_000
-"""Runs that are looked at."""
+"""Number of latest runs to read."""
 
 
 class JobsOutbox:
-    """An `Outbox` of the jobs of a home: what those that have a chat to tell it said."""
+    """The `Outbox` with the results of jobs that have a target chat."""
 
     def __init__(self, home: Path, warn: Callable[[str], None]) -> None:
         self._schedule = Schedule(home, warn=warn)
 
     def notices(self) -> list[Notice]:
-        if not self._schedule.folder.is_dir():  # to look is no reason to make one
+        if not self._schedule.folder.is_dir():  # do not create it
             return []
         chats = {job.id: job.to.partition(":") for job in self._schedule.jobs() if job.to}
         runs = self._schedule.runs(limit=LATEST) if chats else []

@@ -1,4 +1,4 @@
-"""`jupyter hermes jobs`: what is scheduled, and what cron and timers call each minute."""
+"""`jupyter hermes jobs`: manage jobs, or run due ones as cron and timers do each minute."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from hermes_nb.extras.jobs.schedule import Run, Schedule, at, run_due
 
 
 def jobs(arguments: argparse.Namespace) -> int:
-    """Run what is due, or do what the words say."""
+    """Run due jobs or a command; return the exit code."""
     schedule = Schedule(home_directory(), warn=lambda told: print(told, file=sys.stderr))
     try:
-        if arguments.words == ["run"]:  # by the minute, so little is imported
+        if arguments.words == ["run"]:  # runs every minute, so import little
             return asyncio.run(_due(schedule))
         print(asyncio.run(_done(schedule, arguments)))
     finally:
@@ -26,7 +26,7 @@ def jobs(arguments: argparse.Namespace) -> int:
 
 
 async def _done(schedule: Schedule, arguments: argparse.Namespace) -> str:
-    """Do what `%hermes schedule` does with the words, and return what it says."""
+    """Run a command of `%hermes schedule` and return its output."""
     from hermes_nb.agent.models import build_model
     from hermes_nb.agent.settings.config import load_settings
     from hermes_nb.cli.terminal import ask_on_terminal
@@ -48,7 +48,7 @@ async def _done(schedule: Schedule, arguments: argparse.Namespace) -> str:
 
 
 async def _due(schedule: Schedule) -> int:
-    """Run what is due; what did not go as planned is printed, so that cron sends it by mail."""
+    """Run due jobs. Print only exceptional results, because cron sends all output by mail."""
     odd: list[Run] = []
 
     def tell(run: Run) -> None:

@@ -1,17 +1,17 @@
-"""Prompts and notebooks that run by the clock: when, what is due, and what became of each run.
+"""Scheduled prompts and notebooks: their times, due jobs, and the results of runs.
 
-Cron or a timer starts `jupyter hermes jobs run` every minute. One process at a time brings what is
-due to an end, each job in a process of its own, as `jupyter hermes run` does it with nobody there.
+Cron or a timer starts `jupyter hermes jobs run` every minute. Only one process at a time runs due
+jobs, each in a separate process as a headless `jupyter hermes run`.
 
 ```
 (none) --begin--> running --settle--> done | refused | failed | stopped
-                     |  --(nobody holds the job's lock)--> unknown
-(none) --begin, while the run before goes on--> skipped
+                     |  --(the job's lock is free)--> unknown
+(none) --begin, while the previous run continues--> skipped
 ```
-A run's row and the job's next time are written in one transaction before anything is done, and a
-time of a job has one row, so that it never runs twice. Whoever runs a job holds its lock, together
-with the process that does the work: a row that is `running` under a free lock was left by a process
-that was killed. Nobody knows how far it came; it is told, and not repeated.
+A run's row and the job's next time are written in one transaction before anything runs. Each time
+of a job has one row, so it never runs twice. The runner and the job's process hold the job's lock
+together. A row that is `running` without a locked job belongs to a killed process. Its progress is
+unknown, so it is reported and not repeated.
 """
 
 from __future__ import annotations
@@ -46,71 +46,83 @@ from hermes_nb.storage.salvage import records
 
 State = Literal["running", "done", "refused", "failed", "stopped", "unknown", "skipped"]
 ENDED: dict[int, State] = {0: "done", 3: "refused", 130: "stopped"}
-"""What the exit codes of `jupyter hermes run` say; any other is a failure."""
+"""States for the exit codes of `jupyter hermes run`; any other code is a failure."""
 LOST = "the process that ran it was killed: it may be done in part, and is not repeated"
 OVERLAPS = "the run before it was still going on"
 SIDE_BY_SIDE = 4
-"""Jobs that run at a time."""
+"""Maximum number of jobs that run concurrently."""
 LOOK = 5.0
-"""Seconds between two looks for what is due, while something runs."""
+"""Seconds between two checks for due jobs while jobs are running."""
 SET_BACK = 60.0
-"""Seconds in the future in which the last look for what is due says that the clock was set back."""
+"""If the last check is this many seconds in the future, the clock was set back."""
 BRIEFLY = 0.5
-"""Seconds to wait for the lock of a job: those who only look at it hold it no longer."""
+"""Seconds to wait for the lock of a job; mere checks hold it for less."""
 GRACE = 10.0
-"""Seconds that a job has to clean up after a stop."""
+"""Seconds for a job to clean up after it was stopped."""
 KEPT = 50
-"""Runs of a job that are kept, with the notebooks that came of them."""
+"""Number of runs to keep per job, with their notebooks."""
 COUNTED = 1_000
-"""Missed times that are counted."""
+"""Maximum number of missed times to count."""
 TEXT = 20_000
-"""Characters kept of what a run said."""
+"""Maximum characters stored of a run's output."""
 FIVE = 5
 PROGRAM = (sys.executable, "-P", "-m", "hermes_nb.cli")
-"""What runs a job. `-P`: a module in its working directory is not taken for an installed one."""
+"""Command that runs jobs. `-P` keeps modules in the working directory from shadowing installed
+ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What runs when: a prompt, or the path of a notebook.
-
-    `due` is the next time, in seconds since the epoch, infinite where there is none; `zone` the
-    time zone that `cron` is meant in. A run may take so many `seconds`; an empty `model` is that of
-    the settings then. What a run says goes `to` a chat of the gateway, as `ADAPTER:CHAT`, if any.
-    """
+    """A scheduled prompt or notebook."""
 
     id: int = 0
+    """Number of the job; 0 before it is stored."""
     cron: str
+    """Cron line with five fields."""
     zone: str
+    """IANA name of the cron line's time zone."""
     what: str
+    """The prompt, or the absolute path of a notebook."""
     directory: str
+    """Working directory."""
     approve: str = "ask"
+    """Approval mode."""
     model: str = ""
+    """Model to ask; "" for the model in the settings at that time."""
     seconds: float = 3_600.0
+    """Time limit of a run in seconds."""
     paused: bool = False
+    """Whether the job is paused."""
     due: float = math.inf
+    """Next time in seconds since the epoch; infinite if there is no further one."""
     to: str = ""
+    """Chat of the gateway that receives the results, as `ADAPTER:CHAT`; "" for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run of a job: the time it was for, how many times before that were missed, how it went.
-
-    `text` is the answer and what there is to say besides; `output` the notebook that was made.
-    """
+    """One run of a job."""
 
     job: int
+    """Number of the job."""
     due: float
+    """The scheduled time in seconds since the epoch."""
     state: State
+    """State of the run."""
     began: float
+    """Start in seconds since the epoch."""
     ended: float = 0.0
+    """End in seconds since the epoch; 0 while it runs."""
     missed: int = 0
+    """Number of earlier times that were missed."""
     text: str = ""
+    """The answer and messages."""
     output: str = ""
+    """Path of the executed notebook; "" for a prompt."""
 
     @property
     def came_to(self) -> str:
-        """Its state, and what was missed, in a few words."""
+        """The state and the number of missed times, in words."""
         return self.state + (f", {self.missed} missed before it" if self.missed else "")
 
 
@@ -135,7 +147,7 @@ CREATE INDEX runs_in_work ON runs (job) WHERE state = 'running';
 
 
 def _salvage(source: Path, target: Path) -> str:
-    """Write what is left of jobs and runs to a new file; what has been run stays known."""
+    """Copy the readable jobs and runs to a new file, so that past runs stay known."""
     with closing(sqlite3.connect(target, isolation_level=None)) as connection:
         SCHEMA.migrate(connection)
         for table, columns, added in (("jobs", 10, ("",)), ("runs", 8, ())):
@@ -144,7 +156,7 @@ def _salvage(source: Path, target: Path) -> str:
             for record in records(source, columns=columns):
                 values = (*record.values, *added[: columns + 1 - len(record.values)])
                 values = (record.rowid, *values[1:]) if table == "jobs" else values
-                with suppress(sqlite3.Error):  # no row of this table
+                with suppress(sqlite3.Error):  # not a row of this table
                     connection.execute(statement, values)
         saved = connection.execute("SELECT count(*) FROM jobs").fetchone()[0]
     return f"{saved} scheduled jobs could be saved into a new one"
@@ -161,12 +173,12 @@ SCHEMA = Schema(
     tables=("jobs", "runs"),
     first=("jobs", "runs"),
     salvage=_salvage,
-    rebuild=lambda _: None,  # nothing is made of the tables
+    rebuild=lambda _: None,  # there are no derived tables
 )
 
 
 def zone_named(name: str) -> ZoneInfo:
-    """Return a time zone by its IANA name; raise `ConfigError`."""
+    """Return a time zone by its IANA name; raise `ConfigError` if it is unknown."""
     try:
         return ZoneInfo(name)
     except (LookupError, ValueError, OSError) as error:
@@ -174,7 +186,7 @@ def zone_named(name: str) -> ZoneInfo:
 
 
 def local_zone() -> str:
-    """Return the name of this machine's time zone, UTC where it has none."""
+    """Return the name of this machine's time zone, `UTC` if it is unknown."""
     linked = Path("/etc/localtime").resolve().as_posix().rpartition("zoneinfo/")[2]
     for name in (os.environ.get("TZ", "").lstrip(":"), linked):
         with suppress(ConfigError):
@@ -183,9 +195,9 @@ def local_zone() -> str:
 
 
 def at(seconds: float, zone: str, *, named: bool = False) -> str:
-    """Return a time as the clocks of a zone show it, to the minute, with the zone if `named`.
+    """Return a time as local date and minute in a zone, with the zone's name if `named`.
 
-    A zone that this machine does not know, or "", is its own.
+    An empty or unknown zone is replaced by this machine's.
     """
     try:
         zone_named(zone)
@@ -196,11 +208,13 @@ def at(seconds: float, zone: str, *, named: bool = False) -> str:
 
 
 def times(cron: str, zone: str, after: float) -> Iterator[float]:
-    """Yield the times of a cron line behind `after`, ascending, in seconds since the epoch.
+    """Yield the times of a cron line after `after`, ascending, in seconds since the epoch.
 
-    At the ends of summer time it does as Debian's cron: what falls into the hour that is left out
-    runs right behind it, and a fixed time in the hour that comes twice runs once. Raises
-    `ConfigError` for what is no line of five fields.
+    Changes to and from daylight saving time are handled as in Debian's cron: times in the skipped
+    hour run right after it, and fixed times in the repeated hour run once.
+
+    Raises:
+        ConfigError: the line does not have five valid fields.
     """
     if len(cron.split()) != FIVE:
         raise ConfigError(f"{cron!r} is no cron line of five fields, such as 0 7 * * 1-5")
@@ -211,7 +225,7 @@ def times(cron: str, zone: str, after: float) -> Iterator[float]:
                 after = found
     except CronSimError as error:
         raise ConfigError(f"{cron!r} is no cron line: {str(error).lower()}") from error
-    except OverflowError:  # beyond the last year that there is
+    except OverflowError:  # beyond the maximum year
         return
 
 
@@ -221,12 +235,15 @@ def explained(cron: str, zone: str) -> str:
 
 
 def is_notebook(what: str) -> bool:
-    """Say whether a job is a notebook, by its absolute path, and not a prompt."""
+    """Return whether a job is a notebook, given by its absolute path."""
     return what.endswith(".ipynb") and "\n" not in what and Path(what).is_absolute()
 
 
 class Schedule:
-    """The jobs and runs of a home. A call raises `StoreError`, for an unknown id `ConfigError`."""
+    """The jobs and runs of a Hermes directory.
+
+    Calls raise `StoreError` on failure and `ConfigError` for an unknown id.
+    """
 
     def __init__(self, home: Path, *, warn: Warn | None = None) -> None:
         self.home, self.folder = home, home / "schedule"
@@ -234,10 +251,14 @@ class Schedule:
         self.close = self._database.close
 
     def add(self, job: Job) -> Job:
-        """Keep a new job and return it, with its id and when it is due; raise `ConfigError`."""
+        """Store a new job; return it with its id and next time.
+
+        Raises:
+            ConfigError: the policy forbids it, or the prompt contains a key.
+        """
         policy().check("schedules")
         policy().check("modes", job.approve)
-        if redact(job.what) != job.what:  # without it, it would run otherwise than it was meant
+        if redact(job.what) != job.what:  # redacted, it would be another prompt
             raise ConfigError(
                 "the prompt has something in it that looks like a key, which would be stored in "
                 "clear text; put it into a file, or HERMES_HOME/.env, and name that instead"
@@ -247,7 +268,7 @@ class Schedule:
         return replace(job, id=made or 0)
 
     def jobs(self) -> list[Job]:
-        """Return all jobs, by id."""
+        """Return all jobs by id."""
         return self._database.read(
             lambda c: [_job(row) for row in c.execute("SELECT * FROM jobs ORDER BY id")]
         )
@@ -260,7 +281,7 @@ class Schedule:
         return found
 
     def pause(self, number: int, *, paused: bool) -> Job:
-        """Pause a job or let it go on, from the next time on: what it paused is not missed."""
+        """Pause or resume a job. Times during the pause do not count as missed."""
         job = self.job(number)
         due = next(times(job.cron, job.zone, time.time()), math.inf)
         self._database.write(
@@ -271,7 +292,7 @@ class Schedule:
         return replace(job, paused=paused, due=due)
 
     def remove(self, number: int) -> Job:
-        """Forget a job and its runs; notebooks that it made stay."""
+        """Delete a job and its runs, but not its notebooks."""
         job = self.job(number)
 
         def remove(connection: sqlite3.Connection) -> None:
@@ -282,7 +303,7 @@ class Schedule:
         return job
 
     def runs(self, number: int | None = None, limit: int = KEPT) -> list[Run]:
-        """Return the latest runs of a job, or of all, the last one first."""
+        """Return the latest runs of a job or of all jobs, newest first."""
         return self._database.read(
             lambda c: [
                 Run(**row)
@@ -295,12 +316,12 @@ class Schedule:
         )
 
     def lock(self, number: int | str) -> Path:
-        """Return what the lock of a job, or of the `runner` of all, guards: a path."""
+        """Return the path to lock for a job, or for the `runner` of all jobs."""
         make_private(self.folder)
         return self.folder / str(number)
 
     def begin(self, number: int, *, at_once: bool = False, overlaps: bool = False) -> Run | None:
-        """Note that a job begins, or is skipped, and when it comes next; None if it is not due."""
+        """Record the start (or skipping) of a due job and its next time; None if it is not due."""
         now = time.time()
 
         def begin(connection: sqlite3.Connection) -> Run | None:
@@ -318,12 +339,13 @@ class Schedule:
                 stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
                 run = replace(run, output=str(self.folder / str(number) / f"{stamp}.ipynb"))
             made = _insert(connection, "runs", run)
-            return run if made.rowcount else None  # the clock was set back: that time has been
+            # The clock was set back, and this time already ran.
+            return run if made.rowcount else None
 
         return self._database.write(begin)
 
     def settle(self, run: Run, state: State, text: str = "") -> Run | None:
-        """Note how a run ended, unless that is noted, and forget the oldest ones of its job."""
+        """Record the end of a run and delete old runs; None if it has already ended."""
         ended = replace(run, state=state, ended=time.time(), text=head_tail(redact(text), TEXT))
 
         def settle(connection: sqlite3.Connection) -> tuple[int, list[str]]:
@@ -347,7 +369,7 @@ class Schedule:
         return ended if noted else None
 
     def find_lost(self) -> list[Run]:
-        """Settle and return the runs that nobody is at any more: how far they came is unknown."""
+        """Settle and return runs whose process is gone; their progress is unknown."""
         lost = []
         for run in self._database.read(
             lambda c: [
@@ -359,20 +381,20 @@ class Schedule:
         return [run for run in lost if run is not None]
 
     def next_due(self) -> Job | None:
-        """Return the job that has been due for the longest, None where none is."""
+        """Return the job that has been due for the longest time, or None."""
         statement = "SELECT * FROM jobs WHERE due <= ? AND NOT paused ORDER BY due LIMIT 1"
         found = self._database.read(lambda c: c.execute(statement, (time.time(),)).fetchone())
         return _job(found) if found is not None else None
 
     def looked(self) -> float:
-        """Return when somebody last looked for what is due, 0 for never."""
+        """Return the time of the last check for due jobs, 0 if there was none."""
         with suppress(FileNotFoundError):
             return self.lock("runner").stat().st_mtime
         return 0.0
 
 
 def _insert(connection: sqlite3.Connection, table: str, row: Job | Run) -> sqlite3.Cursor:
-    """Insert a row, unless there is one with its key."""
+    """Insert a row unless its key exists."""
     values = [value or None if name == "id" else value for name, value in asdict(row).items()]
     statement = f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(values))})"  # noqa: S608 - ours
     return connection.execute(statement, values)
@@ -383,22 +405,24 @@ def _job(row: sqlite3.Row) -> Job:
 
 
 def _now(job: Job, run: Run) -> tuple[Run, float]:
-    """Return the run of a job that is due, for the latest time that has been, and the next time."""
+    """Return the run of a due job, for its latest past time, and the job's next time."""
     now = run.began
     try:
         ahead = itertools.islice(times(job.cron, job.zone, job.due), COUNTED)
         past = list(itertools.takewhile(now.__ge__, ahead))
         upcoming = next(times(job.cron, job.zone, now), math.inf)
-    except ConfigError as error:  # a time zone that this machine has not
+    except ConfigError as error:  # an unknown time zone on this machine
         return replace(run, due=job.due, state="failed", ended=now, text=str(error)), math.inf
     return replace(run, due=[job.due, *past][-1], missed=len(past)), upcoming
 
 
 async def run_due(schedule: Schedule, tell: Callable[[Run], None]) -> None:
-    """Bring all that is due to an end; `tell` hears of each run that is over, or was lost.
+    """Run all due jobs; `tell` is called for each finished or lost run.
 
-    Does nothing while another process is at it. A cancellation stops what runs. Raises
-    `ConfigError` where the administrator lets nothing run by the clock.
+    Does nothing while another process runs them. Cancelling it stops running jobs.
+
+    Raises:
+        ConfigError: the administrator does not allow scheduled runs.
     """
     policy().check("schedules")
     running: set[asyncio.Task[Run | None]] = set()
@@ -408,7 +432,7 @@ async def run_due(schedule: Schedule, tell: Callable[[Run], None]) -> None:
         except TimeoutError:
             return
         if schedule.looked() > time.time() + SET_BACK:
-            for each in schedule.jobs():  # else they would wait for the time of a wrong clock
+            for each in schedule.jobs():  # otherwise they would wait for the time of a wrong clock
                 schedule.pause(each.id, paused=each.paused)
         try:
             while True:
@@ -417,7 +441,7 @@ async def run_due(schedule: Schedule, tell: Callable[[Run], None]) -> None:
                     tell(lost)
                 while len(running) < SIDE_BY_SIDE and (job := schedule.next_due()):
                     running.add(asyncio.create_task(run_job(schedule, job)))
-                    await asyncio.sleep(0)  # from here on it is not due any more
+                    await asyncio.sleep(0)  # it is not due any longer after this
                 if not running:
                     return
                 over, running = await asyncio.wait(
@@ -433,9 +457,10 @@ async def run_due(schedule: Schedule, tell: Callable[[Run], None]) -> None:
 
 
 async def run_job(schedule: Schedule, job: Job, *, at_once: bool = False) -> Run | None:
-    """Run a job if it is due, or in any case, and return how that went; None if it was not due.
+    """Run a job if it is due or `at_once`; return its run, or None if it was not due.
 
-    Raises `ConfigError` where it is wanted at once and runs already.
+    Raises:
+        ConfigError: with `at_once`, the job is already running.
     """
     policy().check("schedules")
     with ExitStack() as stack:
@@ -457,7 +482,7 @@ async def run_job(schedule: Schedule, job: Job, *, at_once: bool = False) -> Run
 
 
 async def _perform(schedule: Schedule, job: Job, run: Run, lock: int) -> tuple[State, str]:
-    """Do a job as `jupyter hermes run` and return how it ended and what it said."""
+    """Run a job by `jupyter hermes run` and return its state and output."""
     words = [job.what, "--output", run.output] if run.output else ["-"]
     words += ["--approve", job.approve, *(("--model", job.model) if job.model else ())]
     note = ""
@@ -490,7 +515,7 @@ async def _perform(schedule: Schedule, job: Job, run: Run, lock: int) -> tuple[S
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End a process that still runs: politely, then with its group."""
+    """End a running process: terminate it, then kill its process group."""
     if process.returncode is not None:
         return
     process.terminate()

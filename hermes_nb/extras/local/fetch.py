@@ -1,4 +1,4 @@
-"""`python -m hermes_nb.models.weights` fetches the embedded model's weights."""
+"""Command-line download of the embedded model's weights with a progress bar."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hermes_nb.extras.local.download import STOPPED
 from hermes_nb.extras.local.weights import MEGABYTE, fetch
 
 _OFTEN = 0.1
-"""Seconds between two drawings of the bar."""
+"""Minimum seconds between two updates of the bar."""
 
 
 class _Bar:
-    """Draws progress on a terminal and is silent elsewhere."""
+    """Displays progress on a terminal; prints nothing elsewhere."""
 
     def __init__(self) -> None:
         self._drawn = 0.0
@@ -30,7 +30,7 @@ class _Bar:
 
 
 def main() -> int:
-    """Fetch the weights with a progress bar; return the exit code."""
+    """Download the weights with a progress bar; return the exit code."""
     try:
         print(fetch(_Bar()))
     except HermesError as error:

@@ -1,10 +1,11 @@
 """The built-in model: Qwen2.5-Coder-0.5B on this machine's CPU, in a child process.
 
-Nothing happens before the first request: it then finds the weights by their digest, starts the
-server and speaks with it as with any other. It never downloads: `weights.fetch` does, once the
-user said yes. The server has a session of its own, so the Ctrl-C of a terminal does not reach it,
-and ends when its stdin does: neither other children (descriptors are not inherited over exec) nor
-forks (they close theirs) keep that open. A fork never uses or ends the server of its parent.
+The first request finds the weights by their digest, starts the server, and uses it like any other
+model server. It never downloads anything: `weights.fetch` does, with the user's consent.
+
+The server runs in a separate session, so Ctrl-C in a terminal does not reach it, and ends with its
+stdin. Other children cannot keep that open, because descriptors are not inherited over exec, nor
+can forks, which close theirs. A fork never uses or stops its parent's server.
 """
 
 from __future__ import annotations
@@ -43,30 +44,32 @@ from hermes_nb.models.profiles import EMBEDDED, Profile, traits_named
 
 CHILD = Path(__file__).with_name("child.py")
 READY_SECONDS = 120.0
-"""Loading takes 1 to 4 s from a warm disk cache; a cold network disk may take far longer."""
+"""Timeout for starting. Loading takes 1 to 4 s from a warm disk cache; network disks may be slower.
+"""
 ENDING_SECONDS = 2.0
 _PASSED = (
     *("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "VIRTUAL_ENV"),
     *("PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "OMP_NUM_THREADS"),
 )
-"""What the child inherits: keys and tokens of the kernel's environment are none of its business."""
+"""Environment variables passed to the child; keys and tokens are not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the server listens, and the token it wants."""
+    """The server's address and token."""
 
     url: str
     token: str
 
 
 class _Running:
-    """One child process, from its start to its end."""
+    """One child process."""
 
     def __init__(self, settings: dict[str, object], python: str) -> None:
         self.token = secrets.token_urlsafe(32)
         self.ready: Future[Address] = Future()
-        self.ready.set_running_or_notify_cancel()  # a waiter that is cancelled cancels only itself
+        # Cancelling one waiter does not affect the others.
+        self.ready.set_running_or_notify_cancel()
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
         self.process = subprocess.Popen(
             [python, "-P", str(CHILD)],
@@ -78,10 +81,10 @@ class _Running:
             start_new_session=True,
             creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
         )
-        self._stdin = cast("IO[bytes]", self.process.stdin)  # Popen was asked for both
+        self._stdin = cast("IO[bytes]", self.process.stdin)  # both are pipes, see above
         self._stdout = cast("IO[bytes]", self.process.stdout)
         line = json.dumps({**settings, "token": self.token, "parent": os.getpid()})
-        with suppress(BrokenPipeError):  # it is gone already; its end is read below
+        with suppress(BrokenPipeError):  # it has already ended; the listener reports that
             self._stdin.write(line.encode() + b"\n")
         self._listener = threading.Thread(
             target=self._listen, name="hermes_nb-embedded", daemon=True
@@ -89,7 +92,7 @@ class _Running:
         self._listener.start()
 
     def _listen(self) -> None:
-        """Wait for the one line that says the server answers, or for the end of the process."""
+        """Wait for the line that reports readiness, or for the end of the process."""
         line = b""
         with suppress(OSError, ValueError):  # stop() closes the pipe
             line = self._stdout.readline()
@@ -102,7 +105,7 @@ class _Running:
             self.ready.set_result(Address(url, self.token))
 
     def end(self) -> str:
-        """Return how the process ended in a few words, "" while it runs."""
+        """Return in words how the process ended, "" while it runs."""
         status = self.process.poll()
         if status is None:
             return ""
@@ -123,11 +126,11 @@ class _Running:
         return ""
 
     def stop(self) -> None:
-        """End the process: ask by closing its stdin, then insist."""
+        """Stop the process by closing its stdin, then by killing it."""
         with suppress(OSError):
             self._stdin.close()
         self._wait()
-        self._listener.join(ENDING_SECONDS)  # before its pipe is closed under it
+        self._listener.join(ENDING_SECONDS)  # before its pipe is closed
         with suppress(OSError):
             self._stdout.close()
         self.log.close()
@@ -140,17 +143,17 @@ class _Running:
             self.process.wait()
 
     def abandon(self) -> None:
-        """Let go of a process that belongs to the parent of this fork."""
-        self.process.returncode = 0  # keeps Popen from waiting for what is not our child
+        """In a fork, close the pipes of a process that belongs to the parent."""
+        self.process.returncode = 0  # keeps Popen from waiting for a process that is not our child
         for pipe in (self._stdin, self._stdout, self.log):
             with suppress(OSError):
                 pipe.close()
 
 
 class EmbeddedServer:
-    """Serves the GGUF `model` with a context of `window` tokens on `threads` threads.
+    """Serves the GGUF file `model` with a context window of `window` tokens on `threads` threads.
 
-    `start` and `stop` may be called from any thread and any event loop.
+    `start` and `stop` are safe to call from any thread and event loop.
     """
 
     def __init__(
@@ -171,20 +174,22 @@ class EmbeddedServer:
 
     @property
     def pid(self) -> int | None:
-        """The child's process id, None when none runs."""
+        """The child's process id, None if it is not running."""
         running = self._running
         return running.process.pid if running and not running.end() else None
 
     @property
     def loading(self) -> bool:
-        """Whether the child has been started and is not ready."""
+        """Whether the child was started and is not ready yet."""
         return self._running is not None and not self._running.ready.done()
 
     async def start(self) -> Address:
-        """Return where the server answers, starting it if it does not run.
+        """Return the server's address, starting it if necessary.
 
-        Raises `ConfigError` when it cannot be started or is not ready in time. Can be cancelled;
-        what was begun then goes on, and serves the next call.
+        If this is cancelled, the server continues to start and is used by the next call.
+
+        Raises:
+            ConfigError: the server cannot be started or is not ready in time.
         """
         running = await asyncio.to_thread(self._ensure)
         try:
@@ -208,9 +213,9 @@ class EmbeddedServer:
             return self._running
 
     async def ending(self) -> str:
-        """Return how the process ended after it broke a connection, "" if it did not end.
+        """Return how the process ended after a lost connection, "" if it is still running.
 
-        Its connections close a little before the system can tell its exit status.
+        Connections close slightly before the exit status is available.
         """
         for _ in range(10):
             if (running := self._running) and (end := running.end()):
@@ -219,15 +224,15 @@ class EmbeddedServer:
         return ""
 
     def stop(self) -> None:
-        """End the child; the next `start` starts another one."""
+        """Stop the child; the next `start` starts another one."""
         with self._lock:
             running, self._running = self._running, None
         if running is not None:
             running.stop()
 
     def abandon(self) -> None:
-        """Forget the child in a fork: it is the parent's."""
-        self._lock = threading.Lock()  # whoever held it is not in this process
+        """Forget the child in a fork, since it belongs to the parent."""
+        self._lock = threading.Lock()  # its holder does not exist in this process
         running, self._running = self._running, None
         if running is not None:
             running.abandon()
@@ -237,10 +242,10 @@ _servers: weakref.WeakSet[EmbeddedServer] = weakref.WeakSet()
 
 
 def _environment() -> dict[str, str]:
-    """Return the child's environment; libgomp reads its part when it is loaded.
+    """Return the child's environment, including settings that libgomp reads when it is loaded.
 
-    Threads that spin while they wait steal the cores from those that work: 1 instead of 30 tokens
-    a second on a busy machine.
+    Threads that spin while waiting slow down the others: 1 instead of 30 tokens per second on a
+    busy machine.
     """
     passed = {name: os.environ[name] for name in _PASSED if name in os.environ}
     return {**passed, "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
@@ -257,26 +262,27 @@ if hasattr(os, "register_at_fork"):
 
 
 WINDOW = 4096
-"""Tokens. The model knows 32,768, but reads only 50 a second on a small machine."""
+"""Context window in tokens. The model supports 32,768, but reads only 50 per second on a small
+machine."""
 MOST_THREADS = 8
-"""More threads no longer make so small a model faster."""
+"""More threads do not make such a small model faster."""
 SILENCE_SECONDS = 600.0
-"""Reading a full window takes minutes on a busy machine, and nothing is sent meanwhile."""
+"""Timeout without data. Reading a full context window takes minutes on a busy machine."""
 NOTICE = (
     "This is the built-in model, Qwen2.5-Coder-0.5B. It runs on this machine "
     "and nothing leaves it. It is very small, good for simple questions about your data, and often "
     "wrong: check what it says. For a real model: `%hermes key` asks for a provider's key, "
     "`%hermes model NAME` chooses one; or set `OPENAI_API_KEY` before the kernel starts."
 )
-"""What the user reads before the first answer."""
+"""Displayed before the first answer."""
 
 
 class EmbeddedModel:
-    """A `ChatModel` over the embedded server.
+    """A `ChatModel` for the embedded server.
 
-    `variables` tells what the user's namespace holds; the examples in the prompt are made from it.
-    `stream` raises `WeightsNeeded` while the weights are not on this machine, `ConfigError` where
-    the model cannot run, `ModelError` when a request fails.
+    `variables` returns the variables in the user's namespace, which the examples in the prompt use.
+    `stream` raises `WeightsNeeded` if the weights are missing, `ConfigError` if the model cannot
+    run, and `ModelError` if a request fails.
     """
 
     def __init__(
@@ -301,7 +307,7 @@ class EmbeddedModel:
 
     @property
     def traits(self) -> Traits:
-        """What is known of it by its name, and what a replay of it has not."""
+        """The traits known by its name, and those that only the running model has."""
         known = traits_named(EMBEDDED)
         return replace(known, notice=NOTICE, offered=offered, loading=self._loading)
 
@@ -311,19 +317,22 @@ class EmbeddedModel:
 
     @property
     def pid(self) -> int | None:
-        """The server's process id, None when none runs."""
+        """The server's process id, None if it is not running."""
         return self._server.pid if self._server else None
 
     def _loading(self) -> bool:
-        """Say whether its server has been started and does not answer yet."""
+        """Return whether the server was started and does not answer yet."""
         return self._server is not None and self._server.loading
 
     async def prepare(
         self, agreed: Callable[[str], bool], progress: Callable[[int, int], None]
     ) -> None:
-        """Fetch the weights where they are not here and the user agrees to it.
+        """Download the weights if they are missing and the user agrees.
 
-        Raises `WeightsNeeded` for a no. A stop keeps what has arrived for the next try.
+        A stopped download resumes at the next try.
+
+        Raises:
+            WeightsNeeded: the user declined.
         """
         if await in_thread(self._store.locate) is not None:
             return
@@ -355,7 +364,7 @@ class EmbeddedModel:
             raise
 
     async def aclose(self) -> None:
-        """End the server; the next request starts it again."""
+        """Stop the server; the next request starts it again."""
         with self._lock:
             server, self._server = self._server, None
             chat, self._chat = self._chat, None
@@ -365,7 +374,7 @@ class EmbeddedModel:
             await asyncio.to_thread(server.stop)
 
     def body(self, request: Request) -> bytes:
-        """Return the JSON that the server would be sent; it need not run for that."""
+        """Return the JSON of a request; the server need not be running."""
         return self._connect(Address("http://127.0.0.1", "")).body(request)
 
     async def _serve(self) -> EmbeddedServer:
@@ -399,16 +408,16 @@ class EmbeddedModel:
             profile=Profile(window=self._window),
             window=self._window,
             idle=SILENCE_SECONDS,
-            # The server drops a kept connection after ten requests without saying so.
+            # The server closes a reused connection after ten requests without notice.
             headers={"Connection": "close"},
         )
 
 
 def usable_cores() -> int:
-    """Return how many threads the model gets: the cores this process may use, hyperthreads aside.
+    """Return the number of threads: the usable physical cores, at most `MOST_THREADS`.
 
-    Two threads of one core share its arithmetic: they slow each other down. Where the system does
-    not say how many there are, half of eight or more logical ones are taken for the real ones.
+    Two threads on one core share its arithmetic units and slow each other down. If the number of
+    physical cores is unknown, half of eight or more logical ones is assumed.
     """
     import psutil
 
@@ -424,6 +433,6 @@ def _check_library() -> None:
 
 
 def model(setup: ModelSetup) -> EmbeddedModel:
-    """Return the built-in model, as an entry of the group `hermes_nb.models`."""
+    """Return the built-in model: an entry point of `hermes_nb.models`."""
     _check_library()
     return EmbeddedModel(setup.variables)

@@ -1,7 +1,7 @@
-"""Read a reply that is one JSON object with one key: a tool and its argument, or `reply` and text.
+"""Read a reply that is a JSON object with one key: a tool and its argument, or `reply` and text.
 
-`{"reply": "…"}` is shown as it arrives, decoded; a call is never shown, not even half of one. A
-reply that was cut off becomes the text so far, or a call with a problem: nothing here raises.
+The text of `{"reply": "…"}` is decoded and shown as it arrives; no part of a call is ever shown. A
+reply that was cut off becomes the text so far, or a call with a problem; no errors are raised.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _WHOLE = re.compile(
         )*""",
     re.VERBOSE,
 )
-"""What of a JSON string can be decoded now: the first half of a surrogate pair waits for more."""
+"""The part of a JSON string that can be decoded now. Half a surrogate pair waits for the rest."""
 _CUT = "the call was cut off before its end; make it shorter"
 
 
 class ObjectReader:
-    """Reads one reply. `arguments` maps a tool's name to the name of its one argument."""
+    """Reads one reply. `arguments` maps the name of each tool to the name of its only argument."""
 
     def __init__(self, arguments: Mapping[str, str], call_id: str) -> None:
         self._arguments = arguments
@@ -41,7 +41,7 @@ class ObjectReader:
         self._plain = False
 
     def feed(self, text: str) -> str:
-        """Take more content and return what of it may be shown now."""
+        """Add content and return the part that can be shown now."""
         self._raw += text
         if self._text is not None:
             return self._text.feed(text)
@@ -62,7 +62,7 @@ class ObjectReader:
         if not rest:
             return ""  # white space may follow
         if found[1] != REPLY and found[1] not in self._arguments:
-            self._plain = True  # JSON that is no call: an answer to a request without tools
+            self._plain = True  # JSON that is not a call answers a request without tools
             return self._raw
         self._name = found[1]
         if self._name == REPLY and rest.startswith('"'):
@@ -71,7 +71,7 @@ class ObjectReader:
         return ""
 
     def finish(self) -> tuple[str, Reading]:
-        """Return what was held back of a text, and the text or the call."""
+        """Return the text held back so far, and the result: a text or a call."""
         if self._text is not None:
             rest = self._text.finish()
             return rest, Reading(self._text.text)
@@ -80,7 +80,7 @@ class ObjectReader:
         if self._name is None:
             return "", Reading("")
         value: Json = None
-        with suppress(ValueError, RecursionError):  # it is not whole
+        with suppress(ValueError, RecursionError):  # it is incomplete
             value = json.loads(self._raw, strict=False)[self._name]
         if self._name == REPLY:
             shown = "" if value is None else str(value)
@@ -92,7 +92,7 @@ class ObjectReader:
 
 
 class _StringDecoder:
-    """Decodes a JSON string behind its opening quote, however it is cut into pieces."""
+    """Decodes a JSON string after its opening quote from pieces of any size."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -100,7 +100,7 @@ class _StringDecoder:
         self._closed = False
 
     def feed(self, piece: str) -> str:
-        """Return what `piece` adds; half an escape or half a surrogate pair waits."""
+        """Return the text that `piece` completes; incomplete escapes and pairs are held back."""
         if self._closed:
             return ""
         source = self._held + piece
@@ -111,7 +111,7 @@ class _StringDecoder:
         return self._add(_decoded(source[:end]))
 
     def finish(self) -> str:
-        """Return a stand-in for an escape that never became whole."""
+        """Return a replacement character if an escape is incomplete."""
         return self._add("" if self._closed or not self._held else REPLACEMENT)
 
     def _add(self, text: str) -> str:
@@ -122,6 +122,6 @@ class _StringDecoder:
 def _decoded(source: str) -> str:
     try:
         text: str = json.loads(f'"{source}"', strict=False)
-    except ValueError:  # an escape that JSON does not have
+    except ValueError:  # an escape that is invalid in JSON
         text = source
     return clean_text(text)

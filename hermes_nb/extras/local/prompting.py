@@ -1,10 +1,11 @@
-"""Tool calling for a very small model: its answer is forced into one JSON object.
+"""Tool calling for a very small model: its answer is constrained to one JSON object.
 
-It gets a prompt of its own instead of the agent's, examples from the user's own data, at most four
-tools with one argument each, and `reply` as one more. It copies what it sees, names included:
-examples about an invented table made it ask for that table. What may come next follows from what
-came before: an error must be answered with another call, a value that was asked for with a reply.
-Measured with Qwen2.5-Coder-0.5B; bench/embedded.py has the questions.
+The model gets its own prompt, with examples from the user's data, at most four tools with one
+argument each, and `reply` as an additional one. It copies its examples, including names: after
+examples with an invented table it asked for that table. The allowed answers depend on the previous
+ones: after an error the model must call a tool again, after a requested value it must reply.
+
+Measured with Qwen2.5-Coder-0.5B; the questions are in bench/embedded.py.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ _PAIR = re.compile(r"(\S+(?: \S+)*)\s{2,}(\S+)")
 
 
 def plain(text: str) -> str:
-    """Return a shown value without NumPy's wrappers, needless digits and columns of spaces."""
+    """Return a displayed value without NumPy's wrappers, superfluous digits and aligned columns."""
     if _EMPTY.fullmatch(text):
         return "nothing, no row matches"
     text = _LONG.sub(_rounded, _SCALAR.sub(r"\1", text))
     lines = [line.strip() for line in text.split("\n") if line.strip()]
-    if not lines[1:] or not _FOOTER.fullmatch(lines[-1]):  # one line is no Series
+    if not lines[1:] or not _FOOTER.fullmatch(lines[-1]):  # a single line is not a Series
         return text
     pairs = [_PAIR.fullmatch(line) for line in lines[:-1]]
     if pairs[0] is None:
-        pairs = pairs[1:]  # the index's name
+        pairs = pairs[1:]  # skip the index's name
     found = [f"{pair[1]}: {pair[2]}" for pair in pairs if pair]
     return ", ".join(found) if found and len(found) == len(pairs) else text
 
@@ -58,12 +59,16 @@ _WORDS = ("object", "str", "string", "category", "bool", "boolean", "large_strin
 
 @dataclass(frozen=True, slots=True)
 class SmallTool:
-    """A tool as a small model sees it: its name and the one argument it takes."""
+    """A tool as presented to a small model."""
 
     name: str
+    """Name of the tool."""
     argument: str
+    """Name of its only argument."""
     type: str = "string"
+    """JSON type of the argument."""
     note: str = ""
+    """Short description for the prompt."""
 
 
 _KNOWN = (
@@ -74,7 +79,7 @@ _KNOWN = (
 
 
 def small_tools(tools: Toolset) -> tuple[SmallTool, ...]:
-    """Return the few tools a small model is offered, the most useful ones first."""
+    """Return the few tools offered to a small model, the most useful ones first."""
     known = [small for small in _KNOWN if (tool := tools.get(small.name)) and _fits(tool, small)]
     if len(known) < len(_KNOWN):
         names = {small.name for small in known}
@@ -83,7 +88,7 @@ def small_tools(tools: Toolset) -> tuple[SmallTool, ...]:
 
 
 def offered(tools: Toolset) -> Toolset:
-    """Return the tools that a small model is really told of."""
+    """Return the subset of tools offered to a small model."""
     return tools.only(*(small.name for small in small_tools(tools)))
 
 
@@ -110,7 +115,7 @@ def _required(tool: Tool) -> Sequence[str]:
 
 
 def say(name: str, value: object) -> str:
-    """Return what the model answers with: one object, one key."""
+    """Return an answer of the model: an object with one key."""
     return json.dumps({name: value}, ensure_ascii=False, default=str)
 
 
@@ -128,7 +133,8 @@ def prefix(tools: Sequence[SmallTool], variables: Iterable[Variable]) -> tuple[M
     for tool in tools:
         if tool.name not in known:
             value: object = 4 if tool.type == "integer" else "abc"
-            asked = tool.name.replace("_", " ").capitalize()  # a good name is a request: read_cell
+            # Tool names such as read_cell read like a request.
+            asked = tool.name.replace("_", " ").capitalize()
             pairs.append((f"{asked} {value}.", say(tool.name, value)))
     pairs.append(("Hi there!", say(REPLY, "Hello! How can I help?")))
     examples = (m for q, a in pairs for m in (Message.user(q), Message.assistant(a)))
@@ -152,12 +158,12 @@ def _instructions(tools: Sequence[SmallTool], variables: Sequence[Variable]) -> 
 
 
 def shown_variables(variables: Iterable[Variable]) -> list[Variable]:
-    """Return the variables worth a line: tables first, then in their own order."""
+    """Return the variables to describe: tables first, otherwise in their own order."""
     return sorted(variables, key=lambda variable: not variable.columns)[:MOST_VARIABLES]
 
 
 def described(variable: Variable) -> str:
-    """Return a variable in one line, in the form that the notebook's context uses as well."""
+    """Return a one-line description of a variable, as in the notebook's context."""
     columns = list((variable.columns or {}).items())
     listed = ", ".join(f"{name} {dtype}" for name, dtype in columns[:MOST_COLUMNS])
     more = ", …" if len(columns) > MOST_COLUMNS else ""
@@ -168,7 +174,7 @@ def described(variable: Variable) -> str:
 
 
 def _about(table: Variable) -> list[tuple[str, str]]:
-    """Return examples with the table's own columns; what they cannot know has names like `x`."""
+    """Return examples with the table's own columns; unknown values have names like `x`."""
     name = table.name
     rows = table.shape.split(" ")[0].replace(",", "")
     columns = (table.columns or {}).items()
@@ -193,9 +199,10 @@ def _about(table: Variable) -> list[tuple[str, str]]:
 
 
 def _grouped(name: str, group: str, first: str, second: str) -> list[tuple[str, str]]:
-    """Return examples of a value for each group, told in full, and of the group with the most.
+    """Return examples of a value per group and of the group with the largest value.
 
-    They look at two columns: with one alone the model asks for that one, whatever the question.
+    They use two columns: after examples with one, the model asks for that one regardless of the
+    question.
     """
     means = f"{name}.groupby({group!r})[{first!r}].mean()"
     largest = f"{name}.groupby({group!r})[{second!r}].mean().idxmax()"
@@ -218,41 +225,46 @@ _ARITHMETIC = (
 
 
 CONTEXT = "[Notebook context]"
-"""The line that begins what the notebook adds to the user's message."""
+"""First line of the context that the notebook adds to the user's message."""
 MOST_TOKENS = 320
-"""Of one answer."""
+"""Maximum tokens of one answer."""
 RESULT_CHARACTERS = 700
 QUESTION_CHARACTERS = 3000
 CONTEXT_LINES = 6
 ERRORS_FORCED = 2
-"""After so many errors in a row the model may give up and say so."""
+"""After more consecutive errors, the model may stop calling tools and reply."""
 CALLS = 4
-"""After so many calls for one question it has to answer."""
+"""After this many calls for one question, the model must reply."""
 CONVERSATIONS = 4
-"""How many conversations keep their examples; the oldest is forgotten."""
+"""Number of conversations whose examples are cached; the oldest is dropped."""
 _EXCEPTION = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)\b(?::|$)")
 _REFUSED = re.compile(r"was not run|cancelled|interrupted|skipped", re.IGNORECASE)
-"""An error that no other call will mend."""
+"""Errors that another call cannot fix."""
 _PIECES = re.compile(r"\d|[^\x00-\x7f]|[A-Za-z]{1,5}|[^\sA-Za-z\d]|\n")
 
 
 @dataclass(slots=True)
 class _Conversation:
-    """What one conversation was told first, and its messages as they were sent."""
+    """The prompt of one conversation, and its messages as they were sent."""
 
     tools: tuple[SmallTool, ...]
+    """The offered tools."""
     known: frozenset[str]
+    """Heads of the descriptions of variables in the prompt."""
     columns: str
+    """Descriptions of the tables in the prompt; "" without tables."""
     prefix: tuple[Message, ...]
+    """The system message and the examples."""
     sent: Memo[Message] = field(default_factory=Memo)
+    """The messages as sent."""
 
 
 class Constrained:
-    """The strategy for a model with a context of `window` tokens.
+    """The strategy for a model with a context window of `window` tokens.
 
-    `variables` is asked at the first request of a conversation; once it named a table, what it says
-    is kept, so that the prompt only grows and the server's cache of it holds. Requests without
-    tools are sent as they are, but for their length.
+    `variables` is called at the first request of a conversation. Once it returns a table, its
+    result is cached, so the prompt only grows and the server's prompt cache stays valid. Requests
+    without tools are sent unchanged, except that long texts are shortened.
     """
 
     def __init__(
@@ -267,8 +279,8 @@ class Constrained:
     def messages(self, request: Request) -> Sequence[Message]:
         """Return the small prompt and the conversation in the form of its examples.
 
-        A conversation that outgrows the window loses its oldest questions, half of what fits at a
-        time, so that what is left stays the same for a while.
+        If a conversation exceeds the context window, its oldest messages are dropped down to half
+        of the available space, so the rest stays the same for a while.
         """
         conversation = self._conversation(request)
         said = [message for message in request.messages if message.role != "system"]
@@ -278,7 +290,7 @@ class Constrained:
         return (*first, *_trimmed(said, sent, self._room - sum(map(_tokens, first))))
 
     def fields(self, request: Request) -> Mapping[str, object]:
-        """Return the schema of the next answer, and how it is to be sampled."""
+        """Return the schema of the next answer and the sampling parameters."""
         sampled = {"temperature": 0, "max_tokens": MOST_TOKENS, "cache_prompt": True}
         if not len(request.tools):
             return sampled
@@ -286,16 +298,16 @@ class Constrained:
         return {**sampled, "response_format": _format(_allowed(request, tools))}
 
     def reader(self) -> ReplyReader:
-        """Return a reader of one object."""
+        """Return a reader for one object."""
         self._replies += 1
         return ObjectReader(self._arguments, f"call_{self._replies}")
 
     def _conversation(self, request: Request) -> _Conversation:
-        """Return what the request's conversation was told first, making it for a new one.
+        """Return the prompt of the request's conversation, created for a new one.
 
-        One that began without a table is told anew, once, when a question comes and there is one:
-        reading the prompt again costs seconds, examples without the user's columns the answer
-        ("the heaviest species is the blue whale").
+        If a conversation started without a table, its prompt is created again once, at the first
+        question with a table. Reading the prompt again takes seconds, but examples without the
+        user's columns give wrong answers ("the heaviest species is the blue whale").
         """
         begin = request.messages[0] if request.messages else request
         key = id(begin), len(request.tools) > 0
@@ -316,7 +328,7 @@ class Constrained:
         self._sessions.pop(key, None)
         while len(self._sessions) >= CONVERSATIONS:
             del self._sessions[next(iter(self._sessions))]
-        self._sessions[key] = begin, made  # holding it keeps its id from another object
+        self._sessions[key] = begin, made  # the reference keeps its id from being reused
         return made
 
 
@@ -334,7 +346,7 @@ def _sent(conversation: _Conversation, message: Message) -> Message:
 
 
 def _question(text: str, known: frozenset[str]) -> str:
-    """Return the user's words, and of the notebook's context the variables not known yet."""
+    """Return the user's text, with variables from the context that are not in the prompt."""
     question, _, context = f"\n{text}".partition(f"\n{CONTEXT}\n")
     lines = [line for line in context.splitlines() if line.startswith("- ")]
     fresh = [line for line in lines if _head(line) not in known][:CONTEXT_LINES]
@@ -354,7 +366,7 @@ def _result(message: Message, columns: str) -> str:
 
 
 def _wrong(message: Message) -> bool:
-    """Say whether a result is an error, also where the code's own exception is the output."""
+    """Return whether a result is an error, including an exception printed by the code itself."""
     return message.failed or _EXCEPTION.match(message.text.rstrip().rpartition("\n")[2]) is not None
 
 
@@ -378,7 +390,7 @@ def _allowed(request: Request, tools: Sequence[SmallTool]) -> list[SmallTool]:
 
 
 def _format(tools: Sequence[SmallTool]) -> Mapping[str, object]:
-    """Return the response format that leaves these answers: one key, one value."""
+    """Return the response format that allows these answers: one key, one value."""
     objects = [
         {
             "type": "object",
@@ -403,12 +415,12 @@ def _shortened(message: Message) -> Message:
 
 
 def _tokens(message: Message) -> int:
-    """Return about how many tokens a message takes: every digit is one, a word one or two."""
+    """Return the approximate tokens of a message: each digit is one, a word one or two."""
     return 5 + len(_PIECES.findall(message.text))
 
 
 def _trimmed(said: Sequence[Message], sent: Sequence[Message], room: int) -> list[Message]:
-    """Return what fits into `room` tokens; deterministic, and stable while the messages grow."""
+    """Return the messages that fit into `room` tokens; stable as messages are added."""
     sizes = [_tokens(message) for message in sent]
     kept: list[int] = []
     for index in range(len(sent)):
@@ -421,7 +433,7 @@ def _trimmed(said: Sequence[Message], sent: Sequence[Message], room: int) -> lis
 def _newest(
     said: Sequence[Message], sizes: Sequence[int], kept: Sequence[int], goal: int
 ) -> list[int]:
-    """Drop the oldest messages until the goal is met, but not the last question or exchange."""
+    """Drop the oldest messages until the goal is met, except the last question and exchange."""
     question = max((i for i in kept if said[i].role == "user"), default=-1)
     spared = max((i for i in kept if said[i].role != "tool"), default=-1)
     left = list(kept)

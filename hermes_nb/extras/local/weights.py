@@ -1,9 +1,8 @@
-"""The embedded model's weights: found by their digest, fetched only when somebody said yes.
+"""The embedded model's weights: identified by digest, and downloaded only with the user's consent.
 
-`HERMES_NB_GGUF` names a file, else they are in the user's cache, else they are fetched from the
-sources that `weights.toml` lists. Where they come from is never trusted: the SHA-256 decides, and
-anything else than those bytes is refused and removed. An interrupted download goes on where it
-stopped, from that source or another one.
+They are looked up at `HERMES_NB_GGUF`, then in the user's cache, and otherwise downloaded from the
+sources in `weights.toml`. Sources are not trusted: data with another SHA-256 is rejected and
+removed. An interrupted download resumes at the same position, from the same source or another one.
 """
 
 from __future__ import annotations
@@ -38,17 +37,22 @@ from hermes_nb.extras.local.download import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """A file by its digest: `size` in bytes, `sha256` in lower-case hexadecimal."""
+    """A weights file."""
 
     name: str
+    """Name of the model."""
     file: str
+    """File name in the cache."""
     size: int
+    """Size in bytes."""
     sha256: str
+    """SHA-256 in lower-case hexadecimal."""
     sources: tuple[Source, ...] = ()
+    """Where to download it, in order of preference."""
 
 
 def shipped() -> Weights:
-    """Return the weights that `weights.toml` describes."""
+    """Return the weights described in `weights.toml`."""
     text = Path(__file__).with_name("weights.toml").read_text(encoding="utf-8")
     data = tomllib.loads(text)
     return Weights(**data["weights"], sources=tuple(_source(item) for item in data["source"]))
@@ -67,16 +71,19 @@ def _source(item: Mapping[str, object]) -> Source:
 
 MEGABYTE = 1_000_000
 RESERVE = 32 * MEGABYTE
-"""Disk that is left free beyond what the download needs."""
+"""Bytes of disk space to leave free after the download."""
 CONSENT = "HERMES_NB_FETCH_WEIGHTS"
 
 
 class WeightsError(HermesError):
-    """The weights cannot be had; the text says why and what to do."""
+    """The weights are not available. The text gives the reason and a solution."""
 
 
 class WeightsNeeded(ConfigError):
-    """The weights are not here, and nobody has agreed to fetch `megabytes` from `sources` yet."""
+    """The weights are missing, and the user has not agreed to download them.
+
+    `megabytes` is their size, and `sources` has the names of the sources.
+    """
 
     def __init__(self, weights: Weights) -> None:
         self.megabytes = round(weights.size / MEGABYTE)
@@ -94,17 +101,22 @@ def _cache() -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsStore:
-    """Where weights lie on this machine. `free` tells the free bytes of a folder's disk."""
+    """Where weights are stored on this machine."""
 
     weights: Weights = field(default_factory=shipped)
+    """The weights to look for."""
     folder: Path = field(default_factory=_cache)
+    """The cache directory."""
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    """The environment variables."""
     free: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free
+    """Returns the free bytes on a folder's disk."""
 
     def locate(self) -> Path | None:
-        """Return the verified file, or None; never uses the network.
+        """Return the verified file, or None, without using the network.
 
-        Raises `ConfigError` when `HERMES_NB_GGUF` names a file that is not the weights.
+        Raises:
+            ConfigError: `HERMES_NB_GGUF` names a different file.
         """
         if given := self.environ.get("HERMES_NB_GGUF", "").strip():
             return self._given(Path(given).expanduser())
@@ -125,10 +137,14 @@ class WeightsStore:
     def fetch(
         self, progress: Progress = lambda _done, _total: None, stop: threading.Event | None = None
     ) -> Path:
-        """Return the weights, downloaded if need be; a second process waits for the first one.
+        """Return the weights, downloaded if necessary; concurrent processes wait for the first one.
 
-        Raises `WeightsError`, and `TurnInterrupted` once `stop` is set; both keep what has arrived
-        for the next try, except on a full disk or for bytes that proved wrong.
+        Received data is saved for the next try, except if the disk is full or the
+        data is wrong.
+
+        Raises:
+            WeightsError: the weights could not be downloaded.
+            TurnInterrupted: `stop` was set.
         """
         stop = stop or threading.Event()
         if found := self.locate():
@@ -150,7 +166,7 @@ class WeightsStore:
 
     @contextmanager
     def _alone(self, stop: threading.Event) -> Iterator[None]:
-        """Hold the lock between processes; waiting for it can be stopped."""
+        """Lock the file against other processes; waiting for the lock can be stopped."""
         while True:
             lock = locked(self.folder / self.weights.file, timeout=0.2)
             try:
@@ -192,11 +208,11 @@ class WeightsStore:
         partial.restart()
         if not resumed:
             raise SourceError("sent other bytes than the weights; they were refused and removed")
-        # What an earlier try, perhaps another source, left behind may be what was wrong.
+        # Data from an earlier try, perhaps by another source, may be wrong, so start again once.
         self._pour(source, partial)
 
     def _keep(self, partial: Partial) -> Path:
-        """Give the verified file its name, in one step."""
+        """Rename the verified file to its final name atomically."""
         path = self.folder / self.weights.file
         partial.close()
         partial.path.replace(path)
@@ -214,7 +230,7 @@ class WeightsStore:
         )
 
     def _verified(self, path: Path) -> bool:
-        """Say whether the file has the digest; a mark spares hashing it at every start."""
+        """Return whether the digest is right; a marker avoids hashing the file at every start."""
         try:
             if path.stat().st_size != self.weights.size:
                 return False
@@ -232,7 +248,7 @@ class WeightsStore:
         return good
 
     def _mark(self, path: Path) -> None:
-        with suppress(OSError):  # without the mark it is only slower
+        with suppress(OSError):  # without the marker it is only slower
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             data = self._signature(path).encode("ascii")
             write_atomic(self._marker(path), data, mode=0o600)
@@ -248,12 +264,15 @@ class WeightsStore:
 
 
 def locate() -> Path | None:
-    """Return the verified weights if they are on this machine; never uses the network."""
+    """Return the verified weights if they are on this machine, without using the network."""
     return WeightsStore().locate()
 
 
 def fetch(
     progress: Progress = lambda _done, _total: None, stop: threading.Event | None = None
 ) -> Path:
-    """Return the weights, downloaded if need be; see `WeightsStore.fetch`. The caller has asked."""
+    """Return the weights, downloaded if necessary, after the caller has asked the user.
+
+    See `WeightsStore.fetch`.
+    """
     return WeightsStore().fetch(progress, stop)

@@ -1,14 +1,17 @@
-"""Mem0, Hindsight and Honcho as memory providers, each by the client that its makers publish.
+"""Memory providers for Mem0, Hindsight and Honcho, using their official Python clients.
 
-What user and agent say to each other goes to the service when a turn ends, so that a kernel that
-is killed takes no more than its last turn along; what is written into the curated memory goes at
-once; what the service recalls comes with the user's messages. Only that leaves: no tool result, no
-text of a file or a page, no secret.
-Each service has an entry point of the group `hermes_nb.memory_providers`, a function of the home
-and of the settings below `memory.NAME`: `user` (whose memory it is; the name of the account),
-`url`, `api_key`, for Honcho `workspace` and for Mem0 `config`, as `Memory.from_config` takes it.
-Clients are imported when they are needed (`pip install 'hermes_nb[mem0]'` and so on). `Guarded`
-keeps them out of a turn's way, so they are called as if they were always there and fast.
+The user's and the agent's messages are sent to the service at the end of a turn, so a kernel crash
+loses at most the last turn. Changes of the curated memory are sent at once. Recalled facts are
+added to the user's messages. Nothing else is sent: no tool results, no text of files or pages, no
+secrets.
+
+Each service has an entry point in the group `hermes_nb.memory_providers`: a function of the Hermes
+directory and the settings below `memory.NAME`. These are `user` (the owner of the memory, by
+default the account's name), `url`, `api_key`, for Honcho `workspace`, and for Mem0 `config`, passed
+to `Memory.from_config`.
+
+Clients are imported on demand (`pip install 'hermes_nb[mem0]'` and so on). `Guarded` handles slow
+and failing services, so this code does not.
 """
 
 from __future__ import annotations
@@ -29,12 +32,12 @@ from hermes_nb.safety.redact import redact
 
 MOST_RECALLED = 8
 Said = list[dict[str, str]]
-"""Messages as services take them: `role` ("user" or "assistant") and `content`."""
+"""Messages in the format of the services: `role` ("user" or "assistant") and `content`."""
 
 
 @contextmanager
 def _client_of(service: str) -> Iterator[None]:
-    """Say what to install where a client is missing; raise `ConfigError`."""
+    """Raise `ConfigError` with the package to install if a client is missing."""
     try:
         yield
     except ImportError as error:
@@ -43,18 +46,19 @@ def _client_of(service: str) -> Iterator[None]:
 
 
 class Service(MemoryProvider):
-    """What is the same for all services: what goes to them, once, and what is told of them."""
+    """Base class: selects the messages to send, and describes the service to the model."""
 
     name = "service"
 
     def keep(self, said: Said) -> None:
-        """Give the service a stretch of conversation to learn from."""
+        """Send a part of the conversation to the service to learn from."""
         raise NotImplementedError
 
     def static_block(self) -> str:
         return f"{self.name} remembers earlier conversations; what fits comes with messages."
 
-    def on_memory_write(self, target: str, action: str, before: str, after: str) -> None:  # noqa: ARG002 - what was there is not taken back
+    # Deleted facts stay in the service.
+    def on_memory_write(self, target: str, action: str, before: str, after: str) -> None:  # noqa: ARG002
         if after:
             self.keep([{"role": "user", "content": redact(after)}])
 
@@ -64,7 +68,7 @@ class Service(MemoryProvider):
 
 
 def spoken(messages: Iterable[Message]) -> Said:
-    """Return what user and agent said, without secrets; the user's own words alone, of theirs."""
+    """Return the user's and the agent's own text without secrets; attached content is left out."""
     said = []
     for message in messages:
         if message.role not in ("user", "assistant"):
@@ -77,7 +81,7 @@ def spoken(messages: Iterable[Message]) -> Said:
 
 
 def listed(memories: Iterable[str]) -> str:
-    """Return memories as a list, each on one line."""
+    """Return memories as a list with one line each."""
     lines = [f"- {one_line(memory, 400)}" for memory in memories if memory]
     return "\n".join(lines[:MOST_RECALLED])
 
@@ -86,14 +90,14 @@ def listed(memories: Iterable[str]) -> str:
 
 
 class Mem0Client(Protocol):
-    """What `mem0.Memory` (in process) and `mem0.MemoryClient` (hosted) have in common."""
+    """The common interface of `mem0.Memory` (in process) and `mem0.MemoryClient` (hosted)."""
 
     def add(self, messages: Said, *, user_id: str) -> object: ...
     def search(self, query: str, *, filters: Mapping[str, str]) -> Mapping[str, object]: ...
 
 
 class Mem0(Service):
-    """Vectors in a folder or at mem0.ai, and a model that finds what is worth keeping."""
+    """Embeddings in a folder or at mem0.ai, and a model that extracts facts."""
 
     name = "Mem0"
 
@@ -111,7 +115,7 @@ class Mem0(Service):
 
 
 def open_mem0(home: Path, settings: Mapping[str, Json]) -> Service:
-    """Return the provider `mem0`; raise `ConfigError` where its client is not installed."""
+    """Return the provider `mem0`; raise `ConfigError` if its client is not installed."""
     os.environ.setdefault("MEM0_TELEMETRY", "False")
     os.environ.setdefault("MEM0_DIR", str(home / "mem0"))
     with _client_of("mem0"):
@@ -140,19 +144,19 @@ def open_mem0(home: Path, settings: Mapping[str, Json]) -> Service:
 
 
 class HindsightFact(Protocol):
-    """A fact of a bank."""
+    """A fact in a bank."""
 
     text: str
 
 
 class HindsightFound(Protocol):
-    """What a bank recalls, the best first."""
+    """The facts recalled from a bank, the best first."""
 
     results: Sequence[HindsightFact]
 
 
 class HindsightClient(Protocol):
-    """What of `hindsight_client.Hindsight` is called."""
+    """The part of `hindsight_client.Hindsight` that is used."""
 
     def close(self) -> None: ...
     def retain(self, *, bank_id: str, content: str) -> object: ...
@@ -160,7 +164,7 @@ class HindsightClient(Protocol):
 
 
 class Hindsight(Service):
-    """A server of one's own with facts, entities and opinions in PostgreSQL."""
+    """A self-hosted server with facts, entities and opinions in PostgreSQL."""
 
     name = "Hindsight"
 
@@ -172,7 +176,8 @@ class Hindsight(Service):
         told = "\n\n".join(f"{each['role']}: {each['content']}" for each in said)
         self._client.retain(bank_id=self._bank, content=told)
 
-    def session_ended(self, messages: Sequence[Message]) -> None:  # noqa: ARG002 - it has all
+    # The service has it all already.
+    def session_ended(self, messages: Sequence[Message]) -> None:  # noqa: ARG002
         self._client.close()
 
     def prefetch(self, query: str) -> str:
@@ -180,8 +185,9 @@ class Hindsight(Service):
         return listed(each.text for each in found.results)
 
 
-def open_hindsight(home: Path, settings: Mapping[str, Json]) -> Service:  # noqa: ARG001 - as all are
-    """Return the provider `hindsight`; raise `ConfigError` where its client is not installed."""
+# The signature of all providers.
+def open_hindsight(home: Path, settings: Mapping[str, Json]) -> Service:  # noqa: ARG001
+    """Return the provider `hindsight`; raise `ConfigError` if its client is not installed."""
     with _client_of("hindsight"):
         import hindsight_client  # type: ignore[import-not-found,unused-ignore]
 
@@ -194,20 +200,20 @@ def open_hindsight(home: Path, settings: Mapping[str, Json]) -> Service:  # noqa
 
 
 class HonchoPeer(Protocol):
-    """Somebody who speaks, as `honcho.Peer` has it."""
+    """A speaker: the part of `honcho.Peer` that is used."""
 
     def message(self, content: str) -> object: ...
     def representation(self, *, search_query: str, search_top_k: int) -> str: ...
 
 
 class HonchoSession(Protocol):
-    """A conversation, as `honcho.Session` has it."""
+    """A conversation: the part of `honcho.Session` that is used."""
 
     def add_messages(self, messages: Sequence[object]) -> object: ...
 
 
 class Honcho(Service):
-    """A service that works out what somebody is like from what they say."""
+    """A service that infers a model of the user from their messages."""
 
     name = "Honcho"
 
@@ -223,8 +229,9 @@ class Honcho(Service):
         return user.representation(search_query=query, search_top_k=MOST_RECALLED)
 
 
-def open_honcho(home: Path, settings: Mapping[str, Json]) -> Service:  # noqa: ARG001 - as all are
-    """Return the provider `honcho`; raise `ConfigError` where its client is not installed."""
+# The signature of all providers.
+def open_honcho(home: Path, settings: Mapping[str, Json]) -> Service:  # noqa: ARG001
+    """Return the provider `honcho`; raise `ConfigError` if its client is not installed."""
     with _client_of("honcho"):
         import honcho  # type: ignore[import-not-found,unused-ignore]
 

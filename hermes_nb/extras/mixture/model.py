@@ -1,8 +1,8 @@
-"""Several models as one: references that advise an aggregator, which answers.
+"""A mixture of models: several references advise an aggregator, which answers.
 
-The references of a `Mixture` are asked once for each prompt, side by side. They see the
-conversation and may not call tools; one that fails or takes too long is left out. The aggregator
-reads their answers behind the prompt, calls the tools and is what streams.
+The references of a `Mixture` are asked once per prompt, in parallel. They read the conversation and
+cannot call tools. A reference that fails or takes too long is left out. The aggregator reads their
+answers after the prompt, calls the tools, and streams the reply.
 """
 
 from __future__ import annotations
@@ -44,17 +44,19 @@ WEIGH = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A model that advises, and how many seconds it has."""
+    """A model that gives advice."""
 
     model: ChatModel
+    """The model."""
     seconds: float = SECONDS
+    """Its time limit in seconds."""
 
 
 class Mixture:
-    """The model `mixture:NAME`: `references` advise, the `aggregator` answers.
+    """The model `mixture:NAME`: `references` advise, and the `aggregator` answers.
 
-    References are asked in turns alone (their requests share a `Waited`), where a prompt waits for
-    its answer; a step behind tool calls, a nudge or a summary is the aggregator's own.
+    References are asked only for new prompts in a turn (whose requests share a `Waited`). Steps
+    after tool calls, nudges and summaries go to the aggregator alone.
     """
 
     def __init__(self, name: str, references: Sequence[Reference], aggregator: ChatModel) -> None:
@@ -69,7 +71,10 @@ class Mixture:
 
     @property
     def window(self) -> int | None:
-        """The aggregator's: a reference that the conversation is too long for is left out."""
+        """The context window of the aggregator, which answers.
+
+        References that overflow are left out.
+        """
         return self._aggregator.window
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
@@ -94,13 +99,13 @@ class Mixture:
         return body_of(self._aggregator, self._weighing(request))
 
     def _weighing(self, request: Request) -> Request:
-        """Return a request as the aggregator gets it: the answers behind their prompts."""
+        """Return the aggregator's request: the advice follows the prompts."""
         return replace(request, messages=renditions(request.messages, self._advised))
 
     async def _advice(
         self, request: Request, answers: dict[int, Consulted]
     ) -> AsyncGenerator[Delta, None]:
-        """Ask all references at once, put what they say into `answers`, and tell of each."""
+        """Ask all references in parallel, store their answers in `answers`, and report each."""
         *before, last = request.messages
         asked = replace(last, parts=(*last.parts, Text(ADVISE)))
         each = replace(request, messages=(*before, asked), tool_choice="none")
@@ -127,7 +132,7 @@ class Mixture:
 
 
 def _with_advice(message: Message, answers: Sequence[str]) -> Message:
-    """Return a prompt with what the references said to it; as it is where none did."""
+    """Return a prompt with the references' answers; unchanged without answers."""
     said = [head_tail(text, ANSWER) for text in answers if text]
     numbered = [f"## Answer {number}\n\n{text}" for number, text in enumerate(said, start=1)]
     advice = Text("\n\n".join([WEIGH, *numbered]))
@@ -135,9 +140,13 @@ def _with_advice(message: Message, answers: Sequence[str]) -> Message:
 
 
 def model(setup: ModelSetup) -> Mixture:
-    """Return the mixture that the settings have, as an entry of the group `hermes_nb.models`.
+    """Return the mixture named in the settings: an entry point of `hermes_nb.models`.
 
-    The conversation's model weighs the answers where that asks it and the settings name no other.
+    The conversation's main model aggregates if it asks the question and the settings name no
+    aggregator.
+
+    Raises:
+        ConfigError: there is no such mixture.
     """
     chosen = setup.composed.get(f"{PREFIX}{setup.variant}")
     if not isinstance(chosen, MixtureSettings):

@@ -1,4 +1,4 @@
-"""The group `mixture` of config.yaml: models by name that answer as one."""
+"""The group `mixture` of config.yaml: named mixtures of models."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from hermes_nb.core.messages import Json
 from hermes_nb.models.installed import EMBEDDED, Composed, Endpoint
 
 PREFIX = "mixture:"
-"""What the name of a mixture begins with, where it is chosen as a model."""
+"""Prefix of a mixture's name when it is used as a model name."""
 MOST_REFERENCES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A model of a mixture that advises."""
+    """A reference of a mixture."""
 
     end: Endpoint
+    """The model and its server."""
     temperature: float | None = None
-    """The temperature of its requests, None for what is set for the model."""
+    """The temperature of its requests; None for the model's own setting."""
     seconds: float | None = None
-    """Its time limit, None for the usual one."""
+    """Its time limit in seconds; None for the default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +32,14 @@ class MixtureSettings(Composed):
     """The settings of one mixture. `answers` is its aggregator."""
 
     references: tuple[Member, ...]
+    """The models that advise."""
 
 
 def mixtures(given: Json, place: Place) -> Mapping[str, MixtureSettings]:
-    """Return the mixtures by name, as an entry of the group `hermes_nb.model_settings`.
+    """Return the mixtures by name: an entry point of `hermes_nb.model_settings`.
 
-    Raises `ConfigError` for one that cannot be made.
+    Raises:
+        ConfigError: a mixture's settings are invalid.
     """
     if not isinstance(given, Mapping):
         raise ConfigError("mixture has a group for each name: {careful: {references: [gpt-5]}}")

@@ -1,4 +1,4 @@
-"""The toolset `mixture`: one question to several models, put by the conversation's own."""
+"""The toolset `mixture`: lets the conversation's model ask several models a question."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hermes_nb.tools.schema import tool
 
 
 def mixture_tools(setup: ToolsetSetup) -> Toolset:
-    """Return the tool that asks several models, none where the settings have no mixture."""
+    """Return the tool that asks several models; empty if the settings have no mixture."""
     names = [name for name in setup.composed if name.startswith(PREFIX)]
     if not names:
         return Toolset()

@@ -1,4 +1,4 @@
-"""`jupyter hermes store`: the tables on a server, whether they can be used, and moving sessions."""
+"""`jupyter hermes store`: create and check the tables on a server, and copy sessions."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from hermes_nb.extras.postgres.store import PostgresStore
 
 HOME = "home"
-"""Names the file in HERMES_HOME, whatever the settings say."""
+"""Denotes the SQLite file in the Hermes directory, regardless of the settings."""
 
 
 def init(arguments: argparse.Namespace) -> int:
-    """Make the tables on a server, or print what would."""
+    """Create the tables on a server, or print the SQL."""
     settings = _settings(arguments.url)
-    _on_server(settings).close()  # says what is not installed
+    _on_server(settings).close()  # raises if a package is missing
     from hermes_nb.extras.postgres.store import initialise, sql
 
     if arguments.sql:
@@ -37,7 +37,7 @@ def init(arguments: argparse.Namespace) -> int:
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """Print what the server says of itself and of us."""
+    """Print information about the server and the user's role."""
     with closing(_on_server(_settings(arguments.url))) as store:
         facts = store.facts()
     for name, value in facts.items():
@@ -46,7 +46,7 @@ def check(arguments: argparse.Namespace) -> int:
 
 
 def move_command(arguments: argparse.Namespace) -> int:
-    """Copy sessions from one store to another, and compare them."""
+    """Copy sessions from one store to another and compare them."""
     source, target = _movable(arguments.source, there=True), _movable(arguments.target)
     with closing(source), closing(target):
         done = move(source, target, lambda told: print(told, file=sys.stderr))
@@ -59,7 +59,7 @@ def move_command(arguments: argparse.Namespace) -> int:
 
 
 def _settings(url: str | None) -> Settings:
-    """Return the settings with the address that was given; raise for none at all."""
+    """Return the settings with the given address; raise `ConfigError` without one."""
     settings = load_settings(overrides={"session_store": url} if url else {})
     if not settings.session_store:
         raise ConfigError("name a server, postgresql://USER@HOST/DATABASE, or set session_store")
@@ -69,7 +69,7 @@ def _settings(url: str | None) -> Settings:
 def _on_server(settings: Settings) -> PostgresStore:
     if "postgres" not in urlsplit(settings.session_store).scheme:
         raise ConfigError(f"{settings.session_store} is no address of a PostgreSQL server")
-    return cast("PostgresStore", own_store(settings))  # which says what is not installed
+    return cast("PostgresStore", own_store(settings))  # raises if a package is missing
 
 
 def _movable(name: str, *, there: bool = False) -> Movable:

@@ -1,7 +1,7 @@
-"""Sessions from one store to another: copied, compared, nothing deleted.
+"""Copy sessions from one store to another and compare them. Nothing is deleted.
 
-Doing it again copies what was added since. A session that both have and that went on in both is
-left as it is on either side, and named.
+Running it again copies what was added since. A session that was continued in both stores is left
+unchanged in both, and reported.
 """
 
 from __future__ import annotations
@@ -22,46 +22,47 @@ from hermes_nb.memory.sessions import SqliteStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """A session as any store has it, for comparing and copying.
-
-    `messages` are position, role, body, time and state; `arrangements` start, stop, positions, the
-    prompt before and the time, the oldest first.
-    """
+    """A session in a store-independent form, for comparing and copying."""
 
     row: SessionRow
+    """The session's own fields."""
     ended: float | None
+    """End in seconds since the epoch; None if it has not ended."""
     usage: Usage
+    """Token usage of the session."""
     messages: tuple[tuple[int, Role, str, float, str], ...]
+    """Position, role, body, time and state of each message."""
     arrangements: tuple[tuple[int, int, str, str | None, float], ...]
+    """Start, stop, positions, previous prompt and time of each arrangement, oldest first."""
 
     def digest(self) -> str:
-        """Return what two stores have in common exactly if they have the same."""
+        """Return a digest that is equal for equal sessions."""
         everything = asdict(self)
         return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()
 
     def goes_on_from(self, other: Packed) -> bool:
-        """Say whether this has all that was said in another one, and perhaps more."""
+        """Return whether this session has all messages of another one, and possibly more."""
         said, before = ([message[:4] for message in each.messages] for each in (self, other))
         return said[: len(before)] == before
 
 
 class Movable(Protocol):
-    """A store that sessions can be taken from and put into; a call raises `StoreError`."""
+    """A store to copy sessions from and to; methods raise `StoreError`."""
 
     def ids(self, *, by_use: bool = False) -> list[str]:
-        """Return the ids of all sessions, eldest first; or the one written to last at the end."""
+        """Return the ids of all sessions, oldest first; `by_use` sorts by the last write."""
         ...
 
     def start(self, *, session_id: str = "") -> str:
-        """Create a session, unless it is there."""
+        """Create a session unless it exists."""
         ...
 
     def packed(self, session_id: str) -> Packed | None:
-        """Return a session, None if it is not there."""
+        """Return a session, None if it does not exist."""
         ...
 
     def unpack(self, packed: Packed) -> None:
-        """Make a session that is there the same as this one, in one transaction."""
+        """Overwrite an existing session with this one, in one transaction."""
         ...
 
     def close(self) -> None: ...
@@ -69,26 +70,32 @@ class Movable(Protocol):
 
 @dataclass(slots=True)
 class Moved:
-    """What came of it: sessions that were copied, that were there already, that differ."""
+    """The result of copying."""
 
     copied: int = 0
+    """Number of sessions that were copied."""
     same: int = 0
+    """Number of sessions that were already identical."""
     messages: int = 0
+    """Number of messages in sessions that are now identical."""
     differ: tuple[str, ...] = ()
+    """Ids of sessions that were continued in both stores."""
     digest: str = ""
+    """Digest of the sessions that are now identical."""
 
 
 def move(source: Movable, target: Movable, tell: Callable[[str], None]) -> Moved:
-    """Copy all sessions that the target lacks, or has less of, and compare; raise `StoreError`."""
+    """Copy sessions that are missing or shorter in the target, and compare; raise `StoreError`."""
     done, together = Moved(), hashlib.sha256()
     there = set(target.ids())
-    for session_id in source.ids():  # so that parents are there, and the order of a family
+    # In this order, so that parents exist and the order of siblings is kept.
+    for session_id in source.ids():
         if session_id not in there:
             target.start(session_id=session_id)
     for session_id in source.ids(by_use=True):
         ours, theirs = source.packed(session_id), target.packed(session_id)
         if ours is None or theirs is None:
-            continue  # it was deleted meanwhile
+            continue  # deleted in the meantime
         if ours.digest() == theirs.digest():
             done.same += 1
         elif ours.goes_on_from(theirs):
@@ -108,7 +115,7 @@ def move(source: Movable, target: Movable, tell: Callable[[str], None]) -> Moved
 
 
 class InFile(SqliteStore):
-    """The store on SQLite, to move sessions from and to."""
+    """The SQLite store, to copy sessions from and to."""
 
     def ids(self, *, by_use: bool = False) -> list[str]:
         query = f"SELECT id FROM sessions ORDER BY {'last, ' if by_use else ''}rowid"  # noqa: S608

@@ -1,6 +1,6 @@
-"""Messages and sessions as rows on PostgreSQL; whose they are is the server's to say.
+"""Messages and sessions as rows in PostgreSQL; the server decides which rows a user can see.
 
-What a position, a state and an arrangement mean is as on SQLite (`memory.rows`).
+Positions, states and arrangements have the same meaning as in SQLite (`memory.rows`).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ FAMILY: LiteralString = (
 
 
 class Row:
-    """A message on its way into the tables, with what it is found by."""
+    """A new message with its search document."""
 
     def __init__(self, role: str, body: str, at: float, *, state: str = "active") -> None:
         self._values = {"role": role, "body": body, "at": at, "state": state}
@@ -90,7 +90,7 @@ class Row:
         position: int,
         usage: Usage | None = None,
     ) -> None:
-        """Add it to a session in one statement, with what its request used."""
+        """Add it to a session in one statement, together with the usage of its request."""
         forms = set(self._document.forms) - known.forms
         query = _ADD_USED if usage else _ADD_WORDS if forms else _ADD_ALONE
         connection.execute(
@@ -109,7 +109,7 @@ class Row:
 
 
 def passes(connection: Connection[DictRow]) -> bool:
-    """Say whether the role that logged in passes row-level security."""
+    """Return whether the login role bypasses row-level security."""
     query: LiteralString = (
         "SELECT rolsuper OR rolbypassrls AS above FROM pg_roles WHERE rolname = session_user"
     )
@@ -118,7 +118,7 @@ def passes(connection: Connection[DictRow]) -> bool:
 
 
 def facts(connection: Connection[DictRow]) -> DictRow:
-    """Return what the server says of itself and of its user."""
+    """Return information about the server and the user's role."""
     return (
         connection.execute(
             "SELECT current_setting('server_version') AS version, session_user::text AS role,"
@@ -135,12 +135,12 @@ def facts(connection: Connection[DictRow]) -> DictRow:
 
 
 def plain(text: str) -> str:
-    """Return text that a column can hold; NUL becomes a question mark, as a surrogate does."""
+    """Return text that a column can store: NUL and surrogates become question marks."""
     return storable(text).replace("\0", "?")
 
 
 def insert(connection: Connection[DictRow], row: SessionRow) -> int:
-    """Add a session, unless it is there, and return its number; leave out a parent that is not."""
+    """Add a session unless it exists, and return its number; a missing parent is left out."""
     connection.execute(
         "INSERT INTO hermes.sessions (id, title, source, notebook, model, system_prompt, parent,"
         " started) VALUES (%(id)s, %(title)s, %(source)s, %(notebook)s, %(model)s,"
@@ -153,7 +153,7 @@ def insert(connection: Connection[DictRow], row: SessionRow) -> int:
 
 
 def find(connection: Connection[DictRow], session_id: str) -> SessionRow | None:
-    """Return what a session began with, None if it is not there."""
+    """Return the initial fields of a session, None if it does not exist."""
     stored = connection.execute(f"{WHOLE} WHERE s.id = %s", (session_id,)).fetchone()
     return _begun(session_of(stored)) if stored else None
 
@@ -164,7 +164,7 @@ def _begun(session: StoredSession) -> SessionRow:
 
 
 def next_position(connection: Connection[DictRow], number: int) -> int:
-    """Return the position of the message that is added next."""
+    """Return the position of the next message."""
     query: LiteralString = (
         "SELECT coalesce(max(position) + 1, 0) AS next FROM hermes.messages WHERE session = %s"
     )
@@ -173,7 +173,7 @@ def next_position(connection: Connection[DictRow], number: int) -> int:
 
 
 def position_of(connection: Connection[DictRow], number: int, body: str, at: float) -> int | None:
-    """Return where a message is already: the connection was lost after it was written."""
+    """Return the position of a message that was written before the connection was lost, or None."""
     query: LiteralString = (
         "SELECT position FROM hermes.messages WHERE session = %s AND at = %s AND body = %s"
     )
@@ -195,7 +195,7 @@ def _uppermost(connection: Connection[DictRow], number: int) -> Arrangement | No
 
 
 def active(connection: Connection[DictRow], number: int) -> list[DictRow]:
-    """Return the rows of the conversation, in its order."""
+    """Return the active rows of a conversation, in order."""
     query: LiteralString = (
         "SELECT * FROM hermes.messages WHERE session = %s AND state = 'active' ORDER BY position"
     )
@@ -207,7 +207,7 @@ def active(connection: Connection[DictRow], number: int) -> list[DictRow]:
 def set_state(
     connection: Connection[DictRow], number: int, state: str, positions: Iterable[int]
 ) -> None:
-    """Set the state of messages at some positions."""
+    """Set the state of the messages at some positions."""
     connection.execute(
         "UPDATE hermes.messages SET state = %s WHERE session = %s AND position = ANY(%s)",
         (state, number, list(positions)),
@@ -217,7 +217,7 @@ def set_state(
 def arrange(
     connection: Connection[DictRow], number: int, made: Arrangement, prompt: str | None, at: float
 ) -> None:
-    """Keep an arrangement, with the prompt before it if there is another one now."""
+    """Store an arrangement, and the previous prompt if the prompt changed."""
     connection.execute(
         "INSERT INTO hermes.arrangements (session, start, stop, positions, prompt_before, at)"
         " VALUES (%(session)s, %(start)s, %(stop)s, %(positions)s, CASE WHEN %(kept)s THEN"
@@ -234,7 +234,7 @@ def arrange(
 
 
 def restore(connection: Connection[DictRow], session_id: str) -> bool:
-    """Undo the last `replace`; say whether there was one."""
+    """Undo the last `replace`; return whether there was one."""
     with connection.transaction():
         number = number_of(connection, session_id)
         row = connection.execute(_UPPERMOST, (number,)).fetchone()
@@ -262,14 +262,14 @@ def restore(connection: Connection[DictRow], session_id: str) -> bool:
 
 
 def number_of(connection: Connection[DictRow], session_id: str) -> int:
-    """Return a session's number, 0 where there is none."""
+    """Return a session's number, 0 if it does not exist."""
     query: LiteralString = "SELECT number FROM hermes.sessions WHERE id = %s"
     row = connection.execute(query, (session_id,)).fetchone()
     return int(row["number"]) if row else 0
 
 
 def delete(connection: Connection[DictRow], session_id: str) -> None:
-    """Remove a session with its messages; its children become children of its parent."""
+    """Delete a session with its messages; its children are attached to its parent."""
     with connection.transaction():
         number = number_of(connection, session_id)
         connection.execute(
@@ -291,7 +291,7 @@ def _empty(connection: Connection[DictRow], number: int) -> None:
 
 
 def session_of(row: DictRow) -> StoredSession:
-    """Return a row of `WHOLE` as a session."""
+    """Convert a row of `WHOLE` to a session."""
     usage = Usage(
         **{name: row[f"tokens_{column}"] for name, column in table.TOKENS.items()},
         requests=row["requests"],
@@ -308,7 +308,7 @@ def session_of(row: DictRow) -> StoredSession:
 
 
 def packed(connection: Connection[DictRow], session_id: str) -> Packed | None:
-    """Return a session as any store has it, None if it is not there."""
+    """Return a session in a store-independent form, None if it does not exist."""
     stored = connection.execute(f"{WHOLE} WHERE s.id = %s", (session_id,)).fetchone()
     if stored is None:
         return None
@@ -338,7 +338,7 @@ def packed(connection: Connection[DictRow], session_id: str) -> Packed | None:
 
 
 def unpack(connection: Connection[DictRow], packed: Packed, known: tsvector.Knowledge) -> None:
-    """Make a session that is there the same as this one, in one transaction."""
+    """Overwrite an existing session with this one, in one transaction."""
     with connection.transaction():
         connection.execute("SET LOCAL statement_timeout = '60s'")
         number = number_of(connection, packed.row.id)
@@ -365,7 +365,7 @@ def unpack(connection: Connection[DictRow], packed: Packed, known: tsvector.Know
 
 
 def prompt(text: str) -> str:
-    """Return a prompt as its column has it: as JSON, since it may hold NUL."""
+    """Return a prompt in the format of its column: JSON, since it may contain NUL."""
     return json.dumps(storable(text), ensure_ascii=False)
 
 

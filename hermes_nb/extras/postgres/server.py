@@ -1,8 +1,9 @@
-"""One connection of a process to a PostgreSQL server: bounded in time, made anew when it is lost.
+"""One connection per process to a PostgreSQL server, with timeouts and automatic reconnection.
 
-A lost connection is made again a few times within a second or two; what fails then comes out as
-`StoreError`, and for a moment at once, so that nobody waits for each call of a turn. A server that
-does not answer, as one that was stopped or cut off, counts as lost after a while.
+After a lost connection, a call reconnects a few times within about two seconds. If that fails, it
+raises `StoreError`, and so do calls in the next moments at once, so that a turn does not wait for
+every call. A server that does not answer, because it is stopped or unreachable, counts as lost
+after a timeout.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ T = TypeVar("T")
 Action = Callable[[Connection[DictRow]], T]
 
 PAUSES = (0.1, 0.3, 0.9)
-"""Seconds between attempts when the server is lost."""
+"""Seconds between attempts to reconnect."""
 REST = 2.0
-"""Seconds after the last attempt in which calls fail at once."""
+"""Seconds after the last attempt during which calls fail at once."""
 CONNECT_SECONDS = 3
 PATIENCE = 4.0
-"""Seconds after which no further attempt begins."""
+"""Seconds after which no further attempt is made."""
 STATEMENT_SECONDS = 5
-"""After which the server ends a statement by itself."""
+"""Seconds after which the server cancels a statement."""
 ANSWER_SECONDS = STATEMENT_SECONDS + 1.0
-"""How long a server may take to answer at all."""
+"""Seconds to wait for any response of the server."""
 
 _SETUP: LiteralString = (
     "SELECT pg_catalog.set_config('search_path', 'pg_catalog', false),"  # no function of others'
@@ -52,7 +53,7 @@ _SETUP: LiteralString = (
 
 
 class _Bounded(Connection[DictRow]):
-    """A connection whose server has to answer within `seconds`."""
+    """A connection whose server must answer within `seconds`."""
 
     seconds = ANSWER_SECONDS
 
@@ -61,10 +62,11 @@ class _Bounded(Connection[DictRow]):
 
 
 class Server:
-    """The connection of this process to the server at `url`.
+    """The process's connection to the server at `url`.
 
-    `checked` is given each new connection and its role, and returns why nothing may be written, ""
-    where it may; it raises StoreError for less. `made` counts connections.
+    `checked` is called with each new connection and its role. It returns why writing is not
+    possible, or "", and raises StoreError if reading is not possible either. `made` counts
+    connections.
     """
 
     def __init__(
@@ -83,12 +85,18 @@ class Server:
     def run(
         self, action: Action[T], *, writes: bool = False, again: bool = True, seconds: float = 0.0
     ) -> T:
-        """Return what `action` does; raise StoreError.
+        """Return the result of `action`; raise StoreError if it fails.
 
-        Where the connection was lost it is called again, unless it is not to be done `again`: it
-        may have been done. `seconds` are for what takes longer than others do.
+        The action is retried after a lost connection, unless `again=False`: then it may have been
+        executed already and is not idempotent.
+
+        Args:
+            action: Called with the connection.
+            writes: Whether it writes.
+            again: Whether it can be executed twice.
+            seconds: Timeout for a long action; 0 for the default.
         """
-        if self._pid != os.getpid():  # libpq leaves a parent's connection alone
+        if self._pid != os.getpid():  # libpq must not touch the parent's connection
             self._pid, self._lock, self._connection = os.getpid(), threading.RLock(), None
         with self._lock:
             until, why = self._lost
@@ -123,9 +131,9 @@ class Server:
         if self._connection is not None and not self._connection.closed:
             if self._connection.info.transaction_status == TransactionStatus.IDLE:
                 return self._connection
-            self.close()  # an interrupt came within a transaction
+            self.close()  # an interrupt occurred within a transaction
         address = with_password(self._url, self._password)
-        # What is sent once is sent again: a plan costs more than the statement.
+        # Prepare every statement, since planning costs more than executing it.
         connection = _Bounded.connect(
             address, autocommit=True, prepare_threshold=0, row_factory=dict_row
         )
@@ -139,7 +147,7 @@ class Server:
         return connection
 
     def _is_lost(self, error: BaseException) -> bool:
-        # The last one: tables are others than those for which the server has a plan.
+        # The last error occurs if the server has a cached plan for tables that have changed since.
         gone = errors.AdminShutdown | errors.CrashShutdown | errors.FeatureNotSupported
         connection = self._connection
         return (
@@ -150,7 +158,7 @@ class Server:
         )
 
     def close(self) -> None:
-        """Close the connection; the next call makes another one, at once."""
+        """Close the connection; the next call reconnects at once."""
         with self._lock, suppress(psycopg.Error):
             self._lost = 0.0, ""
             connection, self._connection = self._connection, None
@@ -159,7 +167,7 @@ class Server:
 
 
 def with_password(url: str, password: str) -> str:
-    """Return what libpq connects to; without a password it looks for one in its own files."""
+    """Return the connection string; without a password, libpq looks in its own files."""
     more = {"password": password} if password else {}
     return make_conninfo(
         url,
@@ -171,7 +179,7 @@ def with_password(url: str, password: str) -> str:
 
 
 def shown(url: str) -> str:
-    """Return an address as it may be shown: without a password, and what follows its path."""
+    """Return an address for display, without the password and the query string."""
     parts = urlsplit(url)
     user, at, servers = parts.netloc.rpartition("@")
     return f"postgresql://{user.partition(':')[0]}{at}{servers}{parts.path}"

@@ -1,11 +1,10 @@
-"""The session store on PostgreSQL, for sessions that several machines or users share.
+"""The session store on PostgreSQL, for sessions shared between machines or users.
 
-Each user logs in as a role of their own, and row-level security leaves them their own rows, here
-and with any other client. Claims of fan-outs stay in the home's own file, as does all that can be
-undone or waits for an answer.
+Each user logs in as a separate role, and row-level security limits them to their own rows, with any
+client. Claims of fan-outs, undo data and pending approvals stay in files of the Hermes directory.
 
-Nothing is lost with the connection: what fails comes out as `StoreError`, so that the turn goes on
-in memory, and what it then writes again is not there twice.
+A lost connection loses no data: a failure raises `StoreError`, the turn continues in memory, and
+messages written again later are not duplicated.
 """
 
 from __future__ import annotations
@@ -38,20 +37,20 @@ from hermes_nb.memory.sessions import Ledger, Together, new_session_id
 from hermes_nb.storage.database import Database
 
 STEPS = ("tables_1.sql", "tables_2.sql")
-"""The scripts that lead to the tables, each from the version before to its own.
+"""Scripts that upgrade the tables, each by one version.
 
-A kernel looks at the version when it connects: a step after which what it wrote before would be
-wrong has to let its statements fail.
+A kernel checks the version only when it connects. So a step that makes old statements incorrect
+must cause them to fail.
 """
 VERSION = len(STEPS)
-"""Of the tables; what lies in those of a greater one is read, never written."""
+"""Version of the tables. Tables of a newer version are read, never written."""
 LONG = 60.0
-"""Seconds for what goes through a whole session or the list of words."""
+"""Timeout in seconds for operations on a whole session or on the list of words."""
 INIT = "`jupyter hermes store init`"
 
 
 class PostgresStore(Ledger):
-    """A `SessionStore` on the server at `url`; claims are kept in the file `claims`."""
+    """A `SessionStore` on the server at `url`; claims are stored in the file `claims`."""
 
     def __init__(
         self,
@@ -70,7 +69,7 @@ class PostgresStore(Ledger):
         self._begun: dict[str, SessionRow] = {}
         self._next: dict[str, int] = {}
         self._ends: dict[str, int] = {}
-        # What was sent of a session and when, as long as the server has not said that it is there.
+        # What was sent for a session and when, until the server confirms it.
         self._unsure: dict[str, tuple[str | list[str], float]] = {}
         self._unreadable = False
 
@@ -119,7 +118,7 @@ class PostgresStore(Ledger):
                     position = place
                 except errors.UniqueViolation:
                     self._next.pop(session_id, None)
-                except errors.ForeignKeyViolation:  # it was there once
+                except errors.ForeignKeyViolation:  # the session was deleted
                     self._numbers.pop(session_id)
                     self._next.pop(session_id, None)
                     number = self._number(connection, session_id)
@@ -165,7 +164,7 @@ class PostgresStore(Ledger):
                 rows = pg.active(connection, number)
                 before = [(row["position"], row["body"]) for row in rows]
                 sent, _ = self._unsure.get(session_id, ("", 0.0))
-                if sent == wanted == [body for _, body in before]:  # it is there
+                if sent == wanted == [body for _, body in before]:  # already written
                     self._note_end(session_id, pg.next_position(connection, number))
                 start = self._place(connection, session_id, number)
                 self._unsure[session_id] = wanted, at
@@ -267,9 +266,9 @@ class PostgresStore(Ledger):
             known.pop(session_id, None)
 
     def purge(self, *, before: float = 0.0) -> None:
-        """Forget the words that nothing says any more, and claims from before a moment.
+        """Delete words that no message contains any more, and claims from before a time.
 
-        When the server gives the room of deleted rows to others is its administrator's to say.
+        Reclaiming disk space is left to the server's administrator.
         """
         self.database.write(lambda c: c.execute("DELETE FROM claims WHERE at < ?", (before,)))
         self.server.run(lambda c: tsvector.prune(c, self._known), writes=True, seconds=LONG)
@@ -287,14 +286,14 @@ class PostgresStore(Ledger):
         self.server.run(add, writes=True, again=False)
 
     def end(self, session_id: str) -> None:
-        # Never before it began, whatever the clock did.
+        # Never before its start, even if the clock was set back.
         query: LiteralString = (
             "UPDATE hermes.sessions SET ended = greatest(started, %s) WHERE id = %s"
         )
         self._change(query, (time.time(), pg.plain(session_id)))
 
     def incidents(self) -> int:
-        """Return how often the connection was made anew: who restarted the server may know why."""
+        """Return the number of reconnections, and incidents of the local file."""
         return max(0, self.server.made - 1) + self.database.incidents()
 
     def close(self) -> None:
@@ -302,25 +301,25 @@ class PostgresStore(Ledger):
         self.database.close()
 
     def facts(self) -> dict[str, str]:
-        """Return what the server says of itself and of its user, for people; raise StoreError."""
+        """Return information about the server and the user's role; raise StoreError."""
         row = self.server.run(pg.facts)
         return {"server": self.server.name} | {name: str(value) for name, value in row.items()}
 
     def ids(self, *, by_use: bool = False) -> list[str]:
-        """Return the ids of all sessions, eldest first; or the one written to last at the end."""
+        """Return the ids of all sessions, oldest first; `by_use` sorts by the last write."""
         query = pg.BY_USE if by_use else pg.BY_AGE
         return [row["id"] for row in self.server.run(lambda c: c.execute(query).fetchall())]
 
     def packed(self, session_id: str) -> Packed | None:
-        """Return a session as any store has it, None if it is not there."""
+        """Return a session in a store-independent form, None if it does not exist."""
         return self.server.run(lambda c: pg.packed(c, pg.plain(session_id)), seconds=LONG)
 
     def unpack(self, packed: Packed) -> None:
-        """Make a session that is there the same as this one, in one transaction."""
+        """Overwrite an existing session with this one, in one transaction."""
         self.server.run(lambda c: pg.unpack(c, packed, self._known), writes=True, seconds=LONG)
 
     def _checked(self, connection: Connection[DictRow], owner: str) -> str:
-        """Return why nothing may be written, "" where it may; raise StoreError without tables."""
+        """Return why writing is not possible, or ""; raise StoreError without usable tables."""
         if pg.passes(connection):
             told = f"{owner} passes row-level security; log in as a role of your own"
             raise StoreError(f"{self.server.name}: {told}")
@@ -337,7 +336,7 @@ class PostgresStore(Ledger):
         self.server.run(lambda c: c.execute(query, values), writes=True)
 
     def _number(self, connection: Connection[DictRow], session_id: str) -> int:
-        """Return a session's number; make it, or make it again, where it is not there."""
+        """Return a session's number; create the session again if it is missing."""
         if session_id not in self._numbers:
             if session_id not in self._begun:
                 begun = pg.find(connection, session_id)
@@ -346,7 +345,7 @@ class PostgresStore(Ledger):
         return self._numbers[session_id]
 
     def _locked(self, connection: Connection[DictRow], session_id: str) -> int:
-        """Return a session's number; nobody else adds to it in this transaction."""
+        """Return a session's number and lock the session for this transaction."""
         query: LiteralString = "SELECT FROM hermes.sessions WHERE number = %s FOR UPDATE"
         number = self._number(connection, session_id)
         if connection.execute(query, (number,)).rowcount == 0:
@@ -355,7 +354,7 @@ class PostgresStore(Ledger):
         return number
 
     def _place(self, connection: Connection[DictRow], session_id: str, number: int) -> int:
-        """Return the position of the message that is added next; raise SessionTakenError."""
+        """Return the position of the next message; raise SessionTakenError if others added some."""
         position = self._next.get(session_id)
         if position is None:
             position = pg.next_position(connection, number)
@@ -378,7 +377,7 @@ class PostgresStore(Ledger):
 
 
 def version_of(connection: Connection[DictRow]) -> int | None:
-    """Return the version of the tables, None where there are none."""
+    """Return the version of the tables, None if they do not exist."""
     query: LiteralString = "SELECT pg_catalog.to_regclass('hermes.version') IS NOT NULL AS there"
     row = connection.execute(query).fetchone()
     if not (row and row["there"]):
@@ -388,26 +387,26 @@ def version_of(connection: Connection[DictRow]) -> int | None:
 
 
 def open_store(setup: StoreSetup) -> PostgresStore:
-    """Return the store of an address, for the entry points."""
+    """Return the store at an address, as an entry point."""
     return PostgresStore(setup.url, claims=setup.claims, password=setup.password, warn=setup.warn)
 
 
 def sql(version: int = 0) -> str:
-    """Return what leads from the tables of a version to ours, for an administrator to read."""
+    """Return the SQL that upgrades tables from a version, for an administrator to review."""
     folder = Path(__file__).parent
     scripts = (folder.joinpath(name).read_text(encoding="utf-8") for name in STEPS[version:])
     return "\n".join((*scripts, f"UPDATE hermes.version SET version = {VERSION};\n"))  # noqa: S608
 
 
 def initialise(url: str, password: str = "") -> str:
-    """Make the tables, or bring them up to date, as their owner; return what was done.
+    """Create or upgrade the tables as their owner; return what was done.
 
-    Whoever comes second waits. Raises StoreError.
+    Concurrent calls wait for each other. Raises StoreError.
     """
     try:
         address = with_password(url, password)
         with Connection[DictRow].connect(address, row_factory=dict_row) as connection:
-            # With names in full, since other users may have made functions of the same names.
+            # Use qualified names, since other users may have created functions with the same names.
             lock = "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtext('hermes_nb store'))"
             connection.execute(lock)
             version = version_of(connection) or 0

@@ -1,4 +1,4 @@
-"""`jupyter hermes store`, as the command line is told of it."""
+"""The command-line definition of `jupyter hermes store`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The index on PostgreSQL: documents as `tsvector`, and what a search reads of them.
+"""The search index on PostgreSQL: documents as `tsvector`, and queries on them.
 
-A document is the one of `documents`; here its terms are the lexemes. Each begins with a sign of its
-owner, which the server puts before whatever is searched: what others have said costs a search
-nothing, and its cost tells nothing of it. How hits are ranked is the same as on
-SQLite: this only finds them.
+A document is that of `documents`, with its terms as lexemes. Each lexeme starts with a prefix
+derived from its owner, which the server adds to every query. So other users' messages neither slow
+down a search nor are revealed by its timing. Hits are ranked as in SQLite; this module only finds
+them.
 """
 
 from __future__ import annotations
@@ -33,64 +33,65 @@ from hermes_nb.memory.search.postings import (
 from hermes_nb.memory.search.query import But, Either, Every, Node, Phrase
 
 BLOCKS = 12
-"""Bits of a document's block that count the blocks of a session."""
+"""Bits of a document's block number that count the blocks within a session."""
 OF_SESSION = BLOCKS + documents.BLOCK_BITS + documents.SPOT_BITS
-"""Bits of a document's number below its session."""
+"""Bits of a document's number below the session's number."""
 _LARGEST = 900_000
-"""Bytes of a document's lexemes and places; PostgreSQL takes 1 MB."""
+"""Maximum bytes of a document's lexemes and positions; PostgreSQL's limit is 1 MB."""
 _LONGEST = 1_000
-"""Bytes of a lexeme; PostgreSQL takes 2,046. Only folded ligatures come near it."""
+"""Maximum bytes of a lexeme; PostgreSQL's limit is 2,046. Only folded ligatures come close."""
 _SMALL = 100_000
-"""Characters of a document that is sure to be taken, if no lexeme is long."""
+"""Characters of a document that always fits if no lexeme is long."""
 _MOST_KNOWN = 50_000
 _LONGEST_WORD = 200
-"""Characters of a word in the list: a B-tree takes 2,700 bytes."""
+"""Maximum characters of a word in the list, because a B-tree entry is limited to 2,700 bytes."""
 _RECOUNTED = 300.0
-"""Seconds for which a count of all messages is good enough."""
+"""Seconds for which a count of all messages is reused."""
 
 
 @dataclass(slots=True)
 class Knowledge:
-    """What a process knows of an owner's index.
-
-    `forms` are those whose words are listed there. `common` has how many messages expressions
-    match that are in many, and how many there were then. `size` are all, as of a moment.
-    """
+    """A process's cached facts about an owner's index."""
 
     sign: str
+    """The owner's lexeme prefix."""
     forms: set[str] = field(default_factory=set)
+    """Forms whose words are already in the list."""
     common: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Match counts of frequent expressions, each with the index size at that time."""
     size: int = 0
+    """Number of all messages."""
     sized: float = 0.0
+    """Monotonic time of that count; 0 before the first."""
 
     def learn(self, forms: Collection[str]) -> None:
-        """Note that the words of some forms are listed."""
+        """Record that the words of some forms are in the list."""
         if len(self.forms) < _MOST_KNOWN:
             self.forms.update(forms)
 
 
 def sign_of(owner: str) -> str:
-    """Return what an owner's lexemes begin with, as `hermes.sign` does on the server."""
+    """Return an owner's lexeme prefix, equal to `hermes.sign` on the server."""
     return base64.urlsafe_b64encode(hashlib.sha256(owner.encode()).digest()).decode()[:6]
 
 
 def number(document: IndexedMessage, session: int, position: int) -> int:
-    """Return a document's number, at a position of the session with a number."""
+    """Return a document's number, given the number of its session and its position."""
     return document.number(session << BLOCKS | position // documents.BLOCK, position)
 
 
 def numbers_of(session: int) -> tuple[int, int]:
-    """Return the least and the greatest number of a session's documents."""
+    """Return the lowest and the highest document number of a session."""
     return session << OF_SESSION, (session + 1 << OF_SESSION) - 1
 
 
 def listed(forms: Collection[str]) -> list[str]:
-    """Return, in order, the words of some forms that belong into the list."""
+    """Return the words of some forms that the list should contain, in order."""
     return [word for word in documents.listed(forms) if len(word) <= _LONGEST_WORD]
 
 
 def prune(connection: Connection[DictRow], known: Knowledge) -> None:
-    """Forget the words that are in no message any more."""
+    """Delete words that no message contains any more."""
     with connection.transaction():
         connection.execute("SET LOCAL statement_timeout = '60s'")
         connection.execute(
@@ -103,9 +104,10 @@ def prune(connection: Connection[DictRow], known: Knowledge) -> None:
 
 
 def vector(document: IndexedMessage, sign: str) -> str:
-    """Return a document as the text of a `tsvector`; one too large is cut.
+    """Return a document as the text of a `tsvector`; an oversized one is cut.
 
-    The server leaves out places beyond the 16,383rd, and of a word the 256th: phrases end there.
+    The server drops positions above 16,383 and more than 256 positions per word, so phrases are not
+    found there.
     """
     found: dict[str, str] = {}
     for place, term in enumerate(_escaped(document.terms).split(), 1):
@@ -127,7 +129,7 @@ def _fitting(found: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def expression(node: Node) -> str:
-    """Return the text of the `tsquery` that means the same; the server adds its owner's sign."""
+    """Return the equivalent `tsquery`; the server adds the owner's prefix."""
     match node:
         case Phrase(terms, prefix):
             quoted = [_quoted(term) for term in terms]
@@ -154,7 +156,7 @@ def _escaped(text: str) -> str:
 
 
 class Lexemes:
-    """The `ranking.SearchIndex` on PostgreSQL: what its connection's user may see, filtered."""
+    """The `ranking.SearchIndex` on PostgreSQL: the filtered messages of the connection's user."""
 
     def __init__(self, connection: Connection[DictRow], only: Filter, known: Knowledge) -> None:
         self._connection = connection
@@ -218,7 +220,7 @@ class Lexemes:
         return [(row["word"], row["shared"]) for row in rows]
 
     def load(self, spots: Collection[int]) -> dict[int, RankedMessage]:
-        """Return the messages at some spots; a spot without one is left out."""
+        """Return the messages at some spots; spots without a message are left out."""
         wanted = [
             (spot, block >> BLOCKS, (block & (1 << BLOCKS) - 1) * documents.BLOCK + offset)
             for spot in spots

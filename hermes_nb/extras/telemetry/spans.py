@@ -1,11 +1,12 @@
-"""Spans of turns, requests and calls for OpenTelemetry, by its conventions for generative AI.
+"""OpenTelemetry spans of turns, requests and tool calls, with the GenAI semantic conventions.
 
-A fold over the events of a session: a turn is `invoke_agent`, each request in it `chat`, each call
-`execute_tool`. What a child does hangs below the call that made it, the tasks of a map below the
-map; a review is a trace of its own with a link to the turn that it looks back on. Only the API is
-needed (extra `[otel]`); who wants the spans configures an SDK, without which they cost next to
-nothing.
-The names of attributes are literals: the package that has them as constants is about to lose them.
+A session's events are converted to spans: `invoke_agent` for a turn, `chat` for each request in it,
+and `execute_tool` for each call. Spans of a child agent are below the call that started it, those
+of a map's tasks below the map. A background review has a separate trace with a link to its turn.
+
+Only the API is needed (extra `[otel]`). To export spans, configure an SDK; without one they cost
+next to nothing. Attribute names are literals because the package that defines them as constants is
+about to remove them.
 """
 
 from __future__ import annotations
@@ -39,18 +40,19 @@ if TYPE_CHECKING:
     from hermes_nb.agent.settings.config import Settings
 
 PROVIDERS = {"": "openai", "openrouter.ai": "openrouter", "api.anthropic.com": "anthropic"}
-"""The names of well-known hosts; of others it is the host itself."""
+"""Provider names of well-known hosts; others are named by their host."""
 
 
 def observer(settings: Settings) -> Telemetry:
-    """Return what makes spans by the settings: the entry `otel` of `hermes_nb.event_sinks`."""
+    """Return the observer for the settings: the entry point `otel` of `hermes_nb.event_sinks`."""
     return Telemetry(base_url=settings.endpoint.base_url, content=settings.otel.content)
 
 
 class Telemetry(Observer):
-    """Makes the folds of sessions. `content` puts words and arguments in, without secrets.
+    """Creates the span sinks of sessions.
 
-    `base_url` is where the model is served. Raises `ConfigError` without the API.
+    With `content`, spans include messages and arguments, without secrets. `base_url` is the model's
+    API. Raises `ConfigError` if the API package is missing.
     """
 
     def __init__(self, *, base_url: str = "", content: bool = False) -> None:
@@ -76,20 +78,20 @@ class Telemetry(Observer):
 
     @contextmanager
     def mapping(self, session: str) -> Iterator[None]:
-        """Hold the span of a map, below which are the turns that begin meanwhile."""
+        """Open the span of a map, the parent of all turns that start within the context."""
         named = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "map"}
         named |= {"gen_ai.conversation.id": session} if session else {}
         with self.tracer.start_as_current_span(
             "invoke_agent map",
             attributes={**named, **self.common},
-            record_exception=False,  # its text may have secrets
+            record_exception=False,  # its text may contain secrets
             set_status_on_exception=False,
         ):
             yield
 
 
 class Spans:
-    """The spans of one agent's turns, as a sink."""
+    """An event sink that creates the spans of one agent's turns."""
 
     def __init__(
         self, telemetry: Telemetry, agent: Agent, session: str, parent: str, *, behind: bool
@@ -103,7 +105,7 @@ class Spans:
         self._since = 0
 
     def __call__(self, event: Event) -> None:
-        """Take in an event."""
+        """Process an event."""
         match event:
             case TurnStarted():
                 self._begin()
@@ -127,7 +129,7 @@ class Spans:
 
     @property
     def innermost(self) -> Span | None:
-        """What it is at: the call that began last, or the turn."""
+        """The current span: the call that started last, or the turn."""
         return next(reversed(self._calls.values()), self._turn)
 
     def _begin(self) -> None:
@@ -151,7 +153,7 @@ class Spans:
         trace, beside = self._all.trace, self._behind and above is None
         outward = operation == "chat"
         before = self._all.last.get(self._parent) if beside else None
-        around = self._all.nothing if beside else None  # None is whatever its caller is in
+        around = self._all.nothing if beside else None  # None inherits the caller's context
         return self._all.tracer.start_span(
             f"{operation} {name}",
             context=around if above is None else trace.set_span_in_context(above),
@@ -162,7 +164,7 @@ class Spans:
         )
 
     def _chat(self, usage: Usage, answered: str, purpose: str, failed: str = "") -> None:
-        """Add the span of a request that is over."""
+        """Add the span of a finished request."""
         asked = self._agent.model.name
         more: dict[str, str | int] = {"gen_ai.request.model": asked}
         if answered:

@@ -1,7 +1,7 @@
-"""An environment for reinforcement learning: a model's messages in, what tools return out.
+"""An environment for reinforcement learning: the policy's messages in, tool results out.
 
-A `Environment` leads one conversation at a time through the same loop, tools and guard as every
-other, in a home and a directory of its own; the policy that is trained stands where the model does.
+An `Environment` runs one conversation at a time with the usual loop, tools and guard, in a separate
+Hermes directory and working directory. The policy being trained replaces the model.
 """
 
 from __future__ import annotations
@@ -30,32 +30,39 @@ from hermes_nb.extras.training.trajectories import Trajectory, as_chat
 from hermes_nb.models.text_calls import function_schema
 
 Checker = Callable[[Turn, Path], float | Coroutine[object, None, float]]
-"""Gives the reward of a turn that is over, from what it says and what lies in its directory."""
+"""Returns the reward of a finished turn, given the turn and its directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What a policy sees: `messages` that are new, as TRL reads them, and its `tools`.
+    """The input of a policy.
 
-    They begin anew where the conversation is another one: it was compressed, or is a child's.
+    `messages` and `tools` start again if the conversation was compressed or belongs to a child
+    agent.
     """
 
     messages: list[dict[str, Json]] = field(default_factory=list)
+    """New messages in TRL's format."""
     tools: list[dict[str, object]] = field(default_factory=list)
+    """Schemas of the available tools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What came of an action. `done` says that the conversation is over and `reward` is its own."""
+    """The result of an action."""
 
     observation: Observation
+    """The next input of the policy; empty at the end."""
     reward: float = 0.0
+    """The reward of the conversation; 0 before its end."""
     done: bool = False
+    """Whether the conversation is over."""
     turn: Turn | None = None
+    """The finished turn; None before the end."""
 
 
 class _Policy:
-    """The model of a conversation, its children's as well: it says what `step` is given."""
+    """The model of a conversation and its child agents; replies with the actions of `step`."""
 
     name = "policy"
     window = None
@@ -70,14 +77,18 @@ class _Policy:
         yield Reply(message=await asyncio.wrap_future(answer), usage=Usage())
 
     async def aclose(self) -> None:
-        """Do nothing: it holds nothing."""
+        """Do nothing: there is nothing to close."""
 
 
 class Environment:
     """Conversations for a policy, one at a time; close it, or use it as a context manager.
 
-    `tools` are as those of `Hermes`, `files` is a directory that each conversation gets a copy of,
-    `approve` what may run unasked: nobody is there to ask. `checker` gives the reward in the end.
+    Args:
+        checker: Returns the reward at the end.
+        tools: The tools, as for `Hermes`; None for the default ones.
+        files: Directory that is copied for each conversation; None for an empty one.
+        approve: Approval mode; calls that require approval are refused.
+        most_steps: Maximum model requests of a conversation.
     """
 
     def __init__(
@@ -108,15 +119,15 @@ class Environment:
 
     @property
     def directory(self) -> Path:
-        """Where the running conversation works."""
+        """Working directory of the current conversation."""
         if self._folder is None:
             raise HermesError("reset the environment first")
         return Path(self._folder.name, "work")
 
     def reset(self, prompt: str) -> Observation:
-        """Begin a conversation and return its beginning: system prompt, prompt and tools."""
+        """Start a conversation and return its system prompt, prompt and tools."""
         self.close()
-        # What a conversation left, such as a process that still writes, is no fault of the next.
+        # Leftovers, such as a process that still writes, must not fail the next conversation.
         self._folder = tempfile.TemporaryDirectory(
             prefix="hermes-environment-", ignore_cleanup_errors=True
         )
@@ -144,14 +155,15 @@ class Environment:
         except asyncio.CancelledError:
             policy.asked.put(HermesError("the conversation was given up"))
             raise
-        except BaseException as error:  # noqa: BLE001 - raised where the step is taken
+        except BaseException as error:  # noqa: BLE001 - raised again in `step`
             policy.asked.put(error)
 
     def step(self, action: str | Mapping[str, Json] | Message) -> Step:
-        """Say something as the model: a text, a message as TRL has it, or a `Message`.
+        """Reply as the model with a text, a message in TRL's format, or a `Message`.
 
-        Raises `HermesError` where no conversation runs, where the action is no message of a model,
-        and where the checker gives no number.
+        Raises:
+            HermesError: no conversation is running, the action is not a model's message, or the
+                checker does not return a number.
         """
         message = message_of(action)
         answer, self._answer = self._answer, None
@@ -161,7 +173,7 @@ class Environment:
         return self._next()
 
     def close(self) -> None:
-        """Give the running conversation up, with what its tools do, and remove its directory."""
+        """Stop the running conversation and its tools, and remove its directory."""
         self._answer = None
         self._loop.close()
         if self._folder is not None:
@@ -177,7 +189,7 @@ class Environment:
             return Step(observation=Observation(), reward=reward, done=True, turn=item)
         request, self._answer = item
         said, seen = tuple(request.messages), len(self._seen)
-        first = seen + 1 if seen and said[:seen] == self._seen else 0  # behind what it said itself
+        first = seen + 1 if seen and said[:seen] == self._seen else 0  # skip the policy's own reply
         self._seen = said
         tools = [function_schema(tool) for tool in request.tools]
         messages = as_chat(Trajectory(id="", messages=said[first:]))
@@ -194,7 +206,7 @@ class Environment:
 
 
 def message_of(action: object) -> Message:
-    """Return what a policy says as a message; a call that cannot be read is answered as such."""
+    """Return a policy's action as a message; an invalid call becomes a call with a problem."""
     if isinstance(action, str):
         return Message.assistant(action)
     if isinstance(action, Mapping):

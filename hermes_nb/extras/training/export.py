@@ -1,8 +1,9 @@
-"""`jupyter hermes trajectories`: sessions as training data, and conversations led to make some.
+"""`jupyter hermes trajectories`: export sessions as training data, or generate conversations.
 
-Without `--prompts` the home's sessions are written. With it each prompt is led once, in a home and
-a directory of its own, so that nothing of yours is in it; what is written is kept, a line at a
-time, and the same command goes on where it was stopped or killed.
+Without `--prompts`, the sessions in the Hermes directory are exported. With it, one conversation is
+generated per prompt, in a separate Hermes directory and working directory, so that it contains no
+personal data. The output is written line by line. Running the same command again resumes an
+interrupted run.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ SAID = {"chat": "messages", "sharegpt": "conversations"}
 
 
 def trajectories(arguments: argparse.Namespace) -> int:
-    """Write sessions, or lead conversations; return 1 where a prompt came to nothing."""
+    """Export sessions or generate conversations; return 1 if a prompt failed."""
     if arguments.prompts:
         return asyncio.run(_generate(arguments))
     if not arguments.consent:
@@ -62,9 +63,10 @@ def trajectories(arguments: argparse.Namespace) -> int:
 
 
 class Lines:
-    """A file of trajectories that grows by whole lines; what was torn in a kill is taken away.
+    """An output file of trajectories, appended by whole lines; an incomplete last line is removed.
 
-    `rejected` lies beside it, and has what was led and is not to be learned from.
+    `rejected` is a second file next to it, with the generated conversations that are unsuitable for
+    training.
     """
 
     def __init__(self, path: Path, arguments: argparse.Namespace) -> None:
@@ -78,7 +80,7 @@ class Lines:
         self._retry = arguments.retry
 
     def done(self) -> set[str]:
-        """Return the ids of what needs not be done again, counted."""
+        """Return the ids that are already done, and count them."""
         ids = set()
         for about in _whole(self.path, SAID[self._form]):
             self._count(about)
@@ -91,7 +93,7 @@ class Lines:
         return ids
 
     def add(self, trajectory: Trajectory, why: str = "") -> None:
-        """Write a conversation, or, where it has a flaw, why not; durable when this returns."""
+        """Write a conversation, or the reason why it is rejected; durable on return."""
         why = why or flaw(trajectory)
         if self._tokens:
             trajectory = shortened(trajectory, self._tokens)
@@ -107,7 +109,7 @@ class Lines:
         append_line(self.rejected if why else self.path, data, durable=True)
 
     def told(self) -> str:
-        """Return what there is by now: conversations, flaws, calls by tool."""
+        """Return a summary: conversations, rejections, calls by tool."""
         parts = [f"{number_of(self.kept, 'conversation')} in {self.path}"]
         if self.flaws:
             whys = ", ".join(f"{why} {count}" for why, count in self.flaws.most_common(5))
@@ -125,7 +127,7 @@ class Lines:
 
 
 def _whole(path: Path, said: str = "metadata") -> Iterator[Mapping[str, Json]]:
-    """Yield the metadata of a file's lines, which have `said`; a torn last one is cut off."""
+    """Yield the metadata of lines that have the key `said`; an incomplete last line is cut off."""
     if not path.exists():
         return
     begun = f'{{"{said}": '.encode()
@@ -136,7 +138,8 @@ def _whole(path: Path, said: str = "metadata") -> Iterator[Mapping[str, Json]]:
                 about = found["metadata"]
                 _ = found[said], about["id"], about["tools"]
             except (ValueError, KeyError, TypeError) as error:
-                # Only what a kill has left of ours is cut off: it may be another file by mistake.
+                # Cut off only an incomplete line in our own format, since it may be a different
+                # file.
                 if each.endswith(b"\n") or not each.startswith(begun[: len(each)]):
                     message = f"{path} is no file of trajectories in this form: {error}"
                     raise ConfigError(message) from error
@@ -188,7 +191,7 @@ async def _generate(arguments: argparse.Namespace) -> int:
 async def _led(
     prompt: str, settings: Settings, arguments: argparse.Namespace
 ) -> tuple[Trajectory, str]:
-    """Lead one conversation; return it, and why it came to nothing."""
+    """Run one conversation; return it and the reason if it failed."""
     why, said = "", []
     with tempfile.TemporaryDirectory(
         prefix="hermes-trajectory-", ignore_cleanup_errors=True
@@ -205,9 +208,11 @@ async def _led(
         async with hermes:
             try:
                 async for event in hermes.stream(prompt, max_requests=arguments.max_requests):
-                    if isinstance(event, MessageAdded):  # also what is compressed later
+                    # Includes messages that are compressed later.
+                    if isinstance(event, MessageAdded):
                         said.append(event.message)
-                    elif isinstance(event, TurnEnded):  # of a failure the error, of a cut the note
+                    # The error of a failure, or the note of a cut answer.
+                    elif isinstance(event, TurnEnded):
                         why = event.error or event.note * (event.reason == "answered")
             except HermesError as error:
                 why = str(error)
@@ -221,9 +226,9 @@ async def _led(
 
 
 def _prompts(path: Path) -> Iterator[str]:
-    """Yield a file's prompts: a line each, as it is or as JSON with `prompt`."""
+    """Yield the prompts in a file, one per line, as text or as JSON with `prompt`."""
     try:
-        texts = path.read_text("utf-8-sig").split("\n")  # JSON may hold what else ends a line
+        texts = path.read_text("utf-8-sig").split("\n")  # JSON may contain other line separators
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
     for number, text in enumerate(texts, start=1):
@@ -241,7 +246,7 @@ def _prompts(path: Path) -> Iterator[str]:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Hold a file for this process alone; raise `ConfigError` where another one writes it."""
+    """Lock a file for this process; raise `ConfigError` if another one is writing it."""
     try:
         with locked(path, 0):
             yield

@@ -1,4 +1,4 @@
-"""`jupyter hermes trajectories`, as the command line is told of it."""
+"""The command-line definition of `jupyter hermes trajectories`."""
 
 from __future__ import annotations
 

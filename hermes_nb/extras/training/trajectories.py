@@ -1,12 +1,12 @@
-"""Sessions as training data: one JSON line each, in the two forms that trainers read.
+"""Sessions as training data: one JSON line per session, in two formats used by trainers.
 
-`sharegpt` is `conversations` of `from` (system, human, gpt, tool) and `value`, with `<think>`,
-`<tool_call>` and `<tool_response>` in the text, as Hermes models are trained on. `chat` is
-`messages` and `tools` as TRL reads them: calls with their arguments as objects, `tools` as a JSON
-string so that all lines have one schema. In both, `weight` is 1 on what a model is to learn and 0
-on what it is not, and `metadata` says how the conversation went.
+`sharegpt` has `conversations` of `from` (system, human, gpt, tool) and `value`, with `<think>`,
+`<tool_call>` and `<tool_response>` in the text, as used to train Hermes models. `chat` has
+`messages` and `tools` in TRL's format: calls have their arguments as objects, and `tools` is a JSON
+string so that all lines have one schema. In both, `weight` is 1 for messages to learn and 0 for
+others, and `metadata` has facts about the conversation.
 
-What is broken is left out and counted: a trainer would learn to break it again.
+Broken conversations are left out and counted, because a model would learn to repeat the fault.
 """
 
 from __future__ import annotations
@@ -33,30 +33,34 @@ FORMS: tuple[Form, ...] = get_args(Form)
 Outcome = Literal["answered", "budget", "interrupted", "unfinished"]
 PICTURE = "[picture]"
 LEAST_RESULT = 400
-"""Characters of a tool's result that shortening keeps at least."""
+"""Minimum characters of a tool result after shortening."""
 TOLD = 20
-"""Tokens of the line that says what was left out, at most."""
+"""Maximum tokens of the line that replaces removed messages."""
 _SPEAKERS = {"system": "system", "user": "human", "assistant": "gpt", "tool": "tool"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory:
-    """A conversation to learn from, with what it was offered and how it ended.
-
-    `left_out` counts messages that went to make it shorter; of a `damaged` one some cannot be read.
-    """
+    """A conversation to learn from."""
 
     id: str
+    """Id of the session or the prompt."""
     messages: tuple[Message, ...]
+    """The messages without the system prompt."""
     system: str = ""
+    """The system prompt."""
     model: str = ""
+    """Name of the model."""
     tools: tuple[Mapping[str, Json], ...] = ()
+    """Schemas of the called tools."""
     left_out: int = 0
+    """Number of messages removed to shorten it."""
     damaged: bool = False
+    """Whether some of its messages are unreadable."""
 
     @property
     def outcome(self) -> Outcome:
-        """How it ended, by its last message."""
+        """How it ended, judged by its last message."""
         last = self.messages[-1] if self.messages else None
         if last is not None and last.interrupted:
             return "interrupted"
@@ -68,7 +72,7 @@ class Trajectory:
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
-        """Calls and failed calls by tool."""
+        """Numbers of calls and failed calls by tool."""
         found: dict[str, dict[str, int]] = {}
         for message in self.messages:
             if message.role == "tool":
@@ -81,9 +85,10 @@ class Trajectory:
 def trajectory_of(
     session: StoredSession, rows: Iterable[StoredMessage], known: Toolset
 ) -> Trajectory:
-    """Return a session as it was led: before any compression, without what was taken back.
+    """Return a session in its form before compression, without undone messages.
 
-    `known` has the tools whose schemas are sent along; of others only what their calls show.
+    `known` has tools whose full schemas are included; for others only the arguments of calls are
+    known.
     """
     rows = list(rows)
     turns: list[list[StoredMessage]] = [[]]
@@ -96,7 +101,7 @@ def trajectory_of(
     messages: list[Message] = []
     for turn in turns:
         kept = [row.message for row in turn if row.state != "undone"]
-        # What a compression had replaced is not marked when its turn is taken back.
+        # Messages replaced by a compression are not marked as undone with their turn.
         if len(kept) == len(turn) or turn[0].state == "active":
             messages += kept
     return Trajectory(
@@ -110,7 +115,7 @@ def trajectory_of(
 
 
 def schemas(messages: Iterable[Message], known: Toolset) -> list[Mapping[str, Json]]:
-    """Return the schemas of the tools that are called, in the order of their names."""
+    """Return the schemas of the called tools, sorted by name."""
     called: dict[str, set[str]] = collections.defaultdict(set)
     for message in map(without_secrets, messages):
         for call in message.calls:
@@ -125,7 +130,7 @@ def schemas(messages: Iterable[Message], known: Toolset) -> list[Mapping[str, Js
 
 
 def flaw(trajectory: Trajectory) -> str:
-    """Return why nothing should be learned from a conversation, "" for a sound one."""
+    """Return why a conversation is unsuitable for training, "" if it is suitable."""
     messages = trajectory.messages
     if trajectory.damaged:
         return "damaged"
@@ -149,15 +154,16 @@ def flaw(trajectory: Trajectory) -> str:
 
 
 def tokens_of(trajectory: Trajectory) -> int:
-    """Return about how many tokens a conversation has, by the estimate of `core.text`."""
+    """Return the approximate tokens of a conversation, as estimated by `core.text`."""
     return _fixed(trajectory) + size(_groups(trajectory.messages))
 
 
 def shortened(trajectory: Trajectory, tokens: int) -> Trajectory:
-    """Return a conversation of at most so many tokens, or the shortest that there is.
+    """Return a conversation of at most `tokens` tokens, or the shortest possible one.
 
-    Long results are cut first. Then steps go from the middle, a call with its results, and one line
-    says how many messages: the prompt, what came right behind it and the end stay.
+    Long results are cut first. Then steps (a call with its results) are removed from the middle,
+    and one line gives the number of removed messages. The prompt, the first steps and the end
+    remain.
     """
     room = tokens - _fixed(trajectory)
     groups = _groups(trajectory.messages)
@@ -188,7 +194,7 @@ def _fixed(trajectory: Trajectory) -> int:
 
 
 def _groups(messages: Iterable[Message]) -> list[Group]:
-    """Return a conversation's groups; their reasoning counts, which is learned as well."""
+    """Return a conversation's groups with their reasoning counted, since it is learned too."""
     found = []
     for group in grouped(messages):
         thoughts = [Message.assistant(each.reasoning) for each in group.messages if each.reasoning]
@@ -203,7 +209,7 @@ def _cut(message: Message, most: int) -> Message:
 
 
 def line(trajectory: Trajectory, form: Form) -> str:
-    """Return a conversation as a line of JSON, without secrets; neighbours of one role are one."""
+    """Return a conversation as a JSON line without secrets; adjacent messages of a role merge."""
     about: dict[str, Json] = {
         "id": trajectory.id,
         "model": trajectory.model,
@@ -223,7 +229,7 @@ def line(trajectory: Trajectory, form: Form) -> str:
 
 
 def as_chat(trajectory: Trajectory) -> list[dict[str, Json]]:
-    """Return the messages of a conversation as TRL reads them."""
+    """Return the messages of a conversation in TRL's format."""
     messages: list[dict[str, Json]] = []
     if trajectory.system:
         messages.append({"role": "system", "content": trajectory.system})
@@ -261,7 +267,7 @@ def as_sharegpt(trajectory: Trajectory) -> list[dict[str, Json]]:
 
 
 def _weight(message: Message) -> int:
-    """Return 1 for what a model is to learn: what it said, and nothing that was cut short."""
+    """Return 1 for messages to learn: the model's own, unless they were cut off."""
     return int(_says(message) and not message.interrupted)
 
 
@@ -275,18 +281,18 @@ def _text(message: Message) -> str:
 
 
 def _calls(message: Message) -> list[dict[str, Json]]:
-    # As JSON has them: a NaN in a line makes readers refuse the whole file.
+    # As valid JSON, because a NaN makes readers reject the whole file.
     written = [json.dumps(dict(call.arguments), default=str) for call in message.calls]
     plain = [json.loads(each, parse_constant=str) for each in written]
     return [{"name": c.name, "arguments": a} for c, a in zip(message.calls, plain, strict=True)]
 
 
 def _marked(mark: str, value: Mapping[str, Json]) -> str:
-    """Return JSON between two marks that are not in it: JSON lets a slash be escaped."""
+    """Return JSON in a tag; the tag's closing form is escaped inside, as JSON allows."""
     inside = canonical_json(value).replace("</tool_", "<\\/tool_")
     return f"<{mark}>\n{inside}\n</{mark}>"
 
 
 def name_of(prompt: str) -> str:
-    """Return the id of what is led from a prompt, the same each time."""
+    """Return the id of a prompt's conversation, derived from its text."""
     return hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()[:16]
