@@ -119,7 +119,9 @@ class Layer:
     """A named part of the prompt."""
 
     name: str
+    """The name. A changed part of a recognised prompt may have several, joined by ", "."""
     text: str
+    """The text, without blank lines around it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,7 @@ class Prompt:
     """A system prompt with its layers."""
 
     layers: tuple[Layer, ...]
+    """The layers, in order."""
 
     @property
     def text(self) -> str:

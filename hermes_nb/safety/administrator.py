@@ -48,7 +48,7 @@ ALONE = {
 }
 """Families with one active entry at a time, with the setting that selects it."""
 FORCED = frozenset({*ALONE, "tools", "learning"})
-"""Families whose entries can be forced on. A user cannot remove the entries of other families."""
+"""Families whose entries can be forced on. In other families no user setting turns entries off."""
 FAMILIES = FORCED | {"always", "gateway", "mcp", "network", "schedules", "skills"}
 """All families."""
 PLAIN = frozenset({"always", "learning", "network", "schedules"})
@@ -174,7 +174,7 @@ def _files(places: tuple[Path, ...]) -> tuple[Path, ...]:
 def policy() -> Policy:
     """Return the current policy. Raise `ConfigError` if the file is invalid.
 
-    A call costs a few `stat` calls. Call it for each decision instead of passing the result around.
+    It costs a few `stat` calls if the file is unchanged, so callers need not keep the result.
     """
     for path in _files(PLACES):
         try:
@@ -271,8 +271,8 @@ def _fits(pattern: str, name: str) -> bool:
 def not_roots(path: Path) -> str:
     """Return which part of a path a user other than root could change, "" for none.
 
-    The test is whether this process may write, whatever the permission bits say. If the process
-    runs as root, the permission bits decide.
+    Every part must belong to root, and this process must not be able to write it. For a process of
+    root, no part may be writable for everyone.
     """
     whole, real = path.absolute(), Path(os.path.realpath(path))
     for part in dict.fromkeys([whole, *whole.parents, real, *real.parents]):

@@ -39,8 +39,9 @@ _FIXED = {
 def child_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the variables of `environment` (default: this process's) that a child may see.
 
-    Names that look like secrets and proxies with a password are removed. The directory of this
-    Python comes first in PATH, so that `python` and `pip` are the kernel's.
+    Names that look like secrets and proxies with a password are removed. If the directory of this
+    Python is missing from PATH, it is added at the front, so that `python` and `pip` are the
+    kernel's.
     """
     source = os.environ if environment is None else environment
     child = {name: value for name, value in source.items() if _passes(name, value)}

@@ -46,12 +46,12 @@ _QUOTES = "\"'`“”«»„‘’「」『』"
 _INVITED = 24
 """Characters before an excuse that may invite it."""
 _UNBROKEN = frozenset({"HIDES", "HUSHES", "UNASKED", "TAKES", "OWNED"})
-"""Intents whose first part contains no end of a clause."""
+"""Intents that do not count if a clause ends within their first part."""
 _CLAUSE = re.compile(r"[,;:!?—–()、，；]|\s-\s")
 _FREE = frozenset({"HIDES", "HUSHES", "UNASKED", "LOOSENS", "NAMES", "SPEAKS", "EXCUSES", "MASKS"})
 """Intents that a preceding "not" does not excuse: they contain one, or are not orders."""
 _TOLD = frozenset({"HIDES", "HUSHES", "UNASKED", "SETTLES", "ALTERS"})
-"""Intents that do not count in statements about a program, which users report."""
+"""Intents that do not count in statements about a program: users report its behaviour."""
 
 
 def _pattern(name: str) -> re.Pattern[str]:
@@ -159,7 +159,7 @@ class TextContext:
         return not (_orders().search(before) or _orders().search(after))
 
     def _forbidden(self, start: int, first: int) -> bool:
-        """Return whether a forbidding word governs a passage, which begins with the tag `first`."""
+        """Return whether a forbidding word governs a passage, whose first tag is `first`."""
         words = self._words
         for place in range(first - 1, max(-1, first - 1 - _NEAR), -1):
             if words.tags[place] in (SENTENCE, PARAGRAPH):

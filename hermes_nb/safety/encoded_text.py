@@ -15,11 +15,14 @@ from hermes_nb.safety.patterns import in_time
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """The decoded text of `text[start:end]`."""
+    """The decoded text of a run."""
 
     start: int
+    """Index of the run's first character."""
     end: int
+    """Index after the run's last character."""
     text: str
+    """The decoded text."""
 
 
 _SPELLED = re.compile(r"(?<![^\W_])[^\W\d_](?:[ .\-_*·•,/|\n]{1,6}[^\W\d_](?![^\W_])){4,}")

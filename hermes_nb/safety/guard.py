@@ -117,7 +117,7 @@ class Decision:
     shape: str = ""
     """The key under which "always" is remembered. Empty if the answer cannot be remembered."""
     lasting: str = ""
-    """What "always" would cover, in words. Empty if `shape` is."""
+    """What "always" would cover, in words."""
     way: Way | None = None
     """How a command or code in the kernel runs. None: nothing special."""
     in_every_mode: bool = False
@@ -516,6 +516,7 @@ class ChildGuard(Guard):
     """The guard of the parent agent, which makes the decision."""
 
     asks: ClassVar[bool] = False
+    """No one can be asked."""
 
     def decide(
         self,

@@ -134,7 +134,7 @@ class Look:
     root: Path
     """Where the walk starts."""
     environment: bool = False
-    """Whether to skip folders of installed packages."""
+    """Whether to leave out files of installed packages."""
     fixed: frozenset[str] = frozenset()
     """Folders not to enter."""
     known: Mapping[str, int] | None = None
@@ -144,7 +144,7 @@ class Look:
     places: LaterPlaces = field(default_factory=LaterPlaces)
     """The result so far."""
     home: str = field(default_factory=lambda: os.path.realpath(Path.home()))
-    """The user's home directory, without links."""
+    """The user's home directory without links."""
 
     def walk(self) -> LaterPlaces:
         """Walk through all folders. Retry if folders disappear during the walk."""

@@ -2,8 +2,8 @@
 
 They are marked when they are written while the conversation contains untrusted content. A mark has
 the path and digest of a file, or the digest of a cell. An edited text is no longer marked, and a
-copy is recognised by its digest. A mark without a digest stands for all files of a folder that
-could not be inspected and that changed in a period of time.
+copy is recognised by its digest. A mark without a digest is for a folder that could not be
+inspected: it includes all files in it that changed within a period.
 
 The marks are stored in a JSON file in the Hermes directory that only its owner can read. Its size
 is limited: the oldest marks are merged into one for their folder. A damaged file is renamed, and

@@ -30,7 +30,7 @@ _RUNNERS = re.compile(
     r"(?:^|[|&;(\s/])(?:ba|z|da|k)?sh\b|\b(?:source|python[\d.]*|perl|ruby|node|Rscript|julia|awk"
     r"|make|papermill|jupyter|pytest|psql|sqlite3)\b|(?:^|[|&;(]\s*)\.{0,2}/"
 )
-"""A program that runs a script."""
+"""Matches a program that runs a script."""
 _MODULE = re.compile(r"\bpython[\d.]{0,9}\s(?:[^|;&\n]{0,200}?\s)?-m\s{0,9}([\w.]{1,200})")
 _LONGEST_COMMAND = 10_000
 """Characters of a command that are split like a shell does."""

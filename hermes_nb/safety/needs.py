@@ -58,9 +58,13 @@ _LONGEST = 40
 @dataclass(frozen=True, slots=True)
 class _Row:
     verbs: frozenset[str]
+    """Arguments of which one must be present. Empty: any arguments."""
     unless: str
+    """Pattern for arguments with which nothing is needed."""
     needs: frozenset[Need]
+    """Needs beyond reading."""
     deed: str
+    """Template for the description of the action."""
 
 
 @cache

@@ -181,12 +181,19 @@ _FORGED = 3
 @dataclass(frozen=True, slots=True)
 class _Pattern:
     category: str
+    """Id of the kind of attack."""
     name: str
+    """Id of the pattern."""
     score: float
+    """Weight, on the scale of `BLOCKS`."""
     needs: tuple[str, ...]
+    """Lower-case words. Every match contains one of them."""
     pattern: str
+    """The regular expression."""
     harms: bool
+    """Whether a match is harmful for the person who runs the code."""
     shown: bool
+    """Whether honest guides contain such code."""
 
 
 @cache

@@ -29,7 +29,7 @@ class Need(enum.Enum):
 
 
 class SandboxProfile(enum.Flag):
-    """Permissions of a command, as combinable flags. Everything includes reading the workspace."""
+    """Permissions of a command, as combinable flags. All include reading the workspace."""
 
     READ = 0  # reads only
     WORKSPACE = 1

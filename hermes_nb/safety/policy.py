@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 LENGTH_LIMIT = 10_000
 """Longest command that is checked, in characters."""
 SECONDS = 0.1
-"""CPU time for all checks that access the disk. A few milliseconds are typical."""
+"""CPU seconds for all checks that access the disk. A few milliseconds are typical."""
 _WAITING = 0.4
 """Wall-clock limit in seconds for a slow disk or a busy machine."""
 _MOST_TRIALS = 8
@@ -90,6 +90,7 @@ class Pipeline:
     after: str
     """The operator that joins this pipeline to the previous one. Empty for the first."""
     stages: tuple[Stage, ...]
+    """The programs, in order."""
     directory: Path
     """The working directory."""
 
@@ -397,10 +398,12 @@ _LONG_HELP = frozenset({"ipython", "jupyter", "conda"})
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """The policy's decision on a command and the reason in a few words."""
+    """The policy's decision on a command."""
 
     decision: Literal["allow", "ask", "deny"]
+    """What may happen to the command."""
     reason: str = ""
+    """The reason in a few words. Empty for `allow`."""
 
 
 def assess(command: str, *, directory: Path | None = None) -> Assessment:

@@ -64,7 +64,7 @@ class Rule:
     long: frozenset[str]
     """Names of the long options. Those with a value end with `=`."""
     operands: str
-    """Kind of the operands, such as files, text or a pattern."""
+    """Kind of the operands: files, names, pattern, text, plus (`+…`), one or none."""
 
     def read(self, name: str, words: list[str]) -> Read:
         """Sort the arguments. Raise MayDoMoreError for an option that is not permitted."""

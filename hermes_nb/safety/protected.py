@@ -60,14 +60,14 @@ class Names:
     weights."""
 
     def above(self, parts: tuple[str, ...]) -> tuple[str, str]:
-        """Return the component that protects everything below it and the reason, or two ""."""
+        """Return a component that protects everything below it, with the reason, or `("", "")`."""
         for part in parts:
             if part in self.folders:
                 return part, self.folders[part]
         return self.paired(parts)
 
     def paired(self, parts: tuple[str, ...]) -> tuple[str, str]:
-        """Return the component that is protected in its folder and the reason, or two ""."""
+        """Return a component that is protected in its folder, with the reason, or `("", "")`."""
         for first, second in pairwise(parts):
             for (one, two), reason in self.pairs.items():
                 if first == one and fnmatchcase(second, two):
@@ -75,7 +75,7 @@ class Names:
         return "", ""
 
     def named(self, parts: tuple[str, ...]) -> tuple[str, str]:
-        """Return the protected component and the reason, or two ""."""
+        """Return the protected component with the reason, or `("", "")`."""
         component, reason = self.above(parts)
         if reason or not parts:
             return component, reason
@@ -100,7 +100,7 @@ def known_names(kind: Literal["secret", "run", "later"]) -> Names:
 
 
 def secret(parts: tuple[str, ...]) -> tuple[str, str]:
-    """Return the secret component and a description of its content, or two ""."""
+    """Return the secret component with a description of its content, or `("", "")`."""
     found = known_names("secret").above(parts)
     if found[1] or not parts or not secret_file(parts[-1]):
         return found
@@ -338,22 +338,26 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Listing:
-    """The entries of a directory by kind.
-
-    `links` are links with secret names. `seen` is the directory's inode and change time, which
-    cannot be forged, unlike `mtime`. `read` is false if it could not be read. A `closed` directory
-    is in its own `directories`, to be hidden.
-    """
+    """The entries of a directory by kind."""
 
     seen: tuple[int, int] = (0, 0)
+    """Inode and change time of the directory. Unlike `mtime`, the change time cannot be forged."""
     below: tuple[str, ...] = ()
+    """Directories to walk."""
     files: tuple[str, ...] = ()
+    """Secret files."""
     links: tuple[str, ...] = ()
+    """Links with secret names."""
     directories: tuple[str, ...] = ()
+    """Secret directories. A closed directory lists itself here, to be hidden."""
     specials: tuple[str, ...] = ()
+    """Sockets, pipes and devices."""
     ordinary: tuple[tuple[int, str], ...] = ()
+    """Inode and path of all other files."""
     closed: bool = False
+    """Whether this process may not list the directory."""
     read: bool = True
+    """Whether the directory could be read reliably."""
 
 
 _LISTED: dict[tuple[str, bool], _Listing] = {}

@@ -82,7 +82,7 @@ class RestoreSnapshot:
     fixed: frozenset[str] = frozenset()
     """Paths that the command cannot change."""
     environment: bool = False
-    """Whether folders of installed packages were skipped."""
+    """Whether files of installed packages were left out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,9 +83,14 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class _Together:
+    """A combination of intents that is an attack."""
+
     category: str
+    """Id of the kind of attack."""
     score: float
+    """Weight, on the scale of `patterns.BLOCKS`."""
     intents: frozenset[str]
+    """Names of the intents."""
 
 
 @cache

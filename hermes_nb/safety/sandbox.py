@@ -297,7 +297,11 @@ def _environment(plan: SandboxPlan) -> dict[str, str]:
 
 
 def _domains(plan: SandboxPlan) -> list[int]:
-    """Return the allowed socket families. Abstract Unix sockets share the network: never both."""
+    """Return the allowed socket families.
+
+    Unix sockets and the network exclude each other: with the host's network namespace, abstract
+    sockets would connect to the host's processes.
+    """
     unix = [_UNIX] if plan.writes and not plan.network else []
     return [_INET, _INET6, _NETLINK, *unix]
 
@@ -433,7 +437,7 @@ def _tried(name: str) -> str:
 
 
 def hidden(workspace: Path, home: Path) -> list[str]:
-    """Return the paths that a sandbox hides, relative to the workspace, for a command's result."""
+    """Return the paths that a sandbox hides, relative to the workspace, to report them."""
     root = workspace.resolve()
     return sorted(os.path.relpath(path, root) for path in survey(root, home=home.resolve()).secrets)
 

@@ -4,8 +4,8 @@
 that is discarded or joined. Any other character with a meaning for a shell makes it refuse the
 whole command. `rough_commands` accepts any text in linear time and evaluates nothing. `destroys`
 finds commands that are denied in every mode, because they name the destruction of the system, a
-home directory or a disk. Targets that are computed are unknown, so the command needs approval like
-any other. Users may let a project be deleted.
+home directory or a disk. Computed targets are unknown, so such a command needs approval like any
+other. Deleting a project is up to the user.
 """
 
 from __future__ import annotations
@@ -273,7 +273,7 @@ class Rough:
 
 
 def destroys(command: str, home: Path) -> str:
-    """Return what vital part a command would destroy by its wording, "" if none."""
+    """Return a description of the vital damage that a command names, "" if none."""
     if _BOMB.search(command):
         return "it forks without end"
     command = _HOME_VARIABLE.sub("~", command)

@@ -43,7 +43,7 @@ _RESPELT: dict[str, dict[int, str]] = {
     "tr": str.maketrans({"ı": "i"}),
     "vi": str.maketrans({"đ": "d"}),
 }
-"""Spellings for missing letters on a keyboard that folding does not cover."""
+"""Substitutes for letters that a keyboard lacks, by language. Folding covers other letters."""
 _SHORTEST_RESPELT = 4
 """Minimum length of a respelled word. Shorter ones collide with words of other languages."""
 _DISGUISED = ("IGNORE", "PRIOR", "RULES", "SYSTEM", "PROMPT", "UNRESTRICTED", "REVEAL", "YOUR")
