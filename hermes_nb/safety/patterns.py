@@ -166,7 +166,7 @@ def some(places: Iterator[Span]) -> Iterator[Span]:
 def lowered(text: str) -> str:
     """Return a text in lower case with the same length."""
     lower = text.lower()
-    if len(lower) != len(text):  # a few capitals become two letters
+    if len(lower) != len(text):  # a few capitals have two lower-case letters
         return "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
     return lower
 

@@ -75,7 +75,11 @@ def python() -> tuple[str, ...]:
     """Return where this Python lives, which may be in the home that is hidden."""
     named = [sys.prefix, sys.base_prefix, site.getusersitepackages(), *_conda()]
     places = {*map(os.path.realpath, named), str(Path(sys.executable).resolve().parent.parent)}
-    homes = {"/usr", "/", *map(str, (Path.home(), *Path.home().parents))}  # never all of it
+    homes = {
+        "/usr",
+        "/",
+        *map(str, (Path.home(), *Path.home().parents)),
+    }  # never expose these completely
     return tuple(sorted(place for place in places - homes if Path(place).is_dir()))
 
 

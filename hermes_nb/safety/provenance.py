@@ -33,7 +33,7 @@ ROW = 5
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _WORD = re.compile(f"[{_UNSPACED}]|[^\\W_{_UNSPACED}]+")
 _PRECISE = re.compile(
-    r"\b[a-z][a-z0-9+.-]{1,20}://[^\s<>\"')]{3,400}"  # an address
+    r"\b[a-z][a-z0-9+.-]{1,20}://[^\s<>\"')]{3,400}"  # a URL
     r"|\b[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,4}"
     r"|(?<![\w/])(?:~|\.{1,2})?(?:/[\w.@+-]{1,100}){2,20}"  # a path
     r"|`[^`\s]{1,200}\s[^`\n]{2,200}`"  # a command or code, not a mere name

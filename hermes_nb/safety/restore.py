@@ -258,7 +258,7 @@ class _Back:
             if before == now or is_fixed or _may_stay(path, before, now, self.opened):
                 continue
             if path.parent.exists() and path.parent.resolve() != path.parent:
-                continue  # the folder is a link to elsewhere; the link itself is moved away
+                continue  # in a linked folder; the link itself is moved away
             self.take(path, before)
 
     def put_back_notebooks(self) -> None:

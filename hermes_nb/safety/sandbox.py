@@ -268,7 +268,7 @@ def _environment(plan: SandboxPlan) -> dict[str, str]:
     kept = child_environment()
     for name in ("XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "TMP", "TEMP"):
         kept.pop(name, None)
-    libraries = kept.pop("LD_LIBRARY_PATH", "").split(os.pathsep)  # bwrap would load them first
+    libraries = kept.pop("LD_LIBRARY_PATH", "").split(os.pathsep)  # bwrap itself would load them
     real = [Path(os.path.realpath(plan.directory / place)) for place in libraries]
     inside = [place.is_relative_to(plan.workspace) for place in real]
     if kept_libraries := [place for place, own in zip(libraries, inside, strict=True) if not own]:
@@ -314,7 +314,7 @@ def _limits(plan: SandboxPlan) -> dict[str, int]:
 
 
 def _descriptor(content: bytes, name: str) -> int:
-    number = os.memfd_create(name, 0)  # without a flag it is inherited
+    number = os.memfd_create(name, 0)  # no flag: inherited by the child
     os.write(number, content)
     os.lseek(number, 0, os.SEEK_SET)
     return number

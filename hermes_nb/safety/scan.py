@@ -279,7 +279,7 @@ def _loaded() -> dict[str, Detector]:
     for point in plugins(DETECTORS):
         try:
             found[point.name] = point.load()
-        except Exception as error:  # noqa: BLE001 - somebody else's code, run at its import
+        except Exception as error:  # noqa: BLE001 - third-party code, run by its import
             _off(point.name, error)
     return found
 
@@ -289,7 +289,7 @@ def _detected(text: str) -> Iterator[Sign]:
     for name, detector in [*_loaded().items()]:
         try:
             found = [_as_sign(name, finding, len(text)) for finding in detector(text)]
-        except Exception as error:  # noqa: BLE001 - somebody else's code
+        except Exception as error:  # noqa: BLE001 - third-party code
             _off(name, error)
             _loaded().pop(name, None)
         else:
