@@ -1,1 +1,1 @@
-"""The notebook as cells: open in a page, in its file, or as far as a shell knows it."""
+"""The notebook as cells: open in a front end, closed in its file, or only in the input history."""

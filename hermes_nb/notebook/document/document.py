@@ -1,8 +1,8 @@
-"""A notebook as the agent edits it: open in a front end, closed on disk, or out of reach.
+"""A notebook that the agent edits: open in a front end, closed in a file, or out of reach.
 
-Edits are values, and a kind of notebook has one way to apply them; every result says which kind it
-was. Cells are addressed by id, and an edit names the hash of the source that it was made for: a
-cell that somebody changed meanwhile answers with a conflict instead of being overwritten.
+Edits are data objects, and each kind of notebook applies them in its own way, which a result names.
+Cells are addressed by id. An edit includes the hash of the source that it was made for: if a cell
+was changed since, the edit raises a conflict and does not overwrite it.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from hermes_nb.notebook.shell import Shell
 
 CellType = Literal["code", "markdown", "raw"]
 Output = Mapping[str, Json]
-"""An output as nbformat has it."""
+"""An output in the format of nbformat."""
 
 SHORT = 8
-"""Characters of an id that are shown where they are enough; as many as git shows of a hash."""
+"""Number of characters of a shortened id, as in git's short hashes."""
 _UUID = 32
 _NAMED = 5
 _SOURCE_SHOWN = 8_000
 _MARKDOWN = "%%markdown\n"
 
 OFFERED = "below"
-"""The id of the cell that is offered; it is no cell yet, so nothing else takes that id."""
+"""The id of the cell offered below the running one; it does not exist yet, so the id is free."""
 _WAY_OUT = (
     "the cells of this notebook cannot be reached; ask the user to open it in JupyterLab or "
     "Notebook 7 with the hermes_nb extension, or to save it as a file"
@@ -41,97 +41,116 @@ _WAY_OUT = (
 
 
 class CellConflict(ToolError):
-    """The cell is not what the edit was made for; the text shows what it holds now."""
+    """The cell has changed since the edit was made; the message contains its current source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One cell. `hash` is `source_hash(source)`; `outputs` is None where they were not asked for.
-
-    `index` counts from 0.
-    """
+    """One cell of a notebook."""
 
     index: int
+    """Position in the notebook, from 0."""
     id: str
+    """The cell's id."""
     type: CellType
+    """The type: "code", "markdown" or "raw"."""
     source: str
+    """The source as one string."""
     hash: str
+    """`source_hash(source)`."""
     execution_count: int | None = None
+    """The execution count; None if it has not run."""
     output_count: int = 0
+    """Number of outputs."""
     outputs: Sequence[Output] | None = None
+    """The outputs; None if they were not requested."""
     metadata: Mapping[str, Json] = field(default_factory=dict)
+    """The cell's metadata."""
     run: bool = False
-    """Whether the user, who has just kept a change of it, wants it run."""
+    """True if the user accepted a change of the cell and wants it run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Insert:
-    """A new cell behind the cell `after`, or at `index`, or at the end."""
+    """Insert a cell below the cell `after`, or at `index`, or at the end."""
 
     source: str
+    """The source."""
     after: str | None = None
+    """Id of the cell above; has precedence over `index`."""
     index: int | None = None
+    """Position, from 0; None for the end."""
     type: CellType = "code"
+    """The type: "code", "markdown" or "raw"."""
     metadata: Mapping[str, Json] = field(default_factory=dict)
+    """The cell's metadata."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Another source for a cell; `seen` is the hash of the one that the caller last saw.
-
-    With `review`, a page shows what it replaces, and offers to take it back.
-    """
+    """Replace the source of a cell."""
 
     id: str
+    """Id of the cell."""
     source: str
+    """The new source."""
     seen: str
+    """Hash of the source that the caller last saw; another source is a conflict."""
     review: bool = False
+    """If true, a front end displays the change and lets the user undo it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """A cell removed, if its source still is the one with the hash `seen`."""
+    """Delete a cell."""
 
     id: str
+    """Id of the cell."""
     seen: str
+    """Hash of the source that the caller last saw; another source is a conflict."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A cell behind another one, or at the top."""
+    """Move a cell."""
 
     id: str
+    """Id of the cell."""
     after: str | None
+    """Id of the cell below which it goes; None for the top."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetOutputs:
-    """What a code cell shows."""
+    """Replace the outputs of a code cell."""
 
     id: str
+    """Id of the cell."""
     outputs: Sequence[Output]
+    """The new outputs."""
     execution_count: int | None = None
+    """The new execution count; None for none."""
 
 
 Edit = Insert | Replace | Delete | Move | SetOutputs
 
 
 class NotebookDocument(ABC):
-    """A notebook that can be read and edited; a kind of notebook says how it reads and applies.
+    """A notebook that can be read and edited; subclasses implement each kind of notebook.
 
-    Every method raises `ToolError` with what to do instead, `CellConflict` where `seen` is not the
-    hash of the cell's source any more. `way` is how it is reached, as a result says it: "the open
-    notebook", "the file x.ipynb".
+    Every method raises `ToolError` with advice, and `CellConflict` if `seen` is no longer the hash
+    of the cell's source.
     """
 
     way: str
+    """How the notebook is reached, for display: "the open notebook", "the file x.ipynb"."""
 
     @abstractmethod
     async def cells(self, *, outputs: bool = False) -> list[Cell]:
-        """Return all the cells in order."""
+        """Return all cells in order."""
 
     async def sketch(self) -> list[Cell]:
-        """Return the cells; of outputs, where that costs little, types and MIME types only."""
+        """Return the cells; where this saves time, outputs have only their types and MIME types."""
         return await self.cells()
 
     @abstractmethod
@@ -140,10 +159,10 @@ class NotebookDocument(ABC):
 
     @abstractmethod
     async def apply(self, edit: Edit) -> Cell | None:
-        """Make an edit and return the cell as it is now, None for one that is gone."""
+        """Make an edit and return the cell in its new state; None after a deletion."""
 
-    async def save(self) -> None:  # noqa: B027 - where every edit is saved at once
-        """Save what was changed, where that is not done anyway."""
+    async def save(self) -> None:  # noqa: B027 - optional: most kinds save every edit
+        """Save the changes, if edits are not saved at once."""
 
     async def insert(
         self,
@@ -151,14 +170,14 @@ class NotebookDocument(ABC):
         *,
         after: str | None = None,
         index: int | None = None,
-        type: CellType = "code",  # noqa: A002 - nbformat's own word
+        type: CellType = "code",  # noqa: A002 - the name in nbformat
         metadata: Mapping[str, Json] | None = None,
     ) -> Cell:
         edit = Insert(source=source, after=after, index=index, type=type, metadata=metadata or {})
         return cast("Cell", await self.apply(edit))
 
     async def replace(self, cell_id: str, source: str, *, seen: str, review: bool = False) -> Cell:
-        """Return the cell as it is then: its user may have approved a part of it alone."""
+        """Return the cell in its new state; the user may have approved only part of the change."""
         return cast("Cell", await self.apply(Replace(cell_id, source, seen, review)))
 
     async def delete(self, cell_id: str, *, seen: str) -> None:
@@ -174,10 +193,10 @@ class NotebookDocument(ABC):
 
 
 class FallbackDocument(NotebookDocument):
-    """The last resort: the code that ran, as a shell knows it, and one cell offered below.
+    """The fallback: the code that ran, from the input history, and one new cell offered below.
 
-    Nothing can be changed. The front end takes one new cell when the running one ends, and only the
-    last one it is given: several become one.
+    Existing cells cannot be changed. A front end inserts a single new cell when the running one
+    ends, the last that it was given, so several new cells are joined.
     """
 
     way = "the input history (the notebook is out of reach; a new cell is offered below)"
@@ -188,7 +207,7 @@ class FallbackDocument(NotebookDocument):
         self._running: object = None
 
     async def cells(self, *, outputs: bool = False) -> list[Cell]:
-        """Return the code that ran, as cells `in-1`, `in-2`, …; outputs are not known."""
+        """Return the code that ran as cells `in-1`, `in-2`, …; their outputs are unknown."""
         history = getattr(self._shell.history_manager, "input_hist_raw", [""])
         ran = [(count, source) for count, source in enumerate(history) if count and source]
         return [
@@ -208,10 +227,10 @@ class FallbackDocument(NotebookDocument):
         return find(await self.cells(outputs=True), cell_id)
 
     async def apply(self, edit: Edit) -> Cell:
-        """Offer a cell below the running one, joined to what was offered there before.
+        """Offer a cell below the running one, joined with those offered earlier.
 
-        Text becomes a code cell with `%%markdown`, the only kind that can be offered; behind code
-        it becomes comments. Every other edit is refused.
+        Only a code cell can be offered. So Markdown becomes a code cell with `%%markdown`, or
+        comments if it is joined with code. All edits except `Insert` are refused.
         """
         if not isinstance(edit, Insert):
             raise ToolError(_WAY_OUT)
@@ -244,7 +263,7 @@ def _commented(text: str) -> str:
 
 
 def source_hash(source: str) -> str:
-    """Return the hash that the front end computes too: djb2 with xor over UTF-16 code units."""
+    """Return the hash that the front end also computes: djb2 with xor over UTF-16 code units."""
     value = 5381
     data = source.encode("utf-16-le", "surrogatepass")
     for low, high in zip(data[::2], data[1::2], strict=True):
@@ -263,12 +282,12 @@ def short_ids(ids: Iterable[str]) -> dict[str, str]:
 
 
 def brief_id(cell_id: str) -> str:
-    """Return an id as people and models read it: of a UUID, the first eight digits."""
+    """Return an id for display: the first eight digits of a UUID, other ids unchanged."""
     return cell_id[:SHORT] if len(cell_id) >= _UUID else cell_id
 
 
 def find(cells: Sequence[Cell], wanted: str) -> Cell:
-    """Return the cell of that id, or whose id alone begins so; raise ToolError otherwise."""
+    """Return the cell with this id or unique beginning of an id; raise ToolError otherwise."""
     wanted = wanted.strip()
     exact = [cell for cell in cells if cell.id == wanted]
     near = exact or [cell for cell in cells if wanted and cell.id.startswith(wanted)]
@@ -282,7 +301,7 @@ def find(cells: Sequence[Cell], wanted: str) -> Cell:
 
 
 def no_such_cell(wanted: str, cells: Sequence[Cell]) -> ToolError:
-    """Return the error for an id that no cell has, with the cells it may have meant."""
+    """Return the error for an unknown id, with the cells that may have been meant."""
     if not cells:
         return ToolError(f"there is no cell {one_line(wanted)!r}; the notebook has no cells yet")
     if wanted.isdecimal() and int(wanted) < len(cells):
@@ -300,12 +319,12 @@ def no_such_cell(wanted: str, cells: Sequence[Cell]) -> ToolError:
 
 
 def named(cell: Cell) -> str:
-    """Return a cell's id and first words."""
+    """Return a cell's id, index and first words."""
     return f"{brief_id(cell.id)} [{cell.index}] {one_line(visible(cell.source, lines=True), 40)!r}"
 
 
 def conflict(cell: Cell) -> CellConflict:
-    """Return the error for a cell that is not what an edit was made for."""
+    """Return the error for a cell that has changed since an edit was made for it."""
     source = head_tail(cell.source, _SOURCE_SHOWN)
     return CellConflict(
         f"cell {cell.id} is not as you last saw it, so nothing was changed. It holds now:\n"

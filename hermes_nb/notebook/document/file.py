@@ -1,8 +1,8 @@
-"""A notebook that no front end has open, edited in its file.
+"""Edit a notebook in its file, while no front end has it open.
 
-Every edit holds a lock, reads the file again, checks that the cell is what the caller saw, and
-replaces the file in one step; what was there before is kept. Whatever goes wrong, the file is the
-old one or the new one.
+Every edit holds a lock, reads the file again, checks that the cell is in the state that the caller
+saw, and replaces the file atomically. A backup of the previous version is saved. After any failure,
+the file is either the old or the new version.
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ from hermes_nb.notebook.document.ipynb import (
 from hermes_nb.tools.workspace import Workspace, open_regular
 
 LOCK_SECONDS = 10.0
-"""How long an edit waits for another process's."""
+"""Seconds that an edit waits for the edit of another process."""
 CHECKED = 32_000_000
-"""Bytes of a notebook that is validated with its outputs; of a larger one only the rest is, since
-validation needs all of it in memory."""
+"""Size in bytes of a notebook that is validated with its outputs. A larger one is validated without
+them, because validation needs everything in memory."""
 _TYPES = ("code", "markdown", "raw")
 _INVALID = "the change would make the notebook invalid; nothing was written"
 
 
 class FileDocument(NotebookDocument):
-    """A closed notebook's file.
+    """A closed notebook in its file.
 
-    `keep` is a directory for the version before the last edit (one of each notebook) and for the
-    lock; without it nothing is kept and the lock lies beside the notebook. All the work is done in
-    threads; one process's edits and other processes' exclude each other by the lock.
+    `keep` is a directory for the lock, and for one backup of each notebook: its version before the
+    last edit. Without it there is no backup, and the lock is next to the notebook. All work is done
+    in threads. The lock excludes the edits of this and of other processes.
     """
 
     def __init__(self, path: Path, *, keep: Path | None = None) -> None:
-        self.path = Path(os.path.abspath(path))  # noqa: PTH100 - links stay
+        self.path = Path(os.path.abspath(path))  # noqa: PTH100 - does not resolve links
         self.keep = keep
         self.way = f"the file {self.path.name}"
 
@@ -73,7 +73,7 @@ class FileDocument(NotebookDocument):
         return await in_thread(self._cells, outputs=outputs)
 
     async def sketch(self) -> list[Cell]:
-        """Return the cells, of whose outputs only the kinds are kept: longer values are empty."""
+        """Return the cells with brief outputs, in which longer values are empty."""
         return await in_thread(self._cells, outputs=True, briefly=True)
 
     async def get(self, cell_id: str) -> Cell:
@@ -84,7 +84,7 @@ class FileDocument(NotebookDocument):
         return await in_thread(get)
 
     async def apply(self, edit: Edit) -> Cell | None:
-        """Make an edit of the file as it is now; raise ToolError and leave it alone if not."""
+        """Apply an edit to the current file; if it raises ToolError, the file is unchanged."""
         return await in_thread(self._apply, edit)
 
     def _cells(self, *, outputs: bool, briefly: bool = False) -> list[Cell]:
@@ -105,11 +105,11 @@ class FileDocument(NotebookDocument):
                     if not is_valid(notebook, new) and self._was_valid():
                         raise ToolError(_INVALID)
                     if self.keep is not None:
-                        with suppress(OSError):  # without it, the edit is still worth making
+                        with suppress(OSError):  # the edit is made even if the backup fails
                             notebook.scanner.file.seek(0)
                             old = notebook.scanner.file.read()
                             write_atomic(self.keep / self._kept_name(), old, mode=0o600)
-                # Not everybody knows the lock: the user's own program, git.
+                # Programs that do not use the lock, such as git, may have changed the file.
                 if _version(self.path) != before:
                     raise ToolError(
                         f"{self.path.name!r} has just been changed by something else; try again"
@@ -118,7 +118,7 @@ class FileDocument(NotebookDocument):
         return changed
 
     def _was_valid(self) -> bool:
-        """Say whether the file follows the schema as it is; if not, that is no reason to refuse."""
+        """Return whether the current file follows the schema; otherwise edits are not checked."""
         with self._opened(whole=True) as notebook:
             return is_valid(notebook, notebook.encode())
 
@@ -130,7 +130,7 @@ class FileDocument(NotebookDocument):
 
     def _lock_path(self) -> Path:
         if self.keep is not None:
-            with suppress(OSError):  # a home that cannot be written must not stop the edit
+            with suppress(OSError):  # an unwritable directory must not prevent the edit
                 make_private(self.keep)
                 if os.access(self.keep, os.W_OK):
                     return self.keep / self._kept_name()
@@ -148,7 +148,7 @@ def _version(path: Path) -> tuple[int, int, int]:
 
 
 def _changed(notebook: Notebook, edit: Edit) -> Cell | None:
-    """Make an edit in a notebook that was read; return the cell as it is now."""
+    """Apply an edit to a notebook in memory; return the cell in its new state."""
     cells = notebook.cells
     if isinstance(edit, Insert):
         index = len(cells) if edit.index is None else max(0, min(edit.index, len(cells)))
@@ -162,7 +162,7 @@ def _changed(notebook: Notebook, edit: Edit) -> Cell | None:
         if now.hash != edit.seen:
             raise conflict(now)
     match edit:
-        case Replace():  # its outputs stay, as they do in a front end
+        case Replace():  # the outputs stay, as in a front end
             cells[index]["source"] = edit.source.splitlines(keepends=True)
         case Delete():
             del cells[index]
@@ -209,7 +209,7 @@ def _seen(notebook: Notebook, index: int, *, outputs: bool = False, briefly: boo
 
 
 def new_cell(edit: Insert, used: Collection[str]) -> NotebookCell:
-    """Return a cell, its keys in nbformat's order, with an id that is not among the `used`."""
+    """Return a new cell with keys in nbformat's order and an id that is not in `used`."""
     name = secrets.token_hex(4)
     while name in used:
         name = secrets.token_hex(4)
@@ -221,7 +221,7 @@ def new_cell(edit: Insert, used: Collection[str]) -> NotebookCell:
 
 
 def on_disk(outputs: Sequence[Output]) -> list[dict[str, Json]]:
-    """Return outputs as nbformat writes them, longer texts as lists of lines."""
+    """Return outputs as nbformat writes them, with long texts as lists of lines."""
     import nbformat
     from nbformat.v4.rwbase import split_lines
 
@@ -239,7 +239,7 @@ def on_disk(outputs: Sequence[Output]) -> list[dict[str, Json]]:
 
 
 def is_valid(notebook: Notebook, data: bytes) -> bool:
-    """Say whether a notebook follows the schema, its outputs included unless they are too many."""
+    """Return whether a notebook follows the schema, including outputs unless it is too large."""
     import nbformat
 
     with warnings.catch_warnings():
@@ -252,6 +252,6 @@ def is_valid(notebook: Notebook, data: bytes) -> bool:
                 cells = [each | shown if "outputs" in each else each for each in notebook.cells]
                 document = {**notebook.document, "cells": cells}
             nbformat.validate(document)
-        except (ValueError, nbformat.ValidationError):  # numbers too long for Python, too
+        except (ValueError, nbformat.ValidationError):  # includes integers of too many digits
             return False
     return True

@@ -1,7 +1,7 @@
-"""A notebook's file as nbformat 4.5 in memory, its outputs left in the file until wanted.
+"""Read a notebook's file as nbformat 4.5, leaving its outputs in the file until needed.
 
-Reading never changes the file; older formats and wrong ids are put right in the copy. Writing
-copies the outputs that did not change byte for byte, NaN and odd escapes included.
+Reading never changes the file: older formats and invalid ids are fixed in memory. Writing copies
+unchanged outputs byte for byte, including NaN and unusual escapes.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from hermes_nb.core.text import one_line
 from hermes_nb.notebook.document.json_scanner import PIECE, Malformed, Scanner, Span
 
 LOADED = 16_000_000
-"""Bytes of one cell's outputs that are read as they are; of more, the beginnings are."""
+"""Bytes of a cell's outputs that are read completely; of larger ones only the beginnings."""
 SMALL = 2_000
 """Bytes of a value that is never cut."""
 PART = 200_000
-"""Bytes kept of the beginning of a longer value."""
+"""Bytes of the beginning of a longer value that are kept."""
 CLIPPED = "hermes_clipped"
-"""The key that marks a cut output, as the bridge to a front end marks it; it cannot be written."""
+"""The key of a cut output, as in the front end's bridge; such an output cannot be written."""
 CELLS = 20_000
-"""Cells of a notebook that is read: about two seconds of a slow core."""
+"""Maximum number of cells; reading them takes about two seconds on a slow core."""
 
 _MAJOR, _MINOR = 4, 5
 _BRIEFS = 64
@@ -38,8 +38,8 @@ _BRIEF = 400
 _LOOKED_AT = 4_096
 _MARK = b"\xef\xbb\xbf"
 _LISTS = {"": ("cells", "worksheets"), "worksheets": ("cells",), "cells": ("outputs",)}
-"""The lists that are walked item by item, by what they stand in."""
-_NO_BEGINNING = ("json", "png", "jpeg")  # nbformat 3's names; newer pictures are `image/…`
+"""The lists that are read item by item, by the key of the list around them."""
+_NO_BEGINNING = ("json", "png", "jpeg")  # names in nbformat 3; newer images are `image/…`
 
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -51,20 +51,26 @@ NotebookCell = dict[str, Json]
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Outputs that are still in the file: where, and how many."""
+    """Outputs that are still in the file."""
 
     span: Span
+    """Their position in the file."""
     count: int
+    """Number of outputs."""
 
 
 @dataclass(slots=True)
 class Notebook:
-    """A notebook as nbformat 4.5; each cell's `outputs` is a list, or `Stored` in the file."""
+    """A notebook in the format nbformat 4.5."""
 
     document: dict[str, Json]
+    """The notebook; the `outputs` of a cell are a list, or `Stored` in the file."""
     scanner: Scanner
+    """The scanner of the file, which has to remain open."""
     indent: int | str | None = 1
+    """Indentation of the file as for `json.dumps`; None for a file in one line."""
     final_newline: bool = True
+    """Whether the file ends with a newline."""
 
     @property
     def cells(self) -> list[NotebookCell]:
@@ -72,10 +78,10 @@ class Notebook:
         return cells
 
     def outputs(self, cell: NotebookCell, *, briefly: bool = False) -> list[dict[str, Json]]:
-        """Return a cell's outputs; of those over `LOADED` bytes the beginnings, and a note.
+        """Return a cell's outputs; beyond `LOADED` bytes only beginnings with a note.
 
-        `briefly`, longer values are empty, and there are at most 64, and all the errors. Raises
-        ToolError for outputs that are no JSON.
+        With `briefly`, longer values are empty, and there are at most 64 outputs besides errors.
+        Raises ToolError if the outputs are not valid JSON.
         """
         stored = cell.get("outputs", [])
         if not isinstance(stored, Stored):
@@ -101,7 +107,7 @@ class Notebook:
             return name
 
         text = json.dumps(self.document, ensure_ascii=False, indent=self.indent, default=place)
-        # A lone surrogate can stand in JSON as an escape only.
+        # JSON in UTF-8 can contain a lone surrogate only as an escape.
         text = _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
         pieces = re.split(f'"({mark}[0-9]+)"', text + ("\n" if self.final_newline else ""))
         return b"".join(
@@ -111,9 +117,9 @@ class Notebook:
 
 
 def read_notebook(file: BinaryIO, name: str, *, whole: bool = False) -> Notebook:
-    """Return the notebook that a file holds; raise ToolError naming where it is damaged.
+    """Parse a notebook's file; raise ToolError that tells where it is damaged.
 
-    With `whole` it can be written again; without, large outputs of one in an old format are cut.
+    With `whole` it can be written again. Otherwise, large outputs are cut if the format is old.
     """
     file.seek(0)
     head = file.read(_LOOKED_AT)
@@ -136,7 +142,7 @@ def read_notebook(file: BinaryIO, name: str, *, whole: bool = False) -> Notebook
 
 
 def _object(scanner: Scanner, name: str, inside: str = "") -> dict[str, Json]:
-    """Return an object of a notebook; of outputs only where they are."""
+    """Read an object of a notebook; of outputs only their position."""
     found: dict[str, Json] = {}
     for key in scanner.members():
         if key not in _LISTS.get(inside, ()) or scanner.peek() != b"[":
@@ -158,7 +164,7 @@ def _object(scanner: Scanner, name: str, inside: str = "") -> dict[str, Json]:
 
 
 def _parts(walk: Scanner, part: Callable[[str], Json]) -> dict[str, Json]:
-    """Return an output whose values, and those of its MIME bundle, are what `part` makes."""
+    """Return an output with `part(key)` for each value, also inside its MIME bundle."""
     return {
         key: {mime: part(mime) for mime in walk.members()}
         if key == "data" and walk.peek() == b"{"
@@ -172,7 +178,7 @@ def _briefs(scanner: Scanner, span: Span) -> list[dict[str, Json]]:
 
     def part(name: str) -> Json:
         kind, value = walk.peek(), walk.skip()
-        if "/" in name or value.size > _BRIEF or kind == b"{":  # of a MIME type the name is enough
+        if "/" in name or value.size > _BRIEF or kind == b"{":  # of a MIME type only the name
             return {} if kind == b"{" else ""
         return walk.load(value)
 
@@ -188,7 +194,7 @@ def _briefs(scanner: Scanner, span: Span) -> list[dict[str, Json]]:
 
 
 def _loaded(scanner: Scanner, span: Span, limit: int | None) -> list[dict[str, Json]]:
-    """Return outputs; of those over `limit` bytes the first ones whole, then their beginnings."""
+    """Read outputs; beyond `limit` bytes the first ones completely, of others the beginnings."""
     if limit is None or span.size <= limit:
         return [output for output in scanner.load(span) if isinstance(output, dict)]
     walk = Scanner(scanner.file, span.start)
@@ -209,7 +215,7 @@ def _loaded(scanner: Scanner, span: Span, limit: int | None) -> list[dict[str, J
 
 
 def _cut(walk: Scanner, size: int) -> dict[str, Json]:
-    """Return an output with its longer values cut and a note that says so; pictures go."""
+    """Return an output with longer values cut, images removed, and a note about it."""
 
     def part(name: str) -> Json:
         kind, span = walk.peek(), walk.skip()
@@ -256,7 +262,7 @@ def _list_head(walk: Scanner) -> list[str]:
 def _current(
     document: dict[str, Json], scanner: Scanner, name: str, limit: int | None
 ) -> dict[str, Json]:
-    """Return the notebook in format 4, converted if it is older, then without cell ids."""
+    """Return the notebook in format 4; one that was converted has no cell ids yet."""
     major = document.get("nbformat")
     if not isinstance(major, int):
         raise ToolError(f"{name!r} is JSON but not a notebook: it has no nbformat number")
@@ -271,14 +277,14 @@ def _current(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             new = nbformat.reads(text, as_version=_MAJOR)
-    except Exception as error:  # whatever old converters raise on odd input
+    except Exception as error:  # the old converters can raise anything
         what = one_line(f"{type(error).__name__}: {error}", 200)
         raise ToolError(
             f"{name!r} is in the old nbformat {major} and cannot be "
             f"converted ({what}); open it in JupyterLab and save it"
         ) from error
     for cell in new["cells"]:
-        cell.pop("id", None)  # random: ours are the same in every read
+        cell.pop("id", None)  # these are random; ours are the same for every read
     return dict(new)
 
 
@@ -299,9 +305,10 @@ def _check(document: Mapping[str, Json], name: str) -> None:
 
 
 def _complete(document: dict[str, Json]) -> None:
-    """Add what nbformat 4.5 wants and earlier formats, or careless tools, left out.
+    """Add the fields of nbformat 4.5 that are missing, for example from earlier formats.
 
-    A generated id depends on the cell's place and source alone, so that two reads agree.
+    A generated id depends only on the cell's position and source, so that it is the same for every
+    read.
     """
     minor = document.get("nbformat_minor")
     document["nbformat_minor"] = max(minor, _MINOR) if isinstance(minor, int) else _MINOR

@@ -1,8 +1,8 @@
-"""JSON in a file, walked from value to value without holding more than a piece of it.
+"""Scan JSON in a file value by value, with only a small part of the file in memory.
 
-A value that nobody wants is skipped at the speed of a regular expression, and where it stood is
-remembered: a span can be read, or copied to another file byte for byte, later. That is how hundreds
-of megabytes of outputs cost nothing.
+A value that is not needed is skipped with a regular expression, which is fast. Its position is
+returned as a span, which can be parsed later or copied to another file byte for byte. So hundreds
+of megabytes of outputs cost almost nothing.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import BinaryIO, NamedTuple, NoReturn
 from hermes_nb.core.messages import Json
 
 PIECE = 1_000_000
-"""Bytes of a file that are held at a time."""
+"""Bytes of the file that are read at a time."""
 LONGEST_KEY = 100_000
 
-# Possessive throughout: nothing is tried twice, so it is linear and its stack does not grow.
+# Possessive quantifiers: without backtracking, matching is linear and needs no stack.
 _SPACE = re.compile(rb"[ \t\r\n]*+")
 _SCALAR = re.compile(rb"[-+.\w]*+")
 _STRING = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
@@ -26,7 +26,7 @@ _FLAT = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
 
 
 class Malformed(ValueError):
-    """The bytes are not JSON from `offset` on; the text says what was expected there."""
+    """The bytes at `offset` are not valid JSON; the message tells what was expected."""
 
     def __init__(self, message: str, offset: int) -> None:
         super().__init__(message)
@@ -34,10 +34,12 @@ class Malformed(ValueError):
 
 
 class Span(NamedTuple):
-    """Where a value stands in its file, in bytes."""
+    """The position of a value in its file, as byte offsets."""
 
     start: int
+    """Offset of the first byte."""
     end: int
+    """Offset after the last byte."""
 
     @property
     def size(self) -> int:
@@ -45,7 +47,7 @@ class Span(NamedTuple):
 
 
 class Scanner:
-    """A cursor on the values of a JSON file, from `start` on; every method raises `Malformed`."""
+    """A cursor over the values of a JSON file, from offset `start`; methods raise `Malformed`."""
 
     def __init__(self, file: BinaryIO, start: int = 0) -> None:
         self.file = file
@@ -58,11 +60,11 @@ class Scanner:
         return self._base + self._at
 
     def peek(self) -> bytes:
-        """Return the first byte of what comes next, b"" at the end of the file."""
+        """Return the first byte of the next value or delimiter; b"" at the end of the file."""
         return self._pass(_SPACE)
 
     def members(self) -> Iterator[str]:
-        """Yield the keys of an object; whoever asks passes over the value before the next."""
+        """Yield the keys of an object; the caller must skip each value before the next key."""
         self._take(b"{", "an object")
         if self._takes(b"}"):
             return
@@ -79,7 +81,7 @@ class Scanner:
             self._take(b",", "a comma or a closing brace")
 
     def items(self) -> Iterator[None]:
-        """Stop before each item of a list; whoever asks passes over it."""
+        """Stop before each item of a list; the caller must skip the item."""
         self._take(b"[", "a list")
         if self._takes(b"]"):
             return
@@ -90,7 +92,7 @@ class Scanner:
             self._take(b",", "a comma or a closing bracket")
 
     def skip(self) -> Span:
-        """Pass over a value and return where it stands; inside, only brackets are looked at."""
+        """Skip a value and return its position; inside, only brackets and strings are checked."""
         first = self.peek()
         start = self.offset
         if first == b'"':
@@ -104,7 +106,7 @@ class Scanner:
         return Span(start, self.offset)
 
     def load(self, span: Span) -> Json:
-        """Return the value that stands at a span; the cursor stays where it is."""
+        """Parse the value at a span; the cursor does not move."""
         data = self.raw(span)
         try:
             return json.loads(data.decode("utf-8", "surrogatepass"))
@@ -115,11 +117,11 @@ class Scanner:
             raise Malformed("text that is not UTF-8", span.start + error.start) from error
         except RecursionError as error:
             raise Malformed("values nested too deeply", span.start) from error
-        except ValueError as error:  # Python refuses to read whole numbers of thousands of digits
+        except ValueError as error:  # Python refuses integers of more than 4,300 digits
             raise Malformed("a number with too many digits", span.start) from error
 
     def raw(self, span: Span) -> bytes:
-        """Return the bytes of a span; the cursor stays where it is."""
+        """Return the bytes of a span; the cursor does not move."""
         start = span.start - self._base
         if start >= 0 and span.end - self._base <= len(self._buffer):
             return self._buffer[start : span.end - self._base]
@@ -135,10 +137,10 @@ class Scanner:
             self._expected("the end of the file")
 
     def _pass(self, pattern: re.Pattern[bytes]) -> bytes:
-        """Pass over what a pattern matches, over pieces if need be; return the byte behind it."""
+        """Skip all that a pattern matches, reading more if necessary; return the next byte."""
         while True:
             match = pattern.match(self._buffer, self._at)
-            assert match is not None  # noqa: S101 - it matches nothing, too
+            assert match is not None  # noqa: S101 - the patterns also match the empty string
             self._at = match.end()
             if self._at < len(self._buffer):
                 return self._buffer[self._at : self._at + 1]
@@ -148,7 +150,7 @@ class Scanner:
     def _string(self) -> None:
         self._at += 1
         while (byte := self._pass(_STRING)) != b'"':
-            if not (byte and self._more()):  # half an escape sequence goes on in the next piece
+            if not (byte and self._more()):  # an escape may be split between two chunks
                 self._ended("the end of a string")
         self._at += 1
 
@@ -158,7 +160,7 @@ class Scanner:
             byte = self._pass(_FLAT)
             if not byte:
                 self._ended("a closing bracket or brace")
-            if byte == b'"':  # it goes on beyond this piece
+            if byte == b'"':  # the string continues in the next chunk
                 self._string()
                 continue
             self._at += 1
@@ -177,8 +179,8 @@ class Scanner:
         return True
 
     def _more(self) -> bool:
-        """Read the next piece behind what is not used yet; say whether there was any."""
-        self.file.seek(self._base + len(self._buffer))  # there may be other cursors
+        """Append the next chunk to the unused rest of the buffer; return whether there was one."""
+        self.file.seek(self._base + len(self._buffer))  # another cursor may have moved the file
         piece = self.file.read(PIECE)
         self._base += self._at
         self._buffer = self._buffer[self._at :] + piece

@@ -1,8 +1,8 @@
-"""The notebook as the agent knows it: what it reads of cells, has seen of them, and calls them.
+"""The agent's view of the notebook: reading and naming cells, and tracking what it has seen.
 
-An edit, or a run, is for a cell as the agent last saw it. Where the cell is another by now, the
-agent is shown what it holds and asked again; so what was approved is what happens. Whoever watches
-reads of cells by the number that the notebook shows, or their place; ids are for the agent.
+An edit or a run applies to the cell as the agent last saw it. If the cell has changed since, the
+agent gets the current source and has to call again, so only an approved change happens. The user
+sees cells named by their execution count or position; ids are for the agent.
 """
 
 from __future__ import annotations
@@ -30,67 +30,70 @@ from hermes_nb.notebook.shell import Shell, running_cell
 
 Open = Callable[[], Awaitable[NotebookDocument]]
 Naming = Callable[[str], str]
-"""Says for a cell's id, or the beginning of one, what the user calls it: `[5]` or `cell 3`."""
+"""Returns the user's name of a cell for its id or the beginning of it: `[5]` or `cell 3`."""
 
 WIDTH = 80
-"""Characters of code that are told."""
+"""Maximum characters of displayed code."""
 MOST_CELLS = 6
-"""Cells that are named one by one."""
+"""Maximum number of cells that are listed by name."""
 _PREPARING = re.compile(r"\s*(?:#|import\s|from\s+\S+\s+import\s|%|@|\"\"\"|$)")
 
 
 @dataclass(frozen=True, slots=True)
 class CellChanges:
-    """Ids of the cells that are new, edited and gone since the agent last looked."""
+    """The cells that have changed since the agent last looked, by id."""
 
     new: frozenset[str] = frozenset()
+    """Cells that were inserted."""
     edited: frozenset[str] = frozenset()
+    """Cells whose source was edited."""
     deleted: tuple[str, ...] = ()
+    """Cells that were deleted."""
 
     def mark(self, cell_id: str) -> str:
-        """Return `new`, `edited` or ""."""
+        """Return "new", "edited" or ""."""
         return "new" if cell_id in self.new else "edited" if cell_id in self.edited else ""
 
 
 @dataclass(slots=True)
 class SeenCells:
-    """The sources that the agent knows, by notebook (its way) and cell id, as hashes."""
+    """Hashes of the sources that the agent has seen, by notebook (its `way`) and cell id."""
 
     _hashes: dict[str, dict[str, str]] = field(default_factory=dict)
     _whole: set[str] = field(default_factory=set)
 
     def hashes(self, notebook: str) -> Mapping[str, str]:
-        """Return what is known of a notebook: cell id to hash."""
+        """Return the known hashes of a notebook by cell id."""
         return self._hashes.get(notebook, {})
 
     def look(self, notebook: str, cells: Iterable[Cell]) -> None:
-        """Note that the agent was shown all the cells there are."""
+        """Record that the agent has seen all cells of a notebook."""
         self._hashes[notebook] = {cell.id: cell.hash for cell in cells}
         self._whole.add(notebook)
 
     def learn(self, notebook: str, cells: Iterable[Cell]) -> None:
-        """Note that the agent was shown, or wrote, some cells."""
+        """Record that the agent has seen or written some cells."""
         self._hashes.setdefault(notebook, {}).update({cell.id: cell.hash for cell in cells})
 
     def forget(self, notebook: str, cell_id: str) -> None:
-        """Note that the agent removed a cell."""
+        """Record that the agent has deleted a cell."""
         self._hashes.get(notebook, {}).pop(cell_id, None)
 
     def knows(self, notebook: str, cell: Cell) -> bool:
-        """Say whether the agent knows a cell as it is."""
+        """Return whether the agent has seen the current source of a cell."""
         return self.hashes(notebook).get(cell.id) == cell.hash
 
     def changes(self, notebook: str, cells: Iterable[Cell]) -> CellChanges:
-        """Return what changed since the agent last looked; `cells` are all there are.
+        """Return the changes since the agent last looked; `cells` are all cells of the notebook.
 
-        Before it looked at the whole notebook, a cell that it does not know need not be new.
+        Cells are not reported as new until the agent has seen the whole notebook.
         """
         found = changes(cells, self.hashes(notebook))
         return found if notebook in self._whole else replace(found, new=frozenset())
 
 
 def changes(cells: Iterable[Cell], seen: Mapping[str, str] | None) -> CellChanges:
-    """Compare cells with the hashes of those that were seen; without any, nothing changed."""
+    """Compare cells with the hashes that were seen; without any, return no changes."""
     if not seen:
         return CellChanges()
     now = {cell.id: cell.hash for cell in cells}
@@ -103,23 +106,26 @@ def changes(cells: Iterable[Cell], seen: Mapping[str, str] | None) -> CellChange
 
 @dataclass(slots=True, kw_only=True)
 class KnownCells:
-    """The state behind a set of notebook tools.
-
-    `open` gives the notebook, anew for every call: pages come and go. `turn_mark` is the metadata
-    for cells that the agent makes; `seen` may be shared with whoever else shows cells to the agent.
-    `here` gives the id of the cell that the turn is at, `foreign` says whether a source is text
-    from outside.
-    """
+    """The state that a set of notebook tools shares."""
 
     shell: Shell
+    """The IPython shell."""
     open: Open
+    """Returns the notebook; called for every tool call, because front ends come and go."""
     turn_mark: Callable[[], Arguments]
+    """Returns the metadata for cells that the agent creates in this turn."""
     sees_images: Callable[[], bool]
+    """Returns whether the model can read images."""
     seen: SeenCells
+    """The hashes that the agent has seen; other code that shows cells to it may share them."""
     here: Callable[[], str]
+    """Returns the id of the cell in which the turn runs."""
     foreign: Callable[[str], bool] = lambda _: False
+    """Returns whether a source is untrusted content."""
     _words: dict[str, tuple[int | None, str]] = field(default_factory=dict)
+    """Execution count and first words of the cells by id, in the order of the notebook."""
     _inserted: tuple[Arguments, str] | None = None
+    """The turn's metadata and the id of the cell that the agent inserted last."""
 
     async def cells(self) -> tuple[NotebookDocument, list[Cell]]:
         """Return the notebook and its cells, without outputs."""
@@ -129,17 +135,17 @@ class KnownCells:
         return document, cells
 
     async def known(self, wanted: Sequence[str]) -> tuple[NotebookDocument, list[Cell]]:
-        """Return cells by id; raise CellConflict for one that the agent does not know as it is."""
+        """Return cells by id; raise CellConflict for one whose source the agent hasn't seen."""
         document, cells = await self.cells()
         found = [find(cells, each) for each in wanted]
         for cell in found:
             if not self.seen.knows(document.way, cell):
-                self.seen.learn(document.way, [cell])  # the error shows it
+                self.seen.learn(document.way, [cell])  # the error contains the source
                 raise conflict(cell)
         return document, found
 
     def place(self, cells: Sequence[Cell]) -> str | None:
-        """Return the id behind which a new cell goes: this turn's last one, or that it is at."""
+        """Return the id of the cell above a new one: this turn's last new cell, or its own cell."""
         ids = {cell.id for cell in cells}
         if self._inserted is not None:
             mark, last = self._inserted
@@ -149,12 +155,12 @@ class KnownCells:
         return here if here in ids else None
 
     def placed(self, cell: Cell) -> None:
-        """Note where the agent's last new cell is."""
+        """Record the agent's last new cell."""
         self._inserted = (dict(self.turn_mark()), cell.id)
         self.moved(cell)
 
     def moved(self, cell: Cell) -> None:
-        """Note that a cell, which may be new, is at its index now."""
+        """Record the position of a cell that was moved or inserted."""
         rest = [each for each in self._words.items() if each[0] != cell.id]
         rest.insert(cell.index, (cell.id, (cell.execution_count, _told(cell))))
         self._words = dict(rest)
@@ -163,7 +169,7 @@ class KnownCells:
         self._words.pop(cell.id, None)
 
     def named(self, wanted: str) -> str:
-        """Return what whoever watches calls a cell, as far as it is known: `[5]`, `cell 3`."""
+        """Return the user's name of a cell, as far as known: `[5]`, `cell 3`."""
         index = self._index(wanted)
         if index is None:
             return f"cell {visible(brief_id(wanted))}"
@@ -171,14 +177,14 @@ class KnownCells:
         return called(count, index + 1)
 
     def gist(self, arguments: Arguments) -> str:
-        """Return the name and the first words of the cell that a call is for."""
+        """Return the name and the first words of the cell in a call's `id` argument."""
         wanted = str(arguments.get("id", ""))
         index = self._index(wanted)
         words = "" if index is None else f": {list(self._words.values())[index][1]}"
         return f"{self.named(wanted)}{words}"
 
     def _index(self, wanted: str) -> int | None:
-        """Return the index of the cell whose id, alone of all, begins so."""
+        """Return the index of a cell by its id or the unique beginning of it; None if unknown."""
         ids = list(self._words)
         if wanted in ids:
             return ids.index(wanted)
@@ -187,17 +193,17 @@ class KnownCells:
 
 
 def name_of(cell: Cell) -> str:
-    """Return what a person calls a cell: the number that it shows, or its place from 1."""
+    """Return the user's name of a cell: its execution count, or its position from 1."""
     return called(cell.execution_count, cell.index + 1)
 
 
 def titled(cell: Cell) -> str:
-    """Return what a person calls a cell, with its first words."""
+    """Return the user's name of a cell with its first words."""
     return f"{name_of(cell)} {first_words(cell)}"
 
 
 def first_words(cell: Cell) -> str:
-    """Return how a cell's source begins."""
+    """Return the first words of a cell's source."""
     return one_line(visible(cell.source, lines=True), 60) or "(empty)"
 
 
@@ -206,12 +212,12 @@ def _told(cell: Cell) -> str:
 
 
 def is_message(source: str) -> bool:
-    """Say whether a cell's source is a message to the agent."""
+    """Return whether a cell's source is a message to the agent."""
     return source.lstrip().startswith(("%hermes", "%%hermes"))
 
 
 def runnable(shell: Shell, cell: Cell) -> Cell:
-    """Return the cell; raise ToolError for one that cannot be run from inside of a turn."""
+    """Return the cell; raise ToolError if it cannot be run within a turn."""
     if cell.type != "code":
         raise ToolError(f"cell {cell.id} is a {cell.type} cell; only code cells run")
     if cell.id == running_cell(shell) or is_message(cell.source):
@@ -220,7 +226,7 @@ def runnable(shell: Shell, cell: Cell) -> Cell:
 
 
 def telling(source: str, limit: int = WIDTH) -> str:
-    """Return the line that says what code does: the first that does more than prepare."""
+    """Return the line that summarises code: the first one after imports, comments and the like."""
     lines = source[:20_000].strip().split("\n")
     line = next((each for each in lines if not _PREPARING.match(each)), lines[0])
     more = " …" if len(lines) > 1 else ""
@@ -228,7 +234,7 @@ def telling(source: str, limit: int = WIDTH) -> str:
 
 
 def reading(arguments: Arguments, name: Naming) -> str:
-    """Say which cells are read."""
+    """Describe which cells a call reads."""
     wanted = []
     if ids := arguments.get("ids"):
         wanted.append(several(ids, name))
@@ -245,7 +251,7 @@ def _place(index: re.Match[str]) -> str:
 
 
 def editing(arguments: Arguments, name: Naming) -> str:
-    """Say which cell is edited and what is new in it."""
+    """Describe which cell a call edits, with the first new line."""
     cell = _named(arguments.get("id", ""), name)
     new, old = (str(arguments.get(key) or "") for key in ("new", "old"))
     room = WIDTH - 20
@@ -259,14 +265,14 @@ def editing(arguments: Arguments, name: Naming) -> str:
 
 
 def moving(arguments: Arguments, name: Naming) -> str:
-    """Say which cell goes where."""
+    """Describe which cell a call moves, and where."""
     cell, after = (arguments.get(key) or "" for key in ("id", "after"))
     moved = _named(cell, name)
     return f"{moved} behind {_named(after, name)}" if after else f"{moved} to the top"
 
 
 def several(ids: object, name: Naming) -> str:
-    """Name some cells: `cells 1, 2 and 5`, or `[5]` for a single one."""
+    """Name several cells: `cells 1, 2 and 5`, or `[5]` for a single one."""
     known = [_named(each, name) for each in (ids if isinstance(ids, list | tuple) else [ids])]
     if not known[1:]:
         return "".join(known)
@@ -282,11 +288,11 @@ def _named(cell: object, name: Naming) -> str:
 
 
 LIMIT = 12_000
-"""Characters of an outline: about 3,400 tokens, or 150 cells."""
+"""Maximum characters of an outline: about 3,400 tokens, or 150 cells."""
 SOURCE_LIMIT = 12_000
-"""Characters shown of one cell's source."""
+"""Maximum characters of one cell's source."""
 TOTAL_LIMIT = 40_000
-"""Characters that one call shows, outputs included."""
+"""Maximum characters of one call's result, including outputs."""
 _WORDS = 70
 _LEAST = 1_000
 _ONE_BY_ONE = 4
@@ -308,11 +314,14 @@ def outline(
     changed: CellChanges | None = None,
     limit: int = LIMIT,
 ) -> str:
-    """Return one line a cell in at most about `limit` characters, the middle left out beyond.
+    """Return one line a cell; beyond about `limit` characters, the middle is left out.
 
-    Outputs are named by kind where the cells have them, else counted. What changed is compared
-    with `seen`, the hashes of the notebook's cells, unless `changed` says it: do so where `cells`
-    are only some of them, since the others are not gone.
+    Args:
+        cells: the cells to list.
+        seen: the hashes that the agent has seen, to mark changes.
+        changed: the changes, used instead of `seen`; needed if `cells` is only a part of the
+            notebook, as the other cells would count as deleted.
+        limit: maximum characters.
     """
     change = changes(cells, seen) if changed is None else changed
     short = short_ids(cell.id for cell in cells)
@@ -331,7 +340,7 @@ def outline(
 
 
 def headings(cell: Cell) -> list[tuple[int, str]]:
-    """Return the level and title of a Markdown cell's headings, those in code blocks left out."""
+    """Return the level and title of a Markdown cell's headings, ignoring code blocks."""
     if cell.type != "markdown":
         return []
     found = []
@@ -348,9 +357,9 @@ def headings(cell: Cell) -> list[tuple[int, str]]:
 
 
 def section(cells: Sequence[Cell], title: str) -> list[Cell]:
-    """Return the cells from the heading that has `title` in it to the next one of its level.
+    """Return the cells from the heading that contains `title` to the next one of its level.
 
-    Exact titles come before those that contain it; nothing when there is none.
+    A heading that equals `title` has precedence. Returns [] if no heading matches.
     """
     wanted = title.strip().lstrip("#").strip().casefold()
     places = [(cell.index, *each) for cell in cells for each in headings(cell)]
@@ -364,7 +373,7 @@ def section(cells: Sequence[Cell], title: str) -> list[Cell]:
 
 
 def output_kinds(cell: Cell) -> list[str]:
-    """Return what a cell shows, in a word each: error, plot, table, output; or how many."""
+    """Return the kinds of a cell's outputs (error, plot, table, output), or their number."""
     if cell.outputs is None:
         count = cell.output_count
         return [f"{count} output{'s' if count > 1 else ''}"] if count else []
@@ -399,7 +408,7 @@ def _line(cell: Cell, short: str, mark: str) -> str:
 
 
 def _capped(lines: list[str], cells: Sequence[Cell], limit: int) -> str:
-    """Return the lines, or the first and last of them around a note on the rest."""
+    """Return the lines, or the first and last ones around a note on the rest."""
     if sum(map(len, lines)) + len(lines) - 1 <= limit:
         return "\n".join(lines)
     head = _fitting(lines, limit * 7 // 10)
@@ -413,7 +422,7 @@ def _capped(lines: list[str], cells: Sequence[Cell], limit: int) -> str:
 
 
 def _fitting(lines: Sequence[str], room: int) -> int:
-    """Return how many lines from the first on fit into `room` characters."""
+    """Return how many of the first lines fit into `room` characters."""
     for count, line in enumerate(lines):
         room -= len(line) + 1
         if room < 0:
@@ -424,9 +433,9 @@ def _fitting(lines: Sequence[str], room: int) -> int:
 def selected(
     cells: Sequence[Cell], ids: Sequence[str] | None, span: str | None, title: str | None
 ) -> list[Cell]:
-    """Return the cells that are meant, in the notebook's order; all of them if nothing is said.
+    """Return the selected cells in the notebook's order; all cells without a selection.
 
-    Raises ToolError for what is not there.
+    Raises ToolError if a cell, range or section does not exist.
     """
     if not (ids or span or title):
         return list(cells)
@@ -439,7 +448,7 @@ def selected(
 
 
 async def with_outputs(document: NotebookDocument, cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells with their outputs, where they have any."""
+    """Return the cells, with outputs for those that have any."""
     shown = [cell for cell in cells if cell.output_count]
     if len(shown) <= _ONE_BY_ONE:
         full = {cell.id: await document.get(cell.id) for cell in shown}
@@ -449,9 +458,9 @@ async def with_outputs(document: NotebookDocument, cells: Sequence[Cell]) -> lis
 
 
 def rendered(cells: Sequence[Cell], names: Mapping[str, str], *, images: bool) -> ToolOutput:
-    """Return source and outputs of cells, each under a line that says which cell it is.
+    """Return the source and outputs of cells, each below a title line.
 
-    `names` has the shorter ids to say it with.
+    `names` has shorter ids for the titles.
     """
     share = max(TOTAL_LIMIT // max(len(cells), 1), _LEAST)
     texts: list[str] = []
@@ -469,7 +478,7 @@ def rendered(cells: Sequence[Cell], names: Mapping[str, str], *, images: bool) -
 
 
 def title_of(cell: Cell, name: str = "") -> str:
-    """Return a line that names a cell, by its id if there is no shorter name."""
+    """Return the title line of a cell, with its id if there is no shorter name."""
     count = f" [{cell.execution_count}]" if cell.execution_count is not None else ""
     return f"--- cell {cell.index} {name or cell.id} {cell.type}{count} ---"
 

@@ -1,7 +1,7 @@
-"""What a cell shows, as the model reads it: nbformat outputs in, text and images out.
+"""Render a cell's outputs for the model: nbformat outputs to text and images.
 
-Everything here is linear in the size of its input and takes any text: lone surrogates, NUL and
-half an escape sequence included.
+All functions are linear in the size of their input. They accept any text, including lone
+surrogates, NUL and incomplete escape sequences.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.core.tools import ToolOutput
 
 LIMIT = 16_000
-"""Characters of text that one cell's outputs may take: about 4,500 tokens."""
+"""Maximum characters of text from one cell's outputs: about 4,500 tokens."""
 IMAGES = 4
-"""Pictures that one cell's outputs may add."""
+"""Maximum number of images from one cell's outputs."""
 
 SIZE_LIMIT = 2_000_000
-"""Characters of base64: a bigger picture costs more than it tells, and some providers refuse it."""
+"""Maximum characters of an image in base64; larger ones cost too much, and providers refuse
+some."""
 
 _MIN_REPEATS = 3
 _CONTEXT_FRAMES = 3
@@ -33,10 +34,10 @@ _TRACEBACK_LIMIT = 200_000
 _HTML_LIMIT = 400_000
 _JPEG_HEAD = 65_536
 _NAME_ALONE = 500
-"""Characters that the plain text of an object which says only its name stays below."""
+"""Text of at least this many characters is more than an object's name."""
 _MARKER = 0xFF
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-"""What comes behind the marker of a frame's header in a JPEG file."""
+"""The bytes after a marker byte that begin a frame header in a JPEG file."""
 
 _ANSI = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours and cursor movements
@@ -50,9 +51,9 @@ LIBRARY = re.compile(
     r"site-packages|dist-packages|[/\\][Ll]ib[/\\]python\d|<frozen|<__array_"
     r"|^(?:File \"?)?[\w.-]+[/\\][^\n\":]*\.p(?:yx|xi)\b"  # Cython's, as they were compiled
 )
-"""Finds the file of a frame, or its first line, that is a library's."""
+"""Matches the first line of a traceback frame, or its file, if it is in a library."""
 _CONTEXT = re.compile(r"[ \t]+\d+(?:[ \t]|$)|-+> ?\d+ 'Could not get source")
-"""A line of source around the one that a frame of IPython's points at, or that there is none."""
+"""Matches a line of source context in IPython's tracebacks, or the note that it is missing."""
 _BLANK = re.compile(r"\s+")
 _PLACEHOLDER = re.compile(r"<[\w.]+(?: [^\n]*)?>\s*")
 
@@ -72,9 +73,9 @@ _CLOSERS = {name: re.compile(f"</{name}", re.IGNORECASE) for name in _SILENT}
 def render(
     outputs: Iterable[Mapping[str, Json]], *, limit: int = LIMIT, images: int = IMAGES
 ) -> ToolOutput:
-    """Return outputs as at most about `limit` characters of text and at most `images` pictures.
+    """Render outputs as at most about `limit` characters of text and at most `images` images.
 
-    With `images=0`, for a model that does not see, a picture leaves its note in the text only.
+    With `images=0`, for a model that cannot read images, each image is only a note in the text.
     """
     texts: list[str] = []
     pictures: list[Image] = []
@@ -90,7 +91,7 @@ def render(
 
 
 def clean(text: str) -> str:
-    """Return terminal output as a person would see it: final lines, no codes, repeats counted."""
+    """Clean terminal output: final state of lines, no escape codes, repeated lines counted."""
     return count_repeats(settle_lines(strip_ansi(text)))
 
 
@@ -100,10 +101,10 @@ def strip_ansi(text: str) -> str:
 
 
 def settle_lines(text: str) -> str:
-    r"""Return text after its carriage returns and backspaces have been carried out.
+    r"""Return text after applying its carriage returns and backspaces.
 
-    What a progress bar wrote over is gone. Other control characters go, lone surrogates are
-    replaced; tabs and newlines stay.
+    Only the final state of a progress bar remains. Other control characters are removed, lone
+    surrogates replaced; tabs and newlines are kept.
     """
     text = text.replace("\r\n", "\n")
     if "\r" in text or "\b" in text:
@@ -112,7 +113,7 @@ def settle_lines(text: str) -> str:
 
 
 def count_repeats(text: str) -> str:
-    """Return text with a line that follows itself given once, and how often it came."""
+    """Replace repeated lines by one line with a count."""
     lines: list[str] = []
     previous, count = "", 0
 
@@ -135,11 +136,10 @@ def count_repeats(text: str) -> str:
 
 
 def error_text(ename: str, evalue: str, traceback: str) -> str:
-    """Return an error's name and message, and the frames of its traceback that help.
+    """Return an error's name and message, and the useful frames of its traceback.
 
-    Those are the last frames in the user's own code, and of the last one of all the line that
-    failed. IPython's format and
-    Python's own are understood; of any other the head and tail are kept.
+    These are the last frames in the user's own code, and the failed line of the last frame.
+    Tracebacks of IPython and Python are parsed; of other formats the head and tail are kept.
     """
     title = f"{ename}: {evalue}" if evalue else ename
     title = head_tail(clean(title), _FRAME_LIMIT)
@@ -175,7 +175,7 @@ def _useful(frames: list[str], title: str, least: str) -> Iterator[str]:
 
 
 def _one(output: Mapping[str, Json], *, room: int) -> tuple[str, Image | None]:
-    """Return an output's text, and its picture if there is one and room for it."""
+    """Return an output's text, and its image if there is one and `room` for it."""
     match output.get("output_type"):
         case "stream":
             text = clean(joined_text(output.get("text", ""))).strip("\n")
@@ -223,7 +223,7 @@ def _text(data: Mapping[str, Json]) -> str:
 
 
 def _says_nothing(data: Mapping[str, Json]) -> bool:
-    """Say whether the plain text is only an object's name, as `<Figure size 640x480 …>`."""
+    """Return whether the plain text is only an object's name, such as `<Figure size 640x480 …>`."""
     text = joined_text(data.get("text/plain", ""))
     found = _PLACEHOLDER.fullmatch(text) if len(text) < _NAME_ALONE else None
     return found is not None or not text.strip()
@@ -247,7 +247,7 @@ def _joined(outputs: Iterable[Mapping[str, Json]]) -> Iterator[Mapping[str, Json
 
 
 def joined_text(value: object) -> str:
-    """Return a multi-line string of nbformat's, which on disk may be a list of lines."""
+    """Return a multi-line string of nbformat, which may be stored as a list of lines."""
     if isinstance(value, str):
         return value
     if isinstance(value, list | tuple):
@@ -256,10 +256,10 @@ def joined_text(value: object) -> str:
 
 
 def _settle(line: str) -> str:
-    """Carry out one line's carriage returns, then its backspaces."""
+    """Apply one line's carriage returns, then its backspaces."""
     shown: list[str] = []
     width = 0
-    # From the last stretch back: each one shows only where it reaches beyond those written later.
+    # Backwards: an earlier part is visible only beyond the end of the later ones.
     for stretch in reversed(line.split("\r")):
         text = _rub_out(stretch) if "\b" in stretch else stretch
         if len(text) > width:
@@ -279,7 +279,7 @@ def _rub_out(text: str) -> str:
 
 
 def picture(mime: str, data: str, *, wanted: bool = True) -> tuple[str, Image | None]:
-    """Return a note such as `[image/png 640x480]`, and the picture unless it cannot be shown."""
+    """Return a note such as `[image/png 640x480]`, and the image unless it is unusable."""
     data = _BLANK.sub("", data)
     size = dimensions(mime, data)
     if size is None:
@@ -293,7 +293,7 @@ def picture(mime: str, data: str, *, wanted: bool = True) -> tuple[str, Image | 
 
 
 def dimensions(mime: str, data: str) -> tuple[int, int] | None:
-    """Return width and height in pixels of a base64-encoded PNG or JPEG, None if it is neither."""
+    """Return width and height in pixels of a PNG or JPEG in base64; None if it is neither."""
     try:
         head = base64.b64decode(data[: _JPEG_HEAD * 4 // 3 // 4 * 4], validate=True)
         return _png(head) if mime == "image/png" else _jpeg(head)
@@ -302,7 +302,7 @@ def dimensions(mime: str, data: str) -> tuple[int, int] | None:
 
 
 def _png(head: bytes) -> tuple[int, int] | None:
-    """PNG specification, 11.2.2: the header chunk comes first."""
+    """Return the size from the header chunk, which comes first (PNG specification, 11.2.2)."""
     if head[:8] != b"\x89PNG\r\n\x1a\n" or head[12:16] != b"IHDR":
         return None
     width, height = struct.unpack(">II", head[16:24])
@@ -310,7 +310,7 @@ def _png(head: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg(head: bytes) -> tuple[int, int] | None:
-    """ITU T.81, B.1.1: walk the segments to the first frame header."""
+    """Return the size from the first frame header, after other segments (ITU T.81, B.1.1)."""
     if head[:2] != b"\xff\xd8":
         return None
     at = 2
@@ -330,7 +330,7 @@ def html_to_text(markup: str) -> str:
 
 
 def _pieces(markup: str) -> Iterator[str]:
-    """Yield text, with a newline or a bar for the tags that mean one."""
+    """Yield text, with a newline or a bar for tags that separate text."""
     at = 0
     while (start := markup.find("<", at)) >= 0:
         yield markup[at:start].replace("\n", " ")
@@ -357,6 +357,6 @@ def _pieces(markup: str) -> Iterator[str]:
 
 
 def _after(text: str, mark: str, start: int) -> int:
-    """Return the index behind the next `mark`, or the text's end: each search is paid for once."""
+    """Return the index after the next `mark`, or the length of the text without one."""
     found = text.find(mark, start)
     return len(text) if found < 0 else found + len(mark)

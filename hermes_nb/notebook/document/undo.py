@@ -1,12 +1,11 @@
-"""A turn's edits of a notebook: saved as they happen, and taken back in one edited since.
+"""Save a turn's edits of a notebook as they happen, and undo them.
 
-What is saved is the agent's part only. A cell is saved as it is at the moment the agent first
-touches it, and again if somebody else has written in it since the agent last did: undo goes back to
-that. Other people's edits elsewhere in the notebook are in neither state, so undo leaves them be.
+Only the agent's part is saved. A cell is saved when the agent first edits it, and again if the user
+has edited it since the agent last did; undo restores that state. Other edits of the user are in
+neither saved state, so undo does not touch them.
 
-Cells are compared by id. What the turn did to a cell is taken back where the cell still is what the
-turn left; where it is not, it stays and is named. Nothing is ever deleted that the turn did not
-insert.
+Cells are compared by id. A change is undone if the cell is still in the state that the turn left.
+Otherwise it stays and is reported as a conflict. Undo deletes only cells that the turn inserted.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ from hermes_nb.notebook.document.document import (
 )
 
 CUT_MARKS = ("hermes_clipped", "[... an output of ")
-"""What outputs carry that were too large to be read whole; such outputs cannot be put back."""
+"""Marks of outputs that were too large to be read completely; these cannot be restored."""
 
 CellStates = dict[str, dict[str, Json]]
-"""Cells as checkpoints keep them, by id and in order."""
+"""Cells in the format of checkpoints, by id and in order."""
 Open = Callable[[str], Awaitable[NotebookDocument]]
 
 
 def cell_json(cell: Cell) -> dict[str, Json]:
-    """Return a cell as checkpoints keep it; `outputs` is None where they are not known."""
+    """Return a cell in the format of checkpoints; `outputs` is None if they are unknown."""
     outputs = None if cell.outputs is None else [dict(output) for output in cell.outputs]
     return {
         "id": cell.id,
@@ -59,7 +58,7 @@ def cell_json(cell: Cell) -> dict[str, Json]:
 
 @dataclass(slots=True)
 class _Turn:
-    """A notebook's cells in one turn: as they were, and as the agent left them."""
+    """The state of a notebook's cells before a turn and after the agent's edits."""
 
     key: tuple[str, int]
     before: CellStates
@@ -68,9 +67,9 @@ class _Turn:
 
 
 class CellKeeper:
-    """Keeps track of the agent's edits, notebook by notebook, for as long as a turn lasts.
+    """Tracks the agent's edits of each notebook during a turn.
 
-    `session` and `turn` say whose edits they are at the time.
+    `session` and `turn` return the id of the current session and the number of its turn.
     """
 
     def __init__(
@@ -82,15 +81,15 @@ class CellKeeper:
         self._turns: dict[str, _Turn] = {}
 
     def kept(self, document: NotebookDocument, key: str) -> KeptDocument:
-        """Return the document with every edit saved under `key`, its notebook's absolute path."""
+        """Wrap the document to save every edit under `key`, its notebook's absolute path."""
         return KeptDocument(document, self, key)
 
     async def opened(self, document: NotebookDocument, name: str) -> _Turn:
-        """Return the notebook's state in this turn, begun now if this is its first edit."""
+        """Return the notebook's state in this turn, created at the first edit."""
         key = (self._session(), self._turn())
         known = self._turns.get(name)
         if known is None or known.key != key:
-            # Without outputs: those of cells that are never touched are not needed.
+            # Without outputs, which are needed only for cells that are edited.
             cells = {
                 cell.id: {**cell_json(cell), "outputs": None} for cell in await document.cells()
             }
@@ -104,7 +103,7 @@ class CellKeeper:
 
 
 class KeptDocument(NotebookDocument):
-    """A document whose edits can be undone; `inner` is the document itself."""
+    """A document whose edits can be undone; `inner` is the wrapped document."""
 
     def __init__(self, inner: NotebookDocument, keeper: CellKeeper, key: str) -> None:
         self.inner = inner
@@ -125,9 +124,9 @@ class KeptDocument(NotebookDocument):
         await self.inner.save()
 
     async def apply(self, edit: Edit) -> Cell | None:
-        """Make an edit, saved before as it is meant to be and afterwards as it is.
+        """Make an edit; save the planned state before it and the actual one after it.
 
-        The id of a new cell is known only afterwards, so that is when it is noted.
+        A new cell is saved only after the edit, because its id is not known before.
         """
         turn = await self._keeper.opened(self.inner, self._key)
         if not isinstance(edit, Insert):
@@ -159,27 +158,27 @@ class KeptDocument(NotebookDocument):
             case Move():
                 return _in_place(turn.after, cell.id, await self.inner.cells())
             case SetOutputs():
-                # As it is read back: a front end may put outputs in another way.
+                # Read back, because a front end may change the format of outputs.
                 return turn.after | {cell.id: _whole(await self.inner.get(cell.id))}
-            case _:  # its outputs stay
+            case _:  # the outputs stay
                 return turn.after | {cell.id: {**turn.after[cell.id], "source": cell.source}}
 
     async def _touch(self, turn: _Turn, cell_id: str) -> None:
-        """Note a cell as it is now, unless that is the agent's doing."""
+        """Save the current state of a cell, unless the agent made it."""
         cell = await self.inner.get(cell_id)
         known = turn.after.get(cell_id)
         if cell_id in turn.touched and known is not None and known["source"] == cell.source:
             return
         order = None if known is not None and cell_id in turn.before else await self.inner.cells()
         turn.before[cell_id] = turn.after[cell_id] = _whole(cell)
-        if order is not None:  # somebody else inserted it, or made it theirs by writing in it
+        if order is not None:  # the user inserted it, or edited a cell that the agent inserted
             turn.before = _in_place(turn.before, cell_id, order)
             turn.after = _in_place(turn.after, cell_id, order)
         turn.touched.add(cell_id)
 
 
 def _whole(cell: Cell) -> dict[str, Json]:
-    """Return a cell as it is kept, without outputs that were not read whole."""
+    """Return a cell for a checkpoint, without outputs that were not read completely."""
     kept = cell_json(cell)
     if any(mark in str(kept["outputs"]) for mark in CUT_MARKS):
         kept["outputs"] = None
@@ -187,7 +186,7 @@ def _whole(cell: Cell) -> dict[str, Json]:
 
 
 def _in_place(cells: CellStates, cell_id: str, order: Sequence[Cell]) -> CellStates:
-    """Return the cells with one of them behind the nearest other that is above it in `order`."""
+    """Return the cells with one of them moved below its nearest neighbour above in `order`."""
     ids = [cell.id for cell in order]
     above = ids[: ids.index(cell_id)] if cell_id in ids else ids
     others = [name for name in cells if name != cell_id]
@@ -198,7 +197,7 @@ def _in_place(cells: CellStates, cell_id: str, order: Sequence[Cell]) -> CellSta
 
 
 class DocumentRestorer:
-    """Restores cells through `open_document`, which finds a notebook by its key."""
+    """Restores cells; `open_document` returns a notebook by its key."""
 
     def __init__(self, open_document: Open) -> None:
         self._open = open_document
@@ -206,7 +205,7 @@ class DocumentRestorer:
     async def restore_cells(
         self, document: str, before: Cells, after: Cells, *, force: bool = False
     ) -> CellsRestored:
-        """Turn the notebook from `after` to `before`; see `Restorer`."""
+        """Change the notebook from the state `after` to the state `before`; see `Restorer`."""
         found = await self._open(document)
         restoring = _Restoring(
             found,
@@ -227,7 +226,7 @@ class DocumentRestorer:
 
 @dataclass(slots=True)
 class _Restoring:
-    """One restoration, step by step; cells are known by their ids."""
+    """One undo of a turn, in three steps; cells are identified by id."""
 
     _document: NotebookDocument
     _before: Mapping[str, CellJson]
@@ -239,7 +238,7 @@ class _Restoring:
     renamed: dict[str, str] = field(default_factory=dict)
 
     async def remove_inserted(self) -> None:
-        """Delete the cells that the turn added, unless somebody has written in them."""
+        """Delete the cells that the turn inserted, unless they were edited since."""
         for cell_id, left in self._after.items():
             now = self._now.get(cell_id)
             if cell_id in self._before or now is None:
@@ -250,7 +249,7 @@ class _Restoring:
             await self._try(left, "removed", self._document.delete(cell_id, seen=now.hash))
 
     async def rewrite_edited(self) -> None:
-        """Give the cells that the turn changed their source and their outputs back."""
+        """Restore the source and outputs of cells that the turn changed."""
         for cell_id, was in self._before.items():
             left, now = self._after.get(cell_id), self._now.get(cell_id)
             if left is None:
@@ -263,7 +262,7 @@ class _Restoring:
                 await self._rewrite_outputs(was, left, now)
 
     async def _rewrite_source(self, was: CellJson, left: CellJson, now: Cell) -> bool:
-        if was["source"] in (now.source, left["source"]):  # else the turn changed outputs alone
+        if was["source"] in (now.source, left["source"]):  # the turn changed only the outputs
             return True
         if now.source != left["source"] and not self._force:
             self._conflict(was, "has been changed since, so it stays as it is")
@@ -288,19 +287,19 @@ class _Restoring:
         await self._try(was, "has its outputs back", change)
 
     async def put_in_place(self) -> None:
-        """Insert what the turn deleted and move what it moved, each behind its old neighbour."""
+        """Insert deleted cells and move moved ones back, each below its old neighbour."""
         moved = _moved(self._before, self._after)
         anchor: str | None = None
         for cell_id, was in self._before.items():
             if cell_id in self._now:
                 if cell_id in moved and not await self._move(was, anchor):
-                    continue  # it stands elsewhere, and nothing is to follow it there
+                    continue  # it stays at its new position, so nothing goes below it
                 anchor = cell_id
             elif cell_id not in self._after:
                 anchor = await self._insert(was, anchor) or anchor
 
     async def _move(self, was: CellJson, anchor: str | None) -> bool:
-        """Move a cell back; say whether it stands where it stood."""
+        """Move a cell back; return whether it is at its old position now."""
         cell_id = str(was["id"])
         present = _neighbour(cell_id, self._now, self._after)
         if present != _neighbour(cell_id, self._after, self._now) and not self._force:
@@ -311,7 +310,7 @@ class _Restoring:
         return await self._try(was, "moved back", self._document.move(cell_id, after=anchor))
 
     async def _insert(self, was: CellJson, anchor: str | None) -> str | None:
-        """Insert a deleted cell and return its new id; None when that failed."""
+        """Insert a deleted cell and return its new id; None if that failed."""
         index = 0 if anchor is None else None
         facts = {"type": was["type"], "metadata": was["metadata"]}
         try:
@@ -333,7 +332,7 @@ class _Restoring:
         return cell.id
 
     async def _try(self, cell: CellJson, text: str, change: Awaitable[object]) -> bool:
-        """Make a change and note it; a change that is refused becomes a conflict."""
+        """Make a change and record it; a change that is refused becomes a conflict."""
         try:
             await change
         except ToolError as error:
@@ -344,7 +343,7 @@ class _Restoring:
         return True
 
     def _named(self, cell: CellJson) -> str:
-        """Return what a person calls a cell, by its place before the turn if it was there."""
+        """Return the user's name of a cell, by its position before the turn if it existed then."""
         order = list(self._before if cell["id"] in self._before else self._after)
         source = str(cell["source"]).strip()
         gist = f" “{one_line(source.splitlines()[0], 40)}”" if source else ""
@@ -366,7 +365,7 @@ def _neighbour(cell_id: str, order: Iterable[str], known: Mapping[str, object]) 
 def _moved(before: Mapping[str, object], after: Mapping[str, object]) -> set[str]:
     """Return a smallest set of cells whose moves explain the new order.
 
-    The others are a longest subsequence that kept its order.
+    The other cells are a longest subsequence that kept its order.
     """
     place = {cell_id: index for index, cell_id in enumerate(after)}
     common = [cell_id for cell_id in before if cell_id in place]
