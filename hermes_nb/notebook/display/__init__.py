@@ -1,1 +1,1 @@
-"""What a turn shows: below its cell, in a terminal, of its children and maps."""
+"""Display a turn: in its cell or in a terminal, with its tool calls, changes and images."""

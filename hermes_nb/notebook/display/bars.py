@@ -1,15 +1,15 @@
-"""Bars of characters: parts side by side, and how much of a whole is used."""
+"""Draw bars with characters: stacked parts, and gauges."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 WIDTH = 60
-"""Characters of a full bar: it fits a terminal and a narrow page."""
+"""Characters of a full bar, which fit a terminal and a narrow page."""
 
 
 SHADES = "█▓▒░▚▀▄▌╬┄"
-"""Of the parts, one each for as many as a prompt usually has."""
+"""Characters of the parts of a bar, enough for the usual parts of a prompt."""
 EMPTY = "·"
 MARK = "┃"
 
@@ -20,10 +20,10 @@ def shade(index: int) -> str:
 
 
 def widths(sizes: Sequence[float], width: int = WIDTH) -> list[int]:
-    """Return whole numbers that share a width as the sizes do, and sum to it.
+    """Return whole numbers in proportion to the sizes, whose sum is `width`.
 
-    Whatever is there at all gets one, as long as there is room for that; nothing but zeros shares
-    nothing.
+    A size above zero gets at least 1 if there is enough width. If all sizes are zero, so are the
+    results.
     """
     some = [max(size, 0.0) for size in sizes]
     total = sum(some)
@@ -32,7 +32,7 @@ def widths(sizes: Sequence[float], width: int = WIDTH) -> list[int]:
     exact = [size / total * width for size in some]
     room = sum(size > 0 for size in some) <= width
     found = [max(int(share), int(share > 0 and room)) for share in exact]
-    for _ in range(sum(found) - width):  # what the small ones were given, the largest gives
+    for _ in range(sum(found) - width):  # the largest gives up what the small ones were given
         found[found.index(max(found))] -= 1
     short = width - sum(found)
     by_rest = sorted(range(len(found)), key=lambda i: found[i] - exact[i])
@@ -42,12 +42,12 @@ def widths(sizes: Sequence[float], width: int = WIDTH) -> list[int]:
 
 
 def stacked(sizes: Sequence[float], width: int = WIDTH) -> str:
-    """Return parts side by side, each in its shade."""
+    """Return a bar of parts, each drawn with its own character."""
     return "".join(shade(i) * each for i, each in enumerate(widths(sizes, width)))
 
 
 def gauge(used: float, whole: float, mark: float = 0.0, width: int = WIDTH) -> str:
-    """Return how much of a whole is used, with a mark on it; "" for no whole."""
+    """Return a bar that shows the share used, with a mark at `mark`; "" if `whole` is 0."""
     if whole <= 0:
         return ""
     full = min(round(width * max(used, 0.0) / whole), width) or int(used > 0)

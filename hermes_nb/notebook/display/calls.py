@@ -1,9 +1,9 @@
-"""One tool call as its user sees it, its children below it, and what a finished turn folds away.
+"""Render tool calls, their child agents, and the fold that contains the calls of a finished turn.
 
-A call is a line that opens to its arguments and its result, both cut to what is read; what the user
-answered when it asked stands in the line. A notebook keeps what its cells show, in every copy and
-every commit. So the size of the fold is bounded, not the number of calls: of a turn with 1,500 of
-them, the last few are whole, some hundred more have a line, and the first ones are counted.
+A call is a line that opens to its arguments and its result, both cut; it also shows the user's
+answer to an approval question. A notebook saves what its cells display, in every copy and commit,
+so the fold is limited in size and not in the number of calls. In a turn of 1,500 calls, the last
+few are shown completely, some hundred more as a line each, and the first ones are counted.
 """
 
 from __future__ import annotations
@@ -31,23 +31,30 @@ from hermes_nb.safety.redact import redact
 _CHILD_MARKS = {"": "◌", "done": "✓", "budget": "◔", "failed": "✗", "stopped": "■"}
 _CHILD_ENDS = {"budget": "out of budget", "failed": "failed", "stopped": "stopped"}
 GOAL = 80
-"""Characters of what a child is asked, as shown."""
+"""Maximum characters of a child's goal."""
 DOING = 70
 SHOWN_CHILDREN = 6
-"""Children below a running call; the ones that are over are counted first."""
+"""Maximum number of children below a running call; those that ended first are counted."""
 
 
 @dataclass(slots=True)
 class ChildView:
-    """A child and how it goes; `status` is "" while it runs."""
+    """The state of a child agent, for display."""
 
     number: int
+    """Number of the child within its call."""
     goal: str
+    """The task of the child."""
     started: float = field(default_factory=time.monotonic)
+    """Start time, of `time.monotonic()`."""
     status: str = ""
+    """The result: "" while it runs, then "done", "budget", "failed" or "stopped"."""
     seconds: float = 0.0
+    """Duration in seconds, once it has ended."""
     doing: str = ""
+    """Its current activity in a few words."""
     usage: Usage = field(default_factory=Usage)
+    """The requests and tokens that it has used."""
 
     def take(self, event: ChildProgress | ChildFinished) -> None:
         self.usage = event.usage
@@ -67,7 +74,7 @@ class ChildView:
 
 
 def take_in(children: dict[int, ChildView], event: ChildEvent) -> None:
-    """Take an event into a call's children; one of a child that is not known is left out."""
+    """Update a call's children with an event; events of unknown children are ignored."""
     if isinstance(event, ChildStarted):
         goal = one_line(visible(redact(event.goal)), GOAL)
         children[event.number] = ChildView(event.number, goal)
@@ -76,7 +83,7 @@ def take_in(children: dict[int, ChildView], event: ChildEvent) -> None:
 
 
 def running_lines(children: Iterable[ChildView]) -> list[str]:
-    """Return the lines below a call that runs: the latest children, the earlier ones counted."""
+    """Return the lines below a running call: the latest children, with earlier ones counted."""
     known = list(children)
     over = [child for child in known if child.status]
     hidden = over[: max(len(known) - SHOWN_CHILDREN, 0)]
@@ -85,23 +92,23 @@ def running_lines(children: Iterable[ChildView]) -> list[str]:
 
 
 SHOWN_CHARACTERS = 2_000
-"""Of each argument and of the result; the model reads more."""
+"""Maximum characters of each argument and of the result; the model reads more."""
 SHORT_ARGUMENT = 120
-"""Characters up to which an argument shares a block with the others, by name."""
+"""Maximum characters of an argument that shares a block with others."""
 MOST_ARGUMENTS = 12
-"""Arguments of a call that are shown."""
+"""Maximum number of arguments shown."""
 GIST = 90
-"""Characters of what a call is about."""
+"""Maximum characters of a call's summary."""
 REASON = 160
-"""Characters of why the user said no."""
+"""Maximum characters of the user's reason for a denial."""
 LIVE = 5
-"""Lines of what a running call has shown last."""
+"""Number of the last output lines shown of a running call."""
 LIVE_WIDTH = 100
-"""Characters of each of them."""
+"""Maximum characters of each of these lines."""
 LIVE_AFTER = 1.0
-"""Seconds that a call has run before they are shown."""
+"""Seconds that a call has to run before these lines are shown."""
 _NOT_SENT = re.compile(r"\[(image/\w+ \d+x\d+), not shown\]")
-"""What a model that sees no pictures is told of one; its user sees it in the cell."""
+"""The note on an image for a model that cannot read images; the user sees the image."""
 MARKS = {"ok": "✓", "error": "✗", "denied": "⊘", "interrupted": "■", "skipped": "–", "": "◌"}
 WAITING = "‖"
 LANGUAGES = {"code": "python", "command": "bash"}
@@ -111,32 +118,42 @@ _WRAPPED = re.compile(
     r"(.*?)\n</untrusted-\1>",
     re.DOTALL,
 )
-"""What marks foreign text for the model (`safety.scan`); the user sees that it is a result."""
+"""The tags around untrusted content for the model (`safety.scan`), which the user doesn't see."""
 
 
 @dataclass(slots=True)
 class CallView:
-    """A call and how it went so far; `status` is "" while it runs.
-
-    `asked` is when its question was put, 0 while none waits: the user's time is not the call's.
-    """
+    """The state of a tool call, for display; its duration excludes the user's time to answer."""
 
     call: ToolCall
+    """The call."""
     started: float
+    """Start time, of `time.monotonic()`."""
     gist: str = ""
+    """Summary in one line, shown after the tool's name."""
     status: str = ""
+    """The result: "" while it runs, then "ok", "error", "denied", "interrupted" or "skipped"."""
     seconds: float = 0.0
+    """Duration in seconds, once it has ended."""
     asked: float = 0.0
+    """When its pending question was asked, of `time.monotonic()`; 0 without one."""
     waited: float = 0.0
+    """Seconds that it has waited for answers of the user."""
     note: str = ""
+    """A note on its progress."""
     live: list[str] = field(default_factory=list)
+    """The last lines of its output while it runs."""
     result: str = ""
+    """Its result as the model reads it."""
     answer: str = ""
+    """The user's answer to its question, for display."""
     children: dict[int, ChildView] = field(default_factory=dict)
+    """Its child agents by number."""
     last_line: str = ""
+    """The rendered line, cached once it has ended."""
 
     def lines(self) -> list[str]:
-        """Return the call and below it its children, a Markdown line each."""
+        """Return the call and its children, one Markdown line each."""
         if not self.status:
             live = self._live()
             shown = code_block("\n".join(live), "text").split("\n") if live else ()
@@ -144,16 +161,16 @@ class CallView:
         return [self.line(), *(child.line() for child in self.children.values())]
 
     def plain_lines(self) -> list[str]:
-        """Return the same of a running call as lines of plain text."""
+        """Return a running call and its children as lines of plain text."""
         children = (plain_text(line) for line in running_lines(self.children.values()))
         return [plain_text(self.line()), *self._live(), *children]
 
     def _live(self) -> list[str]:
-        """Return the last lines that it has shown, once it has run for a moment."""
+        """Return the last lines of its output once it has run for `LIVE_AFTER` seconds."""
         return self.live if self.elapsed() >= LIVE_AFTER else []
 
     def line(self) -> str:
-        """Return the call as a Markdown line; that of one that has ended is made once."""
+        """Return the call as a Markdown line, which is cached once the call has ended."""
         if self.last_line:
             return self.last_line
         gist = f" {code_span(self.gist)}" if self.gist else ""
@@ -164,7 +181,7 @@ class CallView:
         return line
 
     def block(self) -> str:
-        """Return the call as Markdown: its line, which opens to all the rest by a click."""
+        """Return the call as Markdown: its line, which opens to its arguments and result."""
         bodies = self.bodies()
         if not bodies:
             return self.line()
@@ -174,20 +191,20 @@ class CallView:
         return f"<details><summary>{head}</summary>\n\n{inside}\n\n</details>"
 
     def ended(self, status: str, seconds: float) -> None:
-        """Take in how it ended, after `seconds` that include what its questions took."""
+        """Record how it ended; `seconds` include the time that the user took for answers."""
         self._settle()
         self.last_line = ""
         self.status, self.seconds = status, max(seconds - self.waited, 0.0)
 
     def tell(self, text: str) -> None:
-        """Take in a note or, with a line break in it, the end of what it has shown so far."""
+        """Record a note or, with a line break in `text`, the end of its output so far."""
         if "\n" in text:
             self.show(text)
         else:
             self.note = one_line(visible(redact(text)), LIVE_WIDTH)
 
     def show(self, text: str) -> None:
-        """Take in the end of what it has shown so far."""
+        """Record the end of its output so far."""
         shown = visible(redact(text), lines=True).expandtabs(4).split("\n")
         lines = [line.rstrip() for line in shown if line.strip()][-LIVE:]
         self.live = [
@@ -223,13 +240,13 @@ class CallView:
         return "".join(f" · {escape(part)}" for part in parts if part)
 
     def elapsed(self) -> float:
-        """Return how long the call took, or has been running, without waiting for its user."""
+        """Return how long the call took or has been running, without waiting for the user."""
         if self.status:
             return self.seconds
         return (self.asked or time.monotonic()) - self.started - self.waited
 
     def bodies(self) -> list[str]:
-        """Return the arguments and the result as code blocks, and between them the children."""
+        """Return the arguments, the children and the result as Markdown blocks."""
         out: list[str] = []
         short: list[str] = []
         arguments = list(self.call.arguments.items())
@@ -254,57 +271,59 @@ class CallView:
 
 
 def gist_of(call: ToolCall, described: str = "") -> str:
-    """Return what a call is about on one line: in the tool's words, or its main argument."""
+    """Return a summary of a call in one line: the tool's description, or its main argument."""
     gist = described
     if not gist:
         named = [call.arguments[key] for key in GIST_ARGUMENTS if call.arguments.get(key)]
         gist = str(named[0] if named else next(iter(call.arguments.values()), ""))
-    # Only the beginning is looked through: a secret that is cut apart here is cut off below.
+    # Only the beginning is redacted. A secret split there is cut off below.
     return one_line(visible(one_line(redact(gist[: 8 * GIST]), GIST)), GIST)
 
 
 def _cut(text: str) -> str:
-    """Return a text cut twice: escapes of what is invisible make it longer."""
+    """Return a text cut before and after escaping, which makes it longer."""
     cut = visible(head_tail(redact(text), SHOWN_CHARACTERS), lines=True)
     return head_tail(cut, SHOWN_CHARACTERS * 2)
 
 
 KEPT_IN_FULL = 30
-"""The latest calls that keep arguments and results, as long as there is room."""
+"""Maximum number of the latest calls that are shown with arguments and results."""
 WHOLE = 50_000
-"""Bytes for calls with all of theirs."""
+"""Maximum bytes of the calls that are shown completely."""
 LISTED = 25_000
-"""Bytes for calls that are one line, and for what was said between the calls."""
+"""Maximum bytes of the calls that are shown as a line, and of the text between calls."""
 SAID = 2_000
-"""Characters of a text between calls."""
+"""Maximum characters of a text between calls."""
 REASONING = 6_000
-"""Characters of what was thought."""
+"""Maximum characters of the reasoning."""
 _MARKER = 100
-"""Characters, about, of the note that stands where a text was cut."""
+"""Approximate characters of the note where a text was cut."""
 _NAMES = 10
-"""Tools that are named where calls are only counted."""
+"""Maximum number of tools that are named among counted calls."""
 
 
 @dataclass(slots=True)
 class TurnStep:
-    """One request's text and the calls it led to."""
+    """The text of one reply of the model, and the calls that it made."""
 
     text: str = ""
+    """The text; "" if there was none."""
     calls: list[CallView] = field(default_factory=list)
+    """The calls in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A piece of what is folded away; `line` says that it is a call without anything in it."""
+    """A block inside the fold; `line` is true for a call that is only a line."""
 
     text: str
     line: bool = False
 
 
 def fold(steps: Sequence[TurnStep]) -> str:
-    """Return the calls of all steps as one folded block; "" without any.
+    """Return the calls of all steps as one folded block; "" without calls.
 
-    The text of the last step is not in it: it is the answer.
+    The text of the last step is the answer and not part of the fold.
     """
     calls = [call for step in steps for call in step.calls]
     if not calls:
@@ -318,19 +337,19 @@ def fold(steps: Sequence[TurnStep]) -> str:
         told += [f"{len(names) - _NAMES} other tools"] if len(names) > _NAMES else []
         body = f"… {len(left_out)} earlier calls: {', '.join(told)}{_troubled(left_out)}"
     above = _Block("")
-    for block in kept:  # calls that are mere lines stand right below one another
+    for block in kept:  # calls that are only lines directly follow each other
         gap = "  \n" if block.line and above.line else "\n\n" if body else ""
         body, above = f"{body}{gap}{block.text}", block
     return folded(summary, body)
 
 
 def folded(summary: str, body: str) -> str:
-    """Return a Markdown text that opens by a click; `summary` is plain text."""
+    """Return a Markdown text that opens on a click; `summary` is plain text."""
     return f"<details><summary>{escape(summary)}</summary>\n\n{body}\n\n</details>"
 
 
 def thought(pieces: Sequence[str]) -> str:
-    """Return the reasoning of a turn, folded; "" without any."""
+    """Return the reasoning of a turn, folded; "" if there was none."""
     text = "".join(pieces).strip()
     if not text:
         return ""
@@ -338,7 +357,7 @@ def thought(pieces: Sequence[str]) -> str:
 
 
 def fitted(text: str, room: int) -> str:
-    """Return a text as safe Markdown in about `room` bytes; what is too long loses its middle."""
+    """Return a text as safe Markdown of about `room` bytes, with the middle of a longer one cut."""
     limit = room
     while True:
         shown = safe_markdown(head_tail(text, limit))
@@ -349,7 +368,7 @@ def fitted(text: str, room: int) -> str:
 
 
 def _latest(steps: Sequence[TurnStep]) -> tuple[list[_Block], list[CallView]]:
-    """Return the blocks that there is room for, and the calls that there is none for."""
+    """Return the blocks that fit, and the earlier calls that don't."""
     blocks: list[_Block] = []
     whole, listed = WHOLE, LISTED
     number = 0
@@ -374,7 +393,7 @@ def _latest(steps: Sequence[TurnStep]) -> tuple[list[_Block], list[CallView]]:
 
 
 def _troubled(calls: Sequence[CallView]) -> str:
-    """Return how many calls did not go well, "" if all did."""
+    """Return the number of failed and denied calls; "" if there are none."""
     counts = Counter(call.status for call in calls)
     told = (("error", "failed"), ("denied", "denied"))
     return "".join(f", {counts[status]} {word}" for status, word in told if counts[status])

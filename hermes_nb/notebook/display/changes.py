@@ -1,8 +1,8 @@
-"""What a turn changed, as its user reads it: a line that opens to the differences; `%hermes diff`.
+"""Render the changes of a turn: a line that opens to a diff, and `%hermes diff`.
 
-The line says it in plain text everywhere. In a page the differences have colours of the theme and
-marked words, elsewhere each line has its mark, `+` or `-`; what is far from any difference is left
-out. A notebook keeps what its cells show, so the size is bounded; `%hermes diff` has more.
+The line is plain text everywhere. In a notebook page the diff has theme colours and highlighted
+words. Elsewhere each line has a mark, `+` or `-`. Unchanged lines far from any change are omitted.
+A notebook saves what its cells display, so the size is limited; `%hermes diff` shows more.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
 
 ROOM = 12_000
-"""Characters of differences that a finished turn keeps."""
+"""Maximum characters of a diff that a finished turn displays."""
 _LINE = 300
-"""Characters of one line of a difference."""
+"""Maximum characters of one line of a diff."""
 _WHOLE_LINE = "display:inline-block;min-width:100%;"
 _GREEN, _RED = "var(--jp-success-color1,#2ea043)", "var(--jp-error-color1,#f85149)"
 _COLOURS = {"+": _GREEN, "-": _RED}
@@ -28,22 +28,27 @@ _TAGS = {"+": "ins", "-": "del"}
 
 
 def line(changes: Sequence[Change], learned: int = 0) -> str:
-    """Return what changed as one line of plain text; `learned` counts notes."""
+    """Return the changes as one line of plain text; `learned` is the number of saved notes."""
     told = [one_line(visible(redact(part)), _LINE) for part in summary(changes)]
     return " · ".join([*told, *([f"{number_of(learned, 'note')} learned"] if learned else [])])
 
 
 def ways_back(changes: Sequence[Change], learned: int, turn: int) -> list[str]:
-    """Return the commands that take back what changed."""
+    """Return the commands that undo the changes."""
     undo = [f"%hermes undo {turn}"] if changes else []
     return [*undo, *(["%hermes memory undo"] if learned else [])]
 
 
 def folded(changes: Sequence[Change], learned: int, turn: int, session: str, *, page: bool) -> str:
-    """Return the line as Markdown, which opens to the differences; "" for no change.
+    """Return the line as Markdown, which opens to the diff; "" without changes.
 
-    `page` allows HTML with colours, for what is shown in a page; there the first command's tooltip
-    names the `session`, for `%hermes undo TURN of SESSION` when another one is running.
+    Args:
+        changes: the changes of the turn.
+        learned: number of notes that the turn saved.
+        turn: number of the turn.
+        session: id of its session, for the tooltip of the first command. The tooltip allows
+            `%hermes undo TURN of SESSION` when another session is active.
+        page: true to use HTML with colours, for display in a notebook page.
     """
     told = line(changes, learned)
     if not told:
@@ -60,7 +65,7 @@ def folded(changes: Sequence[Change], learned: int, turn: int, session: str, *, 
 
 
 def as_markdown(changes: Sequence[Change], room: int, *, page: bool = False) -> str:
-    """Return the differences as Markdown, each below what it is of, in about `room` characters."""
+    """Return the diffs as Markdown of about `room` characters, each below its title."""
     blocks: list[str] = []
     for change in changes:
         shown, room = _within(_clean(rows(change)), room)
@@ -73,7 +78,7 @@ def as_markdown(changes: Sequence[Change], room: int, *, page: bool = False) -> 
 
 
 def diff_bundle(changes: Sequence[Change], room: int) -> dict[str, str]:
-    """Return the differences as a MIME bundle of about `room` characters."""
+    """Return the diffs as a MIME bundle of about `room` characters."""
     pages: list[str] = []
     plain: list[str] = []
     left = room
@@ -98,7 +103,7 @@ def diff_bundle(changes: Sequence[Change], room: int) -> dict[str, str]:
 
 
 def _naming(change: Change) -> tuple[str, str, str]:
-    """Return what changed, how, and a cell's first words or why there is nothing to compare."""
+    """Return the name, the kind of change, and first words or a note why there is no diff."""
     words = change.note
     if change.notebook and not words:
         words = next((each for each in (change.after or change.before).split("\n") if each), "")
@@ -116,7 +121,7 @@ def _title(change: Change) -> str:
 
 
 def _clean(found: Sequence[DiffRow]) -> list[DiffRow]:
-    """Return rows with nothing hidden or secret in them; what is secret is so by its whole line."""
+    """Return rows without secrets or invisible characters; redaction looks at whole lines."""
     out = []
     for row in found:
         text = redact(row.text)
@@ -126,7 +131,7 @@ def _clean(found: Sequence[DiffRow]) -> list[DiffRow]:
 
 
 def _within(found: Sequence[DiffRow], room: int) -> tuple[list[DiffRow], int]:
-    """Return the rows that there is room for, and what is left of it."""
+    """Return the rows that fit, and the remaining room."""
     kept: list[DiffRow] = []
     for row in found:
         text = row.text
@@ -143,7 +148,7 @@ def _text(found: Sequence[DiffRow]) -> str:
 
 
 def _html(found: Sequence[DiffRow]) -> str:
-    """Return rows for a `pre` element, lines of one mark in one span."""
+    """Return rows for a `pre` element, with adjacent lines of the same mark in one span."""
     blocks = []
     for mark, group in groupby(found, key=lambda row: row.mark):
         text = "\n".join(map(_row, group))

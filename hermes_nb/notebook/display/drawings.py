@@ -1,7 +1,7 @@
-"""Pictures below a turn: what scratch code drew, of which the model reads only that it is there.
+"""Display the images and charts that the agent's code drew, below the turn.
 
-Pictures and what front ends draw from data are shown; tables and printed text are in the call's
-fold, and HTML of unknown origin has no business in a turn's output.
+The model reads only a note on them. Tables and printed text are in the call's fold. HTML of unknown
+origin is never displayed in a turn's output.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from hermes_nb.notebook.shell import Shell, has_kernel
 
 PICTURES = ("image/png", "image/jpeg", "image/gif")
 CHARTS = ("application/vnd.plotly.", "application/vnd.vega.", "application/vnd.vegalite.")
-"""Beginnings of MIME types whose data a front end draws by itself."""
+"""Prefixes of MIME types that a front end renders from data."""
 MOST = 8
-"""Pictures of one call; of more, the last ones."""
+"""Maximum number of images of one call; the last ones are displayed."""
 LARGEST = 5_000_000
-"""Characters of a picture: all that is shown is saved with the notebook."""
+"""Maximum characters of an image, because everything displayed is saved with the notebook."""
 
 
 def drawings(outputs: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]]:
-    """Return the MIME bundles of the pictures among some outputs."""
+    """Return the MIME bundles of the images among some outputs."""
     bundles = []
     for output in outputs:
         data = output.get("data") or {}
@@ -34,12 +34,12 @@ def drawings(outputs: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]]:
 
 
 def is_drawing(data: Mapping[str, Json]) -> bool:
-    """Say whether a MIME bundle has something drawn in it."""
+    """Return whether a MIME bundle contains an image or chart."""
     return any(_fits(mime, value) for mime, value in data.items())
 
 
 def show_drawings(shell: Shell, outputs: Sequence[Mapping[str, Json]]) -> None:
-    """Display the pictures among some outputs, below what the running cell shows already."""
+    """Display the images among some outputs, below the running cell's other outputs."""
     if not has_kernel(shell):
         return
     from IPython.display import display

@@ -1,4 +1,4 @@
-"""A turn in a terminal that draws nothing: its text streams."""
+"""Display a turn in a terminal without cursor control: its text is streamed."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from hermes_nb.safety.redact import redact
 
 
 class TerminalView:
-    """Plain text as it streams, and a line a call; a view that draws shows the same by its means.
+    """Streams plain text, with one line a call; also the base of a view that draws.
 
-    `style` is a colour of rich's, for those that have colours.
+    `style` is a colour of rich, for subclasses that print colours.
     """
 
     def __init__(self, transcript: Transcript) -> None:
@@ -61,18 +61,18 @@ class TerminalView:
         reason = self.transcript.ending.reason if self.transcript.ending else ""
         spelled = self.transcript.spelled
         lines = [line.replace("%hermes ", spelled) for line in self.transcript.ending_lines()]
-        # A failure's text follows as the cell's error, and with what to do about it.
+        # The text of a failure follows as the cell's error, with advice.
         for line in lines[1:] if reason == "failed" else lines:
             calm = reason in ("answered", "interrupted")
             self._line(line, style="dim" if calm else "red")
 
     def _take(self, text: str) -> None:
-        """Print more of the answer, in whole words: half a secret is not known for one."""
+        """Print more of the answer in whole words, as half a secret would not be recognised."""
         self._held += text
         self._say(max(self._held.rfind(" "), self._held.rfind("\n")) + 1)
 
-    def _complete(self, whole: str = "") -> None:  # noqa: ARG002 - for a view that prints blocks
-        """Print what is left of a text that is complete; `whole` is all of it."""
+    def _complete(self, whole: str = "") -> None:  # noqa: ARG002 - for subclasses
+        """Print the rest of a text that is complete; `whole` is the entire text."""
         self._say(len(self._held))
         if self._open_line:
             self._write("\n")

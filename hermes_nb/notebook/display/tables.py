@@ -1,4 +1,4 @@
-"""Tables and times as text, and our Markdown where nothing draws it."""
+"""Render tables and times as text, and trusted Markdown as plain text."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from textwrap import wrap
 from hermes_nb.safety.markup import escape
 
 NARROWEST = 12
-"""Characters that a column of a table keeps."""
+"""Minimum width of a table column in characters."""
 _COMMAND = re.compile(r"&#96;(%hermes [\w ]+)&#96;")
 
 
 def facts(rows: Iterable[tuple[str, str]]) -> str:
-    """Return a Markdown table of names and values: plain text, but for commands in backticks."""
+    """Return a Markdown table of names and values (plain text, or commands in backticks)."""
     lines = ["| | |", "|---|---|"]
     shown = ((name, _COMMAND.sub(r"`\1`", escape(value))) for name, value in rows)
     return "\n".join([*lines, *(f"| **{name}** | {value} |" for name, value in shown)])
 
 
 def grid(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a Markdown table; its cells are Markdown already, on one line each."""
+    """Return a Markdown table; its cells have to be Markdown in one line each."""
     lines = [f"| {' | '.join(header)} |", "|" + "---|" * len(header)]
     return "\n".join([*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows)])
 
 
 def aligned(text: str, width: int = 0) -> str:
-    """Return a text with its Markdown tables as columns, for places that draw no tables.
+    """Return a text with its Markdown tables aligned in columns, for displays without tables.
 
-    Only what `facts` and `grid` write is meant: a header, a rule, rows; other lines stay. A table
-    of more than `width` characters has its cells wrapped, if that is given, at spaces alone: paths
-    and commands are copied.
+    Only tables in the format of `facts` and `grid` are changed: a header, a rule, rows. If `width`
+    is given, cells of wider tables are wrapped, but only at spaces, so that paths and commands can
+    be copied.
     """
     out: list[str] = []
     table: list[list[str]] = []
@@ -68,7 +68,7 @@ def _columns(table: list[list[str]], width: int) -> list[str]:
 
 
 def ago(seconds: float) -> str:
-    """Return how long ago a time was, as a person says it."""
+    """Return how long ago a time was, such as `2 hours ago`."""
     passed = max(time.time() - seconds, 0)
     for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         count = int(passed // size)
@@ -78,7 +78,7 @@ def ago(seconds: float) -> str:
 
 
 def moment(seconds: float) -> str:
-    """Return a time as a date and a clock time, local, to the minute."""
+    """Return a time as local date and time, to the minute."""
     return datetime.datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
@@ -86,17 +86,17 @@ _FENCED = re.compile(r"^(`{3,})\S*\n(.*?)^\1$", re.DOTALL | re.MULTILINE)
 
 
 def plain_text(markdown: str, width: int = 0) -> str:
-    """Return our own Markdown as plain text: no tags, emphasis or code marks, tables in columns."""
+    """Return trusted Markdown as plain text, without tags and marks, with aligned tables."""
     bare = re.sub(r'</?\w+(?: title="[^"<>]*")?>|\*\*|`', "", markdown.replace("<br>", "\n"))
-    bar = "\0"  # one that `escape` wrote is no border of a cell
+    bar = "\0"  # a bar written by `escape` is not a cell border
     return aligned(html.unescape(bare.replace("&#124;", bar)), width).replace(bar, "|")
 
 
 def printed(markdown: str, width: int = 0) -> str:
-    """Return our own Markdown as plain text that is read: fenced code stays, without its fences."""
+    """Return trusted Markdown as plain text, keeping fenced code without its fences."""
     pieces, at = [], 0
     for fenced in _FENCED.finditer(markdown):
         pieces += [plain_text(markdown[at : fenced.start()], width), fenced[2]]
         at = fenced.end()
     text = "".join([*pieces, plain_text(markdown[at:], width)])
-    return re.sub(r"\n{3,}", "\n\n", text)  # where a tag had a line of its own
+    return re.sub(r"\n{3,}", "\n\n", text)  # removed tags leave empty lines

@@ -1,9 +1,9 @@
-"""A turn in a terminal that can draw: what is final is printed, what still grows is drawn again.
+"""Display a turn in a terminal with cursor control: print final parts, redraw the rest.
 
-Finished blocks of the answer, calls that are over and notes are printed once, so that they scroll
-away like any output. Only the block that is being written, the calls that run and a status line are
-live, and never more of them than the screen has lines. A thread draws, also while code holds up the
-event loop; it stands still while the user is asked something.
+Finished blocks of the answer, finished calls and notes are printed once and scroll away like any
+output. Only the current block, the running calls and a status line are redrawn, never more lines
+than the screen has. A thread draws, also while code blocks the event loop. It pauses while the user
+is asked a question.
 """
 
 from __future__ import annotations
@@ -43,18 +43,19 @@ from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.safety.redact import redact
 
 A_SECOND = 8
-"""Redraws a second at most."""
+"""Maximum number of redraws a second."""
 IDLE = 10
-"""Times as long as the last drawing of the text took pass before the next: a tenth of one core."""
+"""Pause after drawing the text, as a multiple of the time it took; limits it to a tenth of a
+core."""
 GROWTH = 1.05
-"""How much longer a block must be before its end is looked for again: each look reads all of it."""
+"""Growth of a block after which its end is searched again, since each search reads all of it."""
 MARKS = {"✓": "green", "✗": "red", "⊘": "yellow", "■": "yellow", "◌": "cyan", "‖": "yellow"}
 THOUGHT = 400
-"""Characters of the latest reasoning that are looked at for the line that shows it."""
+"""Characters of the latest reasoning that are used for its line."""
 
 
 class DrawnView(TerminalView):
-    """Shows one turn; with `quiet`, only when it is over."""
+    """Displays one turn; with `quiet`, only after it has ended."""
 
     def __init__(
         self, transcript: Transcript, *, file: TextIO | None = None, quiet: bool = False
@@ -108,7 +109,7 @@ class DrawnView(TerminalView):
                 super().close()
 
     def again(self) -> None:
-        """Print a turn that is over, as it was printed while it ran but for its clocks."""
+        """Print a turn that has ended, in the form in which it was printed while it ran."""
         with self._one:
             for note in self.transcript.notes:
                 self.note(note)
@@ -145,7 +146,7 @@ class DrawnView(TerminalView):
         self._print(Text(visible(text, lines=True), style), "line")
 
     def _print(self, shown: ConsoleRenderable, kind: str) -> None:
-        """Print what is final, an empty line before and behind each block."""
+        """Print something final, with an empty line around each block."""
         lines = drawn(self._console, shown, self._console.width)
         apart = self._above and "block" in (kind, self._above)
         self._console.print(_Drawn([[], *lines] if apart else lines), end="", soft_wrap=True)
@@ -161,7 +162,7 @@ class DrawnView(TerminalView):
             threading.Thread(target=draw, args=(live,), name="hermes-screen", daemon=True).start()
 
     def _keep_drawing(self, live: Live) -> None:
-        """Draw while `live` is shown; rich's own thread would draw into what is being printed."""
+        """Redraw while `live` is active; rich's own thread would draw between other prints."""
         while True:
             time.sleep(1 / A_SECOND)
             with self._one:
@@ -176,8 +177,8 @@ class DrawnView(TerminalView):
             live.stop()
 
     def __rich_console__(self, console: Console, _options: ConsoleOptions) -> RenderResult:
-        """Draw the live part; one column stays free, so that no line wraps."""
-        with self._one:  # the user's code prints through rich meanwhile, which draws it, too
+        """Render the live part; one column stays empty, so that no line wraps."""
+        with self._one:  # the user's code may print through rich, which also redraws this
             yield _Drawn(self._growing(max(console.width - 1, 1), console.height))
 
     def _growing(self, width: int, height: int) -> Lines:
@@ -201,7 +202,7 @@ class DrawnView(TerminalView):
         return [*first, *above, *(gap if above else []), *below]
 
     def _text_lines(self, width: int, room: int) -> Lines:
-        """Return the end of what is being written, as far as there is room for it."""
+        """Return the end of the current text, as many lines as fit."""
         began = time.monotonic()
         state = (self._held, width, room)
         (shown, *size), lines = self._text

@@ -1,15 +1,15 @@
-"""Markdown as rich draws it in a terminal, and nothing of it obeyed.
+"""Render Markdown in a terminal with rich, without interpreting escape sequences or HTML.
 
-What a model wrote is shown or formatted, never carried out: no escape sequence and no markup of
-rich's comes through, HTML stands as text, and a link shows the address that it leads to. Nothing is
-dropped either: link definitions, pictures and tables too wide for the screen become text.
+Text of a model is displayed or formatted only: escape sequences and rich markup have no effect,
+HTML is shown as text, and a link shows its address. Nothing is lost either: link definitions,
+images and tables that are too wide become text.
 
-A text that still grows is read by its top-level blocks. Markdown is parsed line by line, so of the
-complete lines all blocks but the last one are final (`finished`).
+A growing text is split into its top-level blocks. Markdown is parsed line by line, so all blocks of
+the complete lines except the last are final (`finished`).
 
-What a command shows is Markdown that we wrote, with the few tags that our own have in them
-(`details`, `sub`, `code`), and these are carried out (`draw`): what models and files said stands in
-it cleaned and escaped, and is cleaned again of what terminals obey.
+The output of a command is trusted Markdown, written by this package. Its few tags (`details`,
+`sub`, `code`) are interpreted (`draw`). Text of models and files in it is escaped already, and is
+cleaned of escape sequences again.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from rich.theme import Theme
 from hermes_nb.core.escapes import readable
 
 DEEPEST = 16
-"""Levels of nesting that are drawn (an item of a list has two): one more leaves no width to write
-in, and the parser leaves out what is below 20."""
+"""Maximum nesting level that is rendered (a list item has two). More would leave no width, and the
+parser drops everything below level 20."""
 HIGHLIGHTED = 20_000
-"""Characters of code that is highlighted; more takes longer than a look at it."""
+"""Maximum characters of highlighted code; highlighting more takes too long."""
 LANGUAGES = frozenset(
     "bash c c++ console cpp css diff html ini ipython javascript js json julia latex markdown md "
     "py pycon python python3 r rust sh sql tex text toml ts typescript xml yaml yml".split()
 )
-"""Lexers that are used: well-worn ones. Of all that there are some take quadratic time."""
+"""Lexers that are used, all well-tested; some others of Pygments take quadratic time."""
 NARROWEST = 8
-"""Characters that a column of a table keeps; where not all can, each row becomes a list."""
+"""Minimum width of a table column in characters; without enough space, each row becomes a list."""
 WHOLE_WORD = 40
-"""Columns of a table that hold one word a row, ids and paths, are read whole up to this width."""
+"""Maximum width of a column of single words, such as ids and paths, that is never wrapped."""
 INDENT = 2
-"""Columns by which what a fold holds stands further in."""
+"""Columns of indentation inside a fold."""
 DEEPEST_FOLD = 8
-"""Folds inside one another that stand further in."""
+"""Maximum number of nested folds that are indented."""
 COLOURS = Theme(
     {
         "markdown.code": "cyan",
@@ -68,7 +68,7 @@ COLOURS = Theme(
         "markdown.table.header": "bold",
     }
 )
-"""Of the terminal's own sixteen, those that are read on light and on dark ground."""
+"""Styles from the terminal's 16 colours that are readable on light and dark backgrounds."""
 _CODE = ANSISyntaxTheme(
     {
         ("Comment",): Style(dim=True, italic=True),
@@ -97,12 +97,12 @@ Lines = list[list[Segment]]
 
 
 def console(file: TextIO) -> Console:
-    """Return what draws into a terminal."""
+    """Return a rich console for a terminal."""
     return Console(file=file, theme=COLOURS, highlight=False, force_terminal=True)
 
 
 def drawn(on: Console, shown: ConsoleRenderable, width: int) -> Lines:
-    """Return the lines of something in so many columns, without what is empty around them."""
+    """Render something to lines of `width` columns, without empty space around it."""
     lines = on.render_lines(shown, on.options.update(width=width, height=None), pad=False)
     for line in lines:
         while line and not line[-1].text.strip():
@@ -114,7 +114,7 @@ def drawn(on: Console, shown: ConsoleRenderable, width: int) -> Lines:
 
 
 def draw(markdown: str, file: TextIO) -> None:
-    """Draw Markdown that we wrote."""
+    """Print trusted Markdown to a terminal."""
     screen = console(file)
     for number, (part, depth, style) in enumerate(_page(readable(markdown))):
         if number:
@@ -126,7 +126,7 @@ def draw(markdown: str, file: TextIO) -> None:
 
 
 def _page(markdown: str) -> Iterator[tuple[ConsoleRenderable, int, str]]:
-    """Yield the blocks of Markdown that we wrote, how deep in folds they are, and their style."""
+    """Yield the blocks of trusted Markdown, with their depth in folds and their style."""
     depth = 0
     for block in blocks(markdown):
         source = block.strip()
@@ -142,9 +142,10 @@ def _page(markdown: str) -> Iterator[tuple[ConsoleRenderable, int, str]]:
 
 
 def rendered(source: str, *, ours: bool = False) -> ConsoleRenderable:
-    """Return Markdown, cleaned already of what terminals obey, as something rich can print.
+    """Return Markdown, already free of escape sequences, as something rich can print.
 
-    The tags in `ours` are carried out; text that is nested too deep to be drawn stays text.
+    With `ours`, the tags of trusted Markdown are interpreted. Markdown that is nested too deeply
+    remains text.
     """
     tokens = _parser().parse(source)
     if any(token.level > DEEPEST for token in tokens):
@@ -156,22 +157,22 @@ def rendered(source: str, *, ours: bool = False) -> ConsoleRenderable:
 
 
 def blocks(source: str) -> list[str]:
-    """Return the top-level blocks of a text, as they are written."""
+    """Return the source of each top-level block of a text."""
     lines = source.split("\n")
     return ["\n".join(lines[start:end]) for start, end in _places(source)]
 
 
 def finished(source: str) -> int:
-    """Return the index up to which a text consists of blocks that nothing to come can change."""
+    """Return the length of the leading blocks that no later text can change."""
     complete = source[: source.rfind("\n") + 1]
     *before, last = _places(complete) or [(0, 0)]
-    if not before:  # the last one may still grow
+    if not before:  # the last block may still grow
         return 0
     return sum(len(line) + 1 for line in complete.split("\n")[: last[0]])
 
 
 def latest(source: str, lines: int) -> str:
-    """Return the end of a block as a block of its own, for a screen of so many lines."""
+    """Return the end of a block as a valid block, for a screen of `lines` lines."""
     written = source.split("\n")
     if len(written) <= lines:
         return source
@@ -185,7 +186,7 @@ def latest(source: str, lines: int) -> str:
 
 
 def _places(source: str) -> list[tuple[int, int]]:
-    """Return the lines of each top-level block: the first one, and the one after the last."""
+    """Return the line range of each top-level block: its first line, and the one after its last."""
     return [
         (token.map[0], token.map[1])
         for token in _parser(inside=False).parse(source)
@@ -194,9 +195,9 @@ def _places(source: str) -> list[tuple[int, int]]:
 
 
 def _parser(*, inside: bool = True) -> MarkdownIt:
-    """Return a parser to which HTML blocks and link definitions are text.
+    """Return a parser that treats HTML blocks and link definitions as text.
 
-    A definition may come long after its link was printed; without them both show.
+    A definition may arrive after its link was printed, so both are displayed as text.
     """
     parser = MarkdownIt("commonmark", {"html": True, "maxNesting": 100})
     parser.enable(["table", "strikethrough"]).disable(["html_block", "reference"])
@@ -205,7 +206,7 @@ def _parser(*, inside: bool = True) -> MarkdownIt:
 
 
 def _formula(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it's signature
-    """Take a formula as it is written: its signs are no emphasis, its backslashes no escapes."""
+    """Keep a formula unchanged, without emphasis or escapes inside."""
     if state.src[state.pos] not in "$\\":
         return False
     end = min(state.pos + _LONGEST_FORMULA, state.posMax)
@@ -219,7 +220,7 @@ def _formula(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdo
 
 
 class _Table(TableElement):
-    """A table in columns, or a list for each row where they would be too narrow; none is cut."""
+    """A table in columns, or a list for each row if they would be too narrow; never cut."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         head = self.header.row if self.header else None
@@ -257,7 +258,7 @@ def _is_whole(column: Iterable[Text]) -> bool:
 
 
 def _least(column: tuple[Text, ...]) -> int:
-    """Return the width that a column needs: its longest word's, as far as words may not break."""
+    """Return the minimum width of a column, that of its longest word if words must not break."""
     longest = max((cell_len(word) for cell in column for word in cell.plain.split()), default=1)
     return longest if _is_whole(column) else min(longest, NARROWEST)
 
@@ -279,12 +280,12 @@ class _Harmless(Markdown):
 
     def __init__(self, tokens: list[Token]) -> None:
         super().__init__("", hyperlinks=False, justify="default")
-        self.code_theme = _CODE  # type: ignore[assignment]  # rich hands it on to what takes both
+        self.code_theme = _CODE  # type: ignore[assignment]  # rich passes it to code for both types
         self.parsed = [_harmless(token) for token in tokens]
 
 
 def _harmless(token: Token) -> Token:
-    """Return a token that holds text alone, without what entities may have brought in."""
+    """Return a token with text only, without control characters that entities may contain."""
     token.content = readable(token.content)
     name = token.info.partition(" ")[0].lower()
     token.info = name if name in LANGUAGES and len(token.content) <= HIGHLIGHTED else ""
@@ -294,7 +295,7 @@ def _harmless(token: Token) -> Token:
 
 
 def _as_text(tokens: list[Token]) -> Iterator[Token]:
-    """Yield the tokens of a line with links, pictures and tags as text."""
+    """Yield the tokens of a line, with links, images and tags as text."""
     links: list[tuple[str, int]] = []
     said = ""
     for token in tokens:
@@ -319,7 +320,7 @@ def _as_text(tokens: list[Token]) -> Iterator[Token]:
 
 
 def _obeyed(tokens: list[Token]) -> Iterator[Token]:
-    """Yield the tokens of a line with the tags that we use carried out; others stay as they are."""
+    """Yield the tokens of a line, interpreting the tags of trusted Markdown but no others."""
     styles: list[str] = []
     code: list[str] | None = None
     for token in tokens:

@@ -1,10 +1,10 @@
-"""What a turn looks like: a fold over its events, rendered as Markdown or as plain text.
+"""Collect the events of a turn, and render it as Markdown or as plain text.
 
-The running view shows the latest text and a line a call; the finished one is the answer, the calls
-folded away in one `<details>`, and a status line: plain Markdown that reads well in JupyterLab,
-Notebook, VS Code and on GitHub. Everything a model or a tool said is cleaned on its way in.
+While a turn runs, the view shows the latest text and one line a call. Afterwards it shows the
+answer, the calls in one folded `<details>`, and a status line. It is plain Markdown that renders
+well in JupyterLab, Notebook, VS Code and on GitHub. Text of models and tools is cleaned.
 
-Commands put things the same way: small tables, times as people say them, bars of characters.
+The output of commands has the same style: small tables, relative times, bars of characters.
 """
 
 from __future__ import annotations
@@ -53,31 +53,38 @@ from hermes_nb.safety.redact import redact
 from hermes_nb.tools.plan import State, steps, told
 
 EARLIER = 8_000
-"""Characters of the running view for calls and what was said before the latest text; the finished
-one has them all, folded."""
+"""Characters of calls and earlier text that the view of a running turn shows. The view of a
+finished turn shows all of them, folded."""
 QUIET = 30.0
-"""Seconds without a sign of the model after which that is said."""
+"""Seconds without data from the model after which the status line mentions it."""
 ANSWER = 45_000
-"""Bytes of an answer that a cell keeps, twice: as Markdown and as plain text. It is about what a
-model says at most at a time; `%hermes last` shows the rest of a longer one."""
+"""Maximum bytes of an answer in a cell, once as Markdown and once as plain text: about the longest
+reply of a model. `%hermes last` shows longer answers completely."""
 MOST_STEPS = 30
-"""Steps of a plan that are shown."""
+"""Maximum number of plan steps that are displayed."""
 STEPS: Mapping[State, str] = {"done": "☑", "now": "◐", "open": "☐"}
 TODO = "todo"
-"""The tool whose calls have the plan."""
+"""The tool whose calls contain the plan."""
 PLAIN_CALLS = 60
-"""Lines of calls that the plain text has."""
+"""Maximum number of call lines in the plain text."""
 
 
 class Transcript:
-    """Everything there is to show about a turn.
+    """Everything that is displayed of a turn; call it with each event.
 
-    `describe(call)` may say what a call is about, better than its arguments do, `loading()`
-    whether the model is still being loaded, and `live()` the end of what code in this kernel prints
-    while it runs, None where none does. `changes` are what the turn of `session` left changed,
-    and `learned` counts the notes it saved, as the undo knows. `drew`: pictures stand below
-    the view, whose status line then stands below them. `spelled` is how a command is begun where
-    this is shown.
+    Attributes:
+        model: name of the model.
+        describe: returns a description of a call, or "" to use its arguments.
+        loading: returns whether the model is still being loaded.
+        live: returns the end of the output of running code in this kernel, None if none runs.
+        drew: true if images are displayed below the view; the status line is then below them.
+        spelled: how a command begins in this front end, such as `%hermes `.
+        usage: the requests and tokens used so far.
+        ending: the event that ended the turn; None while it runs.
+        notes: lines that do not come from the model, as Markdown.
+        changes: the remaining changes of the turn, as known to undo.
+        learned: number of notes that the turn saved to memory.
+        session: id of the turn's session.
     """
 
     def __init__(self, *, model: str = "") -> None:
@@ -99,7 +106,7 @@ class Transcript:
         self._draft: list[str] = []
         self._reasoning: list[str] = []
         self._calls: dict[str, CallView] = {}
-        self._shown = 0  # calls that have a line: all but those that keep the plan
+        self._shown = 0  # number of calls that have a line: all except those of the plan
         self._open: set[str] = set()
         self._asked: set[str] = set()
         self._asked_since = self._waited = 0.0
@@ -111,13 +118,13 @@ class Transcript:
 
     @property
     def started(self) -> bool:
-        """Whether there is anything to show: a turn that began, or a note before it."""
+        """Whether there is anything to display: a turn that has started, or a note before it."""
         return self._began or bool(self.notes)
 
     @property
     def answer(self) -> str:
-        """The last text of the assistant, as far as it has come."""
-        if len(self._draft) > 1:  # read at each update: what was joined once stays joined
+        """The last text of the assistant, as far as received."""
+        if len(self._draft) > 1:  # read at each update, so the joined text is stored
             self._draft[:] = ["".join(self._draft)]
         if self._draft or not self._steps:
             return self._draft[0] if self._draft else ""
@@ -129,12 +136,12 @@ class Transcript:
 
     @property
     def refused(self) -> list[str]:
-        """The calls that were denied, each on a line."""
+        """The denied calls, one line each."""
         return [f"{c.call.name} {c.gist}".strip() for c in self.calls if c.status == "denied"]
 
     @property
     def metadata(self) -> dict[str, object]:
-        """What the output of a finished turn says to programs: which calls were refused."""
+        """Output metadata of a finished turn for programs: the denied calls."""
         return {"hermes": {"refused": self.refused}} if self.refused else {}
 
     def call(self, call_id: str) -> CallView:
@@ -142,12 +149,12 @@ class Transcript:
 
     @property
     def running_call(self) -> bool:
-        """Whether a call is running now."""
+        """Whether a call is running."""
         return bool(self._open)
 
     @property
     def seconds(self) -> float:
-        """How long the turn has worked: the time that its user took for answers is not in it."""
+        """Duration of the turn, without the time that the user took for answers."""
         now = self._asked_since if self._asked else time.monotonic()
         return self._seconds if self.ending else now - self._started - self._waited
 
@@ -181,7 +188,7 @@ class Transcript:
                 self._call(event)
 
     def look(self) -> None:
-        """Take in what the call that runs code in this kernel has shown so far."""
+        """Update the output of the call that is running code in this kernel."""
         if self._open and (text := self.live()) is not None:
             self._steps[-1].calls[-1].show(text)
 
@@ -202,9 +209,9 @@ class Transcript:
         return "\n\n".join(block for block in blocks if block.strip())
 
     def _so_far(self) -> list[str]:
-        """Return what was said and called, in order: what stands there stays where it is."""
-        blocks: list[str] = []  # the last one first, as are lines
-        lines: list[str] = []  # of calls with nothing said between them
+        """Return the text and calls so far in order, so displayed parts keep their position."""
+        blocks: list[str] = []  # in reverse order, as are the lines
+        lines: list[str] = []  # calls without text between them
         left, room, latest = self._shown, EARLIER, not self._draft
         for step in reversed(self._steps):
             for call in reversed(step.calls):
@@ -236,8 +243,11 @@ class Transcript:
     ) -> str:
         """Return the view of a finished turn, as Markdown.
 
-        `failure` includes why one failed; `room` bounds the answer, in bytes. `page` allows HTML
-        where Markdown has no means, for what a page shows. `status` adds the status line.
+        Args:
+            failure: include the error of a failed turn.
+            room: maximum bytes of the answer; None for no limit.
+            page: allow HTML beyond Markdown, for display in a notebook page.
+            status: include the status line.
         """
         shown = failure or (self.ending is not None and self.ending.reason != "failed")
         outcome = self._outcome() if shown else ""
@@ -258,7 +268,7 @@ class Transcript:
         return f"<sub>{self._status(self._mark())}</sub>"
 
     def plain(self, *, room: int | None = None, status: bool = True) -> str:
-        """Return the finished turn as plain text; `room` bounds the answer, in bytes."""
+        """Return the finished turn as plain text; `room` limits the bytes of the answer."""
         lines = [*map(plain_text, self.notes), _within(readable(redact(self.answer)), room, str)]
         calls = self.calls
         if len(calls) > PLAIN_CALLS:
@@ -269,18 +279,18 @@ class Transcript:
         return "\n".join(line for line in lines if line.strip())
 
     def plan_lines(self) -> list[str]:
-        """Return the turn's plan, a line of plain text for each step."""
+        """Return the turn's plan, one line of plain text a step."""
         shown = self._plan[:MOST_STEPS]
         lines = [f"{STEPS[state]} {one_line(visible(redact(text)), 120)}" for state, text in shown]
         more = len(self._plan) - len(shown)
         return [*lines, f"… {more} more"] if more else lines
 
     def status_line(self) -> str:
-        """Return how a running turn goes, as a line of plain text."""
+        """Return the status of a running turn as a line of plain text."""
         return plain_text(self._running_status())
 
     def ending_lines(self) -> list[str]:
-        """Return how the turn ended and what it used, as lines of plain text; none before it."""
+        """Return the result and usage of the turn as lines of plain text; [] before its start."""
         if not self._began:
             return []
         lines = [plain_text(self._outcome()), plain_text(self._status(self._mark()))]
@@ -330,11 +340,11 @@ class Transcript:
                 self._settle(call.id)
                 if call.name == TODO and status == "ok":
                     self._plan = steps(call.arguments)
-            case _:  # of a call that is not known: it belongs to no turn that is shown here
+            case _:  # of an unknown call, which is not part of this turn
                 pass
 
     def _settle(self, call_id: str) -> None:
-        """Let the turn's clock go on once nothing waits for its user."""
+        """Record an answered question; the turn's clock continues after the last one."""
         if call_id in self._asked:
             self._asked.discard(call_id)
             self._waited += 0.0 if self._asked else time.monotonic() - self._asked_since
@@ -367,7 +377,7 @@ class Transcript:
         return self._status(f"{WAITING} waiting for you" if self._asked else "◌ running")
 
     def _pending(self) -> list[str]:
-        """Return what a model is doing that says nothing just now."""
+        """Return why a model is silent: retrying, loading, or sending no data."""
         if self._asked or self._open:
             return []
         silent = time.monotonic() - self._heard
@@ -409,11 +419,11 @@ PHASES = {
     "referenced": "the middle became references that can be expanded",
     "restored": "an earlier conversation was put back",
 }
-"""What each way of compressing does, in words."""
+"""Descriptions of the phases of context compression."""
 
 
 def told_compression(event: ContextCompressed) -> str:
-    """Return what happened to the conversation, in Markdown."""
+    """Describe a compression of the conversation, in Markdown."""
     restored = event.phase == "restored"
     line = (
         f"{'Restored' if restored else 'Compressed'} from about {amount(event.tokens_before)} to "
@@ -425,7 +435,7 @@ def told_compression(event: ContextCompressed) -> str:
 
 
 def _within(text: str, room: int | None, show: Callable[[str], str]) -> str:
-    """Return a text as it is shown, in `room` bytes: of a longer one the beginning and a note."""
+    """Return a text rendered with `show`; one of more than `room` bytes is cut, with a note."""
     shown = show(text)
     limit = len(text)
     while room is not None and (size := len(shown.encode(errors="replace"))) > room and limit:

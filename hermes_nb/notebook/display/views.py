@@ -1,9 +1,9 @@
-"""Shows a running turn where it runs: in a notebook cell or a headless run.
+"""Display a running turn in a notebook cell or a headless run.
 
-A view is an event sink with a beginning and an end. In a cell one Markdown display is updated at
-most every `INTERVAL` seconds, never once a token (500 tokens one by one cost 911 kB and 625 ms of
-CPU, throttled 38 kB). Where stdin is not allowed (nbclient, nbval, papermill) there are no
-updates, which those tools do not understand: one display at the end.
+A view receives the events of a turn and is closed at its end. In a cell, one Markdown display is
+updated at most every `INTERVAL` seconds and not for every token (500 single updates would cost 911
+kB and 625 ms of CPU, throttled ones 38 kB). Without stdin (nbclient, nbval, papermill) there is a
+single display at the end, because these tools don't support updates.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from hermes_nb.safety.markup import escape
 
 
 def can_draw(file: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
-    """Say whether a stream is a terminal that draws, and its user wants colours."""
+    """Return whether a stream is a terminal with cursor control whose user wants colours."""
     if environment.get("NO_COLOR") or environment.get("TERM", "dumb") in ("dumb", "unknown", ""):
         return False
     return file.isatty()
 
 
 def show(bundle: Mapping[str, str], metadata: Mapping[str, object] | None = None) -> None:
-    """Show a MIME bundle that has Markdown, which we wrote, and plain text."""
+    """Display a MIME bundle with plain text and trusted Markdown."""
     if can_draw(sys.stdout):
-        from hermes_nb.notebook.display.terminal_markdown import draw  # and with it rich
+        from hermes_nb.notebook.display.terminal_markdown import draw  # imports rich
 
         draw(bundle["text/markdown"], sys.stdout)
     else:
@@ -44,53 +44,54 @@ def show(bundle: Mapping[str, str], metadata: Mapping[str, object] | None = None
 
 
 INTERVAL = 0.12
-"""Seconds between two updates; it grows with the text, as every update carries all of it."""
+"""Seconds between two updates; grows with the text, because every update sends all of it."""
 CHARACTERS_PER_SECOND = 40_000
-"""So many characters of text stretch the interval by a second."""
+"""Characters of text that add one second to the interval."""
 STILL_RUNNING = "(the turn was still running when this was saved)"
 TICK = 1.0
-"""Seconds between updates of a quiet turn, so that its clock runs."""
+"""Seconds between updates without new events, for the clock."""
 LIVE_EVERY = 0.5
-"""Seconds between two looks at what running code has printed."""
+"""Seconds between checks for new output of running code."""
 LATE = 1.5
-"""Seconds without an update after which the event loop is taken to be held up."""
+"""Seconds without an update after which the event loop is considered blocked."""
 
 
 class TurnView(Protocol):
-    """Shows one turn."""
+    """Displays one turn."""
 
     transcript: Transcript
+    """The content that is displayed."""
 
     def __call__(self, event: Event) -> None: ...
 
     def note(self, markdown: str) -> None:
-        """Show a line that is ours, not the model's."""
+        """Display a line that does not come from the model, as Markdown."""
         ...
 
     def close(self) -> None:
-        """Show the final state; a second call does nothing."""
+        """Display the final state; a second call does nothing."""
         ...
 
 
 def bundle(transcript: Transcript, *, running: bool) -> dict[str, str]:
-    """Return the MIME bundle of a turn's view; where it drew, its status line is another one."""
+    """Return the MIME bundle of a turn; with images below it, the status line is separate."""
     if running:
-        # Every update is sent whole, and no front end that takes updates shows the plain text.
+        # Each update sends everything, and front ends that update don't show plain text.
         return {"text/markdown": transcript.running(), "text/plain": STILL_RUNNING}
-    # A failure's text follows as the cell's error; saying it twice would not make it clearer.
+    # The text of a failure follows as the cell's error, so it is left out here.
     status = not transcript.drew
     markdown = transcript.finished(failure=False, room=ANSWER, page=True, status=status)
     return {"text/markdown": markdown, "text/plain": transcript.plain(room=ANSWER, status=status)}
 
 
 def footer(transcript: Transcript) -> dict[str, str]:
-    """Return the MIME bundle of the status line that stands below a turn's pictures."""
+    """Return the MIME bundle of the status line below a turn's images."""
     marked = transcript.footer()
     return {"text/markdown": marked, "text/plain": plain_text(marked)}
 
 
 class FinalView:
-    """One display when the turn is over."""
+    """Displays a turn once, when it has ended."""
 
     def __init__(self, transcript: Transcript) -> None:
         self.transcript = transcript
@@ -100,7 +101,7 @@ class FinalView:
         self.transcript(event)
 
     def note(self, markdown: str) -> None:
-        """Keep a line for the final display."""
+        """Store a line for the final display."""
         self.transcript.notes.append(markdown)
 
     def close(self) -> None:
@@ -116,7 +117,7 @@ class FinalView:
 
 
 class StatusView(FinalView):
-    """One status line when the turn is over, notes above it: its answer goes into a variable."""
+    """Displays only notes and a status line at the end, if the answer goes into a variable."""
 
     def _display(self) -> None:
         lines, notes = self.transcript.ending_lines()[-1:], self.transcript.notes
@@ -126,11 +127,11 @@ class StatusView(FinalView):
 
 
 class CellView:
-    """One display that is updated while the turn runs.
+    """A display that is updated while the turn runs.
 
-    Code that a call runs on this thread holds up the event loop, for minutes if it trains a model.
-    A thread then keeps the clock going and shows what it prints, so that what works does not look
-    dead. Only code that never lets other threads run looks so.
+    Code that a call runs in this thread blocks the event loop, possibly for minutes. A second
+    thread then updates the clock and the code's output. It cannot do so for code that never
+    releases the GIL.
     """
 
     def __init__(self, transcript: Transcript) -> None:
@@ -139,16 +140,16 @@ class CellView:
         self._clock: threading.Thread | None = None
         self._over = threading.Event()
         self._handle: Foreign = None
-        self._shown = time.monotonic()  # the first words mostly come before an empty view would
+        self._shown = time.monotonic()  # an empty view is not displayed before the first words
         self._timer: asyncio.TimerHandle | None = None
         self._due = False
         self._closed = False
 
     def __call__(self, event: Event) -> None:
-        """Take in an event and see to it that it is shown soon.
+        """Record an event and schedule an update.
 
-        Shown at once are an answer's beginning, which somebody waits for, and the first of some
-        calls: it may run code that holds up this event loop, and with it every timer.
+        The beginning of an answer is displayed at once. So is the first of parallel calls, because
+        it may run code that blocks the event loop and its timers.
         """
         with self._one:
             busy, answer = self.transcript.running_call, self.transcript.answer
@@ -156,12 +157,12 @@ class CellView:
         if isinstance(event, TextDelta) and not answer:
             self._cancel()
             self._update(running=True)
-            sys.stdout.flush()  # lets the kernel's thread send it before this one goes on
+            sys.stdout.flush()  # lets the kernel's IO thread send it before this thread continues
         elif isinstance(event, ToolStarted) and not busy:
             self._cancel()
             self._update(running=True)
             if self._clock is None:
-                # With this context, its updates belong to the cell that runs now.
+                # With this context, its updates are sent to the running cell.
                 run, turn = contextvars.copy_context().run, (self._keep_time,)
                 self._clock = threading.Thread(
                     target=run, args=turn, name="hermes-clock", daemon=True
@@ -171,7 +172,7 @@ class CellView:
             self._schedule()
 
     def note(self, markdown: str) -> None:
-        """Show a line at once."""
+        """Display a line at once."""
         self.transcript.notes.append(markdown)
         self._update(running=True)
 
