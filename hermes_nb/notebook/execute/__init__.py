@@ -1,1 +1,1 @@
-"""Running code in the kernel and catching what it prints and shows."""
+"""Run code in the kernel and capture its output."""

@@ -1,9 +1,9 @@
-"""What a nested run takes over and puts back exactly: IPython's state and the streams.
+"""Capture the output of a nested run, and restore the state of IPython and the streams afterwards.
 
-Each entry is something a nested `run_cell` was seen to leave changed, or a door through which its
-output would reach the front end. What is written after the capture has closed, in a forked
-child, or by code that is not the agent's (a thread that the user started), goes where it would have
-gone without it: a logging handler keeps the stream it was given.
+Each entry is something that a nested `run_cell` changes, or a way in which its output would reach
+the front end. Output goes to its usual destination if it is written after the capture has ended, in
+a forked child, or by code that is not the agent's (such as a thread of the user). A logging
+handler, for example, keeps the stream that it was given.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from hermes_nb.notebook.execute.collector import OutputCollector, collect_from, 
 from hermes_nb.notebook.shell import Foreign, Shell
 
 _DRAIN = 0.2
-"""Seconds to wait for what subprocesses wrote; it is there within one or two milliseconds."""
+"""Maximum seconds to wait for the output of subprocesses, which usually takes 1 or 2 ms."""
 
 
 class Stream(io.TextIOBase):
-    """What stands in for `sys.stdout` or `sys.stderr`; outlives the capture in logging handlers.
+    """A proxy for `sys.stdout` or `sys.stderr`; outlives the capture in logging handlers.
 
-    One for each stream, and never freed: `print` holds no reference to the stream it writes to, so
-    CPython crashes when the stand-in goes while another thread prints. What the user's own threads
-    print goes on to the stream.
+    There is one for each stream, and it is never freed: `print` holds no reference to the stream it
+    writes to, so CPython crashes if the proxy is freed while another thread prints. Output of the
+    user's own threads is passed on to the stream.
     """
 
     encoding = "utf-8"
@@ -47,12 +47,12 @@ class Stream(io.TextIOBase):
 
     @classmethod
     def standing_for(cls, name: str, outer: Foreign) -> Stream:
-        """Return the stand-in for `outer`, which may be one already."""
+        """Return the proxy for `outer`, which may be a proxy already."""
         if isinstance(outer, cls):
             return outer
         stream = _streams.setdefault((name, id(outer)), cls(name, outer))
         forward = getattr(outer, "write", None)
-        if getattr(forward, "__self__", None) is not stream:  # else a run is inside another one
+        if getattr(forward, "__self__", None) is not stream:  # otherwise this is a nested capture
             stream.forward = forward
         return stream
 
@@ -65,14 +65,14 @@ class Stream(io.TextIOBase):
         return True
 
     def isatty(self) -> bool:
-        """Return False: nobody sees cursor movements here."""
+        """Return False, because cursor movements would not be displayed."""
         return False
 
     def fileno(self) -> int:
         return int(self._outer.fileno())
 
     def write(self, text: object) -> int:
-        """Write to the capture, or to where the text would have gone."""
+        """Write to the capture, or else to the usual destination."""
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         collector = collecting()
@@ -83,20 +83,20 @@ class Stream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Flush the stream this one stands for, where that is where text goes."""
+        """Flush the original stream, unless the output is captured."""
         if self._outer is not None and collecting() is None:
             self._outer.flush()
 
     def close(self) -> None:
-        """Do nothing: code that closes stdout must not silence what comes after it."""
+        """Do nothing, because code that closes stdout must not disable later output."""
 
 
 _streams: dict[tuple[str, int], Stream] = {}
-"""By name and identity of the stream behind, which each one keeps alive."""
+"""Proxies by name and id of the original stream; each one keeps its stream alive."""
 
 
 class Publisher:
-    """What stands in for the shell's display publisher."""
+    """A proxy for the shell's display publisher."""
 
     def __init__(self, collector: OutputCollector, outer: Foreign) -> None:
         self._collector = collector
@@ -116,7 +116,7 @@ class Publisher:
         update: bool = False,
         **_kwargs: object,
     ) -> None:
-        """Take a display; an update of something shown elsewhere goes there."""
+        """Capture a display; updates of displays outside of the run are passed on."""
         display_id = (transient or {}).get("display_id")
         if collecting() is self._collector:
             if not update:
@@ -134,7 +134,7 @@ class Publisher:
 
 
 def drain(stream: Foreign) -> None:
-    """Wait for what subprocesses wrote: a thread of ipykernel's reads it from a pipe."""
+    """Wait for output of subprocesses, which a thread of ipykernel reads from a pipe."""
     pipe, reader = getattr(stream, "_fid", None), getattr(stream, "watch_fd_thread", None)
     if not isinstance(pipe, int) or reader is None:
         return
@@ -144,7 +144,7 @@ def drain(stream: Foreign) -> None:
 
 
 def _all_read(pipe: int, reader: threading.Thread) -> bool:
-    """Say whether the pipe is empty and its reader, done with what it read, waits for more."""
+    """Return whether the pipe is empty and its reader is waiting for more."""
     import fcntl
     import termios
 
@@ -154,24 +154,24 @@ def _all_read(pipe: int, reader: threading.Thread) -> bool:
         if any(waiting):
             return False
         call = Path(f"/proc/self/task/{reader.native_id}/syscall").read_text(encoding="ascii")
-    except OSError:  # no such system, or it does not tell: two milliseconds are usually enough
+    except OSError:  # not available on this system: 2 ms are usually enough
         time.sleep(0.002)
         return True
     return call.split()[1:2] == [hex(pipe)]
 
 
 KEPT_CALLBACKS = frozenset({"matplotlib_inline.backend_inline", "IPython.extensions.autoreload"})
-"""Modules whose event callbacks nested code gets too: its figures are shown, and modules that were
-edited are reloaded. All others belong to the user's own cells (timers, checkers, recorders)."""
+"""Modules whose event callbacks also run for nested code, to display its figures and to reload
+edited modules. All others (timers, checkers, recorders) are meant for the user's own cells."""
 
 _LINE_LIMIT = 20_000
 _HANDLER = f"{Path('hermes_nb', 'notebook', 'interrupt.py')}:"
-"""Where a traceback names the frame of our signal handler, which raised the exception."""
+"""How a traceback names the frame of our signal handler, which raises KeyboardInterrupt."""
 
 
 @contextmanager
 def undisturbed(shell: Shell) -> Iterator[None]:
-    """Put back what running a cell changes besides the namespace."""
+    """Restore the state that running a cell changes, except the namespace."""
     with ExitStack() as stack:
         _swap(
             stack,
@@ -184,13 +184,13 @@ def undisturbed(shell: Shell) -> Iterator[None]:
             sys_excepthook=...,
             rl_next_input=...,
             keepkernel_on_exit=...,
-            call_pdb=False,  # nobody is there to answer a debugger's prompt
+            call_pdb=False,  # no one could answer a debugger's prompt
         )
         _swap(stack, shell.displayhook, exec_result=...)
-        # A signal between two of its bytecodes can leave a trap's count wrong.
+        # A signal between two bytecodes of a trap can leave its count wrong.
         _swap(stack, shell.display_trap, _nested_level=..., old_hook=...)
         _swap(stack, shell.builtin_trap, _nested_level=...)
-        _swap(stack, shell.InteractiveTB, tb=...)  # what `%debug` would enter
+        _swap(stack, shell.InteractiveTB, tb=...)  # the traceback that `%debug` enters
         _swap(stack, shell.payload_manager, _payload=[])
         _swap(stack, sys, last_type=..., last_value=..., last_traceback=..., last_exc=...)
         yield
@@ -198,7 +198,7 @@ def undisturbed(shell: Shell) -> Iterator[None]:
 
 @contextmanager
 def captured(shell: Shell, collector: OutputCollector, code: str) -> Iterator[None]:
-    """Send what is shown to `collector` until the block ends."""
+    """Send all output to `collector` until the block ends."""
 
     def show_error(etype: type[BaseException], evalue: Foreign, stb: Foreign) -> None:
         entries = [stb] if isinstance(stb, str) else [str(entry) for entry in stb or ()]
@@ -218,7 +218,7 @@ def captured(shell: Shell, collector: OutputCollector, code: str) -> Iterator[No
             ask_exit=partial(sys.exit, 0),  # `exit()` ends the code, not the kernel
         )
         _swap(stack, shell.events, trigger=_quiet_trigger(shell))
-        # It is looked for in sys when a cell runs around us, and in the trap when none does.
+        # Inside a running cell, `sys` is searched for the hook, otherwise the trap.
         _swap(stack, shell.display_trap, hook=hook)
         _swap(stack, sys, displayhook=hook)
         stack.callback(shell.hooks.__setitem__, "show_in_pager", shell.hooks["show_in_pager"])
@@ -230,8 +230,8 @@ def captured(shell: Shell, collector: OutputCollector, code: str) -> Iterator[No
             stream = Stream.standing_for(name, outer)
             _swap(stack, sys, **{name: stream})
             if outer is not stream and hasattr(outer, "pub_thread"):
-                # ipykernel's stream: logging set up earlier holds it, and what subprocesses write
-                # to descriptors 1 and 2 arrives through it, by a thread that reads it.
+                # ipykernel's stream. Logging that was set up earlier holds it, and the output of
+                # subprocesses (descriptors 1 and 2) arrives through it, from a thread.
                 _swap(stack, outer, write=stream.write)
                 reader = getattr(outer, "watch_fd_thread", None)
                 if reader is not None:
@@ -241,38 +241,38 @@ def captured(shell: Shell, collector: OutputCollector, code: str) -> Iterator[No
 
 
 def text_of(error: Foreign) -> str:
-    """Return an exception's text, at some length; its `__str__` is the user's and may fail."""
+    """Return an exception's text, cut if long; its `__str__` is user code and may fail."""
     try:
         return head_tail(str(error), _LINE_LIMIT)
-    except Exception as failure:  # noqa: BLE001 - anything can come out of it
+    except Exception as failure:  # noqa: BLE001 - user code can raise anything
         return f"(its text cannot be shown: {type(failure).__name__})"
 
 
 def _display_hook(shell: Shell, collector: OutputCollector, code: str) -> Callable[[Foreign], None]:
-    """Return a display hook that leaves `_`, `__` and `Out` alone."""
+    """Return a display hook that does not change `_`, `__` and `Out`."""
 
     def quiet() -> bool:
         if ";" not in code:
             return False
         try:
             return bool(shell.displayhook.semicolon_at_end_of_expression(code))
-        except Exception:  # noqa: BLE001 - a cell with magics need not be tokens
+        except Exception:  # noqa: BLE001 - a cell with magics may not be valid Python
             return code.rstrip().endswith(";")
 
     def hook(result: Foreign = None) -> None:
         if result is None or quiet():
             return
         data, metadata = shell.display_formatter.format(result)
-        if data:  # a `_ipython_display_` has shown itself already
+        if data:  # otherwise `_ipython_display_` has displayed it already
             collector.result(data, metadata)
 
     return hook
 
 
 def _quiet_trigger(shell: Shell) -> Callable[..., None]:
-    """Return an `events.trigger` that calls only the callbacks that nested code is to have.
+    """Return an `events.trigger` that calls only the callbacks in `KEPT_CALLBACKS`.
 
-    The lists of callbacks stay as they are: what nested code registers is registered.
+    The lists of callbacks are not replaced, so nested code can register its own.
     """
 
     def trigger(event: str, *args: Foreign, **kwargs: Foreign) -> None:
@@ -287,9 +287,9 @@ def _quiet_trigger(shell: Shell) -> Callable[..., None]:
 
 
 def _swap(stack: ExitStack, target: Foreign, **values: object) -> None:
-    """Set attributes (`...` leaves one as it is) and have the stack put all of them back.
+    """Set attributes (`...` only saves them) and restore all of them at the end of the stack.
 
-    A method that an instance attribute shadows is uncovered again, not pinned to the instance.
+    If an instance attribute shadowed a method, it is deleted again and not set to the method.
     """
     for name, value in values.items():
         mine: dict[str, object] = target.__dict__

@@ -1,7 +1,7 @@
-"""What running code has shown so far, as nbformat outputs, in bounded memory.
+"""Collect the output of running code as nbformat outputs, in bounded memory.
 
-Order is kept as a front end would show it: adjacent writes to one stream merge, displays stand
-between them, clearing and updating act on what is there.
+The order is as in a front end: consecutive writes to one stream are merged, displays are between
+them, and clearing and updating change existing outputs.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ from hermes_nb.notebook.previews import bundle, well_formed
 Output = dict[str, Json]
 
 HEAD = 5_000_000
-"""Characters of stream text kept from the beginning of a run."""
+"""Characters of stream text that are kept from the beginning of a run."""
 TAIL = 5_000_000
-"""Characters of stream text kept from its end; what lies between is counted and dropped."""
+"""Characters of stream text that are kept from its end; those between are dropped and counted."""
 DISPLAYS = 64_000_000
-"""Characters of displayed data kept; displays after that are counted and dropped."""
+"""Characters of displayed data that are kept; later displays are dropped and counted."""
 LATEST = 4_000
-"""Characters from the end of its text that are looked at while code runs."""
+"""Characters from the end of the text that are displayed while code runs."""
 _ENTRY = 65_536
-"""A stretch of one stream is kept in pieces of this size, so that its beginning can be dropped."""
+"""Size of an entry in characters; long stream text is split, so that its beginning can be
+dropped."""
 _OVERHEAD = 256
 _PENDING = 512
 
 
 class _Entry:
-    """A piece of a stream, or one other output."""
+    """A part of a stream, or one other output."""
 
     __slots__ = ("blocks", "display_id", "name", "output", "pending", "size")
 
@@ -51,7 +52,7 @@ class _Entry:
         self.pending: list[str] = []
 
     def add(self, text: str) -> None:
-        """Append text; short writes are joined now and then: a string's overhead is 50 bytes."""
+        """Append text; short writes are joined occasionally, as each string takes 50 bytes more."""
         self.pending.append(text)
         self.size += len(text)
         if len(self.pending) >= _PENDING:
@@ -63,10 +64,10 @@ class _Entry:
 
 
 class OutputCollector:
-    """Collects outputs; any thread may write."""
+    """Collects the outputs of a run; any thread may write."""
 
     def __init__(self) -> None:
-        # Reentrant: a finaliser may print while this very thread holds the lock.
+        # Reentrant: a finaliser may print while the same thread holds the lock.
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._open = True
@@ -81,11 +82,11 @@ class OutputCollector:
 
     @property
     def takes(self) -> bool:
-        """Whether output can belong here: not after the end, not in a forked child."""
+        """Whether output can be added: not after the end, and not in a forked child."""
         return self._open and os.getpid() == self._pid
 
     def close(self) -> None:
-        """End the run that this collects for; later output goes to the run around it, if any."""
+        """End the run; later output is added to the run around it, if any."""
         self._open = False
         if self in _collectors:
             _collectors.remove(self)
@@ -111,7 +112,7 @@ class OutputCollector:
         self._add(output, display_id)
 
     def result(self, data: Mapping[str, Json], metadata: object = None) -> None:
-        """Add an `execute_result` output; nested code has no execution count of its own."""
+        """Add an `execute_result` output; nested code has no execution count."""
         output = {"output_type": "execute_result", "execution_count": None}
         self._add({**output, **bundle(data, metadata)})
 
@@ -121,13 +122,13 @@ class OutputCollector:
         self._add({"output_type": "error", **told})
 
     def last_error(self) -> Output | None:
-        """Return the last `error` output, to be read or changed."""
+        """Return the last `error` output, which the caller may change; None without one."""
         with self._lock:
             outputs = [e.output for e in (*self._head, *self._tail) if e.output]
         return next((o for o in reversed(outputs) if o["output_type"] == "error"), None)
 
     def update(self, display_id: str, data: Mapping[str, Json], metadata: object = None) -> bool:
-        """Change the displays of that id; return whether there were any."""
+        """Update the displays with this id; return whether there were any."""
         with self._lock:
             shown = [e.output for e in (*self._head, *self._tail) if e.display_id == display_id]
             found = [output for output in shown if output is not None]
@@ -136,7 +137,7 @@ class OutputCollector:
         return bool(found)
 
     def clear(self, *, wait: bool = False) -> None:
-        """Forget what was shown so far; with `wait` only when the next output comes."""
+        """Delete all outputs; with `wait` only when the next output is added."""
         with self._lock:
             self._clear_next = wait
             if not wait:
@@ -178,7 +179,7 @@ class OutputCollector:
             yield gap
 
     def _shed(self) -> None:
-        """Drop the tail's oldest text while there is too much; displays move to the head."""
+        """Drop the oldest text of the tail while it is too long; displays move to the head."""
         while self._tail_size > TAIL + _ENTRY and len(self._tail) > 1:
             entry = self._tail.popleft()
             if entry.output is not None:
@@ -194,18 +195,18 @@ class OutputCollector:
 
 
 current_run: ContextVar[OutputCollector | None] = ContextVar("hermes_nb_nested_run", default=None)
-"""The nested run that the current code is part of."""
+"""The nested run to which the current code belongs."""
 _collectors: list[OutputCollector] = []
-"""The open ones, the innermost last."""
+"""The open collectors, innermost last."""
 _readers: WeakSet[threading.Thread] = WeakSet()
-"""ipykernel's threads that hand on what subprocesses write."""
+"""Threads of ipykernel that forward the output of subprocesses."""
 
 
 def collecting() -> OutputCollector | None:
-    """Return the collector that output of the calling code belongs to; None for the user's code.
+    """Return the collector for output of the calling code; None for the user's code.
 
-    The code of a run is known by its context, and a thread by having been started by such code: it
-    may outlive its run (a pool), and then belongs to the one that is open.
+    Code of a run is identified by its context. A thread is identified by having been started by
+    such code. It may outlive its run (as in a pool), and is then assigned to the run that is open.
     """
     run = current_run.get()
     if run is not None and run.takes:
@@ -216,17 +217,17 @@ def collecting() -> OutputCollector | None:
 
 
 def opened(collector: OutputCollector) -> None:
-    """Have `collector` take what threads show that the agent's code started."""
+    """Also assign output of threads that the agent's code has started to `collector`."""
     _collectors.append(collector)
 
 
 def collect_from(reader: threading.Thread) -> None:
-    """Count what `reader` hands on as output of the agent's code while such code runs."""
+    """Treat output that `reader` forwards as output of the agent's code while such code runs."""
     _readers.add(reader)
 
 
 def _append(entries: list[_Entry] | deque[_Entry], name: str, text: str) -> int:
-    """Add text to the last entry if it fits, else as entries of bounded size; return its cost."""
+    """Add text to the last entry if it fits, otherwise in new entries; return the added size."""
     last = entries[-1] if entries else None
     if last is not None and last.name == name and last.size + len(text) <= _ENTRY:
         last.add(text)

@@ -1,4 +1,4 @@
-"""The user's matplotlib figures, kept apart from those that nested code draws."""
+"""Separate the user's matplotlib figures from those that nested code draws."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from hermes_nb.notebook.shell import Foreign
 
 
 class UserFigures:
-    """The user's matplotlib figures that were open, and due to be shown, when this was made.
+    """The matplotlib figures of the user that were open, or due for display, when it was created.
 
-    The inline backend shows and closes *all* open figures when a cell ends. A figure that the
-    user's own cell has begun must wait for that cell's end, also when the agent plots in between.
+    The inline backend displays and closes *all* open figures when a cell ends. A figure of the
+    user's running cell must stay open until that cell ends, even if the agent plots in between.
     """
 
     def __init__(self) -> None:
-        # matplotlib is looked up, never imported: without it there are no figures.
+        # matplotlib is never imported here: if it is not loaded, there are no figures.
         self._gcf: Foreign = getattr(sys.modules.get("matplotlib._pylab_helpers"), "Gcf", None)
         backend = sys.modules.get("matplotlib_inline.backend_inline")
         self._show: Foreign = getattr(backend, "show", None)
         self._managers = list(self._gcf.figs.values()) if self._gcf else []
         if self._show:
-            self._due = list(self._show._to_draw)  # noqa: SLF001 - the backend has no other door
+            self._due = list(self._show._to_draw)  # noqa: SLF001 - there is no public API
             self._called = self._show._draw_called  # noqa: SLF001
             self._set_due([], called=False)
 
     @contextmanager
     def hidden(self) -> Iterator[None]:
-        """Take these figures from the list of open ones while others are shown and closed."""
+        """Hide these figures while other figures are displayed and closed."""
         if not self._gcf:
             yield
             return

@@ -1,8 +1,8 @@
-"""A notebook run from the top in a kernel of its own, for a tool and for the command line.
+"""Run a notebook from the top in a fresh kernel, for a tool and for the command line.
 
-nbclient drives it. However a run ends, the kernel goes and so does whatever it started: it is
-interrupted first, so that a turn can stop its commands, then killed with its group, then what
-escaped the group.
+The kernel is driven by nbclient. After any kind of end, the kernel and all its processes are
+killed. After a cancellation it is interrupted first, so that a turn in it can stop its commands.
+Then its process group is killed, and then processes that have left the group.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from hermes_nb.notebook.document.outputs import render
 from hermes_nb.notebook.shell import Foreign
 
 GRACE = 1.0
-"""Seconds that a running cell has to end after a stop."""
+"""Seconds that a running cell has to end after an interrupt."""
 SHOWN = 10
-"""Failing cells that are described."""
+"""Maximum number of failed cells that are described."""
 _ERROR_LIMIT = 3_000
 _OUTPUT_LIMIT = 5_000_000
-"""Characters of stream output kept of one cell; only errors are looked at."""
+"""Maximum characters of a cell's stream output; only its errors are needed."""
 _LEFT_OUT = ("JPY_SESSION_NAME", "JPY_PARENT_PID")
-"""What a kernel would take for its own notebook and server: those of the kernel we run in."""
+"""Environment variables of this kernel that name its notebook and server."""
 _QUIET = ["--IPKernelApp.log_level=40"]
-"""Errors only: the kernel's warnings on standard error are not the notebook's."""
+"""Log only errors: the kernel's warnings on stderr are not output of the notebook."""
 _SET = {"HERMES_NB_APPROVE": "never", "HERMES_NB_CEILING": "never"}
-"""Nothing in there raises the mode: what the process was started with is the ceiling."""
+"""Environment that denies all approvals; the process cannot raise its permission mode."""
 
 
 class NoKernel(ConfigError):
-    """There is no kernel for a notebook: `why`, and whether it is `missing` or did not start."""
+    """No kernel could be started: it is `missing`, or failed for the reason `why`."""
 
     def __init__(self, why: str, *, missing: bool) -> None:
         told = (
@@ -54,11 +54,14 @@ class NoKernel(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The cell (counted from 1) that ended a run, its first line, and the error in one line."""
+    """The failure that ended a run."""
 
     cell: int
+    """Position of the cell, from 1."""
     source: str
+    """The cell's source."""
     error: str
+    """The error."""
 
     def __str__(self) -> str:
         head = next(iter(self.source.strip().splitlines()), "")
@@ -66,7 +69,7 @@ class Failure:
 
 
 Began = Callable[[int, str], None]
-"""Hears of each cell that begins: its number, counted from 1, and its source."""
+"""Called for each cell when it starts, with its position from 1 and its source."""
 
 
 async def run_notebook(
@@ -77,14 +80,21 @@ async def run_notebook(
     timeout: float | None,
     progress: Began,
 ) -> Failure | None:
-    """Run all cells in order and return what ended the run early, None when nothing did.
+    """Run all cells in order and return the failure that ended the run; None without one.
 
-    The outputs go into `notebook`. `timeout` is in seconds a cell, None for as long as it takes.
-    Raises `NoKernel`.
+    Args:
+        notebook: the notebook, which gets the outputs.
+        directory: the working directory.
+        env: additional environment variables of the kernel.
+        timeout: limit in seconds for each cell; None for no limit.
+        progress: called for each cell when it starts.
+
+    Raises:
+        NoKernel: the kernel is missing or did not start.
     """
     from nbclient import NotebookClient
 
-    # Without times of its own, so that two runs of the same give the same file.
+    # Without timestamps, so that two identical runs give the same file.
     client = NotebookClient(notebook, timeout=timeout, extra_arguments=_QUIET, record_timing=False)
     async with _started(client, directory, env):
         return await _cells(client, progress)
@@ -98,13 +108,22 @@ async def clean_run(
     timeout: float,
     progress: Callable[[str], None] = lambda _: None,
 ) -> str:
-    """Run a notebook (nbformat 4) in `directory` and say which cells failed, and how.
+    """Run a copy of a notebook in `directory` and describe which cells failed, and why.
 
-    A copy of it runs, in a thread with a loop of its own: nbclient would take over the signal
-    handlers of ours, and its leftovers die with that loop. A `%%hermes` cell in it gets no
-    approvals, so that agents do not start each other, and is not taken for this notebook's session.
-    `timeout` is in seconds, for all of it. A cancellation kills the kernel and what it started.
-    Raises ToolError when there is no kernel to run it.
+    It runs in a thread with its own event loop, because nbclient would replace our signal handlers,
+    and its remaining tasks end with that loop. A `%%hermes` cell in the notebook gets no approvals,
+    so that agents cannot start each other, and does not join this notebook's session. Cancelling
+    kills the kernel and its processes.
+
+    Args:
+        notebook: the notebook in nbformat 4; it is not changed.
+        name: name of the notebook in the result.
+        directory: the working directory.
+        timeout: limit in seconds for the whole run.
+        progress: called with a line for each cell.
+
+    Raises:
+        ToolError: the kernel is missing or did not start.
     """
     run = _CleanRun(_copy(notebook), directory, timeout, progress)
     try:
@@ -132,7 +151,7 @@ def _copy(notebook: Mapping[str, Json]) -> Foreign:
 
 @dataclass(slots=True)
 class _CleanRun:
-    """One run of a copy; its thread ends with it, and so not before the kernel is gone."""
+    """One run of a copy; its thread ends after the kernel has been killed."""
 
     notebook: Foreign
     directory: Path
@@ -145,10 +164,10 @@ class _CleanRun:
     note: str = ""
 
     async def go(self) -> None:
-        """Run all the cells; a cancellation kills the kernel and what it started."""
+        """Run all cells; cancelling kills the kernel and its processes."""
         started = time.monotonic()
         client = _bounded(self.notebook)
-        # What it says besides its messages would be taken for output of the cell that runs now.
+        # Its own stdout and stderr would be mistaken for output of the running cell.
         silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         try:
             async with (
@@ -170,7 +189,7 @@ class _CleanRun:
         self.progress(f"cell {number} of {len(self.notebook.cells)}: {words}")
 
     def report(self, name: str) -> str:
-        """Return the outcome: clean, or each failing cell with its error."""
+        """Return the result: no errors, or each failed cell with its error."""
         codes = [cell for cell in self.notebook.cells if cell.cell_type == "code"]
         failed = [(i, cell) for i, cell in enumerate(self.notebook.cells) if _errors(cell)]
         took = f"in a fresh kernel{self.note}, {self.seconds:.1f} s; the file was not changed"
@@ -190,7 +209,7 @@ class _CleanRun:
 
 
 def _bounded(notebook: Foreign) -> Foreign:
-    """Return nbclient's client, with a bound on what it keeps of one cell's prints."""
+    """Return a client of nbclient that limits the stream output of a cell."""
     from nbclient import NotebookClient
 
     class Client(NotebookClient):
@@ -213,9 +232,10 @@ def _bounded(notebook: Foreign) -> Foreign:
 async def _started(
     client: Foreign, directory: Path, env: Mapping[str, str], **more: object
 ) -> AsyncIterator[str]:
-    """Have a kernel run for a client, and nothing of it afterwards; `more` is for its process.
+    """Start a kernel for a client, and kill it and its processes afterwards.
 
-    Yields the name of the notebook's own kernel where python3 took its place.
+    `more` are options of its process. Yields the name of the notebook's kernel if python3 was used
+    instead, else "".
     """
     manager = client.create_kernel_manager()
     inherited = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}
@@ -240,7 +260,7 @@ async def _start(client: Foreign, manager: Foreign, options: Mapping[str, object
     except NoSuchKernel as error:
         if client.nb.metadata.get("kernelspec", {}).get("language", "python") != "python":
             raise NoKernel(str(error), missing=True) from error
-        manager.kernel_name = "python3"  # a Python kernel by another name
+        manager.kernel_name = "python3"  # the missing one is a Python kernel with another name
         replaced = error.name
         await client.async_start_new_kernel(**options)
     try:
@@ -268,7 +288,7 @@ async def _cells(client: Foreign, progress: Began) -> Failure | None:
             told = f"it took more than {client.timeout:g} s"
         except DeadKernelError:
             task = asyncio.current_task()
-            if task is not None and task.cancelling():  # nbclient takes it for a death
+            if task is not None and task.cancelling():  # nbclient mistakes it for a dead kernel
                 raise asyncio.CancelledError from None
             told = "the kernel died"
         else:
@@ -286,14 +306,14 @@ async def _interrupt(client: Foreign, manager: Foreign) -> None:
     await ensure_async(manager.interrupt_kernel())
     end = time.monotonic() + GRACE
     while time.monotonic() < end:
-        with suppress(Exception):  # whatever it is, the kernel is killed in a moment
+        with suppress(Exception):  # after any error, the kernel is killed anyway
             message = await ensure_async(client.kc.get_iopub_msg(timeout=end - time.monotonic()))
             if message["content"].get("execution_state") == "idle":
                 return
 
 
 async def _end(client: Foreign, manager: Foreign, children: list[Foreign]) -> None:
-    """Kill the kernel with its process group and what it left, and free sockets and files."""
+    """Kill the kernel, its process group and remaining processes; free sockets and files."""
     import psutil
     from jupyter_core.utils import ensure_async
 
@@ -320,7 +340,7 @@ def _descendants(manager: Foreign) -> list[Foreign]:
 
 
 def _errors(cell: Foreign) -> list[Foreign]:
-    """Return a cell's errors, unless its tags say that they are meant."""
+    """Return a cell's errors, unless its tags declare that they are expected."""
     if cell.cell_type != "code" or "raises-exception" in cell.metadata.get("tags", []):
         return []
     return [output for output in cell.outputs if output.output_type == "error"]

@@ -1,11 +1,12 @@
-"""Running code in the user's namespace from inside a running cell, so that only its effects stay.
+"""Run code in the user's namespace from within a running cell, without other side effects.
 
-The outer cell's counter, history, `_` and `Out`, last error, payloads, hooks and streams are the
-same afterwards. What the code shows is returned, nothing reaches the front end. One place does
-this; `capture.py` knows what an output is, `interrupt.py` what a signal does.
+Counter, history, `_` and `Out`, last error, payloads, hooks and streams of the outer cell are the
+same afterwards. Output is returned and does not reach the front end. All nested runs go through
+this module; `capture.py` handles outputs and `interrupt.py` signals.
 
-While IPython or the user's code runs, a stop or an alarm is raised right there, as in any cell of
-Jupyter's. In the frames of the agent it is not: those would be left half done.
+While code of IPython or the user runs, an interrupt or timeout is raised right there, as in any
+Jupyter cell. It is never raised in frames of the agent, which would be left in an inconsistent
+state.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from hermes_nb.notebook.shell import Foreign, Shell, ours
 
 
 class NestedCell:
-    """Code for `shell`, its input transformed; `problem` is what transforming it raised."""
+    """Code to run in `shell`, with its input transformed; `_problem` is the error of doing so."""
 
     def __init__(self, shell: Shell, code: str) -> None:
         self._shell = shell
@@ -46,7 +47,7 @@ class NestedCell:
         self._problem: Foreign = None
         try:
             self._transformed = shell.transform_cell(code)
-        except Exception:  # noqa: BLE001 - a transformer may raise anything; IPython shows it
+        except Exception:  # noqa: BLE001 - a transformer may raise anything; IPython reports it
             self._transformed, self._problem = code, sys.exc_info()
 
     @property
@@ -60,9 +61,9 @@ class NestedCell:
         )
 
     async def run(self, signals: Signals) -> Foreign:
-        """Run and return IPython's result, None if a signal struck outside the code itself.
+        """Run the code; return IPython's result, or None if a signal arrived outside of the code.
 
-        A process that the code forked ends here: the agent goes on in its parent.
+        A process that the code forked ends here; the agent continues only in the parent.
         """
         pid = os.getpid()
         figures = UserFigures()
@@ -89,12 +90,12 @@ class NestedCell:
             if os.getpid() != pid:
                 _leave_child(result)
             if inspect.getcoroutinestate(ipython) == inspect.CORO_CREATED:
-                ipython.close()  # a signal came before its first step
+                ipython.close()  # a signal arrived before its first step
             figures.put_back()
         return result
 
     def may_raise_in(self, frame: types.FrameType | None) -> bool:
-        """Say whether `frame` belongs to IPython or the user's code, called by this run."""
+        """Return whether `frame` belongs to IPython or the user's code, called by this run."""
         while self._open and frame is not None:
             if frame.f_code is NestedCell.run.__code__:
                 return True
@@ -106,7 +107,7 @@ class NestedCell:
 def _in_this_process(
     run: Coroutine[Foreign, Foreign, Foreign], pid: int
 ) -> Generator[object, object, Foreign]:
-    """Step a coroutine, and end a forked child that waits: the loop it waits on is the parent's."""
+    """Step a coroutine; end a forked child that awaits, because its loop is the parent's."""
     sent: object = None
     thrown: BaseException | None = None
     while True:
@@ -119,12 +120,12 @@ def _in_this_process(
         sent = thrown = None
         try:
             sent = yield awaited
-        except BaseException as error:  # noqa: BLE001 - handed on to the coroutine
+        except BaseException as error:  # noqa: BLE001 - passed on to the coroutine
             thrown = error
 
 
 def _leave_child(result: Foreign) -> None:
-    """End a forked child whose code has come to its end, as its own script would end."""
+    """End a forked child that has finished the code, with the exit status of a script."""
     with suppress(BaseException):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -134,50 +135,55 @@ def _leave_child(result: Foreign) -> None:
 
 
 GRACE = 2.0
-"""Seconds that stopped async code has to end; what has not ended by then is left behind."""
+"""Seconds that interrupted async code has to end; after that it is abandoned."""
 
 _POLL = 0.02
 _running: WeakKeyDictionary[Shell, OutputCollector] = WeakKeyDictionary()
-"""The innermost nested run of each shell, by what it shows."""
+"""The collector of each shell's innermost nested run."""
 
 
 def showing(shell: Shell) -> str | None:
-    """Return the end of what nested code has printed so far, None where none runs.
+    """Return the end of the output of running nested code; None if none is running.
 
-    Any thread may ask, also while the code holds up the event loop.
+    Can be called from any thread, also while the code blocks the event loop.
     """
     running = _running.get(shell)
     return None if running is None else settle_lines(strip_ansi(running.latest()))
 
 
 class CellError(NamedTuple):
-    """How code failed; the traceback's lines are without ANSI codes, and may be missing."""
+    """The error of a run."""
 
     ename: str
+    """The exception's name."""
     evalue: str
+    """The exception's text."""
     traceback: tuple[str, ...] = ()
+    """Lines of the traceback without ANSI codes; empty if there is no traceback."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """What running code gave.
-
-    `outputs` are nbformat outputs, ANSI codes included. `interrupted` says that the user pressed
-    stop, also when the code went on regardless; `timed_out` that the time limit struck,
-    `networked` that the network was used, `refused` that it would have been.
-    """
+    """The result of running code."""
 
     outputs: list[Output] = field(default_factory=list)
+    """nbformat outputs, which may contain ANSI codes."""
     error: CellError | None = None
+    """The error; None if the code succeeded."""
     interrupted: bool = False
+    """True if the user interrupted it, even if the code ignored the interrupt."""
     timed_out: bool = False
+    """True if it reached its timeout."""
     networked: bool = False
+    """True if it used the network."""
     refused: bool = False
+    """True if it tried to use the network and was refused."""
     seconds: float = 0.0
+    """Duration in seconds."""
 
     @property
     def origin(self) -> Origin:
-        """Whose text the outputs are: from outside once this kernel has loaded any."""
+        """Origin of the outputs: untrusted if this kernel has loaded untrusted content."""
         return "outside" if self.networked else kernel_origin()
 
 
@@ -189,17 +195,24 @@ async def execute(
     offline: bool = False,
     approved: bool = False,
 ) -> Execution:
-    """Run `code` in `shell`'s namespace; what goes wrong in it is in the result, not raised.
+    """Run `code` in `shell`'s namespace; errors of the code are returned and not raised.
 
-    Call it on the shell's own thread. `timeout` is in seconds; synchronous code has none on Windows
-    and off the main thread. `offline` code is refused the network, now and later; `approved` code
-    may also use what such code has left behind. A cancellation of the calling task stops the code
-    and passes through. A process forked by the code that comes back here ends, so that the agent
-    goes on in the parent only.
+    Call it in the shell's own thread. Cancelling the calling task interrupts the code and
+    propagates. A process that the code forked ends here, so that the agent continues only in the
+    parent.
+
+    Args:
+        shell: the IPython shell.
+        code: the code, which may contain magics.
+        timeout: limit in seconds; has no effect on synchronous code on Windows or outside of the
+            main thread.
+        offline: refuse the network to this code, also later.
+        approved: the user has allowed the network, so the code may also use functions that offline
+            code has left behind.
     """
     started = time.monotonic()
     collector = OutputCollector()
-    agent = getattr(ours(shell), "awake", None)  # its mode is not for the code that it runs
+    agent = getattr(ours(shell), "awake", None)  # its permission mode does not apply to the code
     async with _its_turn(shell, collector):
         with (
             agent.permission.held() if agent else nullcontext(),
@@ -227,9 +240,9 @@ async def execute(
 
 @asynccontextmanager
 async def _its_turn(shell: Shell, mark: OutputCollector) -> AsyncIterator[None]:
-    """Wait while other code runs nested, except the code around us: hooks unwind like a stack."""
+    """Wait while other nested code runs, except the code around: hooks have to unwind in order."""
     around = current_run.get()
-    # Not an asyncio.Event: the other run may be on another thread's loop.
+    # Not an asyncio.Event, as the other run may use the loop of another thread.
     while (outer := _running.get(shell)) not in (None, around):  # noqa: ASYNC110
         await asyncio.sleep(_POLL)
     token = current_run.set(mark)
@@ -245,7 +258,7 @@ async def _its_turn(shell: Shell, mark: OutputCollector) -> AsyncIterator[None]:
 
 
 def _run_sync(cell: NestedCell, timeout: float | None) -> tuple[Foreign, Signals]:
-    """Run to the end without giving the event loop a turn."""
+    """Run to the end without yielding to the event loop."""
     with user_code(timeout, inside=cell.may_raise_in) as signals:
         run = cell.run(signals)
         try:
@@ -257,7 +270,7 @@ def _run_sync(cell: NestedCell, timeout: float | None) -> tuple[Foreign, Signals
 
 
 async def _run_async(cell: NestedCell, timeout: float | None) -> tuple[Foreign, Signals]:
-    """Run as a task of its own, so that stopping it does not cancel the turn it runs in."""
+    """Run as a separate task, so that an interrupt does not cancel the turn."""
     loop = asyncio.get_running_loop()
     halted = loop.create_future()
 
@@ -267,7 +280,7 @@ async def _run_async(cell: NestedCell, timeout: float | None) -> tuple[Foreign, 
             halted.set_result(None)
 
     def halt_soon() -> None:
-        with suppress(RuntimeError):  # unlike `call_soon` this wakes the loop
+        with suppress(RuntimeError):  # threadsafe, because `call_soon` would not wake the loop
             loop.call_soon_threadsafe(halt)
 
     def time_is_up() -> None:
@@ -305,7 +318,7 @@ async def _settled(task: asyncio.Task[Foreign]) -> None:
 def _verdict(
     result: Foreign, signals: Signals, collector: OutputCollector, timeout: float | None
 ) -> CellError | None:
-    """Say how the code failed, and bring the error output in line with that."""
+    """Return the error of the code, and make the error output consistent with it."""
     errors = () if result is None else (result.error_before_exec, result.error_in_exec)
     raised = next((error for error in errors if error is not None), None)
     shown = collector.last_error()
@@ -316,7 +329,7 @@ def _verdict(
         ename, evalue = "KeyboardInterrupt", ""
     elif raised is not None:
         ename, evalue = type(raised).__name__, text_of(raised)
-    elif shown is not None:  # by code that caught it
+    elif shown is not None:  # displayed by code that caught the exception
         ename, evalue = shown["ename"], shown["evalue"]
     else:
         return None

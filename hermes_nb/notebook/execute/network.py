@@ -1,18 +1,18 @@
-"""What this kernel's code does on the network: who does it, whether it may, what it has loaded.
+"""Control the network use of code in this kernel, and record what it has loaded.
 
-An audit hook hears of every connection that Python's sockets make and of every program that is
-started. Who is responsible follows from the task that does it (a context variable), else from its
-thread, which inherits it from what started it, else from what runs in the kernel just now: a call
-of the agent's, a turn, or a cell of the user's.
+An audit hook is called for every connection of Python's sockets and every program that is started.
+The responsible party is determined by the task (a context variable), else by the thread, which
+inherits it from the code that started it, else by what the kernel is running: a call of the agent,
+a turn, or a cell of the user.
 
-- Code of the agent's that runs `offline` is refused the network, and so is whatever it leaves
-  behind: threads, tasks, and functions, whoever calls them (a callback, a signal, a patched
-  method). Not seen are a library's own function that waits in a pool of an earlier call, and what
-  opens sockets in C.
-- Where the kernel's session has loaded something from, this machine aside, is kept in memory that
-  forked children share. From then on what it shows is text from outside.
+- Code of the agent that runs `offline` is refused the network. So are the threads, tasks and
+  functions that it leaves behind, even if others call them (a callback, a signal, a patched
+  method). Two cases are not detected: a function of a library that waits in a pool of an earlier
+  call, and sockets opened in C.
+- The hosts from which the kernel has loaded something, except this machine, are recorded in memory
+  shared with forked children. From then on, the kernel's output is untrusted content.
 
-Nothing here is imported that a kernel has not imported anyway, and the hook costs 0.1 µs an event.
+This module imports only what a kernel has imported anyway, and the hook takes 0.1 µs an event.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _STARTS = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn
 _THREADS = frozenset({"_thread.start_new_thread", "_thread.start_joinable_thread"})
 _HEARD = _SENDS | _STARTS | _THREADS | {"exec"}
 _TRACKER = re.compile(r"from multiprocessing\.resource_tracker import main;main\(\d+\)")
-"""A process that every pool has, and that only counts."""
+"""A helper process that every pool starts, and that does not use the network."""
 _OWN_THREADS = "hermes"
-"""How the names of the agent's threads begin, which talk to models."""
+"""Prefix of the names of the agent's own threads, which send requests to models."""
 REFUSED = "the network was not used: the conversation holds text from outside"
 LEFT = (
     "the network was not used: this code was made while the conversation held text from outside; "
@@ -62,16 +62,17 @@ LEFT = (
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Party:
-    """Whoever is responsible for code, and what is noted while it runs.
-
-    `offline` refuses the network; `approved` is a call that the user has allowed to use it, so that
-    it may also call what offline code has left.
-    """
+    """The party that is responsible for running code, with its permissions and network use."""
 
     offline: bool = False
+    """True to refuse the network."""
     approved: bool = False
+    """True if the user has allowed a call to use the network, also through code left by offline
+    calls."""
     networked: bool = False
+    """True once it has used the network."""
     refused: bool = False
+    """True once it was refused the network."""
 
 
 _HERMES, _USER = Party(), Party()
@@ -80,16 +81,16 @@ _current: ContextVar[Party | None] = ContextVar("hermes_nb_party", default=None)
 _threads: WeakKeyDictionary[threading.Thread, Party] = WeakKeyDictionary()
 _offline: WeakSet[Party] = WeakSet()
 _left_code: dict[int, CodeType] = {}
-"""Code of offline calls, by its id; the same text that is run again is other code."""
+"""Code objects of offline calls by id; running the same source again creates other objects."""
 _trusted: set[str] = set()
 _announced: set[str] = set()
 _names: list[str] = []
-"""The name that was looked up last, for what the user is told."""
+"""The host name that was looked up last, for messages to the user."""
 
 
 @dataclass(slots=True)
 class _Now:
-    """What this process is at: turns of the agent, a cell of the user's, callbacks at its end."""
+    """What this process is doing: turns of the agent, a cell of the user, or exit callbacks."""
 
     turns: int = 0
     cell: bool = False
@@ -102,22 +103,22 @@ _now = _Now()
 
 @cache
 def _memory() -> mmap.mmap:
-    """Return what this process and its forks share: a count, and the hosts, one a line."""
+    """Return the memory shared with forked children: a count, then the hosts, one a line."""
     return mmap.mmap(-1, 4096)
 
 
 def hosts() -> tuple[str, ...]:
-    """Return from where this kernel has loaded something that the user does not trust yet."""
+    """Return the untrusted hosts from which this kernel has loaded something."""
     return tuple(_memory()[4:].rstrip(b"\0").decode("utf-8", "replace").split("\n")[:-1])
 
 
 def news() -> str:
-    """Return what the user is told of hosts that were not named yet, "" for nothing; Markdown."""
+    """Return a message about hosts that were not reported yet, in Markdown; "" without any."""
     new = [host for host in hosts() if host not in _announced]
     _announced.update(new)
     if not new:
         return ""
-    from hermes_nb.safety.markup import code_span  # with the first host
+    from hermes_nb.safety.markup import code_span  # imported only when needed
 
     return (
         f"This kernel has loaded something from {', '.join(map(code_span, new))}: what it shows "
@@ -130,19 +131,19 @@ CONVERSATION = "a conversation with text from outside"
 
 
 def take_in() -> None:
-    """Note that code of the agent's may put text of its conversation into variables."""
+    """Record that the agent's code may put untrusted content of its conversation in variables."""
     _note(CONVERSATION, _HERMES)
 
 
 def kernel_origin() -> Origin:
-    """Return whose text it is what this kernel's variables and outputs hold."""
+    """Return the origin of this kernel's variables and outputs."""
     return "outside" if hosts() else "workspace"
 
 
 def trust() -> tuple[str, ...]:
-    """Trust what has been loaded, and the user's own later loads from there; return the hosts.
+    """Trust what was loaded, and later loads of the user from the same hosts; return the hosts.
 
-    What offline calls have left behind may use the network from now on.
+    Code that offline calls have left behind may use the network from now on.
     """
     found = hosts()
     _trusted.update(found)
@@ -167,7 +168,7 @@ def _note(host: str, party: Party) -> None:
 
 
 def watch_cells(shell: Shell) -> None:
-    """Hear of the network from the user's own cells too, once for each shell."""
+    """Also watch the user's own cells; registers once for each shell."""
     _install()
     for event, function in (("pre_execute", _cell_begins), ("post_execute", _cell_ends)):
         if function not in shell.events.callbacks[event]:
@@ -185,7 +186,7 @@ def _cell_ends() -> None:
 def by_hermes(
     function: Callable[Arguments, Coroutine[None, None, Result]],
 ) -> Callable[Arguments, Coroutine[None, None, Result]]:
-    """Make the agent itself responsible for what a coroutine function does on the network."""
+    """Make the agent itself responsible for the network use of a coroutine function."""
 
     @wraps(function)
     async def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -202,8 +203,8 @@ def by_hermes(
 
 @contextmanager
 def watched(*, offline: bool = False, approved: bool = False) -> Iterator[Party]:
-    """Make a call of the agent's responsible for what code does meanwhile, and afterwards."""
-    import_module("hermes_nb.safety.policy")  # what the hook asks, before anybody's code runs
+    """Make a call of the agent responsible for the code that it runs or leaves behind."""
+    import_module("hermes_nb.safety.policy")  # used by the hook, so loaded before the code runs
     _install()
     party = Party(offline=offline, approved=approved)
     before, marker = _memory()[:4], partial(_leave, begins=False)
@@ -218,7 +219,7 @@ def watched(*, offline: bool = False, approved: bool = False) -> Iterator[Party]
         _current.reset(token)
         _watching.remove(party)
         party.networked = party.networked or _memory()[:4] != before
-        if offline:  # the last registered is called first: these two are around the call's own
+        if offline:  # last registered, first called: both markers enclose the call's own callbacks
             atexit.register(partial(_leave, begins=True))
 
 
@@ -228,12 +229,12 @@ def _leave(*, begins: bool) -> None:
 
 @cache
 def _install() -> None:
-    """Add the hook, once in a process: none can be taken away again."""
+    """Install the hook once per process, because an audit hook cannot be removed."""
     _memory()
     sys.addaudithook(_heard)
     if sys.platform != "win32":
         _hear_forks()
-    if sys.version_info < (3, 12):  # which raises no event when a thread begins
+    if sys.version_info < (3, 12):  # these versions raise no event when a thread starts
         start: Callable[..., int] = _thread.start_new_thread
 
         def begin(function: object, *rest: object) -> int:
@@ -245,7 +246,7 @@ def _install() -> None:
 
 
 def _hear_forks() -> None:
-    """Hear of the programs that `multiprocessing` starts, of which Python raises no event."""
+    """Watch programs that `multiprocessing` starts, for which Python raises no event."""
     import _posixsubprocess
 
     start: Callable[..., int] = _posixsubprocess.fork_exec
@@ -288,7 +289,7 @@ def _heard(event: str, arguments: tuple[object, ...]) -> None:
 
 
 def _responsible() -> Party | None:
-    """Return who is responsible for what happens now; None where nobody is known."""
+    """Return the party that is responsible for the current code; None if unknown."""
     if (party := _current.get()) is not None:
         return party
     thread = threading.current_thread()
@@ -299,18 +300,18 @@ def _responsible() -> Party | None:
     if _watching:
         return _watching[-1]
     if _now.turns and thread is not threading.main_thread():
-        return _HERMES  # of a pool; on the main thread its tasks say so themselves
+        return _HERMES  # a thread of a pool; tasks of the main thread have a context variable
     return _USER if _now.cell or _in_a_cell() else None
 
 
 def in_thread_of_call() -> bool:
-    """Say whether a call of the agent's has started this thread, or one that did."""
+    """Return whether this thread was started by a call of the agent, directly or indirectly."""
     party = _threads.get(threading.current_thread())
     return party is not None and party not in (_HERMES, _USER)
 
 
 def _inherit(function: object, party: Party | None) -> None:
-    """Let a thread that begins inherit who is responsible; refuse one that cannot be told later."""
+    """Let a new thread inherit its party; refuse one of offline code that cannot be tracked."""
     thread = getattr(function, "__self__", None)
     if isinstance(thread, threading.Thread):
         if party is not None:
@@ -321,21 +322,21 @@ def _inherit(function: object, party: Party | None) -> None:
 
 
 def _left(event: str, party: Party | None) -> bool:
-    """Say whether offline code is at work that has outlived its call."""
+    """Return whether code left behind by an offline call is running."""
     if party is not None and party.approved:
         return False
     if party is not None and party.offline:
-        # Of the loop's own pool, which everybody shares: it looks names up for the model too.
+        # The loop's default pool is shared: it also resolves the host names of models.
         shared = threading.current_thread().name.startswith("asyncio_")
         return not (shared and event == _ASKS)
     on_main = threading.current_thread() is threading.main_thread()
     if party is None and on_main and not _now.ending:
-        return True  # a library's function that it handed to an event, a loop or a finalizer
+        return True  # a library function, passed to an event, a loop or a finalizer
     return bool(_left_code) and any(id(each.f_code) in _left_code for each in _frames())
 
 
 def _frames() -> Iterator[FrameType]:
-    """Yield this frame, and those that led here."""
+    """Yield this frame and its callers."""
     frame = inspect.currentframe()
     while frame is not None:
         yield frame
@@ -343,13 +344,13 @@ def _frames() -> Iterator[FrameType]:
 
 
 def _in_a_cell() -> bool:
-    """Say whether code of a cell is at work, as a widget's callback is."""
+    """Return whether code of a cell is running, for example a widget's callback."""
     names = (frame.f_code.co_filename for frame in _frames())
     return any("ipykernel_" in name or name.startswith("<ipython-input") for name in names)
 
 
 def _keep_code(code: object, caller: FrameType) -> None:
-    """Keep code that an offline call runs, but for libraries' and what those make up."""
+    """Store code objects that an offline call runs, except those of libraries."""
     if not isinstance(code, CodeType) or _responsible() is _HERMES:
         return
     name = code.co_filename
@@ -363,11 +364,11 @@ def _keep_code(code: object, caller: FrameType) -> None:
 
 
 def _uses(event: str, arguments: tuple[object, ...], *, refused: bool) -> bool:
-    """Say whether an event loads something, or may, from another machine.
+    """Return whether an event loads, or may load, something from another machine.
 
-    Looking up a name does not, nor does a datagram socket that is connected, by which programs find
-    out this machine's own address. But any address and name is `refused`, and programs that are not
-    known to only read.
+    Name lookups don't count, nor does connecting a datagram socket, with which programs determine
+    this machine's own address. With `refused`, all addresses and lookups count, and all programs
+    that are not known to be read-only.
     """
     address = arguments[-1]
     if event in _STARTS:
@@ -378,7 +379,7 @@ def _uses(event: str, arguments: tuple[object, ...], *, refused: bool) -> bool:
         _remember_name(arguments[0])
         return False
     if not isinstance(address, tuple) or _is_loopback(str(address[0])):
-        return False  # a socket of this machine has a path
+        return False  # a Unix socket has a path
     kind = getattr(arguments[0], "type", socket.SOCK_STREAM)
     return event != "socket.connect" or kind != socket.SOCK_DGRAM
 
@@ -391,7 +392,7 @@ def _remember_name(host: object) -> None:
 
 
 def _host(event: str, arguments: tuple[object, ...]) -> str:
-    """Return what the user is told: the name that was looked up last, an address, a program."""
+    """Return the host for messages: the last name that was looked up, an address, or a program."""
     if event in _STARTS:
         return " ".join(_command_line(arguments).split())[:60]
     address = arguments[-1]
@@ -407,12 +408,12 @@ def _is_loopback(host: str) -> bool:
     except ValueError:
         return False
     mapped = getattr(address, "ipv4_mapped", None)
-    here = address.is_loopback or address.is_unspecified  # to connect there is to come here
+    here = address.is_loopback or address.is_unspecified  # connecting to 0.0.0.0 stays local
     return here or (mapped is not None and mapped.is_loopback)
 
 
 def _reaches_out(command: str, *, offline: bool) -> bool:
-    """Say whether a program is known to use the network; `offline`: not known to only read."""
+    """Return whether a program is known to use the network; with `offline`, if it may do so."""
     from hermes_nb.safety.permissions import Need
     from hermes_nb.safety.policy import CommandPlace, judge
 
@@ -424,7 +425,7 @@ def _reaches_out(command: str, *, offline: bool) -> bool:
 
 
 def _command_line(arguments: tuple[object, ...]) -> str:
-    """Return the command line of a program that is started, by the arguments of its event."""
+    """Return the command line of a program from the arguments of its audit event."""
     words = arguments[1] if len(arguments) > 1 else arguments[0]
     if isinstance(words, bytes):
         return words.decode("utf-8", "replace")
