@@ -1,7 +1,7 @@
-"""The stored originals of a session's messages, by their positions.
+"""Find the stored originals of a session's messages by their positions.
 
-Positions in the session store never change, whatever a compression made of the conversation: an id
-made from them is good for as long as the session is.
+Positions in the store never change, even after a compression, so ids made from them remain valid
+for as long as the session exists.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from hermes_nb.core.protocols import Hit, SessionStore, StoredMessage
 logger = logging.getLogger(__name__)
 
 Located = Mapping[int, int]
-"""Positions by the `id()` of the message objects that were looked for."""
+"""Positions of messages in the store, by the `id()` of the message objects."""
 
 
 class Archive:
-    """One session's rows. What cannot be read is treated as not stored."""
+    """The stored rows of one session. Unreadable rows are treated as missing."""
 
     def __init__(self, store: SessionStore, session_id: str) -> None:
         self.session_id = session_id
         self._store = store
         self._positions: dict[Hashable, list[int]] = defaultdict(list)
-        self._copies: set[int] = set()  # rows that hold what is left of a shortened message
+        self._copies: set[int] = set()  # positions of shortened copies of other rows
         self._next = 0
 
     def locate(self, messages: Sequence[Message]) -> dict[int, int]:
-        """Return where messages are stored; those that are not stored are left out.
+        """Return the positions of stored messages; messages that aren't stored are left out.
 
-        The messages are a conversation, in order: of several rows that say the same, a message's
-        is the first behind the row of the message before it.
+        `messages` is a conversation, in order. If several rows have the same content, the first one
+        after the previous message's row is used.
         """
         self._read_on()
         found: dict[int, int] = {}
@@ -46,7 +46,7 @@ class Archive:
             if not rows:
                 continue
             position = position_of(message.text)
-            if position not in rows:  # it is whole, or only looks as if it were not
+            if position not in rows:  # not shortened, or it only looks so
                 place = bisect_right(rows, last)
                 position = rows[place] if place < len(rows) else rows[0]
             found[id(message)] = position
@@ -54,7 +54,7 @@ class Archive:
         return found
 
     def originals(self, messages: Sequence[Message], located: Located) -> list[Message]:
-        """Return the messages as they were before anything of them was shortened."""
+        """Return the messages with shortened ones replaced by their stored originals."""
         wanted = {located[id(m)] for m in messages if id(m) in located and is_cut(m)}
         rows = self._rows(min(wanted), max(wanted)) if wanted else []
         whole = {row.position: row.message for row in rows if row.position in wanted}
@@ -62,7 +62,7 @@ class Archive:
         return [row if row is not None and _key(row) == _key(m) else m for m, row in pairs]
 
     def span(self, first: int, last: int) -> list[StoredMessage]:
-        """Return the rows from one position to another, without what compression put there."""
+        """Return the rows at positions `first` to `last`, without those that a compression made."""
         self._read_on()
         return [
             row
@@ -71,15 +71,15 @@ class Archive:
         ]
 
     def search(self, query: str, *, limit: int) -> list[Hit]:
-        """Return where in the session a query is found, best first; raise `StoreError`."""
+        """Search the session and return hits, best first; raise `StoreError`."""
         return self._store.search(query, limit=limit, session_id=self.session_id)
 
     def containing(
         self, text: str, *, limit: int, without: Collection[int] = ()
     ) -> list[StoredMessage]:
-        """Return the first rows that contain a text as it is, whatever its case.
+        """Return the first rows that contain the exact text, ignoring case.
 
-        Those at the positions in `without` are passed over.
+        Rows at the positions in `without` are skipped.
         """
         wanted = text.casefold()
         found: list[StoredMessage] = []
@@ -109,20 +109,20 @@ class Archive:
 
 
 def is_cut(message: Message) -> bool:
-    """Say whether compression may have taken something out of a message."""
+    """Return whether a compression may have shortened a message."""
     if message.role == "tool":
         return is_shortened(message.text) or LEFT_OUT in message.text
     return LEFT_OUT in message.text or any(LEFT_OUT in c.arguments_json() for c in message.calls)
 
 
 def everything(message: Message) -> str:
-    """Return all of a message's text, calls included."""
+    """Return a message's text and its calls."""
     calls = (f"{call.name} {call.arguments_json()}" for call in message.calls)
     return "\n".join([message.text, *calls] if message.text else [*calls])
 
 
 def first_and_last(located: Located, messages: Iterable[Message]) -> tuple[int, int] | None:
-    """Return the lowest and the highest position of messages, None where one is not stored."""
+    """Return the lowest and highest position of messages, or None if one isn't stored."""
     positions = [located.get(id(message), -1) for message in messages]
     return (min(positions), max(positions)) if positions and min(positions) >= 0 else None
 

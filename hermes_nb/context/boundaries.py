@@ -1,9 +1,9 @@
-"""Where a conversation may be cut, how its pieces join, and the marks that compression leaves.
+"""Split and join conversations at valid boundaries, and recognise the marks of a compression.
 
-A group is a message, or an assistant message with calls together with their results; cuts fall
-between groups. Putting a conversation into groups also makes it valid: a result without its call
-goes, a call without its result gets one that says so. An engine keeps no state that a killed
-process could lose: what it needs of an earlier compression it reads from the marks.
+A group is a message, or an assistant message with calls together with their results. Cuts are made
+between groups. Grouping also makes a conversation valid: results without a call are dropped, and
+calls without a result get one. Engines keep no state that a killed process could lose: they read
+the results of earlier compressions from the marks.
 """
 
 from __future__ import annotations
@@ -19,26 +19,27 @@ SUMMARY = "[Earlier conversation, compressed]"
 REFERENCES = "[Earlier conversation, kept word for word elsewhere]"
 LEDGER = "[Facts kept word for word, found by rule]"
 PLAN = "the plan: "
-"""How the fact begins that has the agent's latest plan, of which there is one."""
+"""Prefix of the fact with the agent's latest plan; a ledger has at most one."""
 _MOST_PLAN = 2_000
 GO_ON = "[Go on from there.]"
 UNDERSTOOD = "[I go on from there.]"
-"""The last two stand only where two messages of one role would meet."""
+"""Texts of messages that only separate two messages of the same role."""
 
 _BRACKET = "["
 SHORT = 200
-"""Characters that a result may have and stay; also the length of the line left of a longer one."""
+"""Maximum length of results that are kept, and of the line that replaces a longer one, in
+characters."""
 NOTED = "· "
 MOST_NOTED = 1_200
-"""Before each line that may follow that one, word for word as it was in the result; and the
-characters that they may have in all."""
+"""Maximum total length of the important lines that follow it, in characters. Each is an unchanged
+line of the result, prefixed with NOTED."""
 _SHORTENED = re.compile(r"\[shortened(?: #(\d+))?\] ")
 LEFT_OUT = "characters left out"
-"""Part of the marker in whatever was cut in the middle."""
+"""Part of the marker in texts that were cut in the middle."""
 
 
 def plan_of(call: ToolCall) -> str:
-    """Return the plan that a call of `todo` keeps as a fact, "" for any other call."""
+    """Return the plan in a call of `todo`, as a fact; "" for other calls."""
     items = call.arguments.get("items") if call.name == "todo" else None
     if not (isinstance(items, list | tuple) and items):
         return ""
@@ -46,16 +47,16 @@ def plan_of(call: ToolCall) -> str:
 
 
 def shortened(line: str, position: int | None) -> str:
-    """Return `line` marked as what is left of a result that is stored at `position`."""
+    """Return `line` with the mark of a shortened result, whose original is at `position`."""
     return f"[shortened{'' if position is None else f' #{position}'}] {line}"
 
 
 SKILL = "a loaded skill, to be read again before it is used: "
-"""How the fact begins that names a skill whose text is gone."""
+"""Prefix of the fact that names a skill whose text was dropped."""
 
 
 def skill_call(call: ToolCall) -> str:
-    """Return what shows a skill's text again, `skill_view('NAME')`; "" for any other call."""
+    """Return the call that displays a skill again, `skill_view('NAME')`; "" for other calls."""
     if call.name != "skill_view":
         return ""
     wanted = (call.arguments.get(key) for key in ("name", "file_path"))
@@ -63,12 +64,12 @@ def skill_call(call: ToolCall) -> str:
 
 
 def is_shortened(text: str) -> bool:
-    """Say whether a result's text is what pruning left of it."""
+    """Return whether a result was shortened."""
     return _mark(text) is not None
 
 
 def position_of(text: str) -> int | None:
-    """Return where the whole of a shortened result is stored, None if that is not known."""
+    """Return the position of a shortened result's original; None if unknown."""
     match = _mark(text)
     return int(match[1]) if match and match[1] else None
 
@@ -85,39 +86,39 @@ def _mark(text: str) -> re.Match[str] | None:
 
 
 def is_summary(message: Message) -> bool:
-    """Say whether a message stands for what was compressed."""
+    """Return whether a message is a summary of compressed messages."""
     return _begins(message, SUMMARY)
 
 
 def is_references(message: Message) -> bool:
-    """Say whether a message lists what is kept elsewhere."""
+    """Return whether a message is a table of references."""
     return _begins(message, REFERENCES)
 
 
 def is_bridge(message: Message) -> bool:
-    """Say whether a message only keeps two others of one role apart."""
+    """Return whether a message only separates two others of the same role."""
     return _begins(message, _BRACKET) and message.text in (GO_ON, UNDERSTOOD)
 
 
 def is_ours(message: Message) -> bool:
-    """Say whether compression put the message there as a whole."""
+    """Return whether a compression generated the message."""
     if not _begins(message, _BRACKET):
         return False
     return is_summary(message) or is_references(message) or is_bridge(message)
 
 
 _CONTEXT = "[Notebook context]"
-"""How the part of a user's message begins that the notebook wrote."""
+"""Prefix of the part that the notebook adds to a user message."""
 
 
 def said_in(message: Message) -> str:
-    """Return a message's text without what the notebook added to it."""
+    """Return a message's text without the part that the notebook added."""
     texts = (part.text for part in message.parts if isinstance(part, Text))
     return "\n".join(text for text in texts if not text.startswith(_CONTEXT))
 
 
 def cut(text: str, limit: int, *, way_back: str = "") -> str:
-    """Return at most about `limit` characters: head (70 %) and tail around a marker."""
+    """Shorten a text to about `limit` characters: head (70 %) and tail around a marker."""
     if len(text) <= limit:
         return text
     head = limit * 7 // 10
@@ -142,44 +143,46 @@ NO_RESULT = "No result: it was lost before the conversation was compressed."
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Messages that stand or fall together, and what they cost in estimated tokens."""
+    """Messages that can only be kept or dropped together."""
 
     messages: tuple[Message, ...]
+    """The messages."""
     tokens: int
+    """Their estimated size in tokens."""
 
     @property
     def role(self) -> Role:
-        """The role of the message that leads the group."""
+        """The role of the first message."""
         return self.messages[0].role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """A conversation in four: what is protected, what goes, what of that is lifted out, the rest.
-
-    `middle` is contiguous and holds `kept` as well, in order: the user's last message and the last
-    answers, which stay word for word.
-    """
+    """A conversation divided for a compression."""
 
     head: tuple[Group, ...]
+    """The protected start."""
     middle: tuple[Group, ...]
+    """The part to replace, including `kept`."""
     kept: tuple[Group, ...]
+    """Groups of the middle that stay unchanged: the user's last message and the last answers."""
     tail: tuple[Group, ...]
+    """The protected end."""
 
     @property
     def vanishing(self) -> tuple[Group, ...]:
-        """The groups of the middle that do not stay."""
+        """The groups of the middle that are dropped."""
         kept = {id(group) for group in self.kept}
         return tuple(group for group in self.middle if id(group) not in kept)
 
 
 def group_of(messages: Sequence[Message]) -> Group:
-    """Return the messages as one group."""
+    """Return messages as one group."""
     return Group(tuple(messages), estimate_tokens(messages))
 
 
 def grouped(messages: Iterable[Message]) -> list[Group]:
-    """Return a conversation's groups, in order and valid."""
+    """Split a conversation into groups, repairing it if needed."""
     groups: list[Group] = []
     asking: Message | None = None
     results: dict[str, Message] = {}
@@ -208,20 +211,20 @@ def grouped(messages: Iterable[Message]) -> list[Group]:
 
 
 def flat(groups: Iterable[Group]) -> list[Message]:
-    """Return the messages of groups."""
+    """Return the messages of the groups."""
     return [message for group in groups for message in group.messages]
 
 
 def size(groups: Iterable[Group]) -> int:
-    """Return what groups cost in estimated tokens."""
+    """Return the estimated tokens of the groups."""
     return sum(group.tokens for group in groups)
 
 
 def head_end(groups: Sequence[Group], *, messages: int) -> int:
-    """Return how many groups the protected head has.
+    """Return the number of groups in the protected head.
 
-    `messages` counts the system message, even where it is kept apart, and an exchange with the
-    model as one, however many calls it has.
+    `messages` counts the system message, even if it isn't in `groups`. An exchange with tools
+    counts as one message, regardless of its number of calls.
     """
     apart = not groups or groups[0].role != "system"
     return min(len(groups), max(0, messages - apart))
@@ -230,10 +233,10 @@ def head_end(groups: Sequence[Group], *, messages: int) -> int:
 def tail_start(
     groups: Sequence[Group], first: int, *, tokens: int, most: int, at_least: int
 ) -> int:
-    """Return the index of the group with which the tail begins, `first` at the earliest.
+    """Return the index of the first group of the tail, at least `first`.
 
-    The tail has `tokens` tokens, and more for as long as it has fewer than `at_least` messages and
-    stays below `most`. The last group is always in it.
+    The tail has up to `tokens` tokens, or up to `most` as long as it has fewer than `at_least`
+    messages. It always contains the last group.
     """
     start, used, count = len(groups), 0, 0
     while start > first:
@@ -248,7 +251,7 @@ def tail_start(
 
 
 def divide(groups: Sequence[Group], head: int, tail: int) -> Cut:
-    """Return the conversation cut at two indexes, with what is lifted out of the middle."""
+    """Divide a conversation at two indexes, and select the groups of the middle to keep."""
     middle = tuple(groups[head:tail])
     later = groups[tail:]
     tests = (asks, _answers, _speaks)
@@ -258,7 +261,7 @@ def divide(groups: Sequence[Group], head: int, tail: int) -> Cut:
 
 
 def asks(group: Group) -> bool:
-    """Say whether a group is a prompt, which begins a turn."""
+    """Return whether a group is a prompt, which starts a turn."""
     return group.role == "user" and not is_ours(group.messages[0])
 
 
@@ -279,11 +282,11 @@ def spliced(
     *,
     gone: Sequence[Message],
 ) -> list[Group]:
-    """Return head, a message with `text`, what was kept, and the tail, roles alternating.
+    """Join head, a message with `text`, kept groups and tail, with alternating roles.
 
-    The text stands for the messages that are `gone`, and is trusted as little as they were.
-    The message gets the role that fits between its neighbours; where none does, or where what was
-    cut apart would meet in one role, a short message keeps them apart.
+    The text replaces the messages in `gone` and gets their least trusted origin. Its role fits
+    between its neighbours. If none fits, or if two pieces of one role would meet, a short message
+    separates them.
     """
     after = [*kept, *tail]
     before_role = _last_role(head)
@@ -314,7 +317,7 @@ def _last_role(groups: Sequence[Group]) -> str:
 
 
 def common_size(sizes: Collection[int], room: int, low: int, high: int) -> int:
-    """Return the size, from `low` to `high`, to which all are cut so that they fit into `room`."""
+    """Return the size, from `low` to `high`, to which all must be cut to fit into `room`."""
     while low < high:
         middle = (low + high + 1) // 2
         if sum(min(each, middle) for each in sizes) <= room:

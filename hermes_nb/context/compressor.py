@@ -1,7 +1,7 @@
-"""The default engine: shorten old results, and when that is not enough, summarise the middle.
+"""The default context engine: shorten old results and, if that isn't enough, summarise the middle.
 
-Nothing is lost when the summariser fails: what it would have written is then extracted by rule.
-What an engine needs of earlier compressions it reads from the conversation itself.
+If the summary fails, facts are extracted by rule, so nothing important is lost. The state from
+earlier compressions is read from the conversation.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from hermes_nb.safety.redact import redact
 logger = logging.getLogger(__name__)
 
 Flush = Callable[[Sequence[Message]], Awaitable[Sequence[UsageReported]]]
-"""Lets the agent save to memory what it wants of messages that are about to go; returns what that
-used. What it raises is logged, and the compression goes on."""
+"""Lets the agent save memories from messages that are about to be dropped, and returns the usage of
+its requests. Errors are logged, and the compression continues."""
 BeforeCompress = Callable[[Sequence[Message]], Awaitable[str | None] | str | None]
-"""Tells a memory provider of these messages; returns what it wants kept in the summary, or nothing.
-What it raises is logged."""
+"""Passes these messages to a memory provider, and returns text to keep in the summary, or None.
+Errors are logged."""
 
 COOLDOWN = 600.0
-"""Seconds for which no model is asked for a summary after one failed."""
+"""Seconds without requests for a summary after one has failed."""
 NOTE = (
     "Earlier parts of this conversation were compressed: a record stands in their place, and of "
     "long results only a line that begins with [shortened], and behind a dot the lines that stood "
@@ -51,21 +51,27 @@ RESTING = (
     "ten minutes ago. Everything is still in the session store."
 )
 _LEAST = 60
-"""Tokens that summary and ledger have in any case."""
+"""Minimum size of the summary and of the ledger, in tokens."""
 
 
 class Compressor(Gauged):
-    """Keeps a conversation under `threshold` of the window, and under `max_prompt_tokens`.
+    """Keeps a conversation below `threshold` of the context window and below `max_prompt_tokens`.
 
-    `window` is in tokens; without it the model's own counts, and what an overflow taught counts in
-    any case. `auxiliary` writes the summaries, by default `model` itself, which is then asked at
-    the end of its own conversation, where everything is cached. `model` may be None: then facts are
-    extracted by rule. `archive` tells where messages are stored, so that what was shortened can be
-    read again. `flush` and `before_compress` run before anything is dropped. `clock` is monotonic,
-    in seconds. The limits are explained at `CompressionLimits`.
+    `CompressionLimits` describes the parameters from `threshold` to `automatic`.
+
+    Args:
+        model: The session's model. None: facts are extracted by rule.
+        window: Limit for the model's context window, in tokens (default: no limit).
+        auxiliary: Writes the summaries. By default `model` does, within the live conversation,
+            which is
+            in the provider's cache.
+        archive: Locates stored messages, so that the model can reread shortened ones.
+        flush: Called before messages are dropped.
+        before_compress: Called before messages are dropped.
+        clock: Monotonic clock, in seconds.
     """
 
-    def __init__(  # noqa: PLR0913 - a public constructor whose settings are named one by one
+    def __init__(  # noqa: PLR0913 - a public constructor with named settings
         self,
         model: ChatModel | None,
         *,
@@ -98,14 +104,14 @@ class Compressor(Gauged):
         self._before_compress = before_compress
         self._clock = clock
         self._resting_until = -1.0
-        self._originals: dict[str, Message] = {}  # of shortened messages that no store has
+        self._originals: dict[str, Message] = {}  # those that aren't stored, by `cut_key`
 
     def session_ended(self) -> None:
         super().session_ended()
         self._originals.clear()
 
     async def compress(self, messages: Sequence[Message], focus: str = "") -> Compression:
-        """Return a shorter conversation, or the same where nothing is gained; mutates nothing."""
+        """Return a shorter conversation, or the same one if nothing is gained."""
         plan = make_plan(messages, self.gauge, self._archive, way_back)
         whole, pruned = plan.cut()
         if whole.vanishing and (focus or not (plan.enough() or plan.fills_itself())):
@@ -140,7 +146,7 @@ class Compressor(Gauged):
             hints=hints,
         )
         body, warning, used = await self._written(material, plan, whole)
-        if not body:  # then the facts have what is left of its room
+        if not body:  # give the unused tokens of the summary to the facts
             body = f"{clip(previous, material.tokens * 3 // 4)}\n\n{NO_MODEL}".strip()
             for_ledger += material.tokens - cost(body)
         stays = {id(message) for message in flat(whole.kept)}
@@ -165,7 +171,7 @@ class Compressor(Gauged):
     async def _written(
         self, material: Material, plan: PruningPlan, whole: Cut
     ) -> tuple[str, str, Sequence[UsageReported]]:
-        """Return the model's summary, what to tell the user if there is none, and what it used."""
+        """Return the model's summary, otherwise a warning for the user, and the usage."""
         model = self._auxiliary
         if model is None:
             return "", "", ()
@@ -187,9 +193,9 @@ class Compressor(Gauged):
     async def _asked_live(
         self, summariser: Summariser, material: Material, plan: PruningPlan, whole: Cut
     ) -> str | None:
-        """Return the summary that the main model gave in its own conversation, None if it cannot.
+        """Return a summary that the main model writes within its own conversation, or None.
 
-        It can where the live request is the conversation that is being compressed.
+        This is possible if the live request contains the conversation that is being compressed.
         """
         if self.live is None or self._auxiliary is not self._model:
             return None
@@ -209,7 +215,7 @@ class Compressor(Gauged):
             return None
 
     async def _announce(self, span: Sequence[Message]) -> tuple[str, Sequence[UsageReported]]:
-        """Tell the memories what is about to go; neither may keep a compression from happening."""
+        """Inform the memories about messages that will be dropped; their errors are only logged."""
         hints: str | None = ""
         used: Sequence[UsageReported] = ()
         if self._before_compress is not None:
@@ -226,7 +232,7 @@ class Compressor(Gauged):
         return hints or "", tuple(used)
 
     def _unpruned(self, plan: PruningPlan, messages: Sequence[Message]) -> list[Message]:
-        """Return messages as they were before an earlier compression shortened them."""
+        """Return the messages with text restored that an earlier compression had shortened."""
         if self._archive is not None:
             messages = self._archive.originals(messages, plan.located)
         known = self._originals
@@ -240,10 +246,11 @@ class Compressor(Gauged):
 
 
 def with_facts(plan: PruningPlan) -> PruningPlan:
-    """Return the plan with the lines that count in what pruning shortens.
+    """Return the plan with important lines added to the shortened messages.
 
-    They have what the aim leaves, and at least a quarter of it beyond, but no more than a ledger.
-    Text from outside stands nowhere without its marks, and is found by search.
+    The lines may use the remaining tokens of the target, at least a quarter of it, and at most the
+    size of a ledger. Untrusted content is left out, since it would lose its marks; it can be found
+    by a search.
     """
     messages = flat(plan.groups[: plan.tail])
     facts = [
@@ -263,12 +270,12 @@ def with_facts(plan: PruningPlan) -> PruningPlan:
 
 
 def way_back(position: int | None) -> str:
-    """Return how a shortened message is read again."""
+    """Return how the model can reread a shortened message."""
     return "gone from view" if position is None else f"session_search around={position}"
 
 
 def unstored(plan: PruningPlan) -> dict[str, Message]:
-    """Return the originals, by what is left, of shortened messages that no store has."""
+    """Return the originals of shortened messages that aren't stored, by `cut_key`."""
     return {
         cut_key(new): old
         for group, pruned in zip(plan.groups, plan.pruned, strict=True)
@@ -279,6 +286,6 @@ def unstored(plan: PruningPlan) -> dict[str, Message]:
 
 
 def cut_key(message: Message) -> str:
-    """Return what identifies a shortened message: ids alone do not, servers give them again."""
+    """Return a key for a shortened message. Call ids aren't enough, since servers reuse them."""
     calls = (f"{call.id} {call.arguments_json()}" for call in message.calls)
     return "\n".join((message.role, message.call_id, message.text, *calls))

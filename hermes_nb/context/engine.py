@@ -1,7 +1,7 @@
-"""The engines by name: those that ship, and those that other packages register.
+"""Create context engines by name: built-in ones and those of other packages.
 
-A package registers a factory under the entry point group `hermes_nb.context_engines`: a callable
-that takes a `Setup` and returns a `ContextEngine`. Nothing of it is imported before it is chosen.
+A package registers a factory in the entry point group `hermes_nb.context_engines`: a callable that
+takes a `Setup` and returns a `ContextEngine`. It is imported only when selected.
 """
 
 from __future__ import annotations
@@ -17,34 +17,42 @@ from hermes_nb.core.plugins import plugins
 from hermes_nb.core.protocols import ChatModel, ContextEngine, SessionStore
 
 GROUP = "hermes_nb.context_engines"
+"""Entry point group of context engines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What an engine is made from.
-
-    `model` is the session's, `auxiliary` another one for side work. `window` is what the user set.
-    `store` has the session's rows under `session_id`. `flush` and `before_compress` are to run
-    before anything is dropped.
-    """
+    """The arguments of an engine factory."""
 
     model: ChatModel
+    """The session's model."""
     store: SessionStore
+    """The store that contains the session."""
     session_id: str
+    """Id of the session."""
     auxiliary: ChatModel | None = None
+    """Model for background work; None to use `model`."""
     window: int | None = None
+    """Context window set by the user, in tokens; None to use the model's."""
     limits: CompressionLimits = field(default_factory=CompressionLimits)
+    """When to compress, and how far."""
     flush: Flush | None = None
+    """To be called before messages are dropped, to save memories; None to skip that."""
     before_compress: BeforeCompress | None = None
+    """To be called before messages are dropped, for the memory provider; None without one."""
 
 
 Factory = Callable[[Setup], ContextEngine]
+"""Creates an engine."""
 
 
 def make_engine(name: str, setup: Setup) -> ContextEngine:
-    """Return the engine of that name; raise `ConfigError` when there is none or it cannot be made.
+    """Create the engine of that name.
 
-    A name that ships cannot be taken over by a package.
+    Built-in names have priority over those of packages.
+
+    Raises:
+        ConfigError: The name is unknown, or the engine can't be created.
     """
     if factory := _SHIPPED.get(name):
         return factory(setup)
@@ -61,7 +69,7 @@ def make_engine(name: str, setup: Setup) -> ContextEngine:
 
 
 def engine_names() -> list[str]:
-    """Return the names of all engines, those that ship first."""
+    """Return the names of all engines, built-in ones first."""
     return [*_SHIPPED, *sorted({x.name for x in plugins(GROUP)} - _SHIPPED.keys())]
 
 

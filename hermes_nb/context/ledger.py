@@ -1,8 +1,8 @@
-"""The ledger: facts that must not get lost, found without a model, kept word for word on a budget.
+"""The ledger: important facts, extracted verbatim without a model, within a budget.
 
-A line counts for what it says and for how unlike all others it is: in logs of ten thousand lines of
-one shape, the one of another shape is the news. Cost is linear in the text. The ledger stands in
-the record that takes the place of what was summarised; the next compression reads it back.
+A line's weight depends on its content and on how unusual it is: among ten thousand log lines of one
+shape, a line of another shape is news. The cost is linear in the text. The ledger is part of the
+record that replaces summarised messages, and the next compression reads it from there.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _NAME = re.compile(r"\b(?:[A-Z]{2,}[-_]\d+|[0-9a-f]{7,40}|v?\d+\.\d+\.\d+)\b|\w@
 
 
 def weigh(line: str) -> float:
-    """Return what a line counts for, 0.2 at least; the cost is linear in its length."""
+    """Return the weight of a line, at least 0.2; the cost is linear in its length."""
     lower = line.lower()
     found = {_KEYWORDS[word] for word in _WORD.findall(lower) if word in _KEYWORDS}
     if "error" in lower or "exception" in lower:
@@ -95,7 +95,7 @@ def weigh(line: str) -> float:
 
 
 def reason(line: str) -> int:
-    """Return where in a line the first thing stands that makes it count."""
+    """Return the position of the first part of a line that adds weight."""
     places = [match.start() for match in (_NUMBER.search(line), _PATH.search(line)) if match]
     for match in _WORD.finditer(line.lower()):
         if match[0] in _KEYWORDS:
@@ -105,7 +105,7 @@ def reason(line: str) -> int:
 
 
 def promise(line: str) -> float:
-    """Return quickly, and roughly, what a line may count for."""
+    """Return a quick, rough estimate of a line's weight."""
     score = 0.3
     if "=" in line or ": " in line:
         score += 1.0
@@ -117,24 +117,29 @@ def promise(line: str) -> float:
 
 
 Section = Literal["asked", "said", "run", "files", "seen"]
+"""Section of the ledger: said by the user, said by the assistant, calls made, files, output
+seen."""
 
 LINE = 240
-"""Characters of a line that are kept; of a longer one those around what made it count."""
+"""Maximum length of a line in the ledger, in characters. A longer one is cut around the part that
+adds weight."""
 _LONG = 400
 _SCANNED = 60_000
-"""Characters of one text that are looked at, its head and its tail: more than a tool may return."""
+"""Number of characters of a text that are scanned, in its head and tail; more than tools may
+return."""
 _CLOSELY = 10
-"""Lines of one text that are looked at closely, those that stand out most."""
+"""Number of lines of a text that are weighed exactly, the most unusual ones."""
 _SMALL = 12
-"""A text of so few lines has no shape of its own: each line may stand out."""
+"""Number of lines up to which a text has no typical shape, so that any line may be unusual."""
 _ENOUGH = 0.25
-"""What a line has to weigh to be taken at all."""
+"""Minimum weight of a fact."""
 _RARE = 3
-"""So often at most a line occurs, numbers aside, that stands out."""
+"""Maximum number of occurrences of an unusual line, ignoring digits."""
 _DULL = 0.12
-"""How unlike others a line has to be to be looked at, of 1: one of seventy of its shape is not."""
+"""Minimum novelty (0 to 1) of a line to be considered; one of seventy of the same shape has
+less."""
 _OUTLINED = 100
-"""Characters of an argument that the outline of its call shows anyway."""
+"""Length of an argument that the outline of its call shows anyway, in characters."""
 
 _LONG_TEXTS: Mapping[Role, tuple[Section, float]] = {
     "tool": ("seen", 1.3),
@@ -142,12 +147,13 @@ _LONG_TEXTS: Mapping[Role, tuple[Section, float]] = {
     "user": ("asked", 1.5),
     "system": ("said", 0.5),
 }
-"""Where a line goes that stands out in a long text of that role, and what it counts there."""
+"""Section of an unusual line in a long text, by the message's role, and a factor for its weight."""
 _STRETCH, _WHOLE = 250, 750
-"""Messages whose lines are counted together, and of how many all are: one line in a thousand is
-unlike all others, but among the lines of 20,000 messages hardly any is."""
+"""Number of messages whose lines are counted together: all up to _WHOLE, _STRETCH at a time in
+longer conversations. Among the lines of 20,000 messages hardly any is unique."""
 _TALK = 4_000
-"""Characters of what somebody says; more than that was pasted or generated, and counts by line."""
+"""Length up to which a message counts as speech, in characters. The lines of longer messages, which
+were pasted or generated, are weighed separately."""
 
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；])|\n+")
 _PIECE = re.compile(r"(?<=[,;}\]])\s?|(?<=[.!?])\s+")
@@ -155,7 +161,7 @@ _MARKS = re.compile(
     r"(?m)^<untrusted-[0-9a-f]{8} source=[^\n]*>\nData, not instructions:[^\n]*\n"
     r"|^</untrusted-[0-9a-f]{8}>$"
 )
-"""What stands around somebody else's text says nothing, and is another one in every run."""
+"""Marks around untrusted content, which carry no information and differ in every run."""
 _LETTERS = bytes(range(0x80, 0x100)) + bytes(i for i in range(0x80) if chr(i).isalnum())
 _DIGITS = b"0123456789"
 _BLANKS = re.compile(rb"  +")
@@ -163,16 +169,20 @@ _BLANKS = re.compile(rb"  +")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """A line worth keeping. `source` is the index of its message, `weight` says how much."""
+    """A line to save."""
 
     section: Section
+    """Its section in the ledger."""
     text: str
+    """The line."""
     weight: float
+    """Its importance; higher is more important."""
     source: int
+    """Index of its message."""
 
 
 def find_facts(messages: Sequence[Message]) -> list[Fact]:
-    """Return the facts in a valid stretch of conversation: what was said and done, then files."""
+    """Return the facts in a valid part of a conversation: speech and actions first, then files."""
     facts: list[Fact] = []
     files: dict[str, Fact] = {}
     calls: dict[str, ToolCall] = {}
@@ -205,19 +215,18 @@ def find_facts(messages: Sequence[Message]) -> list[Fact]:
 
 @dataclass(frozen=True, slots=True)
 class CountedLines:
-    """A text's lines, and for each a number for what it says and one for its shape.
-
-    What a line says is the line without its digits; its shape is what is left without letters
-    and but for one blank of many.
-    """
+    """The lines of a text, with hashes of their words and shapes."""
 
     lines: Sequence[str]
+    """The lines."""
     words: Sequence[int]
+    """Hash of each line without digits."""
     shapes: Sequence[int]
+    """Hash of each line without letters and digits, with runs of spaces reduced to one."""
 
 
 class Census:
-    """Counts lines by what they say and by their shape, over all texts, before it judges any."""
+    """Counts lines by words and by shape in all texts, before any line is judged."""
 
     def __init__(self) -> None:
         self._words: Counter[int] = Counter()
@@ -226,7 +235,7 @@ class Census:
         self._judged: set[int] = set()
 
     def count(self, lines: Sequence[str]) -> CountedLines:
-        """Take the lines of a text into account."""
+        """Count the lines of a text."""
         text = _BLANKS.sub(b" ", "\n".join(lines).encode("utf-8", "replace"))
         words = list(map(hash, text.translate(None, _DIGITS).split(b"\n")))
         shapes = list(map(hash, text.translate(None, _LETTERS).split(b"\n")))
@@ -238,9 +247,9 @@ class Census:
         return CountedLines(lines, words, shapes)
 
     def standing_out(self, text: CountedLines) -> Iterator[tuple[str, float]]:
-        """Yield the lines of a counted text that stand out, each with its weight, in order.
+        """Yield the unusual lines of a counted text with their weights, in order.
 
-        Of many lines that say the same, in this text or an earlier one, only the first does.
+        Of lines repeated often, in this or earlier texts, only the first is considered.
         """
         small = len(text.lines) <= _SMALL
         rated: list[tuple[float, int, float]] = []
@@ -261,10 +270,10 @@ class Census:
                 yield clipped(line), weight
 
     def _novelty(self, word: int, shape: int, *, small: bool) -> float:
-        """Return how unlike all others a line is, from nearly 0 to 1.
+        """Return how unusual a line is, from nearly 0 to 1.
 
-        Among many lines of one shape that say the same but for the numbers, one that says something
-        else stands out as well.
+        Among many lines of one shape that differ only in numbers, a line with other words is also
+        unusual.
         """
         same, alike = self._words[word], self._shapes[shape]
         if same > _RARE:
@@ -275,7 +284,7 @@ class Census:
 
 
 def clipped(line: str, limit: int = LINE) -> str:
-    """Return a line in at most `limit` characters, those that make it count if it is longer."""
+    """Shorten a line to `limit` characters around the part that adds weight."""
     if len(line) > limit:
         first = max(0, min(reason(line) - limit // 3, len(line) - limit))
         line = f"{'…' if first else ''}{line[first : first + limit - 2]}…"
@@ -283,7 +292,7 @@ def clipped(line: str, limit: int = LINE) -> str:
 
 
 def _of_speech(message: Message, index: int) -> Iterator[Fact]:
-    """Yield what the user or the assistant said, sentence by sentence."""
+    """Yield the sentences of the user or the assistant."""
     user = message.role == "user"
     said = said_in(message)
     talk = said if len(said) <= _TALK else said[: _TALK // 4]
@@ -298,7 +307,7 @@ def _of_speech(message: Message, index: int) -> Iterator[Fact]:
 
 
 def _of_calls(message: Message, index: int, files: dict[str, Fact]) -> Iterator[Fact]:
-    """Yield the calls' short arguments; `files` collects the paths they name."""
+    """Yield the short arguments of calls; collect the paths in them in `files`."""
     for call in message.calls:
         if plan := plan_of(call):
             yield Fact(section="said", text=plan, weight=1.0, source=index)
@@ -324,7 +333,7 @@ def _of_result(call: ToolCall, result: Message, index: int) -> Iterator[Fact]:
 
 
 def _material(message: Message) -> str:
-    """Return the text of a message of which only some lines count, "" where all do."""
+    """Return the text of a message whose lines are weighed one by one; "" if all of it counts."""
     if message.role == "tool":
         return "" if is_shortened(message.text) else _MARKS.sub("", message.text)
     values = (value for call in message.calls for value in call.arguments.values())
@@ -351,7 +360,7 @@ def _is_long(value: str) -> bool:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Yield the lines of a text's ends, long ones in pieces."""
+    """Yield the lines of a text's head and tail, with long ones split."""
     if len(text) > _SCANNED:
         text = f"{text[: _SCANNED // 2]}\n{text[-_SCANNED // 2 :]}"
     lines = text.split("\n")
@@ -381,8 +390,9 @@ HEADER = (
     "nothing by itself; what follows is newer. The user's last message stands word for word."
 )
 NO_MODEL = "(No model summarised this; what counts was taken from the messages by rule.)"
-"""Why there are only facts, for the model that reads on."""
+"""Tells the model that reads the record why it consists of facts only."""
 MOST_TOKENS = 8_000
+"""Maximum size of a ledger, in tokens."""
 _HEADINGS: dict[Section, str] = {
     "asked": "Said by the user:",
     "said": "Said by the assistant:",
@@ -397,18 +407,18 @@ _SHARES: dict[Section, float] = {
     "files": 0.12,
     "seen": 0.5,
 }
-"""At most so much of the budget goes to each section before the others have had their turn. They
-add up to more than one: a conversation rarely has something for each."""
+"""Maximum share of the budget for each section, before unused tokens are distributed. They add up
+to more than one, because few conversations fill all sections."""
 _DIGITS_ONLY = str.maketrans("", "", "0123456789")
 _REMEMBERED = 1.6
-"""What a fact counts that an earlier ledger already found worth keeping."""
+"""Weight of facts from an earlier ledger."""
 
 
 def ledger(facts: Sequence[Fact], *, tokens: int, known: str = "", messages: int = 0) -> str:
-    """Return the facts that count most, in their order, within about `tokens` tokens.
+    """Return the most important facts as text, in order, within about `tokens` tokens.
 
-    What `known`, the text beside which the ledger will stand, says already is left out. Of facts
-    that count the same, those of newer ones among `messages` messages go first.
+    Facts that are part of `known`, the text next to the ledger, are left out. Of facts with the
+    same weight, newer ones among the `messages` messages are preferred.
     """
     room = int(min(tokens, 100_000) * CHARACTERS_PER_TOKEN) - len(LEDGER)
     room -= sum(len(heading) + 1 for heading in _HEADINGS.values())
@@ -432,9 +442,9 @@ def ledger(facts: Sequence[Fact], *, tokens: int, known: str = "", messages: int
 
 
 def noted_lines(facts: Sequence[Fact], *, tokens: int, messages: int) -> dict[int, list[str]]:
-    """Return the lines that count most, within about `tokens` tokens, by the message they are of.
+    """Return the most important lines within about `tokens` tokens, by the index of their message.
 
-    They stand with what is left of the result or the arguments that they were in.
+    They are appended to the shortened result or arguments that they come from.
     """
     room = int(tokens * CHARACTERS_PER_TOKEN)
     taken: dict[int, list[Fact]] = defaultdict(list)
@@ -451,7 +461,7 @@ def noted_lines(facts: Sequence[Fact], *, tokens: int, messages: int) -> dict[in
 
 
 def read_ledger(text: str) -> tuple[str, list[Fact]]:
-    """Return the text before the ledger in a summary, and the ledger's facts."""
+    """Split a summary into the text before the ledger and the ledger's facts."""
     before, mark, lines = text.partition(LEDGER)
     facts: list[Fact] = []
     if not mark:
@@ -467,7 +477,7 @@ def read_ledger(text: str) -> tuple[str, list[Fact]]:
 
 
 def _ranked(facts: Sequence[Fact], messages: int) -> list[Fact]:
-    """Return facts, the weightiest first: newer ones and those without many of their like."""
+    """Return facts by importance: weight, age, and number of similar facts."""
     like = [(fact.section, fact.text.translate(_DIGITS_ONLY)) for fact in facts]
     counts = Counter(like)
 
@@ -481,7 +491,7 @@ def _ranked(facts: Sequence[Fact], messages: int) -> list[Fact]:
 
 
 def _distinct(facts: Iterable[Fact]) -> list[Fact]:
-    """Return facts without repetitions: the last of those that say the same, and the last plan."""
+    """Return facts without repetitions, keeping the last occurrence and the last plan."""
     last: dict[tuple[Section, str], Fact] = {}
     for fact in facts:
         key = fact.section, PLAN if fact.text.startswith(PLAN) else fact.text

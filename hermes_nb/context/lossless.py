@@ -1,7 +1,7 @@
-"""The engine that summarises nothing: old spans leave references behind and can be read again.
+"""A context engine without summaries: old messages are replaced by references and can be reread.
 
-A table in the conversation has a line for each span that left it; two tools bring spans back word
-for word from the session store.
+The conversation contains a table with a line for each replaced span. Two tools return spans
+verbatim from the session store.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ HEADER = (
     "was said. They ask for nothing by themselves; what follows is newer."
 )
 SPAN_TOKENS = 4_000
-"""What a span may hold when it is made: it can be read in one or two pieces."""
+"""Size of a new span in tokens; it can be read in one or two parts."""
 _GIST = 220
 _ID = re.compile(r"s(\d+)(?:-(\d+))?$")
 _LINE = re.compile(r"- (s\d+(?:-\d+)?|m[0-9a-f]{10}): (\d+) messages, (\d+) tokens\. (.*)")
@@ -56,31 +56,35 @@ _LINE = re.compile(r"- (s\d+(?:-\d+)?|m[0-9a-f]{10}): (\d+) messages, (\d+) toke
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A span of messages. Its id holds its positions in the store, or else a digest of its text."""
+    """A reference to a span of messages."""
 
     id: str
+    """Positions in the store, such as `s12-57`, or a digest of the text if it isn't stored."""
     messages: int
+    """Number of messages."""
     tokens: int
+    """Estimated size in tokens."""
     gist: str
+    """A one-line description."""
 
     def line(self) -> str:
-        """Return the reference as a line of the table."""
+        """Return the line of the table."""
         return f"- {self.id}: {self.messages} messages, {self.tokens} tokens. {self.gist}"
 
 
 def positions_of(span_id: str) -> tuple[int, int] | None:
-    """Return the first and the last position that an id such as `s12-57` stands for, or None."""
+    """Return the first and last position in an id such as `s12-57`, or None."""
     match = _ID.match(span_id.strip().lstrip("#").strip("\"'"))
     return (int(match[1]), int(match[2] or match[1])) if match else None
 
 
 def span_id(first: int, last: int) -> str:
-    """Return the id of the messages between two positions."""
+    """Return the id of the messages between two positions, inclusive."""
     return f"s{first}" if first == last else f"s{first}-{last}"
 
 
 def spans(groups: Sequence[Group], tokens: int = SPAN_TOKENS) -> list[list[Group]]:
-    """Return groups put together to spans of about `tokens`; what the user says begins one."""
+    """Combine groups into spans of about `tokens` tokens, preferably starting at user messages."""
     out: list[list[Group]] = []
     for group in groups:
         if is_ours(group.messages[0]):
@@ -93,7 +97,7 @@ def spans(groups: Sequence[Group], tokens: int = SPAN_TOKENS) -> list[list[Group
 
 
 def reference(groups: Sequence[Group], located: Mapping[int, int]) -> Reference:
-    """Return the reference to a span; its id is a digest if the store has not got all of it."""
+    """Return the reference to a span; its id is a digest if part of it isn't stored."""
     messages = flat(groups)
     between = first_and_last(located, messages)
     if between is None:
@@ -105,7 +109,7 @@ def reference(groups: Sequence[Group], located: Mapping[int, int]) -> Reference:
 
 
 def read_references(messages: Iterable[Message]) -> list[Reference]:
-    """Return the references that messages list."""
+    """Return the references listed in messages."""
     return [
         Reference(id=match[1], messages=int(match[2]), tokens=int(match[3]), gist=match[4])
         for message in messages
@@ -116,16 +120,16 @@ def read_references(messages: Iterable[Message]) -> list[Reference]:
 
 
 def carried(message: Message) -> str:
-    """Return what a table says besides its references: the summary that an engine before left."""
+    """Return the text of a table without its references: a summary from another engine."""
     body, _ = read_ledger(message.text)
     lines = body.removeprefix(HEADER).split("\n")
     return "\n".join(line for line in lines if not _LINE.fullmatch(line)).strip()
 
 
 def condensed(references: Sequence[Reference], tokens: int) -> list[Reference]:
-    """Return references whose lines take at most `tokens` tokens where that is possible.
+    """Merge references until their lines need at most `tokens` tokens, if possible.
 
-    The oldest are joined, two to one and again; an id that was given before stays good.
+    The oldest ones are merged in pairs, repeatedly. Ids of the merged spans remain valid.
     """
     out = list(references)
     room = int(tokens * CHARACTERS_PER_TOKEN) - len(HEADER)
@@ -139,7 +143,7 @@ def condensed(references: Sequence[Reference], tokens: int) -> list[Reference]:
 
 
 def _pair(references: Sequence[Reference]) -> Sequence[Reference]:
-    """Return one or two references as one where that can be."""
+    """Merge two references if possible."""
     both = _joined(*references) if len(references) > 1 else None
     return references if both is None else [both]
 
@@ -157,7 +161,7 @@ def _joined(a: Reference, b: Reference) -> Reference | None:
 
 
 def _gist(messages: Sequence[Message]) -> str:
-    """Return in a line what messages are about: what was asked, which tools ran, which files."""
+    """Describe messages in one line: prompts, tools and files."""
     said = [m for m in messages if m.text.strip() and m.role in ("user", "assistant")]
     asked = [m for m in said if m.role == "user"] or said[-1:]
     parts = [f'{m.role} "{clipped(m.text, 60)}"' for m in asked[:2]]
@@ -172,13 +176,13 @@ def _gist(messages: Sequence[Message]) -> str:
 
 
 PART = 20_000
-"""Characters that `context_expand` shows at a time."""
+"""Length of a part that `context_expand` returns, in characters."""
 HITS = 10
 _IMAGES = 4
 _SNIPPET = 400
 
 InView = Callable[[], Collection[int]]
-"""Says which rows, by their positions, the model sees in full as it is."""
+"""Returns the positions of the messages that the model sees unchanged."""
 
 
 def reading_tools(
@@ -186,9 +190,9 @@ def reading_tools(
     unstored: Mapping[str, Sequence[Message]],
     in_view: InView = frozenset,
 ) -> Toolset:
-    """Return the tools over a session's rows, and over spans that no store has, by id.
+    """Return the tools that read a session's rows, and spans that aren't stored, by id.
 
-    What is `in_view` is not searched: the question that made the model search would come first.
+    Messages in view are not searched: the question that caused the search would be the first hit.
     """
     return Toolset([_search(archive, unstored, in_view), _expand(archive, unstored)])
 
@@ -256,7 +260,7 @@ def _expand(archive: Archive, unstored: Mapping[str, Sequence[Message]]) -> Tool
 
 
 def _found(archive: Archive, query: str, in_view: Collection[int]) -> list[str]:
-    """Return a line for each stored message that fits: as the store ranks them, or by its text."""
+    """Return a line for each matching message: ranked by the store, otherwise by exact text."""
     try:
         hits = archive.search(query, limit=3 * HITS)
     except StoreError as error:
@@ -278,7 +282,7 @@ def _found(archive: Archive, query: str, in_view: Collection[int]) -> list[str]:
 def _span(
     archive: Archive, unstored: Mapping[str, Sequence[Message]], name: str
 ) -> tuple[str, tuple[Image, ...]]:
-    """Return the text of a span, and its images; raise `ToolError` when there is no such span."""
+    """Return a span's text and images; raise `ToolError` if it doesn't exist."""
     between = positions_of(name)
     if between is not None:
         rows = archive.span(*between)
@@ -299,7 +303,7 @@ def _whole(message: Message) -> str:
 
 
 def _around(text: str, query: str) -> str:
-    """Return a piece of a text where the query, or its longest word that occurs, stands."""
+    """Return an excerpt around the query, or around its longest word that occurs."""
     folded = text.casefold()
     words = [query, *sorted(query.split(), key=len, reverse=True)]
     at = next((place for word in words if (place := folded.find(word.casefold())) >= 0), 0)
@@ -314,11 +318,17 @@ NOTE = (
 
 
 class Lossless(Gauged):
-    """Keeps a conversation under its limits by moving old spans out of view, into `store`.
+    """Keeps a conversation within its limits by replacing old spans with references to `store`.
 
-    `window` is in tokens, by default that of `model`; the smaller one counts. Ids are made from
-    positions in the store, so they outlive the process. A span that is not in the store is kept in
-    memory, for as long as the engine lives.
+    Ids are made from positions in the store, so they outlive the process. Spans that aren't stored
+    are saved in memory, for the lifetime of the engine.
+
+    Args:
+        store: The store that contains the session.
+        session_id: Id of the session.
+        model: The session's model.
+        window: Limit for the model's context window, in tokens (default: no limit).
+        limits: When to compress, and how far.
     """
 
     def __init__(
@@ -339,7 +349,7 @@ class Lossless(Gauged):
         return reading_tools(self._archive, self._unstored, self._in_view)
 
     def _in_view(self) -> set[int]:
-        """Return the positions of the messages that the model sees as they were said."""
+        """Return the positions of the messages that the model sees unchanged."""
         if self.live is None:
             return set()
         messages = [message for message in self.live().messages if message.role != "system"]
@@ -352,7 +362,7 @@ class Lossless(Gauged):
         messages: Sequence[Message],
         focus: str = "",
     ) -> Compression:
-        """Return a shorter conversation; the input is never mutated."""
+        """Return a shorter conversation; the input isn't changed."""
         plan = make_plan(messages, self.gauge, self._archive, way_back)
         enough = plan.enough()
         made = plan.result(plan.pruned, note=NOTE) if enough else self._referenced(plan)
@@ -388,12 +398,12 @@ class Lossless(Gauged):
 
 
 def way_back(position: int | None) -> str | None:
-    """Return how a shortened message is read again; what is not stored is not shortened."""
+    """Return how the model can reread a shortened message; None, to keep it, if it isn't stored."""
     return None if position is None else f"context_expand('s{position}')"
 
 
 def _earlier(messages: Sequence[Message]) -> tuple[str, list[Fact]]:
-    """Return the text and the facts of earlier compressions, whichever engine made them."""
+    """Return the text and the facts of earlier compressions by any engine."""
     texts: list[str] = []
     facts: list[Fact] = []
     for message in messages:

@@ -1,7 +1,8 @@
-"""When to compress, and down to what size.
+"""Decide when to compress a conversation, and to which size.
 
-The trigger is the provider's own count. What an engine can measure beforehand is an estimate, so
-its goals are given in estimated tokens: where the provider counts twice as many, they are halved.
+The trigger is the token count that the provider reports. Before a request only an estimate is
+known, so targets are given in estimated tokens: if the provider counts twice as many, they are
+halved.
 """
 
 from __future__ import annotations
@@ -16,17 +17,20 @@ from hermes_nb.core.messages import Usage
 from hermes_nb.core.protocols import ChatModel, ContextEngine, Request
 
 UNKNOWN_WINDOW = 128_000
-"""What is assumed of a model whose window nobody knows; an overflow teaches better."""
+"""Assumed context window of an unknown model, in tokens. An overflow error corrects it."""
 HYGIENE = 0.85
-"""Share of the window over which a resumed conversation is compressed before its first turn."""
+"""Share of the context window above which a resumed conversation is compressed before its first
+turn."""
 _HYGIENE_MESSAGES = 4
 TARGET_RATIOS = (0.10, 0.80)
+"""Allowed range of `CompressionLimits.target_ratio`."""
 _ROOM = 0.30
-"""Share of the threshold for what a compression leaves besides the tail: head, summary, ledger."""
+"""Share of the threshold for everything but the tail after a compression: head, summary, ledger."""
 _SURELY_SENT = 4_000
-"""Tokens that no provider refuses, whatever it says."""
+"""Prompt size in tokens that no provider rejects, whatever it reports."""
 _SENDABLE = 0.8
-"""Share of a known window that a prompt may take: the rest is for tools and the answer."""
+"""Maximum share of a known context window for the messages; the rest is for tools and the
+answer."""
 _ENDLESS = 10**9
 _FUTILE = 0.10
 _FUTILE_TWICE = 2
@@ -34,20 +38,20 @@ _FUTILE_TWICE = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompressionLimits:
-    """The settings that decide when and how much to compress.
-
-    `threshold` is a share of the window, `max_prompt_tokens` an absolute cap on it, `target_ratio`
-    (0.10 to 0.80) the tail's share of the threshold. The tail has at least `protect_last_n`
-    messages where they fit, the head `protect_first` with the system message. Without `automatic`
-    only an overflow or the user starts a compression. Raises `ConfigError`.
-    """
+    """Settings for when and how much to compress. Raises `ConfigError` for invalid values."""
 
     threshold: float = 0.5
+    """Prompt size that triggers a compression, as a share of the context window (0 to 1)."""
     max_prompt_tokens: int = 100_000
+    """Upper limit of that prompt size, in tokens."""
     target_ratio: float = 0.20
+    """Size of the uncompressed tail, as a share of the threshold (0.10 to 0.80)."""
     protect_last_n: int = 20
+    """Minimum number of messages in the tail, if they fit."""
     protect_first: int = 3
+    """Number of protected messages at the start, including the system message."""
     automatic: bool = True
+    """Whether to compress at the threshold; if not, only after an overflow or on request."""
 
     def __post_init__(self) -> None:
         low, high = TARGET_RATIOS
@@ -66,24 +70,25 @@ class CompressionLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aim:
-    """What a compression works towards, in estimated tokens.
-
-    `whole` is small enough for all that is left, `hard` is what it may not exceed, save for the
-    last words of both sides: these stay whole up to `ceiling`, what can be sent at all. `tail` is
-    for the tail, which may grow up to `most` while it has few messages. `scale` is how many tokens
-    the provider counts for an estimated one.
-    """
+    """Target sizes of a compression, in estimated tokens."""
 
     whole: int
+    """Desired size of the whole conversation."""
     hard: int
+    """Maximum size, which only the last messages of both sides may exceed."""
     ceiling: int
+    """Maximum size that can be sent. The last messages of both sides stay complete up to this
+    size."""
     tail: int
+    """Size of the tail."""
     most: int
+    """Maximum size of a tail with few messages."""
     scale: float
+    """Tokens counted by the provider per estimated token."""
 
 
 class Gauge:
-    """Watches the size of the prompt; the smaller of the model's window and the one that is set."""
+    """Tracks the prompt size relative to the smaller of the model's and the configured window."""
 
     def __init__(
         self, model: ChatModel | None, window: int | None, limits: CompressionLimits
@@ -97,29 +102,29 @@ class Gauge:
 
     @property
     def known(self) -> int | None:
-        """The context window in tokens, None if nobody knows."""
+        """The context window in tokens; None if unknown."""
         learnt = self._model.window if self._model is not None else None
         return min((each for each in (self._set, learnt) if each), default=None)
 
     @property
     def window(self) -> int:
-        """The model's context window in tokens, as known now or else assumed."""
+        """The context window in tokens, or UNKNOWN_WINDOW."""
         return self.known or UNKNOWN_WINDOW
 
     @property
     def threshold(self) -> int:
-        """The prompt tokens from which on a conversation is compressed."""
+        """Prompt size that triggers a compression, in tokens."""
         share = int(self.limits.threshold * self.window)
         return max(1, min(share, self.limits.max_prompt_tokens))
 
     def observe(self, usage: Usage) -> None:
-        """Take note of what a request used: a prompt under the threshold rearms the trigger."""
+        """Record the usage of a request; a prompt below the threshold re-enables the trigger."""
         self._state = "answered"
         if 0 < usage.input < self.threshold:
             self._futile = 0
 
     def due(self, prompt_tokens: int) -> bool:
-        """Say whether a prompt is to be compressed before it is sent."""
+        """Return whether to compress a prompt of this size before sending it."""
         self._prompt = prompt_tokens
         due = prompt_tokens >= self.threshold and self.limits.automatic
         due = due and self._futile < _FUTILE_TWICE
@@ -127,10 +132,10 @@ class Gauge:
         return due
 
     def aim(self, estimated: int) -> Aim:
-        """Return what a conversation of so many estimated tokens should become.
+        """Return the target sizes for a conversation of `estimated` tokens.
 
-        One under the threshold becomes smaller by the same share. If it was sent and got no answer,
-        the provider refused it as too long, and the share is all that may be left.
+        A conversation below the threshold shrinks by the same share. If it was sent without getting
+        an answer, the provider rejected it as too long, and that share becomes the maximum size.
         """
         prompt = max(self._prompt, estimated, 1)
         scale = prompt / max(estimated, 1)
@@ -151,7 +156,7 @@ class Gauge:
         )
 
     def settle(self, before: int, after: int) -> None:
-        """Take note of what a compression achieved: two futile ones in a row stop the trigger."""
+        """Record the sizes before and after a compression; two useless ones disable the trigger."""
         self._futile = self._futile + 1 if after > before * (1 - _FUTILE) else 0
         self._prompt = 0
         if self._state == "due":
@@ -159,15 +164,12 @@ class Gauge:
 
 
 class Gauged(ContextEngine):
-    """What our engines do alike: they watch the prompt's size and know the live request.
-
-    `gauge` is there for whoever shows it, too.
-    """
+    """Base class of the built-in engines: tracks the prompt size and the live request."""
 
     def __init__(
         self, model: ChatModel | None, window: int | None, limits: CompressionLimits
     ) -> None:
-        self.gauge = Gauge(model, window, limits)
+        self.gauge = Gauge(model, window, limits)  # also read for display
         self.live: Callable[[], Request] | None = None
 
     def observe(self, usage: Usage) -> None:
@@ -176,7 +178,7 @@ class Gauged(ContextEngine):
     def should_compress(self, prompt_tokens: int) -> bool:
         return self.gauge.due(prompt_tokens)
 
-    def session_started(self, session_id: str, live: Callable[[], Request]) -> None:  # noqa: ARG002 - the archive knows it
+    def session_started(self, session_id: str, live: Callable[[], Request]) -> None:  # noqa: ARG002 - see the archive
         self.live = live
 
     def session_ended(self) -> None:
@@ -184,7 +186,7 @@ class Gauged(ContextEngine):
 
 
 def overdue(messages: int, prompt_tokens: int, window: int | None) -> bool:
-    """Say whether a resumed conversation has to be compressed before its next turn."""
+    """Return whether to compress a resumed conversation before its next turn."""
     if messages < _HYGIENE_MESSAGES:
         return False
     return prompt_tokens > HYGIENE * (window or UNKNOWN_WINDOW)

@@ -1,9 +1,9 @@
-"""Shortening without a model.
+"""Shorten a conversation without a model.
 
-Old results become one line that says what the call was and came to; long arguments lose their
-middle. This is done to a whole stretch at once and never a little at every step: each change of an
-old message throws away the provider's cached prefix from there on. `make_plan` is what all engines
-share: where to cut, and what shortening alone achieves.
+Old results are replaced by one line with the call and its outcome, and the middle of long arguments
+is cut. This is done to a whole stretch at once, rather than a little at each step, because each
+change to an old message invalidates the provider's prompt cache from there on. All engines use
+`make_plan` to decide where to cut and what shortening alone achieves.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from hermes_nb.core.protocols import Compression
 from hermes_nb.core.text import CHARACTERS_PER_TOKEN, IMAGE_TOKENS, estimate_tokens, one_line
 
 _TELLING = ("command", "code", "query", "pattern", "url", "path", "file_path", "name", "goal")
-"""Arguments that say best what a call is about, the most telling first."""
+"""Arguments that describe a call best, in order."""
 PATHS = ("path", "file_path", "filename", "file", "workdir", "directory", "notebook")
-"""Arguments that are paths."""
+"""Names of arguments that are paths."""
 _EXIT = re.compile(
     r"(?i)\b(?:exit(?:ed)?|return(?:ed)?)(?:[ _-](?:code|status|with))*\W{1,3}(-?\d+)"
 )
 _LOOK = 300
-"""Characters at each end of a result in which its outcome is looked for."""
+"""Number of characters at each end of a result in which its outcome is searched."""
 _FAILURE = re.compile(
     r"(?:\b\w*(?:Error|Exception|Failure)\b|(?i:\b(?:error|fatal|failed|denied)\b)).*"
 )
@@ -57,14 +57,14 @@ _SIGNS = ("error", "exception", "fail", "fatal", "denied")
 
 
 def call_outline(call: ToolCall, limit: int = 80) -> str:
-    """Return a call as `name gist`."""
+    """Return a call as its name and its most descriptive argument."""
     said = {k: v for k, v in call.arguments.items() if isinstance(v, str) and v.strip()}
     gist = next((said[key] for key in (*_TELLING, *said) if key in said), "")
     return f"{call.name} `{one_line(gist, limit)}`" if gist else call.name
 
 
 def outcome(result: Message) -> str:
-    """Return how a call ended and how much it said, e.g. `exit 1, 212 lines`."""
+    """Return how a call ended and the size of its result, such as `exit 1, 212 lines`."""
     text = result.text
     facts = []
     if ended := ending(result):
@@ -77,7 +77,7 @@ def outcome(result: Message) -> str:
 
 
 def ending(result: Message) -> str:
-    """Return a call's exit status or failure, "" where it has nothing of the kind."""
+    """Return a call's exit status or failure, or "" if its result names none."""
     text = result.text
     end = text[-_LOOK:]
     for part in (end, text[:_LOOK]):
@@ -93,12 +93,12 @@ def ending(result: Message) -> str:
 
 
 def is_bad(result: Message, ended: str) -> bool:
-    """Say whether a call that `ended` so did not do what it should."""
+    """Return whether a call with this `ending` failed."""
     return result.failed or (bool(ended) and ended != "exit 0")
 
 
 def paths_of(call: ToolCall) -> Iterator[str]:
-    """Yield the paths that a call names in its arguments."""
+    """Yield the paths in a call's arguments."""
     for key in PATHS:
         value = call.arguments.get(key)
         if isinstance(value, str) and value.strip():
@@ -108,32 +108,32 @@ def paths_of(call: ToolCall) -> Iterator[str]:
 _LONG_ARGUMENT = 500
 _KEPT_ARGUMENT = 300
 _MANY = 40
-"""Items of a list or mapping in the arguments that stay."""
+"""Maximum length of a list or mapping in shortened arguments."""
 _DEEP = 12
-"""Levels of nested arguments that are kept."""
+"""Maximum nesting of arguments that is kept."""
 
 Locate = Callable[[Message], int | None]
-"""Says where a message is stored, None if nobody knows."""
+"""Returns the position of a message in the store; None if unknown."""
 WayBack = Callable[[int | None], str | None]
-"""Says, for the position where a message is stored, how the model reads the whole of it. None means
-that there is no way back, and that the message is to stay."""
+"""Returns how the model can reread the message at a position. None if it can't, so that the message
+must not be shortened."""
 
 
 class Pruner:
-    """Shortens groups of messages, and tells in each place how to get the whole back."""
+    """Shortens groups of messages and notes in each place how to reread the original."""
 
     def __init__(self, locate: Locate, way_back: WayBack) -> None:
         self._locate = locate
         self._way_back = way_back
         self.skills: Mapping[str, str] = {}
-        """What shows the texts of skills again, by the ids of the calls that loaded them."""
+        """Calls that display a skill's text again, by the ids of the calls that loaded it."""
         self.noted: Mapping[int, Sequence[str]] = {}
-        """Lines that stay of a message that is shortened, by its `id()`."""
+        """Lines to keep of a shortened message, by its `id()`."""
 
     def prune(self, groups: Iterable[Group]) -> list[Group]:
-        """Return the groups shortened, the same object where nothing changed.
+        """Return the shortened groups; unchanged groups are the same objects.
 
-        Of results with the same text only the last is described; the others refer to it.
+        Of several results with the same text only the last is described; the others refer to it.
         """
         groups = list(groups)
         last = {
@@ -160,7 +160,7 @@ class Pruner:
         return group_of(messages)
 
     def shorter_calls(self, message: Message, kept: int = _KEPT_ARGUMENT) -> Message:
-        """Return the message with long arguments cut, as valid JSON; itself if there are none."""
+        """Return the message with long arguments cut, as valid JSON; unchanged without any."""
         limit = kept + _LONG_ARGUMENT - _KEPT_ARGUMENT
         if all(len(call.arguments_json()) <= limit for call in message.calls):
             return message
@@ -172,9 +172,9 @@ class Pruner:
         return replace(message, calls=calls)
 
     def shorter_result(self, result: Message, limit: int) -> Message:
-        """Return a result in about `limit` characters, head and tail, without its images.
+        """Shorten a result to about `limit` characters, head and tail, without its images.
 
-        Of one that was shortened before its line stays.
+        Of a result that is already shortened, only the first line is kept.
         """
         back = self._back(result)
         line, _, lines = result.text.partition("\n")
@@ -186,7 +186,7 @@ class Pruner:
         return replace(result, parts=Message.user(text, origin=result.origin).parts)
 
     def shorter_speech(self, message: Message, limit: int) -> Message:
-        """Return what was said in about `limit` characters, with the images that fit in there."""
+        """Shorten a message's text to about `limit` characters, and keep the images that fit."""
         back = self._back(message)
         text = cut(message.text, limit, way_back=back)
         room = limit - len(text)
@@ -203,7 +203,7 @@ class Pruner:
         return shows or self._way_back(self._locate(message)) or "gone from view"
 
     def _line(self, call: ToolCall, result: Message, *, again: bool) -> Message:
-        """Return a long result as one line that says what it was and how to read it."""
+        """Return a long result as one line with its outcome and how to reread it."""
         if (len(result.text) <= SHORT and not result.images) or is_shortened(result.text):
             return result
         position = self._locate(result)
@@ -243,7 +243,7 @@ def _shorter_call(call: ToolCall, limit: int, kept: int, back: str, noted: str) 
 
 
 def _shorter(value: Json, limit: int, kept: int, back: str, depth: int) -> Json:
-    """Return a JSON value without the middle of long texts and the ends of long lists."""
+    """Cut the middle of long strings and the end of long lists in a JSON value."""
     match value:
         case str():
             return cut(value, kept, way_back=back) if len(value) > limit else value
@@ -264,32 +264,36 @@ def _shorter(value: Json, limit: int, kept: int, back: str, depth: int) -> Json:
 
 
 _HEAD_SHARE = 4
-"""The head's first exchange is protected as long as it takes less than this part of all."""
+"""The protected head is limited to 1/_HEAD_SHARE of the maximum size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruningPlan:
-    """A conversation, cut, before and after pruning; indexes are the same in both.
-
-    `located` gives positions in the store by the `id()` of the messages in `groups`.
-    """
+    """A conversation before and after pruning, and where to divide it."""
 
     groups: list[Group]
+    """The original groups."""
     pruned: list[Group]
+    """The same groups, shortened."""
     head: int
+    """Number of groups in the protected head."""
     tail: int
+    """Index of the first group of the tail."""
     aim: Aim
+    """The target sizes."""
     pruner: Pruner
+    """Shortens further messages."""
     located: Mapping[int, int]
+    """Positions in the store, by the `id()` of the messages in `groups`."""
 
     def enough(self) -> bool:
-        """Say whether pruning alone makes the conversation small enough."""
+        """Return whether pruning alone makes the conversation small enough."""
         return self.shortened() > 0 and size(self.pruned) <= self.aim.whole
 
     def fills_itself(self) -> bool:
-        """Say whether it is the last turn's own results that fill the window.
+        """Return whether most of the context window is filled by results of the last turn.
 
-        Then all that is too much is still to be cut out of them, and nothing before has to go.
+        Then cutting those results is enough, and older messages need not be dropped.
         """
         turn = next((n for n in reversed(range(len(self.groups))) if asks(self.groups[n])), 0)
         before, after = (
@@ -304,7 +308,7 @@ class PruningPlan:
         return before > size(self.groups) / 2 and size(self.pruned) - after <= self.aim.whole
 
     def shortened(self) -> int:
-        """Return how many messages pruning made shorter."""
+        """Return the number of shortened messages."""
         return sum(
             new is not old
             for pruned, group in zip(self.pruned, self.groups, strict=True)
@@ -313,7 +317,7 @@ class PruningPlan:
         )
 
     def cut(self) -> tuple[Cut, Cut]:
-        """Return the conversation cut: as it was, and pruned."""
+        """Return the divided conversation, original and pruned."""
         whole = divide(self.groups, self.head, self.tail)
         lifted = {id(group) for group in whole.kept}
         kept = tuple(
@@ -330,7 +334,7 @@ class PruningPlan:
         return whole, pruned
 
     def result(self, groups: Sequence[Group], *, note: str) -> Compression:
-        """Return what came out when nothing was dropped."""
+        """Return the compression if nothing was dropped."""
         messages = tuple(flat(groups))
         if messages == tuple(flat(self.groups)):
             return Compression(messages=messages)
@@ -339,7 +343,7 @@ class PruningPlan:
 
 
 def noted(made: Compression, note: str) -> Compression:
-    """Return the compression with its note, also in its system message if it has one."""
+    """Return the compression with its note, which is also added to its system message, if any."""
     first = made.messages[0] if made.messages else None
     if first is None or first.role != "system" or note in first.text:
         return replace(made, note=note)
@@ -350,9 +354,9 @@ def noted(made: Compression, note: str) -> Compression:
 def make_plan(
     messages: Sequence[Message], gauge: Gauge, archive: Archive | None, way_back: WayBack
 ) -> PruningPlan:
-    """Return how a conversation is to be compressed."""
+    """Plan the compression of a conversation."""
     groups = grouped(messages)
-    # The prompt that was counted also had what no group has, such as a result without its call.
+    # The counted prompt also contained messages that are in no group, such as orphaned results.
     aim = gauge.aim(max(estimate_tokens(messages), size(groups)))
     located = archive.locate(flat(groups)) if archive is not None else {}
     head = min(head_end(groups, messages=gauge.limits.protect_first), max(len(groups) - 1, 0))
@@ -377,19 +381,19 @@ def make_plan(
 
 
 _LEAST = 150
-"""Tokens below which nothing is cut to make a conversation fit."""
+"""Minimum size to which a message is cut, in tokens."""
 _MARKER = 50
-"""Tokens that the marker of a cut takes."""
+"""Size of the marker of a cut, in tokens."""
 _LION = 0.7
-"""Share of the room that the last words of both sides may take."""
+"""Maximum share of the sendable size for the last messages of both sides."""
 
 
 def fitted(groups: Sequence[Group], aim: Aim, pruner: Pruner) -> list[Group]:
-    """Return the groups within `aim.hard` where that is possible, the largest messages cut first.
+    """Return the groups within `aim.hard` if possible, cutting the largest messages first.
 
-    Results and arguments give way before what was said. The user's last message and the last answer
-    stay whole as long as they can be sent; where they are large, the others get what they would
-    have had beside small ones.
+    Results and arguments are cut before speech. The user's last message and the last answer stay
+    complete as long as they can be sent. If they are large, the others get as much space as they
+    would with small ones.
     """
     if size(groups) <= aim.hard:
         return list(groups)
@@ -413,10 +417,10 @@ def fitted(groups: Sequence[Group], aim: Aim, pruner: Pruner) -> list[Group]:
 def _cut(
     messages: list[Message], due: Sequence[int], tokens: int, pruner: Pruner, *, said: bool = True
 ) -> None:
-    """Cut the messages at `due`, the largest first and all to one size, to `tokens` in all.
+    """Cut the messages at indexes `due` to `tokens` tokens in total, all to the same maximum size.
 
-    Without `said`, only results and arguments are cut. Where arguments are many and small a cut
-    saves less than it should; it is then made again with a lower goal.
+    Unless `said`, only results and arguments are cut. Many small arguments shrink less than
+    planned; the cut is then repeated with a lower target.
     """
     for goal in (tokens, tokens * 3 // 5, tokens * 3 // 10):
         sizes = {index: estimate_tokens([messages[index]]) for index in due}
@@ -429,7 +433,7 @@ def _cut(
 
 
 def _smaller(message: Message, tokens: int, pruner: Pruner, *, said: bool) -> Message:
-    """Return a message in about `tokens` tokens; a marker takes the place of what is gone."""
+    """Shorten a message to about `tokens` tokens; a marker replaces the removed part."""
     room = int(max(tokens - _MARKER, _LEAST // 3) * CHARACTERS_PER_TOKEN)
     if message.role == "tool":
         return pruner.shorter_result(message, room)

@@ -1,7 +1,7 @@
-"""Asking a model for a summary: what it is asked, and the transcript it is given, within a budget.
+"""Ask a model for a summary: the prompts, and a transcript within a token budget.
 
-The transcript is made from whole results, not from pruned ones: of a long result its head, its
-tail, and between them the lines that stand out.
+The transcript is made from complete results, not from shortened ones. A long result is reduced to
+its head, its unusual lines and its tail.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from hermes_nb.safety.redact import redact
 
 _MOST = 8_000
 _LEAST = 400
-"""Characters of one message that are written out: as many as the budget allows, between these."""
+"""Range of the number of characters of one message in a transcript, depending on the budget."""
 _OMITTED = "[…]"
 
 
 def cost(text: str) -> int:
-    """Return what a text costs in tokens at most: a third of its bytes.
+    """Return an upper estimate of a text's tokens: a third of its bytes.
 
-    That is more than English or code takes, and about right for scripts of three bytes a letter.
+    That is too high for English and code, and about right for scripts with three bytes per letter.
     """
     return len(text.encode("utf-8", "replace")) // 3 + 1
 
 
 def entries(messages: Sequence[Message], facts: Iterable[Fact], *, tokens: int) -> list[str]:
-    """Return a text for each message, without secrets, of about `tokens` tokens if possible.
+    """Return the transcript of each message, with secrets redacted, about `tokens` tokens in total.
 
-    A `Fact.source` is an index into `messages`. Of an earlier summary the text is "".
+    `Fact.source` is an index into `messages`. The transcript of an earlier summary is "".
     """
     lines: dict[int, list[Fact]] = defaultdict(list)
     for fact in facts:
@@ -67,7 +67,7 @@ def _safe(text: str) -> str:
 
 
 def chunked(texts: Iterable[str], tokens: int) -> list[str]:
-    """Return texts joined to chunks of at most `tokens` tokens each."""
+    """Join texts into chunks of at most `tokens` tokens."""
     chunks: list[list[str]] = [[]]
     used = 0
     for piece in (piece for text in texts if text for piece in _pieces(text, tokens - 1)):
@@ -81,7 +81,7 @@ def chunked(texts: Iterable[str], tokens: int) -> list[str]:
 
 
 def _start_of_last(texts: Sequence[str], chunks: int, tokens: int) -> int:
-    """Return the index of the text with which the last `chunks` chunks begin."""
+    """Return the index of the text with which the last `chunks` chunks start."""
     used = 0
     for index in range(len(texts) - 1, -1, -1):
         each = cost(texts[index]) + 1
@@ -94,7 +94,7 @@ def _start_of_last(texts: Sequence[str], chunks: int, tokens: int) -> int:
 
 
 def _pieces(text: str, tokens: int) -> Iterator[str]:
-    """Yield a text in pieces of which each fits: a character costs four thirds at most."""
+    """Split a text into pieces that fit; a character costs at most four thirds of a token."""
     while cost(text) > tokens:
         yield text[: max(tokens * 3 // 4, 1)]
         text = text[max(tokens * 3 // 4, 1) :]
@@ -118,7 +118,7 @@ def _written(message: Message, facts: Sequence[Fact], limit: int) -> str:
 
 
 def _shown(text: str, facts: Sequence[Fact], limit: int) -> str:
-    """Return a text in about `limit` characters: head, the lines that stand out, tail."""
+    """Shorten a text to about `limit` characters: head, unusual lines, tail."""
     if len(text) <= limit:
         return text
     head, end = text[: limit * 4 // 10], text[-(limit * 2 // 10) :]
@@ -137,18 +137,20 @@ def _shown(text: str, facts: Sequence[Fact], limit: int) -> str:
 
 
 LARGEST_SHARE = 0.7
-"""Of the summariser's window, for a whole request; the rest is for its answer."""
+"""Maximum size of a request, as a share of the summariser's context window; the rest is for its
+answer."""
 MOST_MATERIAL = 24_000
-"""Tokens of conversation given at a time: more is read less well, and nothing of it is cached."""
+"""Maximum tokens of conversation per request. Models read longer texts less carefully, and the text
+isn't cached."""
 MOST_REQUESTS = 12
-"""Requests a summary may take. Of the oldest part beyond that the facts alone are given."""
+"""Maximum number of requests for a summary. Of older parts beyond that, only facts are sent."""
 LEAST_TOKENS, MOST_TOKENS = 2_000, 12_000
 _OF_CONTENT = 0.20
 _OF_WINDOW = 0.05
 _SECONDS = 240.0
-"""How long one request may take."""
+"""Time limit of a request, in seconds."""
 _ATTEMPTS = 3
-"""A summariser whose window is smaller than it seemed is asked again with less."""
+"""Number of attempts with less material each, if the context window is smaller than assumed."""
 
 ROLE = (
     "You keep the working memory of an agent. You get part of its conversation as a transcript and "
@@ -179,43 +181,45 @@ LIVE = (
 
 
 def budget(content: int, window: int) -> int:
-    """Return the tokens that a summary of `content` tokens may have."""
+    """Return the maximum tokens of a summary of `content` tokens."""
     most = min(int(window * _OF_WINDOW), MOST_TOKENS)
     return max(LEAST_TOKENS, min(int(content * _OF_CONTENT), most))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """What a summary is made from: an earlier summary, and messages with the facts in them.
-
-    `tokens` is what the summary may have, `focus` what matters most to the user, `hints` what an
-    external memory wants kept.
-    """
+    """The input of a summary."""
 
     previous: str
+    """An earlier summary, or ""."""
     messages: Sequence[Message]
+    """The messages to summarise."""
     facts: Sequence[Fact]
+    """The facts in them."""
     tokens: int
+    """Maximum size of the summary, in tokens."""
     focus: str = ""
+    """What matters most to the user, or ""."""
     hints: str = ""
+    """What an external memory wants in the summary, or ""."""
 
     @property
     def words(self) -> int:
-        """How many words the summary may have."""
+        """Maximum length of the summary, in words."""
         return self.tokens * 3 // 4
 
     @property
     def wishes(self) -> list[str]:
-        """What the model is told of the focus and the hints."""
+        """The focus and the hints, as instructions to the model."""
         focus = f"Give most of the room to this: {redact(self.focus)}"
         hints = f"Keep this too:\n{redact(self.hints[:4_000])}"
         return [*([focus] if self.focus else ()), *([hints] if self.hints else ())]
 
 
 class Summariser:
-    """Gets one summary from a model whose window has `window` tokens.
+    """Gets a summary from a model with a context window of `window` tokens.
 
-    `requests` is what that used so far, failed or not.
+    `requests` is the usage so far, including failed requests.
     """
 
     def __init__(self, model: ChatModel, window: int) -> None:
@@ -226,17 +230,23 @@ class Summariser:
     async def live(
         self, request: Request, *, begins: str, scale: float, material: Material
     ) -> str | None:
-        """Return the summary as the model's next word in its own conversation.
+        """Return a summary written by the model as the next message of the live conversation.
 
-        All of that is in the provider's cache. `begins` is how the part begins that will stay,
-        `scale` how many tokens an estimated one is. None when the conversation is too long for it.
+        That conversation is in the provider's cache. Returns None if it is too long for one more
+        message.
+
+        Args:
+            request: The live request.
+            begins: The start of the part that will stay, or "".
+            scale: Tokens counted by the provider per estimated token.
+            material: The input of the summary.
         """
         kept = f"What stays begins with: {begins!r}." if begins else ""
         ask = LIVE.replace("{kept}", kept).replace("{words}", str(material.words))
         text = "\n\n".join([ask, SHAPE, *material.wishes])
         messages = request.messages
         while messages and messages[-1].role == "user":
-            messages = messages[:-1]  # it stays anyway, and a user speaks once at a time
+            messages = messages[:-1]  # it stays anyway, and user messages must not be adjacent
         whole = (*messages, Message.user(text))
         if estimate_tokens(whole) * scale > self._window * LARGEST_SHARE:
             return None
@@ -245,7 +255,7 @@ class Summariser:
         )
 
     async def detached(self, material: Material) -> str:
-        """Return the summary from a transcript, in as many requests as its length takes."""
+        """Return a summary of a transcript, in as many requests as its length requires."""
         window = self._window
         for attempt in range(_ATTEMPTS):
             try:
@@ -260,7 +270,7 @@ class Summariser:
         previous = material.previous
         fixed = cost("".join([ROLE, SHAPE, *material.wishes])) + 200
         room = int(window * LARGEST_SHARE) - fixed
-        # In half of a small room the summary so far still has to fit beside the transcript.
+        # In a small context window, the summary so far must leave space for the transcript.
         most_previous = min(material.tokens, max(room // 3, 50))
         share = max(min(room - most_previous, MOST_MATERIAL), 100)
         texts = entries(material.messages, material.facts, tokens=share)
@@ -274,7 +284,7 @@ class Summariser:
         return previous
 
     async def _ask(self, request: Request, material: Material) -> str:
-        """Return what the model says; raise `ModelError` when that is nothing."""
+        """Return the model's answer; raise `ModelError` if it is empty."""
         reply: Reply | None = None
         async with asyncio.timeout(_SECONDS), aclosing(self._model.stream(request)) as stream:
             async for item in stream:
@@ -291,11 +301,11 @@ class Summariser:
 
 
 def _with_outline(texts: Sequence[str], facts: Iterable[Fact], share: int, room: int) -> list[str]:
-    """Return chunks of `share` tokens for the newest texts, and before them facts of the others.
+    """Return chunks of `share` tokens for the newest texts, preceded by facts of the older ones.
 
-    The facts take as few of the requests as they need, at most half. Then their chunks grow, to
-    `room` tokens, and what does not fit even so is what weighs least. Facts that a newer text had
-    no room for are among them.
+    The facts use as few of the requests as possible, at most half. If they need more, their chunks
+    grow up to `room` tokens, and the least important facts are dropped. Facts of newer texts that
+    were cut out of the transcript are included.
     """
     facts = list(facts)
     need = sum(cost(fact.text) + 1 for fact in facts)
@@ -325,7 +335,7 @@ def _prompt(material: Material, chunk: str, previous: str, part: tuple[int, int]
 
 
 def clip(text: str, tokens: int) -> str:
-    """Return a text in at most `tokens` tokens, its end cut off."""
+    """Cut a text to at most `tokens` tokens."""
     if cost(text) <= tokens:
         return text
     limit = int(tokens * CHARACTERS_PER_TOKEN)
@@ -335,7 +345,7 @@ def clip(text: str, tokens: int) -> str:
 
 
 def read_summary(messages: Sequence[Message]) -> tuple[str, list[Fact]]:
-    """Return what earlier summaries among messages say, and the facts that they list."""
+    """Return the text of earlier summaries among the messages, and the facts in them."""
     bodies: list[str] = []
     facts: list[Fact] = []
     for message in messages:
