@@ -157,7 +157,7 @@ class Hermes:
         ConfigError: an argument or a setting is invalid
     """
 
-    def __init__(  # noqa: PLR0913 - a public seam
+    def __init__(  # noqa: PLR0913 - a public API
         self,
         model: str | ChatModel | None = None,
         *,

@@ -201,7 +201,7 @@ def _kept(tools: Toolset, name: str, held: Held) -> Tool:
     assert tool is not None  # noqa: S101 - the toolsets above have it
     usual = tool.risk_of or (lambda _: tool.risk)
     wording = tool.wording
-    assert wording is not None  # noqa: S101 - both tools say theirs
+    assert wording is not None  # noqa: S101 - both tools have one
 
     def risk(arguments: Mapping[str, Any]) -> Risk:
         action = str(arguments.get("action")) if name == "skill_manage" else ""

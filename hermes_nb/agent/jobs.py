@@ -31,7 +31,15 @@ NEWS = 0.25
 
 
 class Job:
-    """A running job; `stop` requests its end and returns at once, on any thread."""
+    """A running job; `stop` requests its end and returns at once, on any thread.
+
+    Args:
+        number: the job's number, which is also its id
+        kind: the kind of job
+        title: the title, shortened to `TITLE` characters
+        stop: requests the job's end; called at most once, on any thread
+        doing: returns the job's current activity in a few words
+    """
 
     def __init__(
         self,
@@ -94,7 +102,14 @@ class Jobs:
         *,
         doing: Callable[[], str],
     ) -> Result | None:
-        """Return the result of `work`, None if its job was stopped; raise its exceptions."""
+        """Return the result of `work`, None if its job was stopped; raise its exceptions.
+
+        Args:
+            kind: the kind of job
+            title: the job's title
+            work: the coroutine to run as a task
+            doing: returns the job's current activity in a few words
+        """
         loop = asyncio.get_running_loop()
         task = loop.create_task(work)
 
@@ -122,7 +137,14 @@ class Jobs:
         stop: Callable[[], object],
         doing: Callable[[], str] = str,
     ) -> Iterator[Job]:
-        """List a job while the `with` block runs."""
+        """List a job while the `with` block runs.
+
+        Args:
+            kind: the kind of job
+            title: the job's title
+            stop: requests the job's end; called on any thread
+            doing: returns the job's current activity in a few words
+        """
         with self._lock:
             job = Job(next(self._numbers), kind, title, stop, doing)
             self._jobs[job.id] = job

@@ -122,10 +122,13 @@ def build_deck(
     notebook: Callable[[], str] = str,
     start: Path | None = None,
 ) -> Deck:
-    """Return what records and replays model replies.
+    """Return the object that records and replays model replies.
 
-    `personal` returns the running prompt's layers from the Hermes directory. `start` is the initial
-    working directory, used if the notebook is unknown.
+    Args:
+        settings: returns the current settings
+        personal: returns the running prompt's layers from the Hermes directory
+        notebook: returns the notebook's path, "" if unknown
+        start: the initial working directory, used if the notebook is unknown
     """
 
     def shelf() -> CassetteFiles:
@@ -183,8 +186,13 @@ def build_auxiliary(
 ) -> ChatModel | None:
     """Return the model for a job outside the conversation, None if the settings name none.
 
-    If it fails permanently, `main` is used, which stays open when the returned model is closed. A
-    small `main` is not used, because its context window is too short.
+    Args:
+        settings: the settings
+        job: the job
+        deck: records or replays the model's replies
+        main: the fallback if the model fails permanently. It stays open when the result is closed.
+            A
+            small model is not used, because its context window is too short.
     """
     from hermes_nb.models.chat.retries import Fallback
 

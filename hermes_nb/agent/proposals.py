@@ -50,7 +50,7 @@ class MemoryWrite:
 
     @property
     def gist(self) -> str:
-        """The first step on one line."""
+        """The first step, and the number of the others."""
         step = self.steps[0]
         more = f" and {len(self.steps) - 1} more" if len(self.steps) > 1 else ""
         return f"{step.action} {self.target}: {step.content or step.old_text}{more}"
@@ -65,7 +65,7 @@ class SkillWrite:
 
     @property
     def gist(self) -> str:
-        """The action and the skill's name."""
+        """The action, the skill's name and the file."""
         change = self.change
         return " ".join(filter(None, (change.action, change.name, change.file_path)))
 
@@ -337,7 +337,8 @@ def _size(proposal: Proposal) -> int:
 def told_of(waiting: Sequence[Proposal]) -> str:
     """Return one line of Markdown with the pending proposals and the commands to decide on them.
 
-    The commands contain the numbers, so that they don't affect later proposals.
+    The commands list the numbers, so that they don't affect later proposals, or `all` for more than
+    `NAMED`.
     """
     lines = []
     for kind, one, more in _KINDS:

@@ -150,7 +150,7 @@ class Runtime:
         mcp: runs the MCP servers; without it there are none
     """
 
-    def __init__(  # noqa: PLR0913 - everything a session touches comes together here
+    def __init__(  # noqa: PLR0913 - a session has many parts
         self,
         settings: Settings,
         *,
@@ -465,7 +465,7 @@ class Opening:
         store: replaces the settings' store, and is not closed
     """
 
-    def __init__(  # noqa: PLR0913 - what the settings do not say, all of it optional
+    def __init__(  # noqa: PLR0913 - all but four optional
         self,
         settings: Settings,
         *,

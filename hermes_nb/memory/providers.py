@@ -90,11 +90,16 @@ def open_provider(
 class Guarded:
     """Calls a provider so that it cannot block or fail a turn, whatever it does.
 
-    All calls, starting with `make`, run one at a time in one thread. Callers wait up to `seconds`
-    for calls that return text, and for the end of a session, but not for other calls. After a late
-    answer, calls don't wait until the provider is in time again; a text that is recalled too late
-    goes with the next message. `warn` is called once per kind of error, in the thread of a later
-    call.
+    All calls run one at a time in one thread. Callers wait for calls that return text, and for the
+    end of a session, but not for other calls. After a late answer, callers stop waiting until the
+    provider is in time again. A text that is recalled too late goes with the next message.
+
+    Args:
+        make: makes the provider, on the first call
+        warn: shows a warning to the user; called once per kind of error, in the thread of a later
+            call
+        name: the provider's name in messages
+        seconds: the maximum time to wait for a text
     """
 
     def __init__(
@@ -116,7 +121,7 @@ class Guarded:
         self._running: Future[str] = Future()
         self._running.set_result("")
         self._slow = False
-        self._began = float("inf")  # start of the running call
+        self._began = float("inf")  # start of the running call, inf without one
         self._late = ""
         self._faults: dict[str, bool] = {}  # error: whether it was reported
         self._ended = False

@@ -114,9 +114,13 @@ class Recall:
         sort: Sort = "relevance",
         exclude_lineage: Collection[str] = (),
     ) -> list[RecalledSession]:
-        """Return up to `limit` lineages with the messages around their hits.
+        """Return the lineages that match best, with the messages around their hits.
 
-        `exclude_lineage` are session ids whose lineages are left out.
+        Args:
+            query: the search query
+            limit: the maximum number of lineages
+            sort: the order of the result
+            exclude_lineage: session ids whose lineages are left out
         """
         hidden = {self._root(session_id) for session_id in exclude_lineage}
         families: dict[str, list[Hit]] = {}

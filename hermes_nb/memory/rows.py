@@ -192,9 +192,18 @@ def append(
 ) -> tuple[int, int]:
     """Append an encoded message to its session; return its row and its position.
 
-    `at` is in seconds since the epoch. `position` is the next position if it is known, because no
-    other session was written to since. The index is updated later. Raises sqlite3.IntegrityError if
-    the session is missing.
+    The index is updated later.
+
+    Args:
+        connection: a connection within a transaction
+        session_id: the session's id
+        role: the message's role
+        body: the encoded message
+        at: the time in seconds since the epoch
+        position: the next position, if it is known because no other session was written to since
+
+    Raises:
+        sqlite3.IntegrityError: the session is missing
     """
     follows = position is not None
     if position is None:
@@ -397,7 +406,7 @@ def get(connection: sqlite3.Connection, session_id: str) -> StoredSession | None
 def listed(connection: sqlite3.Connection, notebook: str | None, limit: int) -> list[StoredSession]:
     """Return sessions, the latest first, without those of child agents and maps."""
     rows = connection.execute(
-        f"{_WHOLE} WHERE s.rowid IN (SELECT rowid FROM sessions"  # noqa: S608 - ours
+        f"{_WHOLE} WHERE s.rowid IN (SELECT rowid FROM sessions"  # noqa: S608 - constant
         " WHERE (?1 IS NULL OR notebook = ?1) AND source <> ?3"
         " ORDER BY last DESC, rowid DESC LIMIT ?2)"
         " ORDER BY s.last DESC, s.rowid DESC",

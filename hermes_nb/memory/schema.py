@@ -162,7 +162,7 @@ def _keep_session(connection: sqlite3.Connection, record: Record) -> None:
         values = (*record.values[:WRITTEN], *record.values[WRITTEN + 1 : len(SESSION) + 1])
     if _fits(record, "TtTTTTTRrIIIIIIr", values):
         connection.execute(
-            f"INSERT OR IGNORE INTO sessions (rowid, {', '.join(SESSION)})"  # noqa: S608 - ours
+            f"INSERT OR IGNORE INTO sessions (rowid, {', '.join(SESSION)})"  # noqa: S608 - constant
             f" VALUES ({', '.join('?' * (len(SESSION) + 1))})",
             (record.rowid, *values),
         )
@@ -183,7 +183,7 @@ def _keep_messages(connection: sqlite3.Connection, source: Path) -> int:
         else:
             continue
         connection.execute(
-            f"INSERT OR IGNORE INTO {into} VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - ours
+            f"INSERT OR IGNORE INTO {into} VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - constant
             (record.rowid, *values[1:]),
         )
     return unreadable

@@ -129,12 +129,12 @@ class Ledger:
 
     def settle(self, run: str, task: str, *, owner: str, state: Ending, result: str = "") -> bool:
         values = state, storable(result), time.time(), run, task, storable(owner)
-        query = "UPDATE claims SET state = ?, result = ?, at = ?" + _OURS  # noqa: S608 - ours
+        query = "UPDATE claims SET state = ?, result = ?, at = ?" + _OURS  # noqa: S608 - constant
         return bool(self._claimed.write(lambda c: c.execute(query, values).rowcount > 0))
 
     def release(self, run: str, task: str, *, owner: str) -> bool:
         values = run, task, storable(owner)
-        query = "DELETE FROM claims" + _OURS  # noqa: S608 - ours
+        query = "DELETE FROM claims" + _OURS  # noqa: S608 - constant
         return bool(self._claimed.write(lambda c: c.execute(query, values).rowcount > 0))
 
     def claims(self, run: str) -> list[Claim]:
@@ -172,7 +172,18 @@ class SqliteStore(Ledger):
         session_id: str = "",
         parent: str = "",
     ) -> str:
-        """Create a session and return its id; `started` is in seconds since the epoch."""
+        """Create a session and return its id.
+
+        Args:
+            title: the title
+            source: the kind of caller
+            started: the start in seconds since the epoch, by default now
+            notebook: the notebook's path, "" for none
+            model: the model's name
+            system_prompt: the system prompt
+            session_id: the id, "" for a new one
+            parent: the id of the session that it is made from, "" for none
+        """
         now = time.time() if started is None else started
         session_id = session_id or new_session_id(now)
         row = SessionRow(

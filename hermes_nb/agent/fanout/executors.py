@@ -142,6 +142,14 @@ async def perform(
 
     If a budget ends the task after a tool call, its status is `failed`: it must not be repeated
     automatically.
+
+    Args:
+        task: the task
+        model: the model that runs it
+        budgets: the spending limits
+        tools: the tools that it may call
+        place: the session and turn of the calls
+        observers: observers of the task's agent
     """
     system, most = (SYSTEM + WITH_TOOLS, REQUESTS_WITH_TOOLS) if len(tools) else (SYSTEM, REQUESTS)
     agent = Agent(model, tools, system=system, max_requests=most)
@@ -322,7 +330,7 @@ class Pool(Crew):
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
-        workers = getattr(executor, "_max_workers", None)  # all of the standard library have it
+        workers = getattr(executor, "_max_workers", None)  # all executors of the standard library have it
         self.size = workers if isinstance(workers, int) and workers > 0 else 4
 
     def submit(self, payload: str) -> Future[str]:

@@ -155,7 +155,7 @@ class Fanout:
         observers: observers of the tasks' agents
     """
 
-    def __init__(  # noqa: PLR0913 - what a map needs, most of it optional
+    def __init__(  # noqa: PLR0913 - most of them optional
         self,
         plan: MapPlan,
         inputs: Sequence[Input],
@@ -456,7 +456,7 @@ class Mapped:
         return f"{table_markdown(self.rows)}\n\n<sub>{self}</sub>"
 
 
-async def run_map(  # noqa: PLR0913 - what a map needs, from two kinds of callers
+async def run_map(  # noqa: PLR0913 - most of them for `Fanout`
     plan: MapPlan,
     inputs: Sequence[Input],
     *,

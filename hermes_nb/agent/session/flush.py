@@ -31,10 +31,15 @@ SHARE = 0.5
 async def flush(
     messages: Sequence[Message], *, model: ChatModel, memory: Memory, place: Place
 ) -> list[UsageReported]:
-    """Let the model save facts from `messages`, which are about to be dropped; return the usage.
+    """Let the model save facts from messages that are about to be dropped; return the usage.
 
-    `messages` also decide which writes require approval. The request does not join the
-    conversation. Errors of the model are raised.
+    The request does not join the conversation. Errors of the model are raised.
+
+    Args:
+        messages: the messages; they also decide which writes require approval
+        model: the model to ask
+        memory: makes the memory tool
+        place: the session and notebook
     """
     tools = memory(messages).only("memory") if messages else Toolset()
     if not len(tools):

@@ -26,13 +26,18 @@ CLOSE_SECONDS = 2.0
 class Recorder:
     """An event sink that stores each message, without secrets, before other sinks get its event.
 
-    Writes that fail are queued and retried in order; `warn` is called once, for the first failure.
-    Retries happen at the end of each turn and in a thread (`Unsaved`) until all is written. They
-    don't wait for the store, so a locked database costs one wait and not one per message.
+    Writes that fail are queued and retried in order, at the end of each turn and in a thread
+    (`Unsaved`), until all is written. Retries don't wait for the store, so a locked database costs
+    one wait and not one per message.
 
-    `held` is the conversation as the store should have it. Rows that the store has lost are written
-    back at the end of a turn. If another kernel has continued the session, this one continues in a
-    copy, and calls `moved` with the copy's id.
+    Rows that the store has lost are written back at the end of a turn. If another kernel has
+    continued the session, this one continues in a copy, and calls `moved` with the copy's id.
+
+    Args:
+        store: the session store
+        session_id: the session's id
+        warn: shows a line to the user; called once per series of failures
+        held: the conversation in the store
     """
 
     def __init__(

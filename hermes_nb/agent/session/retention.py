@@ -30,7 +30,7 @@ class Gathered:
     sessions: tuple[str, ...]
     """Ids of all of them."""
     asked: int
-    """Number of sessions without reviews and child agents."""
+    """Number of sessions, not counting reviews and child agents."""
     messages: int
     """Number of messages."""
     size: int

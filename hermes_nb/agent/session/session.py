@@ -48,8 +48,7 @@ from hermes_nb.tools.wrappers import with_context, with_hints
 
 InView = Callable[[], Sequence[Message]]
 CHILD, REVIEW = "child", "review"
-"""The sources of sessions that were made from another session: child agents and background reviews.
-"""
+"""Sources of sessions made from another session: child agents and maps; background reviews."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,8 +66,12 @@ def standing_budgets(
 ) -> list[Budget]:
     """Return the budgets that apply to each turn of a session.
 
-    `known` is the session's usage if the store cannot be read. For a session without a notebook,
-    the notebook's limits apply to the session alone.
+    Args:
+        store: the session store
+        session_id: the session's id
+        notebook: the notebook's path; for "", the notebook's limits apply to the session alone
+        limits: the limits of session and notebook
+        known: the session's usage if the store cannot be read
     """
     budgets = []
     for limit, scope in ((limits.session, "this session"), (limits.notebook, "this notebook")):

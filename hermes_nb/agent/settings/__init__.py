@@ -1,1 +1,1 @@
-"""Settings: where they come from, what each means, the models they name."""
+"""Settings: their sources, their data classes, and the models that they name."""

@@ -54,7 +54,11 @@ def within(mode: Mode, bound: Mode | None = None) -> Mode:
 class Picker:
     """Looks up a setting in the sources, in order of precedence, and records the source of each.
 
-    The values of the policy `settled` override all sources.
+    Args:
+        overrides: the caller's values
+        env: environment variables
+        document: the contents of config.yaml
+        settled: the administrator's policy, whose values override all sources
     """
 
     def __init__(
@@ -114,9 +118,18 @@ class Picker:
     def share(
         self, group: str, name: str, default: float, *, least: float, most: float, wanted: str = ""
     ) -> float:
-        """Return a number between `least` and `most`.
+        """Return the setting `group.name` as a number.
 
-        `wanted` describes the valid values in the message of the `ConfigError` raised for others.
+        Args:
+            group: the setting's group
+            name: the setting's name within the group
+            default: the value if it is not set
+            least: the smallest valid value
+            most: the largest valid value
+            wanted: the valid values in words, for the error's text
+
+        Raises:
+            ConfigError: the value is not a number in that range
         """
         value = self.at(group, name, default=default)
         try:

@@ -41,7 +41,14 @@ FULL = "there is no room left among the checkpoints"
 
 
 class Checkpoints:
-    """The undo data of all sessions in one folder; safe between threads and kernels."""
+    """The undo data of all sessions in one folder; safe between threads and kernels.
+
+    Args:
+        folder: the folder, created on the first write
+        limit_bytes: the maximum size on disk
+        keep_turns: the number of saved turns per session
+        file_bytes: the maximum size of a saved file, and of a cell's saved outputs
+    """
 
     def __init__(
         self,
@@ -92,6 +99,13 @@ class Checkpoints:
 
         Call it before each change with the expected result, so that undo works even if the process
         is killed. Call it again afterwards if the result differs.
+
+        Args:
+            session: the session's id
+            turn: the turn's number
+            document: the notebook's key
+            before: the cells before the turn
+            after: the cells after the turn
         """
 
         def save(open_turn: OpenTurn) -> None:
@@ -122,9 +136,16 @@ class Checkpoints:
         restorer: Restorer | None = None,
         force: bool = False,
     ) -> UndoReport:
-        """Undo a turn, by default the last one that is not undone yet.
+        """Undo a turn.
 
-        `force` overwrites later changes and completes a partial undo. Raises `NothingToUndo`.
+        Args:
+            session: the session's id
+            turn: the turn's number, by default the last one that is not undone yet
+            restorer: restores cells; without it, changes of cells are reported as conflicts
+            force: overwrite later changes, and complete a partial undo
+
+        Raises:
+            NothingToUndo: there is no such turn
         """
         number, why = self._unsaved.get(session, (0, ""))
         undoer = Undoer(self._store, self._file_bytes)

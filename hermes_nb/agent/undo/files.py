@@ -77,8 +77,16 @@ def put_back(
 ) -> str:
     """Restore a file to its state before a turn; return the action taken, "" for none.
 
-    Raises `NotRestored` if the file was changed after the turn (unless `force`), if its content was
-    not saved, or if the system refuses the change.
+    Args:
+        path: the file
+        item: its states before and after the turn
+        saved: returns saved content by digest
+        limit: the maximum size of a file that is read
+        force: restore the file even if it was changed after the turn
+
+    Raises:
+        NotRestored: the file was changed after the turn, its content was not saved, or the system
+            refuses the change
     """
     before, after = item.before, item.after
     if before.kind in ("large", "odd") or (before.kind == "file" and not before.saved):

@@ -46,10 +46,16 @@ class Restorer(Protocol):
     async def restore_cells(
         self, document: str, before: Cells, after: Cells, *, force: bool = False
     ) -> CellsRestored:
-        """Change a notebook from the state after a turn to the state before it.
+        """Change a notebook from its state after a turn to its state before it.
 
-        Cells changed since the turn are conflicts and stay, unless `force`. Raises `HermesError` if
-        the notebook cannot be accessed.
+        Args:
+            document: the notebook's key
+            before: the cells before the turn
+            after: the cells after the turn
+            force: also restore cells changed since the turn; otherwise they are conflicts
+
+        Raises:
+            HermesError: the notebook cannot be accessed
         """
         ...
 

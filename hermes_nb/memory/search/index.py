@@ -45,7 +45,7 @@ random name and the last indexed message; without that row there is no index."""
 _FULL_TEXT = (
     "CREATE VIRTUAL TABLE IF NOT EXISTS search_text USING fts5("
     "terms, content='', columnsize=0, tokenize='ascii')",
-    # Merge eight segments instead of four: indexing takes a tenth of the time, and searches take
+    # Merge eight segments instead of four: indexing takes a tenth less time, and searches take
     # 2 to 5 % longer.
     "INSERT INTO search_text (search_text, rank) VALUES ('automerge', 8)",
 )
@@ -54,7 +54,7 @@ TOGETHER = 256
 """Messages indexed together: half as many cost 5 % more. A search may have to index that many
 first, which takes about 40 ms for 256 messages of a kilobyte."""
 LARGE = 16_384
-"""Characters of a stored message above which it is indexed at once: its own text is the cost."""
+"""Characters of a message above which it is indexed at once: batching it would save little."""
 _PREPARED = 2
 """Maximum batches of messages whose documents are made in advance."""
 Source = tuple[str, float, float | None]

@@ -18,7 +18,7 @@ from hermes_nb.memory.search.query import But, Either, Every, Node, Phrase
 from hermes_nb.storage.words import stem
 
 MOST_WORDS = 60
-"""Maximum number of words that match a prefix or a part of a word."""
+"""Maximum number of words found for a part of a word."""
 RECOGNISED = 3
 """Minimum number of trigrams of a word for a search for similar words."""
 MOST_ALIKE = 20
@@ -132,7 +132,7 @@ class Postings:
 
     def _read(self, columns: str, match: str, most: int) -> tuple[Json, ...]:
         row: tuple[Json, ...] = self._connection.execute(
-            f"SELECT {columns} FROM (SELECT rowid FROM search_text"  # noqa: S608 - all ours
+            f"SELECT {columns} FROM (SELECT rowid FROM search_text"  # noqa: S608 - constant
             f" WHERE search_text MATCH :match{self._where} ORDER BY rowid DESC LIMIT :most)",
             {**self._values, "match": match, "most": most},
         ).fetchone()
@@ -190,4 +190,4 @@ def numbers_in(found: str | None) -> list[int]:
 
 
 def _among(what: str, operator: str, name: str) -> str:
-    return f" AND {what} {operator} (SELECT value FROM json_each(:{name}))"  # noqa: S608 - ours
+    return f" AND {what} {operator} (SELECT value FROM json_each(:{name}))"  # noqa: S608 - constant
