@@ -139,19 +139,19 @@ class Hermes:
     first turn.
 
     Args:
-        model: a model name, or a `ChatModel` such as `ScriptedModel`; by default the settings'
-            model
+        model: a model name, or a `ChatModel` such as `ScriptedModel`; by default that of the
+            settings
         base_url: the model server's address
         api_key: the key for that server
         home: the Hermes directory, by default `HERMES_HOME` or `~/.hermes`
-        cwd: the working directory of file and terminal tools
+        cwd: the working directory of file and terminal tools, by default the process's
         tools: names of built-in tools or toolsets, your own tools and functions, or both
         approve: a mode (`ask`, `edits`, `all`, `never`) or an `Approver`; without an `Approver`,
             actions that require approval are refused
         window: the context window in tokens
         auxiliary: the model for work outside the conversation, such as summaries
-        learn: run background reviews as in a notebook. `learned` lists what they saved, and `close`
-            waits for a running review.
+        learn: run background reviews as in a notebook. Their writes are listed in `learned`, and
+            `close` waits for a running review.
 
     Raises:
         ConfigError: an argument or a setting is invalid

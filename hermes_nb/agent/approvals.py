@@ -119,7 +119,7 @@ class ProposedMemory:
         return self._outcome(target, KEPT.format(number=made.number), applied=True)
 
     def preview(self, target: str, operations: Sequence[Mapping[str, Any]]) -> tuple[Entry, ...]:
-        """Return what the batch would change."""
+        """Return the changes that the batch would make."""
         return self._memory.preview(target, operations)
 
     def _outcome(self, target: str, message: str, *, applied: bool) -> Outcome:
@@ -266,7 +266,7 @@ class Approvals:
         return [each for each in found if kind is None or each.kind == kind]
 
     def shown(self, proposal: Proposal) -> str:
-        """Return what a proposal would change now: a diff, a new text, or an error."""
+        """Return the effect of a proposal at present: a diff, a new text, or an error."""
         try:
             return self._would(proposal)
         except (ToolError, WriteRefusal, Unusable, OSError) as error:
@@ -275,13 +275,13 @@ class Approvals:
     def approve(self, number: int, *, text: str | None = None, shown: str | None = None) -> Decided:
         """Save a pending proposal.
 
-        The proposal stays pending, with the reason, if it cannot be saved now or would no longer do
-        what was displayed.
+        The proposal stays pending, with the reason, if it cannot be saved now or its effect is no
+        longer the displayed one.
 
         Args:
             number: the proposal's number
             text: replaces the text that the proposal would add to memory
-            shown: what was displayed of the proposal, None to skip the comparison
+            shown: the displayed effect of the proposal, None to skip the comparison
 
         Raises:
             ConfigError: no proposal has that number, or it cannot take a `text`

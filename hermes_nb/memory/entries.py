@@ -164,7 +164,7 @@ class Fill:
 
     @property
     def percent(self) -> int:
-        """The share in use as a whole number."""
+        """The share in use in percent, rounded."""
         return round(100 * self.used / self.limit)
 
     def __str__(self) -> str:

@@ -66,7 +66,7 @@ Result = TypeVar("Result")
 
 
 class Unreadable(Exception):
-    """The file exists but cannot be read; the text says why."""
+    """The file exists but cannot be read; the text is the reason."""
 
 
 class Changed(Unreadable):

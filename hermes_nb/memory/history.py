@@ -37,7 +37,7 @@ LOCK_SECONDS = 5.0
 
 
 class Unusable(Exception):
-    """A file cannot be used; the text says what to do."""
+    """A file cannot be used; the text includes the remedy."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,9 +131,9 @@ LARGEST = 2**53
 def salvage(source: Path, target: Path) -> str:
     """Copy the readable rows of `source`, a damaged store with its log, to a new store `target`.
 
-    Returns a message on what was saved; `target` is then complete and in one file. A message whose
-    session is lost gets a new session. Raises sqlite3.Error or OSError, for example if the disk is
-    full.
+    Returns a message with the number of saved rows; `target` is then complete and in one file. A
+    message whose session is lost gets a new session. Raises sqlite3.Error or OSError, for example
+    if the disk is full.
     """
     with closing(sqlite3.connect(target, isolation_level=None)) as connection:
         connection.row_factory = sqlite3.Row

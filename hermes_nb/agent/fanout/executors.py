@@ -330,7 +330,7 @@ class Pool(Crew):
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
-        workers = getattr(executor, "_max_workers", None)  # all executors of the standard library have it
+        workers = getattr(executor, "_max_workers", None)  # in all standard executors
         self.size = workers if isinstance(workers, int) and workers > 0 else 4
 
     def submit(self, payload: str) -> Future[str]:

@@ -435,8 +435,8 @@ def _densest(text: str, terms: Collection[str], size: int, *, before: int) -> in
 def _occurrences(text: str, terms: Collection[str]) -> Iterator[tuple[int, str]]:
     """Yield the start of each word that has one of the terms, and the term.
 
-    Words that begin with a term are tried first, which avoids stemming all words. If there are
-    none, the text has other forms ("went" for "go"), or a term is only a part of a word.
+    Words that begin with a term are tried first, which avoids stemming all words. Without such
+    words, the text has other forms ("went" for "go"), or a term is only a part of a word.
     """
     found = False
     for start, piece in words.places(text, beginning=terms):

@@ -54,7 +54,7 @@ TOGETHER = 256
 """Messages indexed together: half as many cost 5 % more. A search may have to index that many
 first, which takes about 40 ms for 256 messages of a kilobyte."""
 LARGE = 16_384
-"""Characters of a message above which it is indexed at once: batching it would save little."""
+"""A message with more characters is indexed at once: batching it would save little."""
 _PREPARED = 2
 """Maximum batches of messages whose documents are made in advance."""
 Source = tuple[str, float, float | None]
