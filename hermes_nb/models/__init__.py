@@ -1,1 +1,1 @@
-"""The only layer that knows a model provider."""
+"""Model providers; no other layer depends on a particular provider."""

@@ -122,7 +122,7 @@ def _carries(message: Mapping[str, Json]) -> bool:
 
 
 def _unmarked(message: Mapping[str, Json]) -> dict[str, Json]:
-    """Return a deep copy without marks, so that shared parts are no longer shared."""
+    """Return a deep copy without marks; a part that occurs twice is copied twice."""
     out = {key: copy.deepcopy(value) for key, value in message.items() if key != _KEY}
     if isinstance(parts := message.get("content"), list):
         out["content"] = [_unmarked(p) if isinstance(p, Mapping) else p for p in parts]

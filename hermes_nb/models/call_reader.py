@@ -1,9 +1,9 @@
 """Separate the text and the tool calls of a streamed reply, without showing a partial call.
 
 Text is held back from a call's trigger until the brackets are closed or it turns out not to be a
-call. In that case the trigger is shown and the rest is scanned again. Rescanning is limited:
-hostile text cannot cost more than a few times its length, and the remainder is then treated as
-plain text.
+call. In the latter case the trigger is shown and the rest is scanned again. Rescanning is limited,
+so that hostile text cannot cost more than a few times its length. Beyond the limit, the remainder
+is treated as plain text.
 """
 
 from __future__ import annotations
@@ -197,9 +197,9 @@ class _Candidate:
         return not (strict and key == "name" and first[5] and first[5] not in names)
 
     def _end(self, at: int, stop: int) -> tuple[int, bool]:
-        """Return an end position and whether the brackets are balanced there.
+        """Return where the JSON ends and whether its brackets are balanced.
 
-        Otherwise the position is that of a closing tag or the end of the text.
+        Without balanced brackets it ends at a closing tag or at the end of the text.
         """
         depth, quote, before = 0, "", ""
         while found := _MARK.search(self.text, at, stop):

@@ -1,4 +1,4 @@
-"""Convert requests to a canonical form that is equal in every run, and compute cassette keys.
+"""Convert requests to a canonical form, equal in every run of a notebook, and compute their keys.
 
 The key covers the user's messages, tool results, the names and arguments of calls, image digests
 and the project context. It ignores Hermes's own guidance, tool descriptions and schemas, the model
@@ -146,7 +146,7 @@ def _counted(text: Json, role: str) -> Json:
         flushed = _FLUSHED.match(text) is not None
         if not (flushed or text.startswith(CONTEXT) or "<transcript>\n" in text):
             return text
-        if flushed:  # it was recorded with all its times
+        if flushed:  # recorded without masking its times
             text = masked(text, RESULTS).text
     for pattern, instead in REWORDED:
         text = re.sub(pattern, instead, text)

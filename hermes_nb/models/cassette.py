@@ -29,7 +29,7 @@ from hermes_nb.core.messages import Json, Reply
 from hermes_nb.core.protocols import ChatModel, Request
 from hermes_nb.safety.administrator import policy
 
-if TYPE_CHECKING:  # settings name a mode in every process, few have a cassette
+if TYPE_CHECKING:  # every process reads the mode, but few use a cassette
     from hermes_nb.models.canonical import Canon, Canonical, Normaliser
     from hermes_nb.models.cassette_file import CassetteError, CassetteFile, Tape
     from hermes_nb.models.recording import Piece, Recording
@@ -81,7 +81,7 @@ class Cassette:
         model: The model, a function that creates it on first use, or None for a replay.
         path: The cassette's file, or a `Tape` that several cassettes share.
         mode: What to do with a request; see the module.
-        name: The wanted model, if the tape has replies of several.
+        name: The wanted model, if the cassette has replies of several.
         normalise: Functions from text to text that remove what differs between runs.
         canon: Replaces the whole computation of request keys.
     """
@@ -220,13 +220,13 @@ class CassetteFiles:
 
 
 class Deck:
-    """Wraps models so that they record or replay on one shared tape.
+    """Wraps models so that they record or replay with one shared cassette.
 
     Nothing is read or written until a wrapped model is asked.
 
     Args:
         mode: Returns the mode in the settings; used until `switch` overrides it.
-        shelf: Returns the cassette's files; called when the tape is first needed.
+        shelf: Returns the cassette's files; called when they are first needed.
         home: Returns the Hermes directory.
         personal: Returns the layers of the system prompt that come from the user's own files.
     """
@@ -287,7 +287,7 @@ class Deck:
         self._tape = None
 
     def wrap(self, make: Callable[[], ChatModel], *, name: str = "") -> ChatModel:
-        """Return the model that `make` creates, on the tape unless the mode is `off`.
+        """Return the model that `make` creates, with the cassette unless the mode is `off`.
 
         A replay creates no model. `auto` works without one while every request is recorded. `name`
         is the wanted model as named in the settings.
@@ -322,9 +322,9 @@ def shelf_for(
     """Return the cassette files of a notebook or a script.
 
     `explicit` names the file. Otherwise the cassette of a notebook is next to it, as
-    `NAME.hermes.jsonl`. A run that does not know its notebook (nbclient, papermill, nbval) or has
-    none records below `home` and also replays from every cassette in its working directory: a
-    request has the same key in every file.
+    `NAME.hermes.jsonl`. A run without a notebook, or one that does not know it (nbclient,
+    papermill, nbval), records below `home`. It also replays from every cassette in its working
+    directory, because a request has the same key in every file.
     """
     if explicit:
         return CassetteFiles(Path(explicit).expanduser().absolute())

@@ -49,7 +49,7 @@ class Composed:
     """The settings of a model composed of other models."""
 
     asked: tuple[Endpoint, ...]
-    """Every model that is sent the conversation."""
+    """All models that receive the conversation."""
     answers: Endpoint | None = None
     """The model whose answer the user reads; None if the settings don't name one."""
 

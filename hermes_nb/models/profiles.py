@@ -64,7 +64,7 @@ class Profile:
     window: int | None = None
     """Context window in tokens; None if unknown."""
     strategy: StrategyName = "structured"
-    """Whether tools use the API's fields or the text."""
+    """How tools are called: through fields of the API or in the text."""
     tools: bool = True
     """Whether the API accepts tools."""
     echo: tuple[str, ...] = ()

@@ -79,7 +79,7 @@ class ScriptedModel:
         reply = _reply(step, request, index)
         if reply.message.reasoning:
             yield ReasoningDelta(reply.message.reasoning)
-        for word in re.findall(r"[^ ]* |[^ ]+", reply.message.text):  # joined, they are the text
+        for word in re.findall(r"[^ ]* |[^ ]+", reply.message.text):  # keeps all spaces
             await asyncio.sleep(self._delay)
             yield TextDelta(word)
         yield reply

@@ -205,7 +205,7 @@ class Reached:
 
     @property
     def chatting(self) -> tuple[ListedModel, ...]:
-        """The models without embedding models, which cannot chat."""
+        """The models except embedding models, which cannot chat."""
         return tuple(each for each in self.listed if "embed" not in each.name.lower())
 
     @property

@@ -1,4 +1,4 @@
-"""Mask the values that differ between two runs of the same story.
+"""Mask the values that differ between two runs of the same notebook or script.
 
 There are three rules. In the user's messages, only ids and known directories are masked. Tool
 results, whose tools run for real each time, also lose times, durations, addresses and similar

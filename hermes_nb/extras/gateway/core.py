@@ -26,7 +26,7 @@ from hermes_nb.core.plugins import plugins
 from hermes_nb.safety.administrator import policy
 
 Allowed = Callable[[str, str], bool]
-"""Returns whether the gateway accepts messages from a user (first) in a chat (second)."""
+"""Returns whether the gateway accepts messages from a user in a chat, given both ids."""
 GROUP = "hermes_nb.gateway_adapters"
 SHIPPED = ("mail", "matrix", "telegram", "web")
 """Shipped adapters, each the function `adapter` in the module of that name."""

@@ -1,8 +1,8 @@
 """The agent of a chat: resumes the chat's session and answers one message at a time.
 
 Only "always" approvals are kept in memory between turns. A turn interrupted by a crash is resumed
-from its rows in the store. A stored answer is used unchanged. Otherwise the model
-continues after checking the current state, since a call without a result may have run.
+from its rows in the store. A stored answer is used unchanged. Otherwise the model continues after
+checking the current state, since a call without a result may have run.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class ChatAgent:
         model: Replaces the model in the settings.
     """
 
-    def __init__(  # noqa: PLR0913 - all that a chat touches
+    def __init__(  # noqa: PLR0913 - the dependencies of a chat
         self,
         journal: Journal,
         store: SessionStore,

@@ -69,7 +69,7 @@ class AuditSettings:
     """`unix:///PATH`, `http(s)://HOST/PATH`, `syslog://HOST:PORT` or `syslog:///dev/log`; "" for
     none."""
     required: bool = False
-    """Whether to refuse calls that cannot be recorded in both."""
+    """Whether to refuse calls that cannot be recorded in every configured place."""
 
     @classmethod
     def of(cls, given: Mapping[str, Json]) -> AuditSettings:
@@ -115,7 +115,7 @@ class Audit:
     def record(self, entry: Mapping[str, Json], *, must: bool = False) -> None:
         """Write a line and send it to the collector.
 
-        Errors are counted, unless `must` is set. May block while it waits for the collector, so
+        Errors are only counted unless `must` is set. May block while it waits for the collector, so
         call it in a thread.
 
         Raises:

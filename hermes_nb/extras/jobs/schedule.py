@@ -10,7 +10,7 @@ jobs, each in a separate process as a headless `jupyter hermes run`.
 ```
 A run's row and the job's next time are written in one transaction before anything runs. Each time
 of a job has one row, so it never runs twice. The runner and the job's process hold the job's lock
-together. A row that is `running` without a locked job belongs to a killed process. Its progress is
+together. If a row is `running` while the lock is free, its process was killed. Its progress is
 unknown, so it is reported and not repeated.
 """
 

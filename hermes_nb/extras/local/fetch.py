@@ -1,4 +1,4 @@
-"""Command-line download of the embedded model's weights with a progress bar."""
+"""`python -m hermes_nb.extras.local.fetch`: download the embedded model's weights."""
 
 from __future__ import annotations
 

@@ -139,8 +139,7 @@ class WeightsStore:
     ) -> Path:
         """Return the weights, downloaded if necessary; concurrent processes wait for the first one.
 
-        Received data is saved for the next try, except if the disk is full or the
-        data is wrong.
+        Received data is saved for the next try, except if the disk is full or the data is wrong.
 
         Raises:
             WeightsError: the weights could not be downloaded.

@@ -1,1 +1,1 @@
-"""Mixtures of several models, and vision for a model that cannot see."""
+"""Mixtures of several models that answer as one."""

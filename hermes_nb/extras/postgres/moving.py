@@ -1,6 +1,6 @@
 """Copy sessions from one store to another and compare them. Nothing is deleted.
 
-Running it again copies what was added since. A session that was continued in both stores is left
+Running it again copies later additions. A session that was continued in both stores is left
 unchanged in both, and reported.
 """
 

@@ -42,7 +42,8 @@ ANSWER_SECONDS = STATEMENT_SECONDS + 1.0
 """Seconds to wait for any response of the server."""
 
 _SETUP: LiteralString = (
-    "SELECT pg_catalog.set_config('search_path', 'pg_catalog', false),"  # no function of others'
+    # The search path excludes functions of other users.
+    "SELECT pg_catalog.set_config('search_path', 'pg_catalog', false),"
     " set_config('statement_timeout', %(most)s, false),"
     " set_config('lock_timeout', %(most)s, false),"
     " set_config('idle_in_transaction_session_timeout', '60s', false),"
@@ -87,8 +88,8 @@ class Server:
     ) -> T:
         """Return the result of `action`; raise StoreError if it fails.
 
-        The action is retried after a lost connection, unless `again=False`: then it may have been
-        executed already and is not idempotent.
+        The action is retried after a lost connection. Set `again=False` if it is not idempotent,
+        because it may have been executed before the connection was lost.
 
         Args:
             action: Called with the connection.
@@ -154,7 +155,7 @@ class Server:
             connection is None
             or connection.closed
             or isinstance(error, gone)
-            or connection.info.transaction_status == TransactionStatus.ACTIVE  # no answer
+            or connection.info.transaction_status == TransactionStatus.ACTIVE  # timed out
         )
 
     def close(self) -> None:

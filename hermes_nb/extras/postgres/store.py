@@ -399,7 +399,7 @@ def sql(version: int = 0) -> str:
 
 
 def initialise(url: str, password: str = "") -> str:
-    """Create or upgrade the tables as their owner; return what was done.
+    """Create or upgrade the tables as their owner; return a report.
 
     Concurrent calls wait for each other. Raises StoreError.
     """

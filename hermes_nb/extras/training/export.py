@@ -208,11 +208,9 @@ async def _led(
         async with hermes:
             try:
                 async for event in hermes.stream(prompt, max_requests=arguments.max_requests):
-                    # Includes messages that are compressed later.
-                    if isinstance(event, MessageAdded):
+                    if isinstance(event, MessageAdded):  # also those compressed later
                         said.append(event.message)
-                    # The error of a failure, or the note of a cut answer.
-                    elif isinstance(event, TurnEnded):
+                    elif isinstance(event, TurnEnded):  # failed, or the answer was cut off
                         why = event.error or event.note * (event.reason == "answered")
             except HermesError as error:
                 why = str(error)

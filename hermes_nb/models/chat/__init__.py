@@ -1,1 +1,1 @@
-"""Endpoints that speak chat.completions: requests, streamed replies, what goes wrong."""
+"""Client for chat.completions endpoints: requests, streamed replies, errors and retries."""

@@ -178,7 +178,7 @@ class _Detail:
             code = str(inner.get("code"))
             self.status = int(code) if code in _STATUS_CODES else None
             self.words = " ".join(str(inner.get(key) or "") for key in ("code", "type", "status"))
-            window = inner.get("n_ctx")  # llama.cpp names it beside the message
+            window = inner.get("n_ctx")  # llama.cpp puts it next to the message
             self.window = window if isinstance(window, int) and window > 0 else None
             inner = _message(inner)
         self.text = _page_title(str(inner).strip()[:_READ]) if inner else ""

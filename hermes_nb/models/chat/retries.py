@@ -117,7 +117,7 @@ class Retrying:
 class Fallback:
     """Models in order of preference: if one fails for good, the next is asked.
 
-    A model that failed is skipped for some time, so that a turn with many requests does not meet
+    A model that failed is asked last for some time, so that a turn with many requests does not meet
     the same failure each time. If a conversation is too long for a model, it is compressed first;
     if it is still too long, the next model may have a larger window. `window` is that of the next
     model to ask.
