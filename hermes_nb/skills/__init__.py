@@ -1,1 +1,1 @@
-"""Skills: procedures in folders, found, ranked, read, changed and guarded."""
+"""Skills, which are procedures in folders: find, rank, load, change and check them."""

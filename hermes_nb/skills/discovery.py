@@ -85,7 +85,7 @@ class Root:
     path: Path
     """The directory; it need not exist."""
     source: Source = "external"
-    """Whose skills they are. Text of "external" and "admin" roots is shown with its origin."""
+    """Where the skills come from, which decides how far they are trusted."""
     signed: Signatures | None = None
     """The signatures to check for source "shared"; None for unsigned skills."""
 

@@ -61,7 +61,7 @@ class SkillUsage:
     uses: int = 0
     """How often it was loaded into a conversation."""
     patches: int = 0
-    """How often it was patched."""
+    """How often it was changed."""
     last_used: float = 0.0
     """When it was last used, in seconds since the epoch; 0.0 for never."""
     made: float = 0.0

@@ -309,7 +309,7 @@ class Examiner:
                 return None
 
     def _glanced(self, found: FoundSkill) -> Judged:
-        """Return the level of the name and description that the prompt lists."""
+        """Return the level of the name and description; "suspicious" counts as "dangerous"."""
         document = found.document
         if document is None or self._known(_glance(found.digest, document.name)):
             return _CLEAN

@@ -1,1 +1,1 @@
-"""The tools a model can call, and the wrappers that cut across them."""
+"""The tools that a model can call, and the wrappers around all of them."""

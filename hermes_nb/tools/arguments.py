@@ -94,7 +94,7 @@ class Checker:
 
         try:
             return fastjsonschema.compile(self._schema, use_default=False)
-        except Exception:  # noqa: BLE001 - an odd schema of somebody else's fails in any way
+        except Exception:  # noqa: BLE001 - a third-party schema can raise anything
             return None
 
     def __call__(self, arguments: Mapping[str, Json]) -> str:

@@ -41,7 +41,7 @@ FILE = "mcp_tools.json"
 """Name of the cache in the Hermes directory: tools and references by the server's key."""
 VERSION = 1
 LARGEST, SERVERS = 30_000_000, 200
-"""Largest size of the cache in bytes, and number of servers; the least recently listed go first."""
+"""Maximum size of the cache in bytes, and number of servers; those changed last are kept."""
 SHARE, WINDOW = 0.1, 100_000
 """Share of the context window for schemas, and the window in tokens of a model without one."""
 FOUND, NAMED = 8, 100
@@ -311,7 +311,7 @@ class McpTools:
             return shown([{"type": "resource", "resource": r} for r in read.get("contents", [])])
         listed = await self._of(server, "resources", lambda s: s.list_resources())
         found = list(listed.get("resources", []))
-        with suppress(ToolError):  # they are optional
+        with suppress(ToolError):  # a server need not support templates
             listed = await self._of(server, "resources", lambda s: s.list_resource_templates())
             found += listed.get("resourceTemplates", [])
         return _listing(

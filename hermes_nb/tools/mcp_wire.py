@@ -122,7 +122,7 @@ def _spec(name: str, given: object, environ: Mapping[str, str], source: str) -> 
     )
     spec = ServerSpec(
         name=name,
-        command=os.path.expanduser(filled(facts.get("command") or "")),  # noqa: PTH111 - a word
+        command=os.path.expanduser(filled(facts.get("command") or "")),  # noqa: PTH111 - may be no path
         args=tuple(map(filled, words)) if fine else (),
         env={str(key): filled(env[key]) for key in env} if fine else {},
         url=filled(facts.get("url") or ""),

@@ -67,9 +67,9 @@ def memory_tools(
     Args:
         memory: where the facts are written.
         source: who writes, recorded with each write.
-        write_approval: if true, each write needs approval, like a risky change of a file, and the
-            user sees a diff. Otherwise writes are allowed: they are small, recorded, displayed and
-            undoable.
+        write_approval: if true, each write needs approval, also in modes that allow edits of files,
+            and the user sees a diff. Otherwise writes are allowed: they are small, recorded,
+            displayed and undoable.
         on_written: called after each write, in the thread of the call.
     """
     made = replace(_memory(memory, source, on_written), wording=memory_wording, most=MOST_NOTED)

@@ -222,7 +222,7 @@ class _Group:
         except asyncio.CancelledError:  # a second one; the loop may be about to close, so block
             for _ in looks:
                 if self._any_lives():
-                    time.sleep(_LOOK)  # noqa: ASYNC251 - milliseconds
+                    time.sleep(_LOOK)  # noqa: ASYNC251 - for milliseconds only
             raise
         finally:
             for process in self.processes:

@@ -94,7 +94,7 @@ def _skill_manage(library: Library, changes: Managing) -> Tool:
         return Risk.EXECUTE if weighty else Risk.REMEMBER
 
     @tool(toolset="skills", risk=Risk.WRITE, risk_of=risk, exclusive=True, describe=gist)
-    def skill_manage(  # noqa: PLR0913 - a schema says nothing that is plain
+    def skill_manage(  # noqa: PLR0913 - the arguments of the tool
         context: ToolContext,
         *,
         action: Act,

@@ -274,7 +274,7 @@ def source_hash(source: str) -> str:
 def short_ids(ids: Iterable[str]) -> dict[str, str]:
     """Return each id's shortest unique prefix of at least 8 characters."""
     ordered = sorted(set(ids))
-    shared = [0, *(len(commonprefix(two)) for two in pairwise(ordered)), 0]  # noqa: RUF071 - texts
+    shared = [0, *(len(commonprefix(two)) for two in pairwise(ordered)), 0]  # noqa: RUF071 - no paths
     neighbours = zip(ordered, pairwise(shared), strict=False)
     return {
         name: name[: max(SHORT, before + 1, behind + 1)] for name, (before, behind) in neighbours

@@ -49,7 +49,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 _FRAME = re.compile(r"^[ \t]*(?:Cell |Input |File )\S", re.MULTILINE)
 LIBRARY = re.compile(
     r"site-packages|dist-packages|[/\\][Ll]ib[/\\]python\d|<frozen|<__array_"
-    r"|^(?:File \"?)?[\w.-]+[/\\][^\n\":]*\.p(?:yx|xi)\b"  # Cython's, as they were compiled
+    r"|^(?:File \"?)?[\w.-]+[/\\][^\n\":]*\.p(?:yx|xi)\b"  # sources of Cython modules
 )
 """Matches the first line of a traceback frame, or its file, if it is in a library."""
 _CONTEXT = re.compile(r"[ \t]+\d+(?:[ \t]|$)|-+> ?\d+ 'Could not get source")
