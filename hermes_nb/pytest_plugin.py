@@ -109,7 +109,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
     with pytest.MonkeyPatch.context() as patch:
         if replay:
             patch.setenv(MODE, "replay")
-            patch.setenv("HERMES_NB_CEILING", "all")  # cells may choose the mode they recorded
+            patch.setenv("HERMES_NB_CEILING", "all")  # allow the recorded approval modes
         cassette = item.path.with_name(f"{item.path.stem}.hermes.jsonl")
         _accept(item.config, cassette)
         known = bool(os.environ.get(FILE)) and not replay

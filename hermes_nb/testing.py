@@ -1,9 +1,11 @@
 """Run a notebook headless, replaying its model requests from a cassette, and compare its outputs.
 
-```python from hermes_nb.testing import run_notebook
+```python
+from hermes_nb.testing import run_notebook
 
 run_notebook("analysis.ipynb", mode="record")  # once, with a model: writes outputs and cassette
-run_notebook("analysis.ipynb")  # in CI, without one: raises NotebookDiffers ```
+run_notebook("analysis.ipynb")  # in CI, without one: raises NotebookDiffers
+```
 
 Requires nbclient and nbformat, which are dependencies of hermes_nb. Both are imported when a
 notebook runs.
@@ -126,8 +128,7 @@ def run_notebook(
         cassette: Path of the cassette (default: next to the notebook).
         compare: Whether a replay compares the outputs.
         normalise: Functions that remove volatile values from a text, in addition to times,
-            addresses
-            and paths.
+            addresses and paths.
         env: Environment variables to add. Cells may choose their approval mode.
         home: Hermes directory (default: an empty one, so that the model to record is taken from the
             environment).

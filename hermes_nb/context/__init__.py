@@ -1,1 +1,1 @@
-"""Context engines: what keeps a long conversation within the window."""
+"""Context engines, which keep long conversations within the context window."""

@@ -63,8 +63,7 @@ class Compressor(Gauged):
         model: The session's model. None: facts are extracted by rule.
         window: Limit for the model's context window, in tokens (default: no limit).
         auxiliary: Writes the summaries. By default `model` does, within the live conversation,
-            which is
-            in the provider's cache.
+            which is in the provider's cache.
         archive: Locates stored messages, so that the model can reread shortened ones.
         flush: Called before messages are dropped.
         before_compress: Called before messages are dropped.

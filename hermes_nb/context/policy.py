@@ -178,7 +178,7 @@ class Gauged(ContextEngine):
     def should_compress(self, prompt_tokens: int) -> bool:
         return self.gauge.due(prompt_tokens)
 
-    def session_started(self, session_id: str, live: Callable[[], Request]) -> None:  # noqa: ARG002 - see the archive
+    def session_started(self, session_id: str, live: Callable[[], Request]) -> None:  # noqa: ARG002 - the archive has it
         self.live = live
 
     def session_ended(self) -> None:

@@ -450,7 +450,7 @@ def _last_spoken(messages: Sequence[Message]) -> list[int]:
     found: dict[str, int] = {}
     for index, message in enumerate(messages):
         said = message.role == "user" or (message.role == "assistant" and message.text.strip())
-        if said and not is_ours(message):  # a prompt may be a picture without a word
+        if said and not is_ours(message):  # a prompt may be an image without text
             found[message.role] = index
     return sorted(found.values())
 

@@ -142,7 +142,7 @@ class Portion(Budget):
             self._pool.budget.spend(usage)
 
     def refusal(self, prompt: int, *, requests: int = 1) -> Refusal | None:
-        """Reserve the tokens of a request; return why it doesn't fit, or None."""
+        """Return why a request doesn't fit, or None after reserving its tokens."""
         mine = requests * (prompt + ANSWER_TOKENS)
         with self._pool.lock:
             others = sum(n for whose, n in self._pool.ahead.items() if whose != id(self))

@@ -171,8 +171,7 @@ class SessionStore(Protocol):
 
         Raises:
             SessionTakenError: Another writer has added messages to a session that this store
-                follows. Also
-                raised by `replace`.
+                follows. Also raised by `replace`.
         """
         ...
 

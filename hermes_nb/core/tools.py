@@ -48,7 +48,8 @@ class ToolOutput:
 
 
 MOST_ARGUMENTS = 500_000
-"""Maximum size of a call's arguments in characters of JSON, about the longest answer of a model."""
+"""Maximum size of a call's arguments, in characters of JSON: about the longest answer of any
+model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,10 +201,10 @@ class Tool:
     """Returns the text that the call would store permanently (memory, a skill). The guard asks if
     that text comes from someone else. None: all text arguments."""
     scope: Callable[[Arguments], str] | None = None
-    """Returns the key of what "always" covers; None for all calls of the tool."""
+    """Returns the name of the calls that "always" covers; None for all calls of the tool."""
     stays: bool = False
-    """Whether the tool's network requests reach only its own service. Once allowed, they may carry
-    untrusted content."""
+    """Whether the tool's network requests reach only its own service. If so, an allowed call isn't
+    asked about again because of untrusted content in the conversation."""
     most: int = MOST_ARGUMENTS
     """Maximum size of the arguments in characters of JSON. Larger calls are refused unread."""
 

@@ -1,1 +1,1 @@
-"""SQLite files that survive what happens to files, and what a word is: nobody's tables."""
+"""Robust SQLite database files, and the splitting of text into search terms."""

@@ -29,7 +29,7 @@ NO_WAL = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLIT
 MOUNTS = Path("/proc/self/mounts")
 """The mount table, as in fstab(5); only Linux has it."""
 PLACED = 3
-"""Number of fields that are read of a line in it: device, mount point and type."""
+"""Number of fields read from a line of the mount table: device, mount point and type."""
 NETWORK = frozenset(
     "9p acfs afs beegfs ceph cifs coda davfs fuse gfs2 glusterfs gpfs lustre ncpfs nfs nfs3 nfs4 "
     "ocfs2 orangefs pvfs2 smb3 smbfs vboxsf vmhgfs wekafs".split()
@@ -206,8 +206,7 @@ def open_file(path: str, schema: Schema) -> Opened:
         sqlite3.DatabaseError: The file is damaged.
         sqlite3.Error: It can't be opened for another reason. So does OSError.
         StoreError: Files can't be locked, so that two processes would damage it, or the file
-            belongs
-            to another program.
+            belongs to another program.
     """
     if identity(path) is not None and not os.access(path, os.W_OK):
         # SQLite would open it anyway, and leave log files that can't be written either.
