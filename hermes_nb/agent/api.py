@@ -307,7 +307,7 @@ class Hermes:
             tools: what each task may use. A toolset's name selects only its read-only tools;
                 actions that require approval are refused.
             parallel: the number of tasks that run at a time
-            retry: also rerun tasks that failed, or that were started elsewhere and did not finish
+            retry: also rerun tasks that failed, or that an earlier run started and did not finish
             max_cost: the limit for the whole map in US dollars
             max_tokens: the limit for the whole map in tokens
         """

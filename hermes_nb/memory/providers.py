@@ -70,7 +70,7 @@ def open_provider(
         settings: the provider's settings
         policy: the administrator's policy
         warn: called with warnings for the user
-        seconds: the maximum time that a turn waits for an answer
+        seconds: the maximum seconds that a turn waits for an answer
     """
     if not name:
         return None
@@ -99,7 +99,7 @@ class Guarded:
         warn: shows a warning to the user; called once per kind of error, in the thread of a later
             call
         name: the provider's name in messages
-        seconds: the maximum time to wait for a text
+        seconds: the maximum seconds to wait for a text
     """
 
     def __init__(

@@ -34,7 +34,7 @@ class Gathered:
     messages: int
     """Number of messages."""
     size: int
-    """Size of the messages in bytes."""
+    """Characters of the encoded messages, displayed as MB."""
     outputs: frozenset[Path]
     """Files with saved outputs."""
 

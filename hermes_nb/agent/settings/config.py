@@ -175,6 +175,7 @@ class OtelSettings:
 
 ApproveMode = Literal["ask", "edits", "all", "never"]
 APPROVE_MODES = get_args(ApproveMode)
+"""The values of `ApproveMode`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +189,8 @@ class Settings:
     fallbacks: tuple[Endpoint, ...] = ()
     """Models to try, in this order, when the conversation's model fails."""
     approve: ApproveMode = "ask"
-    """The approval mode."""
+    """The approval mode: `ask` before changes and code, `edits` before code only, `all` almost
+    never; `never` allows reading only."""
     max_requests: int = MAX_REQUESTS
     """Maximum number of model requests in a turn."""
     window: int | None = None

@@ -159,7 +159,7 @@ class Checkpoints:
         return report
 
     def since(self, session: str, moment: float) -> list[int]:
-        """Return the turns that changed something since a moment, latest first."""
+        """Return the turns with changes since a moment that are not undone, latest first."""
         return Undoer(self._store, self._file_bytes).since(session, moment)
 
     def changes(

@@ -103,7 +103,7 @@ class Undoer:
             return index.turns[-1].turn if index.turns else 0
 
     def since(self, session: str, moment: float) -> list[int]:
-        """Return the recorded turns started since a moment, latest first, without duplicates."""
+        """Return the turns started since a moment and not undone, latest first, each once."""
         with self._index(session) as index:
             found = [each for each in index.turns if each.when >= moment and each.state != "undone"]
         return list(dict.fromkeys(each.turn for each in reversed(found)))

@@ -32,7 +32,7 @@ from hermes_nb.storage import words
 
 ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
 _MARGIN = 2
-"""Places left free at both ends of a block: adjacent numbers are never in different sessions."""
+"""Free places at both ends of a block, so that ranking never spreads to the next block."""
 BLOCK = 256 - 2 * _MARGIN
 """Messages of a session that have consecutive places."""
 _CLASSES = (24, 96, 384, 1536, 6144, 24576, 98304)

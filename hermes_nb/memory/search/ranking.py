@@ -60,11 +60,11 @@ NEAR = {-2: 0.3, -1: 0.55, 1: 0.55, 2: 0.3}
 SATURATION = 1.2
 """BM25's k1."""
 SHORTER = 0.8
-"""Weight of a word for each class of length, each four times as long."""
+"""Factor of a word's weight per class of length; each class is four times as long."""
 SESSION = 0.5
-"""Weight of a session that contains all words of the query."""
+"""Share added to a score if the session has all words of the query; less if it lacks some."""
 COVERAGE = 0.3
-"""Weight of a message that contains all words of the query."""
+"""Share added to a score if the message has all words of the query; less if it lacks some."""
 SEEDS = 150
 """Number of best spots that are scored together with their neighbours."""
 SYNONYM = 0.5
