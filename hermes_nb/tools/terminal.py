@@ -377,7 +377,7 @@ def _shell() -> str:
 def _bounded(shell: str, command: str) -> list[str]:
     """Return the shell with a command and a limit on its processes (Linux).
 
-    The kernel counts all processes and threads of the user, so the limit is the count of the whole
+    Linux counts all processes and threads of the user, so the limit is the count of the whole
     machine plus `MORE_PROCESSES`. It has no effect on root.
     """
     try:

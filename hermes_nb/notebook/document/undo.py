@@ -262,7 +262,7 @@ class _Restoring:
                 await self._rewrite_outputs(was, left, now)
 
     async def _rewrite_source(self, was: CellJson, left: CellJson, now: Cell) -> bool:
-        if was["source"] in (now.source, left["source"]):  # the turn changed only the outputs
+        if was["source"] in (now.source, left["source"]):  # restored already, or not changed
             return True
         if now.source != left["source"] and not self._force:
             self._conflict(was, "has been changed since, so it stays as it is")
