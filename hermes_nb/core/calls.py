@@ -80,7 +80,8 @@ async def execute(call: ToolCall, tools: Toolset, context: ToolContext) -> Outco
     """Run one call and return its outcome.
 
     Raises:
-        TurnInterrupted: The user stopped the call. So does CancelledError.
+        TurnInterrupted: The user interrupted the tool.
+        asyncio.CancelledError: The turn was cancelled.
     """
     tool = tools.get(call.name)
     try:

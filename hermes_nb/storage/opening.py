@@ -204,7 +204,8 @@ def open_file(path: str, schema: Schema) -> Opened:
 
     Raises:
         sqlite3.DatabaseError: The file is damaged.
-        sqlite3.Error: It can't be opened for another reason. So does OSError.
+        sqlite3.Error: SQLite can't open it for another reason.
+        OSError: The file can't be accessed.
         StoreError: Files can't be locked, so that two processes would damage it, or the file
             belongs to another program.
     """
