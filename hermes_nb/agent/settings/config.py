@@ -294,14 +294,11 @@ def load_settings(
     overrides: Mapping[str, Json] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Return the settings.
+    """Return the settings; raise `ConfigError` if a value is invalid.
 
     `overrides` are the caller's values: `model`, `base_url`, `api_key`, `approve`, `max_requests`,
     `window` and the like, or `group.name`. A missing or None value is not set. `environ` replaces
     the process's environment.
-
-    Raises:
-        ConfigError: a value is invalid
     """
     folder = home_directory(home)
     env = {**read_dotenv(folder), **(os.environ if environ is None else environ)}
