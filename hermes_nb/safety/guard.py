@@ -205,7 +205,8 @@ class Guard:
             return replace(decision, verdict="deny", why=f"it may use the network, and {closed}")
         if not closed or (command is None and tool.name not in _KERNEL):
             return decision
-        return replace(decision, way=replace(decision.way or Way(), closed=closed))
+        way = Way(offline=True) if command is None else decision.way or Way()
+        return replace(decision, way=replace(way, closed=closed))
 
     def shape(self, tool: Tool, arguments: Arguments, content: Content) -> str:
         """Return the key under which "always" is remembered, "" if it may not be remembered."""

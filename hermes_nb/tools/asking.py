@@ -147,7 +147,7 @@ class _GuardedCall:
 def _question(decision: Decision) -> Question:
     """Return the question for a call: the reason, and how the call would run."""
     way, why, confined, closed = decision.way, decision.why, False, ""
-    if way is not None:
+    if way is not None and not way.offline:  # no sandbox confines code in the kernel
         confined, closed = SandboxProfile.OUTSIDE not in way.profile, way.closed
         why = f"{why}. It would run {way.profile.words}"
     return Question(

@@ -7,6 +7,7 @@ for another Unix user is shown in `test_policy_of_root.py`.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -19,13 +20,17 @@ import pytest
 from hermes_nb import Hermes, use_model, use_tools
 from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.cli.main import main
+from hermes_nb.core.calls import as_output, invoke
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.messages import ToolCall
 from hermes_nb.core.protocols import Approval
-from hermes_nb.core.tools import Risk
+from hermes_nb.core.tools import Risk, ToolContext
 from hermes_nb.models.cassette import Cassette
 from hermes_nb.models.scripted import ScriptedModel, call
+from hermes_nb.notebook.run_tools import kernel_tools
 from hermes_nb.safety import administrator
 from hermes_nb.safety.guard import Guard
+from hermes_nb.tools.asking import asking
 from hermes_nb.tools.schema import tool
 from hypothesis import given
 from hypothesis import strategies as st
@@ -516,6 +521,24 @@ def test_code_in_the_kernel_is_kept_offline_as_far_as_python_tells(work, adminis
         use_model(ScriptedModel([call("run_python", code=code), "done"]))
         notebook.run_cell("%%hermes --approve all\ngo")
         assert not server.asked
+
+
+@pytest.mark.parametrize("network", ["force-off", "user-choice"])
+def test_a_question_about_code_in_the_kernel_promises_no_sandbox(shell, administered, network):
+    administered(network=network)
+    asked = []
+
+    class Person:
+        async def ask(self, request):
+            asked.append(request)
+            return Approval("once")
+
+    tool = asking(kernel_tools(shell), Guard(), Person()).get("run_python")
+    arguments = {"code": "print(6 * 7)"}
+    context = ToolContext(call=ToolCall(id="1", name="run_python", arguments=arguments))
+    assert "42" in as_output(asyncio.run(invoke(tool, context, arguments))).text
+    (request,) = asked
+    assert "It would run" not in request.why and not request.outside
 
 
 def test_what_a_prompt_names_is_not_fetched_either(work, administered, notebook, capsys):
