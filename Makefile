@@ -17,7 +17,7 @@ PYTEST := $(BIN)/python -m pytest -q -p no:nbval
 SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo test test-systems check lint types imports quick notebooks examples earlier recordings lab weights clean system \
-        everything core house docs wheel release-check wheels-check \
+        everything core house prose docs wheel release-check wheels-check \
         bench bench-loop bench-embedded bench-policy bench-sandbox bench-scan bench-memory bench-recall bench-hints \
         bench-harm bench-comfort \
         bench-context bench-bill bench-map bench-mixture bench-schedule bench-skills bench-prompt bench-learning bench-load \
@@ -115,6 +115,9 @@ core: $(STAMP)  ## without each extra and without all: imports, a turn; quick te
 
 house: $(STAMP)  ## count the package and walk through its turns, against the limits of a stage (STAGE=bound)
 	@$(BIN)/python bench/house.py $(if $(STAGE),--stage $(STAGE)) --walk
+
+prose: $(STAMP)  ## the share of sentences that a reader stumbles over (bench/prose.py --list PATH prints them)
+	@$(BIN)/python bench/prose.py
 
 lab: $(STAMP)  ## open JupyterLab on the example notebooks
 	@$(BIN)/jupyter lab notebooks
