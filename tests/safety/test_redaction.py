@@ -224,7 +224,7 @@ def test_redacting_twice_changes_nothing(text):
 def test_the_docs_list_what_is_known():
     known = {*families()["tokens"], *families()["marked"], *families()["besides"]}
     assert {*SIMPLE, *IN_PLACE} <= known <= {*SIMPLE, *IN_PLACE, *PROVIDERS["alone"]}
-    page = (ROOT / "docs/security.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/security.md").read_text(encoding="utf-8")
     table = page.partition("| family |")[2].partition("\n\n")[0]
     assert set(re.findall(r"(?m)^\| ([^|]+?) \|", table)) - {"---"} == known
 
