@@ -88,7 +88,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("hermes").addoption(
         "--hermes-accept",
         action="store_true",
-        help="let answers count that were edited in the cassettes of what runs",
+        help="use replies that were edited in the cassettes",
     )
     parser.getgroup("hermes").addoption(
         "--hermes-replay",

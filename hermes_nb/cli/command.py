@@ -14,6 +14,7 @@ from importlib import import_module
 
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.plugins import plugins
+from hermes_nb.core.text import capitalised
 
 GROUP = "hermes_nb.cli"
 """Entry point group for subcommands."""
@@ -28,8 +29,8 @@ REFUSED = 3
 STOPPED = 130
 """Exit code after Ctrl-C or a termination signal, as shells report for SIGINT."""
 CODES = (
-    "exit codes: 0 done, 1 failed, 2 wrong usage, 3 nothing to replay, or calls were refused, "
-    "130 stopped"
+    "exit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped,\n"
+    "            3 a recording was missing or a tool call was refused"
 )
 APPROVALS = ("ask", "edits", "all", "never")
 """Values of `--approve`."""
@@ -52,6 +53,10 @@ class Subcommand:
 
     about: str
     """Its description in a few words, without a full stop."""
+    page: str = ""
+    """Its page of the documentation, below `docs/`."""
+    examples: tuple[str, ...] = ()
+    """Command lines that use it, without `jupyter hermes`."""
     run: str | Run
     """A function of the arguments that returns the exit code, or its name as `module:function`."""
     arguments: Callable[[argparse.ArgumentParser], None] = _no_arguments
@@ -62,9 +67,14 @@ def add(
     parsers: argparse._SubParsersAction[argparse.ArgumentParser], name: str, command: Subcommand
 ) -> argparse.ArgumentParser:
     """Add a subcommand to a parser and return its own parser."""
-    shown = command.about.replace("%", "%%")
+    lines = ["examples:", *(f"  jupyter hermes {line}" for line in command.examples), ""]
+    page = [f"documentation: docs/{command.page}"] if command.page else []
     made = parsers.add_parser(
-        name, help=shown, description=f"{shown[0].upper()}{shown[1:]}.", epilog=CODES
+        name,
+        help=command.about.replace("%", "%%"),
+        description=f"{capitalised(command.about)}.",
+        epilog="\n".join([*(lines if command.examples else []), *page, CODES]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.set_defaults(run=command.run)
     command.arguments(made)

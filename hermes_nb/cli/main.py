@@ -98,7 +98,10 @@ def parser(wanted: str = "") -> argparse.ArgumentParser:
     If `wanted` is no subcommand, such as an option, those of all packages are included.
     """
     top = argparse.ArgumentParser(
-        prog="jupyter hermes", description="Hermes, the agent in the Jupyter kernel.", epilog=CODES
+        prog="jupyter hermes",
+        description="Hermes, an agent in the Jupyter kernel. COMMAND --help explains a command.",
+        epilog=CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.set_defaults(run="")
     version = f"hermes_nb {hermes_nb.__version__}"
@@ -118,29 +121,48 @@ def parser(wanted: str = "") -> argparse.ArgumentParser:
 def _own() -> dict[str, Subcommand]:
     return {
         "enable": Subcommand(
-            about="have %%hermes work without %load_ext",
+            about="make %%hermes work in every notebook, without %load_ext",
             arguments=_enabling,
+            page="command-line.md",
+            examples=("enable", "enable --kernelspec python3"),
             run="hermes_nb.cli.install:enable",
         ),
         "disable": Subcommand(
-            about="take that back", arguments=_enabling, run="hermes_nb.cli.install:disable"
+            about="undo enable",
+            arguments=_enabling,
+            page="command-line.md",
+            examples=("disable", "disable --sys-prefix"),
+            run="hermes_nb.cli.install:disable",
         ),
         "doctor": Subcommand(
-            about="check what Hermes needs", arguments=_doctor, run="hermes_nb.cli.install:doctor"
+            about="check the installation, the model, the key and the sandbox",
+            arguments=_doctor,
+            page="troubleshooting.md",
+            examples=("doctor", "doctor --offline --json"),
+            run="hermes_nb.cli.install:doctor",
         ),
         "sessions": Subcommand(
-            about="list past sessions",
+            about="list or search past sessions",
             arguments=_sessions,
+            page="command-line.md",
+            examples=("sessions", 'sessions --search "flipper length"'),
             run="hermes_nb.cli.sessions:list_command",
         ),
         "export": Subcommand(
-            about="write a session, without secrets",
+            about="write a session to a file, without secrets",
             arguments=_export,
+            page="command-line.md",
+            examples=("export penguins", "export penguins --format notebook -o talk.ipynb"),
             run="hermes_nb.cli.sessions:export",
         ),
         "run": Subcommand(
-            about="run a notebook or a prompt, with nobody there",
+            about="run a notebook or a prompt without interaction",
             arguments=_run,
+            page="howto/headless.md",
+            examples=(
+                "run report.ipynb --output done.ipynb --approve edits",
+                'run "Summarise the files in data/"',
+            ),
             run="hermes_nb.cli.run:run",
         ),
     }
@@ -148,15 +170,15 @@ def _own() -> dict[str, Subcommand]:
 
 def _doctor(made: argparse.ArgumentParser) -> None:
     made.add_argument("--json", action="store_true", help="print the findings as JSON")
-    made.add_argument("--offline", action="store_true", help="ask no server for its models")
+    made.add_argument("--offline", action="store_true", help="do not ask any server for its models")
 
 
 def _enabling(made: argparse.ArgumentParser) -> None:
     where = made.add_mutually_exclusive_group()
     for level, about in (
-        ("user", "for your kernels, in whatever environment"),
-        ("sys-prefix", "for this environment's kernels"),
-        ("system", "for everybody on this machine"),
+        ("user", "for all your kernels, in every environment (default otherwise)"),
+        ("sys-prefix", "for the kernels of this environment (default in a virtual one)"),
+        ("system", "for all users of this machine"),
     ):
         where.add_argument(
             f"--{level}", dest="level", action="store_const", const=level, help=about
@@ -165,47 +187,69 @@ def _enabling(made: argparse.ArgumentParser) -> None:
 
 
 def _sessions(made: argparse.ArgumentParser) -> None:
-    made.add_argument("--search", metavar="QUERY", help="find what was said instead")
-    made.add_argument("--limit", type=count, default=20, metavar="N", help="at most N (default 20)")
+    made.add_argument(
+        "--search", metavar="QUERY", help="search messages instead of listing sessions"
+    )
+    made.add_argument(
+        "--limit", type=count, default=20, metavar="N", help="maximum number of lines (default: 20)"
+    )
     made.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _export(made: argparse.ArgumentParser) -> None:
-    made.add_argument("session", metavar="SESSION", help="an id, its beginning, or a title")
-    made.add_argument("--format", choices=FORMATS, default="markdown")
     made.add_argument(
-        "-o", "--output", metavar="FILE", default="-", help="where to; - is standard output"
+        "session",
+        metavar="SESSION",
+        help="a session: its ID, the beginning of its ID, or its title",
+    )
+    made.add_argument("--format", choices=FORMATS, default="markdown", help="default: markdown")
+    made.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        default="-",
+        help="file to write (default: -, standard output)",
     )
 
 
 def _run(made: argparse.ArgumentParser) -> None:
     made.add_argument(
-        "what", type=_what, metavar="NOTEBOOK|PROMPT", help="FILE.ipynb, a prompt, or - for stdin"
+        "what",
+        type=_what,
+        metavar="NOTEBOOK|PROMPT",
+        help="a notebook, a prompt, or - to read the prompt from stdin",
     )
-    made.add_argument("--approve", choices=APPROVALS, help="what may run without asking")
-    made.add_argument("--model", metavar="NAME", help="the model to ask")
+    made.add_argument("--approve", choices=APPROVALS, help="what may run without approval")
+    made.add_argument("--model", metavar="NAME", help="the model to use")
     made.add_argument(
-        "--max-requests", type=count, metavar="N", help="model requests allowed in a turn"
+        "--max-requests", type=count, metavar="N", help="maximum model requests in a turn"
     )
-    made.add_argument("--cassette", choices=MODES, help="record or replay what models say")
+    made.add_argument(
+        "--cassette", choices=MODES, help="record the model's replies, or replay them"
+    )
     notebook = made.add_argument_group("a notebook")
     notebook.add_argument(
-        "--output", metavar="FILE", help="write it there as it ran; without, nothing is written"
+        "--output", metavar="FILE", help="save the executed notebook here (default: nowhere)"
     )
     notebook.add_argument(
-        "--timeout", type=seconds, metavar="S", help="seconds a cell may take (default: any)"
+        "--timeout",
+        type=seconds,
+        metavar="S",
+        help="maximum seconds for a cell (default: no limit)",
     )
     notebook.add_argument(
-        "--accept", action="store_true", help="let answers count that were edited in the cassette"
+        "--accept", action="store_true", help="use replies that were edited in the cassette"
     )
     notebook.add_argument(
         "-p", "--parameter", nargs=2, action="append", default=[], dest="parameters",
-        metavar=("NAME", "VALUE"), help="set a variable behind the cell tagged `parameters`",
+        metavar=("NAME", "VALUE"), help="set a variable below the cell tagged `parameters`",
     )  # fmt: skip
     prompt = made.add_argument_group("a prompt")
-    prompt.add_argument("--session", metavar="NAME", help="go on with, or start, this session")
+    prompt.add_argument("--session", metavar="NAME", help="continue this session, or start it")
     prompt.add_argument("--json", action="store_true", help="print events as JSON lines")
-    prompt.add_argument("--learn", action="store_true", help="look back when it is time to learn")
+    prompt.add_argument(
+        "--learn", action="store_true", help="let background reviews save memories and skills"
+    )
 
 
 def _what(text: str) -> str:

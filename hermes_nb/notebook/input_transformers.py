@@ -29,6 +29,8 @@ CALL = re.compile(
 """The call that IPython generates for one of our magics, with an assignment before it."""
 
 
+EMPTY = re.compile(r"(run_cell_magic\('hermes', .*), ''\)$")
+"""The call for a cell without a body, which IPython refuses before our magic sees it."""
 QUESTION = re.compile(r"^(\s*)%hermes[ \t]+(\S.*\?)\s*$")
 """A line magic that ends with a question mark."""
 
@@ -91,7 +93,7 @@ def awaited(lines: list[str]) -> list[str]:
 
     Raises `NotAwaitedError` or `_UnheardError` if a call cannot be awaited, so that the cell fails.
     """
-    out = [CALL.sub(r"\1await \2", line) for line in lines]
+    out = [EMPTY.sub(r"\1, '\\n')", CALL.sub(r"\1await \2", line)) for line in lines]
     if out == lines or _others():
         return lines
     if (around := _around()) is not None:

@@ -40,14 +40,19 @@ if TYPE_CHECKING:
     from hermes_nb.notebook.shell import Foreign, Shell
 
 
+EMPTY = "This cell has no prompt. Write one below `%%hermes`; `%hermes help` lists the commands."
+
+
 @magics_class
 class HermesMagics(Magics):
     """The agent's magics; `%config HermesMagics.model = "…"` and the like set defaults."""
 
-    model = Unicode("", help="Model name; `embedded` is the built-in one.").tag(config=True)
+    model = Unicode("", help="Model name; `embedded` is the built-in model.").tag(config=True)
     base_url = Unicode("", help="Address of an OpenAI-compatible server.").tag(config=True)
-    approve = Unicode("", help="What runs without asking: ask, edits, all, never.").tag(config=True)
-    max_requests = Int(0, help="Model requests a turn; 0 means 15.").tag(config=True)
+    approve = Unicode("", help="What may run without approval: ask, edits, all or never.").tag(
+        config=True
+    )
+    max_requests = Int(0, help="Maximum model requests in a turn (default: 15).").tag(config=True)
 
     shell: Foreign
     spelled = "%hermes "
@@ -140,43 +145,48 @@ class HermesMagics(Magics):
     @no_var_expand
     @magic_arguments()
     @argument("--model", default="", metavar="NAME", help="use this model from now on")
-    @argument(
-        "--tools", default="", metavar="NAMES", help="only these tools or toolsets, by commas"
-    )
-    @argument("--session", default="", metavar="NAME", help="go on with, or start, this session")
+    @argument("--tools", default="", metavar="NAMES", help="use only these tools or toolsets (a,b)")
+    @argument("--session", default="", metavar="NAME", help="continue or start this session")
     @argument("--new", action="store_true", help="start a new session")
-    @argument("--no-context", action="store_true", help="do not tell the model what changed here")
-    @argument("--effort", choices=("low", "medium", "high"), default="", help="how much to reason")
-    @argument("--max-requests", type=int, metavar="N", help="model requests of this turn, 15 else")
-    @argument("--max-cost", type=float, metavar="USD", help="dollars that this turn may cost")
-    @argument("--max-tokens", type=int, metavar="N", help="tokens this turn may send and receive")
+    @argument("--no-context", action="store_true", help="leave out the notebook's changes")
+    @argument("--effort", choices=("low", "medium", "high"), default="", help="reasoning effort")
+    @argument("--max-requests", type=int, metavar="N", help="maximum model requests (default: 15)")
+    @argument("--max-cost", type=float, metavar="USD", help="maximum cost of this turn")
+    @argument("--max-tokens", type=int, metavar="N", help="maximum tokens of this turn")
     @argument(
         "--approve",
         choices=("ask", "edits", "all", "never"),
-        help="what may run without asking, in this turn",
+        help="what may run without approval in this turn",
     )
     @argument(
         "--image",
         action="append",
         default=[],
         metavar="EXPR",
-        help="show the model this figure, image, array or file; may be given several times",
+        help="send this figure, image, array or file; can be repeated",
     )
-    @argument("--system", default="", metavar="TEXT", help="more for the system prompt, this turn")
-    @argument("--prefill", default="", metavar="FILE", help="messages before the conversation")
-    @argument("--into", default="", metavar="NAME", help="put the answer into this variable")
-    @argument("--quiet", action="store_true", help="show nothing until the turn is over")
+    @argument("--system", default="", metavar="TEXT", help="add to the system prompt in this turn")
+    @argument(
+        "--prefill", default="", metavar="FILE", help="messages to put before the conversation"
+    )
+    @argument("--into", default="", metavar="NAME", help="save the answer in this variable")
+    @argument("--quiet", action="store_true", help="show only a status line at the end")
     @argument("--dry-run", action="store_true", help="show the request and send nothing")
     @argument("prompt", nargs=argparse.REMAINDER, help="the prompt, or a command (%%hermes help)")
     @line_cell_magic
     async def hermes(self, line: str, cell: str | None = None) -> None:
-        """Ask Hermes: `%%hermes` sends the cell as a prompt, `%hermes PROMPT` a line.
+        """Ask Hermes: `%%hermes` sends the cell as a prompt, `%hermes PROMPT` sends a line.
 
-        `%hermes help` lists the commands (status, model, tools, resume, …). Options stand before
-        the prompt; `--` ends them. `--into NAME --quiet` shows a status line alone; `--dry-run
-        --into NAME` puts the request into a dict.
+        `%hermes help` lists the commands (status, model, tools, resume, …). Put options before
+        the prompt; `--` ends them. `--into NAME --quiet` shows only a status line; `--dry-run
+        --into NAME` saves the request as a dict.
         """
         refuse_key(self.shell, line)
+        if cell is not None and not cell.strip():
+            cell = None  # such a cell is the line alone
+            if not line.strip():
+                self._show(EMPTY)
+                return
         before = self._agent.turn if self._agent is not None else None
         try:
             with stoppable() as stop:

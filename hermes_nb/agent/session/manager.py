@@ -124,7 +124,7 @@ class SessionManager:
         """
         if not wanted:
             if (latest := self._latest()) is None:
-                raise ConfigError("there is no session yet")
+                raise ConfigError("there is no session yet; send a prompt first")
             return latest
         store = self._store()
         found = matching(store, wanted) or (resembling(store, wanted) if loosely else [])

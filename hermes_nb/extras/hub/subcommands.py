@@ -8,37 +8,47 @@ from hermes_nb.cli.command import Subcommand
 
 
 def _of_skills(made: argparse.ArgumentParser) -> None:
-    made.add_argument("action", choices=("sign", "verify", "revoke", "restore"))
+    made.add_argument("action", choices=("sign", "verify", "revoke", "restore"), help="what to do")
     made.add_argument(
         "words", metavar="[NAME] [DIRECTORY]", nargs="*",
-        help="a skill to revoke or restore; the directory, else that of the policy",
+        help="a skill to revoke or restore; the directory of skills (default: that of the policy)",
     )  # fmt: skip
-    made.add_argument("--key", metavar="FILE", help="the private key, Ed25519 in PEM")
-    made.add_argument("--public", metavar="KEY", help="the public one, else that of the policy")
-    made.add_argument("--why", default="revoked", metavar="TEXT", help="what users are told")
-    made.add_argument("--yes", action="store_true", help="sign what is new without a question")
+    made.add_argument("--key", metavar="FILE", help="private key (Ed25519, PEM)")
+    made.add_argument("--public", metavar="KEY", help="public key (default: that of the policy)")
+    made.add_argument(
+        "--why", default="revoked", metavar="TEXT", help="reason that users see for a revoked skill"
+    )
+    made.add_argument("--yes", action="store_true", help="sign new skills without asking")
 
 
 def _of_proxy(made: argparse.ArgumentParser) -> None:
-    made.add_argument("--config", metavar="FILE", required=True, help="upstream, models, budgets")
+    made.add_argument(
+        "--config", metavar="FILE", required=True, help="configuration: provider, models, budgets"
+    )
 
 
 def _of_audit(made: argparse.ArgumentParser) -> None:
-    made.add_argument("files", metavar="FILE", nargs="+", help="in their order, the oldest first")
+    made.add_argument("files", metavar="FILE", nargs="+", help="audit files, oldest first")
 
 
 SKILLS = Subcommand(
     about="sign the skills that a hub shares",
     arguments=_of_skills,
+    page="administrators.md",
+    examples=("skills sign --key hub.pem skills/", "skills verify"),
     run="hermes_nb.extras.hub.releases:skills",
 )
 PROXY = Subcommand(
-    about="hold a hub's key of a model, with a budget for each user",
+    about="let a hub's users share an API key, each with a budget",
     arguments=_of_proxy,
+    page="howto/jupyterhub.md",
+    examples=("proxy --config proxy.yaml",),
     run="hermes_nb.extras.hub.proxy:proxy",
 )
 AUDIT = Subcommand(
-    about="look for gaps in files of the audit",
+    about="check audit files for missing entries",
     arguments=_of_audit,
+    page="howto/jupyterhub.md",
+    examples=("audit audit-1.jsonl audit-2.jsonl",),
     run="hermes_nb.extras.hub.gaps:audit",
 )

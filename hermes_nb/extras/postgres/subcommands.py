@@ -14,38 +14,49 @@ def _arguments(made: argparse.ArgumentParser) -> None:
 
 
 def _of_init(made: argparse.ArgumentParser) -> None:
-    made.add_argument("--sql", action="store_true", help="print what would be run instead")
+    made.add_argument("--sql", action="store_true", help="print the SQL instead of running it")
     _url(made)
 
 
 def _url(made: argparse.ArgumentParser) -> None:
     made.add_argument(
-        "url", metavar="URL", nargs="?", help="postgresql://USER@HOST/DATABASE, else as set"
+        "url",
+        metavar="URL",
+        nargs="?",
+        help="postgresql://USER@HOST/DATABASE (default: session_store)",
     )
 
 
 def _of_move(made: argparse.ArgumentParser) -> None:
     for name, metavar in (("source", "FROM"), ("target", "TO")):
-        made.add_argument(name, metavar=metavar, help="home, FILE.db or postgresql://…")
+        made.add_argument(name, metavar=metavar, help="Hermes directory, FILE.db or postgresql://…")
 
 
 _INIT = Subcommand(
-    about="make the tables on a server, as their owner",
+    about="create the tables on a server, as their owner",
+    page="howto/postgres.md",
+    examples=("store init postgresql://owner@db/hermes",),
     arguments=_of_init,
     run="hermes_nb.extras.postgres.administer:init",
 )
 _CHECK = Subcommand(
-    about="see whether the server can be used",
+    about="check whether the server can be used",
+    page="howto/postgres.md",
+    examples=("store check",),
     arguments=_url,
     run="hermes_nb.extras.postgres.administer:check",
 )
 _MOVE = Subcommand(
     about="copy sessions between stores; nothing is deleted",
+    page="howto/postgres.md",
+    examples=("store move ~/.hermes postgresql://me@db/hermes",),
     arguments=_of_move,
     run="hermes_nb.extras.postgres.administer:move_command",
 )
 STORE = Subcommand(
-    about="sessions on a PostgreSQL server",
+    about="store sessions on a PostgreSQL server",
+    page="howto/postgres.md",
+    examples=("store init", "store move ~/.hermes postgresql://me@db/hermes"),
     arguments=_arguments,
     run="hermes_nb.extras.postgres.administer:check",
 )

@@ -6,7 +6,7 @@ from hermes_nb.agent.session.context_usage import shares
 from hermes_nb.agent.session.session import Session
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import ContextCompressed
-from hermes_nb.core.text import amount, one_line, used
+from hermes_nb.core.text import amount, capitalised, one_line, used
 from hermes_nb.notebook.display.bars import MARK, gauge, shade, stacked
 from hermes_nb.notebook.display.tables import grid
 from hermes_nb.notebook.display.transcript import told_compression
@@ -14,10 +14,13 @@ from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
 
+NO_TURN = "this session has no turn yet; send a prompt in a `%%hermes` cell first"
+
 
 def context(agent: KernelAgent, words: str) -> str:
     """Show the parts of the next request, or one layer of the prompt in full."""
-    session = _session(agent)
+    if (session := agent.session) is None:
+        return f"{capitalised(NO_TURN)}."
     parts = shares(session)
     if words:
         known = {part.name: part.text for part in parts if part.text}
@@ -66,7 +69,7 @@ def reload(agent: KernelAgent, _words: str) -> str:
 
 def _session(agent: KernelAgent) -> Session:
     if agent.session is None:
-        raise ConfigError("there has been no turn in this session yet")
+        raise ConfigError(NO_TURN)
     return agent.session
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hermes_nb.agent.undo.undo import NothingToUndo, UndoLine, UndoReport
-from hermes_nb.core.errors import ConfigError, HermesError, ToolError
+from hermes_nb.core.errors import ConfigError, ToolError
 from hermes_nb.core.escapes import visible
 from hermes_nb.core.messages import Text
 from hermes_nb.core.text import number_of, one_line
@@ -28,7 +28,8 @@ SHOWN_LINES = 40
 """Maximum items of each kind in a report."""
 USAGE = "`%hermes undo [TURN] [--force] [of SESSION]`; TURN is a number"
 RETRY = "`%hermes retry [TURNS] [edit] [--force]`; TURNS says how many, 1 by default"
-NAMESPACE = "Variables are not restored: the namespace is as the turn left it."
+NAMESPACE = "Variables keep their current values."
+NO_SESSION = "Hermes has changed nothing in this notebook yet. Send a prompt in a `%%hermes` cell."
 
 
 async def undo(agent: KernelAgent, words: str) -> str:
@@ -39,6 +40,8 @@ async def undo(agent: KernelAgent, words: str) -> str:
     words, _, named = words.partition(" of ")
     turn, given = _arguments(words, flags=("--force",))
     force, session = "--force" in given, named.strip() or _session_id(agent)
+    if not session:
+        return NO_SESSION
     report = await agent.access.checkpoints.undo(
         session, turn, restorer=_restorer(agent), force=force
     )
@@ -95,7 +98,8 @@ async def retry(agent: KernelAgent, words: str) -> str:
 async def diff(agent: KernelAgent, words: str) -> str:
     """Show a turn's changes of files and cells; return a message if it made none."""
     turn, _ = _arguments(words, flags=(), usage="`%hermes diff [TURN]`; TURN is a number")
-    session = _session_id(agent)
+    if not (session := _session_id(agent)):
+        return NO_SESSION
     try:
         changed = await in_thread(agent.access.checkpoints.changes, session, turn, root=_here())
     except NothingToUndo as nothing:
@@ -123,14 +127,12 @@ def _arguments(
 
 
 def _session_id(agent: KernelAgent) -> str:
-    """Return the current session's id or, after a restart, that of the notebook's last one."""
+    """Return the id of the current session, or of the notebook's last one; "" if it has none."""
     if agent.session is not None:
         return agent.session.id
     notebook = agent.notebook
     latest = agent.store.sessions(notebook=notebook, limit=1) if notebook else []
-    if not latest:
-        raise HermesError("this notebook has no session yet, so there is nothing to undo")
-    return latest[0].id
+    return latest[0].id if latest else ""
 
 
 def _shown(report: UndoReport, *, force: bool, command: str = "undo") -> str:

@@ -121,7 +121,9 @@ def _used(usage: Usage) -> str:
 def last(agent: KernelAgent, _words: str) -> str:
     """Show the last turn again: the kernel has it even if a page reload lost it."""
     if agent.last is None:
-        raise ConfigError("there has been no turn in this kernel yet")
+        raise ConfigError(
+            "this kernel has run no turn yet; `%hermes history` shows earlier sessions"
+        )
     if can_draw(sys.stdout):
         from hermes_nb.notebook.display.terminal import DrawnView
 
@@ -158,7 +160,7 @@ def listed_sessions(agent: KernelAgent, _words: str) -> str:
     listed = agent.store.sessions(limit=2 * LISTED_SESSIONS)
     found = [stored for stored in listed if stored.source != REVIEW][:LISTED_SESSIONS]
     if not found:
-        return "There are no sessions yet."
+        return "There are no sessions yet. Send a prompt in a `%%hermes` cell to start one."
     current = agent.session.id if agent.session else ""
     header = ("session", "notebook", "messages", "last used", "tokens", "cost", "title")
     return grid(header, (_session_row(stored, current, depth) for stored, depth in tree(found)))
@@ -183,7 +185,7 @@ def search(agent: KernelAgent, words: str) -> str:
         raise ConfigError("say what to look for: `%hermes search QUERY`")
     found = quotes(agent.store, words, limit=LISTED_HITS)
     if not found:
-        return "Nothing was said about that in any session, and no output holds it."
+        return "Nothing found. Try fewer or other words."
     rows = [_hit_row(quote, agent.store) for quote in found]
     return grid(("when", "who", "what", "session", "where"), rows)
 

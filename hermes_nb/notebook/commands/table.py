@@ -22,8 +22,9 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, cast
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
@@ -54,13 +55,13 @@ VARIABLE = ("--image", "--into")
 ASKED = "comm_info_request"
 """Type of the control messages by which a page asks; see labextension/static/prompts.js."""
 IN_CELLS = (
-    "`%%hermes` sends the cell as a prompt, `%hermes PROMPT` a line.",
-    "`%%hermes?` shows the options of a turn.",
+    "`%%hermes` sends the rest of its cell as a prompt; `%hermes PROMPT` sends a line.",
+    "`%hermes help COMMAND` explains a command; `%%hermes?` shows the options of a prompt.",
 )
 """Text above and below the list of commands in a notebook."""
 IN_CHAT = (
-    "What you type is a prompt; behind a `/` it is a command, or options and a prompt.",
-    "`/--` and TAB show the options of a turn, `/exit` leaves.",
+    "Type a prompt and press Enter. Start with `/` for a command, or for options and a prompt.",
+    "`/help COMMAND` explains a command; `/--` and TAB show the options; `/exit` quits.",
 )
 """The same for the terminal chat."""
 MOST_FILES, MOST_SESSIONS = 200, 50
@@ -70,6 +71,18 @@ Names = Literal[
     "sessions", "skills", "models", "tools", "layers", "settings", "commands", "jobs", "servers"
 ]
 """Kinds of names that completion offers."""
+PLACEHOLDERS: Mapping[str, Names] = {
+    "SESSION": "sessions",
+    "SKILL": "skills",
+    "MODEL": "models",
+    "TOOLS": "tools",
+    "LAYER": "layers",
+    "SETTING": "settings",
+    "COMMAND": "commands",
+    "JOB": "jobs",
+    "SERVER": "servers",
+}
+"""Values of commands that are names, by their word in `values`."""
 Run = Callable[[Foreign, str], str | Awaitable[str]]
 """Runs a command with the kernel's agent and its arguments."""
 
@@ -81,7 +94,15 @@ class Command:
     usage: str = ""
     """Its arguments, as shown in help."""
     about: str
-    """Its description in help, in one line."""
+    """What it does, in at most 60 characters, without a full stop."""
+    group: str = "Other packages"
+    """Its group in `%hermes help`."""
+    page: str = ""
+    """Its page of the documentation, below `docs/`."""
+    examples: tuple[str, ...] = ()
+    """Lines that use it, without `%hermes`."""
+    values: Mapping[str, str] = field(default_factory=dict)
+    """What it takes, each with its meaning; commands.toml explains the keys."""
     run: str | Run
     """A function of the kernel's agent and the arguments, or its name as `module:function`.
 
@@ -92,15 +113,49 @@ class Command:
     names: Names | None = None
     """Kind of names that it takes, for completion; None for none."""
     before: tuple[str, ...] = ()
-    """Words after which a name follows; a name may also be the only argument."""
+    """Words after which a name follows."""
+    leading: bool = True
+    """Whether a name can be the first argument."""
+
+
+def declared(
+    *,
+    group: str,
+    about: str,
+    run: str | Run,
+    page: str,
+    examples: Iterable[str],
+    values: Mapping[str, str] = MappingProxyType({}),
+) -> Command:
+    """Return a command whose usage and completion follow from its `values`."""
+    actions = [key for key in values if key[0].islower()]
+    options = [key for key in values if re.match(r"\[(--|[a-z])", key)]
+    others = [key for key in values if key not in (*actions, *options)]
+    usage = " ".join(values)
+    if actions:
+        verbs = actions if len(actions) == 1 else [key.split()[0] for key in actions]
+        choices = [*(key.strip("[]") for key in others), *verbs]
+        usage = " ".join([f"[{', '.join(choices)}]", *options])
+    named = {key: kind for key in values for word, kind in PLACEHOLDERS.items() if word in key}
+    first = {key: key.strip("[]").split()[0] for key in (*actions, *options)}
+    return Command(
+        group=group,
+        about=about,
+        run=run,
+        page=page,
+        values=values,
+        examples=tuple(examples),
+        usage=usage,
+        words=tuple(first.values()),
+        names=next(iter(named.values()), None),
+        before=tuple(first[key] for key in first if key in named),
+        leading=any(key in named for key in others),
+    )
 
 
 def _own() -> dict[str, Command]:
     table = tomllib.loads(Path(__file__).with_name("commands.toml").read_text(encoding="utf-8"))
-    return {
-        name: Command(**{**facts, **{k: tuple(facts.get(k, ())) for k in ("words", "before")}})
-        for name, facts in table.items()
-    }
+    return {name: declared(**facts) for name, facts in table.items()}
 
 
 COMMANDS = _own()
@@ -184,7 +239,7 @@ def _check_first(name: str, command: Command, words: str) -> None:
     if not first or first in command.words or not command.words:
         return
     near = _nearest(first, command.words, CLOSE_ENOUGH)
-    if near and (command.names in (None, "skills") or first.startswith("-")):
+    if near and (not command.names or not command.leading or first.startswith("-")):
         raise ConfigError(
             f"there is no `%hermes {name} {first}`; did you mean `%hermes {name} {near}`? "
             f"`%hermes -- {name} {words}` sends it as a prompt"
@@ -227,24 +282,48 @@ def help_(agent: KernelAgent, words: str) -> str:
     if not name:
         magics = ours(agent.shell)
         head, foot = IN_CHAT if magics and magics.spelled == "/" else IN_CELLS
-        return f"{head}\n\n{commands_table(every_command())}\n\n{foot}"
+        return f"{head}\n\n{commands_table(every_command(), usage=False)}\n\n{foot}"
     command = command_named(name)
     if command is None:
         raise ConfigError(f"there is no command {name!r}; `%hermes help` lists them")
-    from hermes_nb.safety.markup import code_span
-
-    return f"{code_span(f'%hermes {name} {command.usage}'.strip())}: {command.about}."
+    return _page(name, command)
 
 
-def commands_table(shown: Mapping[str, Command] | None = None) -> str:
-    """Return commands as a Markdown table, Hermes' own by default."""
+def _page(name: str, command: Command) -> str:
+    from hermes_nb.core.text import capitalised
     from hermes_nb.notebook.display.tables import grid
     from hermes_nb.safety.markup import code_span
 
-    rows = (
-        (code_span(f"%hermes {name} {each.usage}".strip()), each.about)
-        for name, each in (shown or commands()).items()
-    )
+    parts = [code_span(_usage(name, command)), f"{capitalised(command.about)}."]
+    if command.values:
+        rows = [(code_span(key), meaning) for key, meaning in command.values.items()]
+        parts.append(grid(("value", "meaning"), rows))
+    if command.examples:
+        lines = [f"- {code_span(f'%hermes {line}')}" for line in command.examples]
+        parts.append("\n".join(["Examples:", "", *lines]))
+    if command.page:
+        parts.append(f"Documentation: docs/{command.page}")
+    return "\n\n".join(parts)
+
+
+def _usage(name: str, command: Command) -> str:
+    return f"%hermes {name} {command.usage}".strip()
+
+
+def commands_table(shown: Mapping[str, Command] | None = None, *, usage: bool = True) -> str:
+    """Return commands in groups as a Markdown table, Hermes' own by default."""
+    from hermes_nb.notebook.display.tables import grid
+    from hermes_nb.safety.markup import code_span
+
+    shown = shown or commands()
+    rows: list[tuple[str, str]] = []
+    for group in dict.fromkeys(command.group for command in shown.values()):
+        rows.append((f"**{group}**", ""))
+        rows += [
+            (code_span(_usage(name, each) if usage else f"%hermes {name}"), each.about)
+            for name, each in shown.items()
+            if each.group == group
+        ]
     return grid(("command", "what it does"), rows)
 
 
@@ -377,7 +456,7 @@ class Completions:
         if blank and first in command.before:
             rest = rest.lstrip()
             return rest, _beginning(self._names(command.names or ""), rest)
-        named = [] if name in ("skills", "mcp") else self._names(command.names or "")
+        named = self._names(command.names or "") if command.leading else []
         return typed, _beginning([*command.words, *named], typed)
 
     def _of_a_map(self, typed: str) -> tuple[str, list[str]] | None:

@@ -86,6 +86,6 @@ def test_the_models_at_hand(desk, monkeypatch):
 
 
 def test_help_says_what_one_command_takes(desk):
-    assert "`%hermes undo [TURN] [--force] [of SESSION]`" in help_(desk.agent, "undo")
+    assert "`%hermes undo [TURN] [--force] [of SESSION…]`" in help_(desk.agent, "undo")
     with pytest.raises(ConfigError, match="no command"):
         help_(desk.agent, "nothing")
