@@ -59,5 +59,6 @@ html_title = f"hermes_nb {release}"
 html_static_path = ["_static"]
 html_css_files = ["hermes.css"]
 html_extra_path = ["_static/root"]
+html_search_scorer = str(Path(__file__).parent / "_static" / "scorer.js")
 html_show_sourcelink = False
 html_copy_source = False

@@ -1,4 +1,7 @@
-"""What the build adds to Sphinx: Markdown in docstrings, cells that are prompts, dark pictures."""
+"""What the build adds to Sphinx: Markdown in docstrings, cells that are prompts, dark pictures.
+
+It also keeps pages for contributors out of the search.
+"""
 
 from __future__ import annotations
 
@@ -75,9 +78,19 @@ class DarkTwins(SphinxTransform):
             image.parent.insert(image.parent.index(image) + 1, dark)
 
 
+def mark_internal(app: Sphinx, _doctree: nodes.document) -> None:
+    """Keep design decisions and the changelog out of the search, and decisions out of the sidebar."""
+    name = app.env.docname
+    if name.startswith("docs/adr/0"):
+        app.env.metadata[name] |= {"orphan": "", "nosearch": ""}
+    elif name == "CHANGELOG":
+        app.env.metadata[name] |= {"nosearch": ""}
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the parts with Sphinx."""
     app.connect("autodoc-process-docstring", fences_as_blocks, priority=1)
+    app.connect("doctree-read", mark_internal)
     app.add_transform(DarkTwins)
     for language in ("python", "ipython3"):
         app.add_lexer(language, CellLexer)

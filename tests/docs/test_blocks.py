@@ -21,7 +21,7 @@ EXEMPT = {
 }
 """How many blocks of a page are not run. Each says why, in a comment before it."""
 
-SLOW = {"docs/howto/test-notebooks.md"}
+SLOW = {"README.md", "docs/howto/teaching.md", "docs/howto/test-notebooks.md"}
 """Pages whose blocks start kernels."""
 
 

@@ -56,3 +56,9 @@ def test_no_picture_comes_from_elsewhere():
         if token.type == "image" and "//" in str(token.attrs["src"])
     ]
     assert remote == []
+
+
+def test_the_list_of_decisions_is_complete():
+    listed = (ROOT / "docs" / "adr" / "README.md").read_text(encoding="utf-8")
+    records = sorted((ROOT / "docs" / "adr").glob("0*.md"))
+    assert [path.name for path in records] == re.findall(r"\((0\S+\.md)\)", listed)
