@@ -79,7 +79,7 @@ class DarkTwins(SphinxTransform):
 
 
 def mark_internal(app: Sphinx, _doctree: nodes.document) -> None:
-    """Keep design decisions and the changelog out of the search, and decisions out of the sidebar."""
+    """Keep design decisions and the changelog out of the search; decisions need no toctree."""
     name = app.env.docname
     if name.startswith("docs/adr/0"):
         app.env.metadata[name] |= {"orphan": "", "nosearch": ""}
