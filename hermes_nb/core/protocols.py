@@ -255,6 +255,20 @@ class SessionStore(Protocol):
         """
         ...
 
+    def usage(
+        self, *, session_id: str = "", notebook: str = "", since: float = 0.0
+    ) -> dict[tuple[str, str], Usage]:
+        """Return the total usage by the sessions' `source` and model.
+
+        Costs that are unknown are left out of the sum; it is None if all are.
+
+        Args:
+            session_id: only the family of this session, see `lineage`
+            notebook: only the families of this notebook's sessions
+            since: without the two others, only sessions started then (epoch) or later
+        """
+        ...
+
     def lineage(self, session_id: str) -> list[str]:
         """Return the ids of a session's family, oldest first; always includes its own.
 

@@ -18,6 +18,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any, LiteralString
 
 from hermes_nb.core.messages import Json, Message, Role, Usage
 from hermes_nb.core.protocols import StoredMessage, StoredSession
@@ -335,6 +336,25 @@ def _set_state(connection: sqlite3.Connection, state: str, ids: Iterable[int]) -
     )
 
 
+TOKENS = {"input": "in", "output": "out"} | {n: n for n in ("cached", "written", "reasoning")}
+SAME_NAME = "id title source notebook model system_prompt started written ended messages".split()
+SUMS: LiteralString = (
+    "source, model, cast(sum(tokens_in) AS bigint) AS tokens_in,"
+    " cast(sum(tokens_out) AS bigint) AS tokens_out,"
+    " cast(sum(tokens_cached) AS bigint) AS tokens_cached,"
+    " cast(sum(tokens_written) AS bigint) AS tokens_written,"
+    " cast(sum(tokens_reasoning) AS bigint) AS tokens_reasoning,"
+    " cast(sum(requests) AS bigint) AS requests, sum(cost) AS cost"
+)
+"""The columns of a query for usage by source and model, in SQLite and PostgreSQL."""
+_FAMILIES = (
+    "WITH RECURSIVE above (id, parent) AS (SELECT id, parent FROM sessions WHERE {seeds}"
+    " UNION SELECT s.id, s.parent FROM sessions s JOIN above ON s.id = above.parent),"
+    " family (id) AS (SELECT id FROM above"
+    "  UNION SELECT s.id FROM sessions s JOIN family ON s.parent = family.id)"
+    " SELECT {columns} FROM sessions WHERE id IN family"
+)
+_SINCE = "SELECT {columns} FROM sessions WHERE started >= :since"
 CHILD = "child"
 """The source of sessions of child agents and maps: found by search, not offered for resuming."""
 
@@ -417,16 +437,38 @@ def listed(connection: sqlite3.Connection, notebook: str | None, limit: int) -> 
 
 def lineage(connection: sqlite3.Connection, session_id: str) -> list[str]:
     """Return the ids of a session's lineage, oldest first; at least its own."""
-    rows = connection.execute(
-        "WITH RECURSIVE"
-        " above (id, parent) AS (SELECT id, parent FROM sessions WHERE id = ?"
-        "  UNION SELECT s.id, s.parent FROM sessions s JOIN above ON s.id = above.parent),"
-        " family (id) AS (SELECT id FROM above"
-        "  UNION SELECT s.id FROM sessions s JOIN family ON s.parent = family.id)"
-        " SELECT id FROM sessions WHERE id IN family ORDER BY rowid",
-        (session_id,),
-    )
+    query = _FAMILIES.format(seeds="id = ?", columns="id") + " ORDER BY rowid"
+    rows = connection.execute(query, (session_id,))
     return [row["id"] for row in rows] or [session_id]
+
+
+def usage(
+    connection: sqlite3.Connection, session_id: str, notebook: str, since: float
+) -> dict[tuple[str, str], Usage]:
+    """Return `SessionStore.usage`."""
+    if session_id:
+        query = _FAMILIES.format(seeds="id = :session", columns=SUMS)
+    elif notebook:
+        seeds = "notebook = :notebook AND source <> :child"
+        query = _FAMILIES.format(seeds=seeds, columns=SUMS)
+    else:
+        query = _SINCE.format(columns=SUMS)
+    values = {"session": session_id, "notebook": notebook, "child": CHILD, "since": since}
+    return summed(connection.execute(f"{query} GROUP BY source, model", values))
+
+
+def summed(rows: Iterable[sqlite3.Row | dict[str, Any]]) -> dict[tuple[str, str], Usage]:
+    """Return the usage in the rows of a query for `SUMS`, by source and model."""
+    return {(row["source"], row["model"]): usage_of(row) for row in rows}
+
+
+def usage_of(row: sqlite3.Row | dict[str, Any]) -> Usage:
+    """Return the usage in a row of one or several sessions."""
+    return Usage(
+        **{name: row[f"tokens_{column}"] for name, column in TOKENS.items()},
+        requests=row["requests"],
+        cost=row["cost"],
+    )
 
 
 def count(connection: sqlite3.Connection, session_id: str, usage: Usage) -> None:
@@ -463,15 +505,5 @@ def empty(connection: sqlite3.Connection, session_id: str) -> None:
 
 
 def _session(row: sqlite3.Row) -> StoredSession:
-    usage = Usage(
-        **{name: row[f"tokens_{column}"] for name, column in TOKENS.items()},
-        requests=row["requests"],
-        cost=row["cost"],
-    )
-    return StoredSession(
-        parent=row["parent"] or "", usage=usage, **{name: row[name] for name in SAME_NAME}
-    )
-
-
-TOKENS = {"input": "in", "output": "out"} | {n: n for n in ("cached", "written", "reasoning")}
-SAME_NAME = "id title source notebook model system_prompt started written ended messages".split()
+    same = {name: row[name] for name in SAME_NAME}
+    return StoredSession(parent=row["parent"] or "", usage=usage_of(row), **same)

@@ -288,6 +288,12 @@ class SqliteStore(Ledger):
         path = None if notebook is None else storable(notebook)
         return self.database.read(lambda c: table.listed(c, path, limit))
 
+    def usage(
+        self, *, session_id: str = "", notebook: str = "", since: float = 0.0
+    ) -> dict[tuple[str, str], Usage]:
+        values = storable(session_id), storable(notebook), since
+        return self.database.read(lambda c: table.usage(c, *values))
+
     def lineage(self, session_id: str) -> list[str]:
         return self.database.read(lambda c: table.lineage(c, storable(session_id)))
 

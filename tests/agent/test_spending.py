@@ -61,7 +61,7 @@ def test_budgets_know_what_was_used_before(store, family):
 
 
 class Broken:
-    def lineage(self, _session):
+    def usage(self, **_):
         raise StoreError("locked")
 
 

@@ -292,3 +292,23 @@ def test_any_history_is_what_the_model_says(steps):
     store = SqliteStore(":memory:")
     play(store, store.start(), Model(), steps)
     store.close()
+
+
+def test_usage_is_summed_by_source_and_model(store):
+    first = store.start(notebook="/w/a.ipynb", model="m", started=100.0)
+    review = store.start(source="review", parent=first, model="small", started=200.0)
+    second = store.start(notebook="/w/a.ipynb", model="m", started=300.0)
+    other = store.start(notebook="/w/b.ipynb", model="m", started=400.0)
+    alone = store.start(source="child", notebook="/w/a.ipynb", model="m", started=500.0)
+    for session, cost in ((first, 0.1), (review, 0.02), (second, None), (other, 9.0), (alone, 1.0)):
+        store.count(session, Usage(input=10, output=1, cached=4, requests=1, cost=cost))
+    own, reviewed = ("notebook", "m"), ("review", "small")
+    whole = store.usage(session_id=review)
+    assert whole == store.usage(session_id=first)
+    assert {key: used.cost for key, used in whole.items()} == {own: 0.1, reviewed: 0.02}
+    notebook = store.usage(notebook="/w/a.ipynb")
+    assert (notebook[own].requests, notebook[own].input, notebook[own].cost) == (2, 20, 0.1)
+    assert set(notebook) == {own, reviewed}
+    since = store.usage(since=300.0)
+    assert since[own].cost == 9.0 and since["child", "m"].requests == 1
+    assert store.usage(session_id="unknown") == store.usage(notebook="/w/none.ipynb") == {}

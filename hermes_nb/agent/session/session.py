@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
@@ -46,6 +47,8 @@ from hermes_nb.safety.provenance import accepted, outside
 from hermes_nb.safety.redact import redact, without_secrets
 from hermes_nb.tools.wrappers import with_context, with_hints
 
+FRESH = 60.0
+"""Seconds for which the budgets do not read the usage of other kernels again."""
 InView = Callable[[], Sequence[Message]]
 CHILD, REVIEW = "child", "review"
 """Sources of sessions made from another session: child agents and maps; background reviews."""
@@ -156,6 +159,9 @@ class Session:
         self._identity = identity
         self._spec = spec
         self._budgets: tuple[Budget, ...] = ()
+        self._standing: list[Budget] = []
+        self._standing_for: tuple[str, str, BudgetSettings] | None = None
+        self._standing_read = 0.0  # monotonic
         self._resumed = bool(agent.messages)
         self._taking = False
         self._begun = False
@@ -422,6 +428,8 @@ class Session:
         self._count(usage, job, model)
         for budget in self._budgets:
             budget.spend(usage)
+        if not self._budgets:
+            self._standing_for = None
         with suppress(StoreError):  # not worth a message
             self.store.count(self.id, usage)
 
@@ -447,14 +455,23 @@ class Session:
             self.store.end(self.id)
 
     def standing(self) -> list[Budget]:
-        """Return the remaining budgets of the session and its notebook."""
-        return standing_budgets(
-            self.store,
-            self.id,
-            notebook=self._identity.notebook,
-            limits=self._spec.budget,
-            known=self.usage,
-        )
+        """Return the remaining budgets of the session and its notebook.
+
+        They count this session's requests as they come. The usage of other kernels is read from the
+        store at most once a minute.
+        """
+        budgets = self.id, self._identity.notebook, self._spec.budget
+        now = time.monotonic()
+        if budgets != self._standing_for or now - self._standing_read > FRESH:
+            self._standing_for, self._standing_read = budgets, now
+            self._standing = standing_budgets(
+                self.store,
+                self.id,
+                notebook=self._identity.notebook,
+                limits=self._spec.budget,
+                known=self.usage,
+            )
+        return self._standing
 
     def _moved(self, session_id: str) -> None:
         """Continue under the id of a copy, with a new engine that reads and writes there."""

@@ -13,10 +13,7 @@ from hermes_nb.agent.settings.config import BudgetSettings
 from hermes_nb.core.budget import Budget
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.messages import Usage
-from hermes_nb.core.protocols import SessionStore, StoredSession
-
-MOST_SESSIONS = 10_000
-"""Maximum number of sessions to sum."""
+from hermes_nb.core.protocols import SessionStore
 
 
 def together(usages: Iterable[Usage]) -> Usage:
@@ -28,37 +25,23 @@ def together(usages: Iterable[Usage]) -> Usage:
 
 def session_usage(store: SessionStore, session_id: str) -> Usage:
     """Return the usage of a session and all sessions made from it; raise `StoreError`."""
-    rows = (store.get(each) for each in store.lineage(session_id))
-    return together(row.usage for row in rows if row)
+    return together(store.usage(session_id=session_id).values())
 
 
 def usage_by_model(store: SessionStore, session_id: str, source: str) -> dict[str, Usage]:
     """Return the usage, by model, of the sessions of a `source` made from a session."""
-    found: dict[str, Usage] = {}
-    for row in (store.get(each) for each in store.lineage(session_id)):
-        if row and row.source == source and row.usage.requests:
-            found[row.model] = together([row.usage, found.get(row.model, Usage())])
-    return found
+    found = store.usage(session_id=session_id).items()
+    return {model: usage for (each, model), usage in found if each == source and usage.requests}
 
 
 def notebook_usage(store: SessionStore, notebook: str) -> Usage:
     """Return the usage of all sessions of a notebook; raise `StoreError`."""
-    return together(
-        row.usage
-        for row in _families(store, store.sessions(notebook=notebook, limit=MOST_SESSIONS))
-    )
+    return together(store.usage(notebook=notebook).values())
 
 
 def usage_since(store: SessionStore, since: float) -> Usage:
     """Return the usage of sessions started at `since` (epoch) or later; raise `StoreError`."""
-    latest = [row for row in store.sessions(limit=MOST_SESSIONS) if row.written >= since]
-    return together(row.usage for row in _families(store, latest) if row.started >= since)
-
-
-def _families(store: SessionStore, sessions: Iterable[StoredSession]) -> Iterable[StoredSession]:
-    """Return the sessions and all sessions made from them, each once."""
-    ids = {each for session in sessions for each in store.lineage(session.id)}
-    return [row for each in ids if (row := store.get(each)) is not None]
+    return together(store.usage(since=since).values())
 
 
 def standing_budgets(

@@ -65,13 +65,20 @@ BY_USE: LiteralString = (
     " WHERE m.session = o.number ORDER BY m.position DESC LIMIT 1) l ON true"
     " ORDER BY coalesce(l.number, o.begun)"
 )
-FAMILY: LiteralString = (
-    "WITH RECURSIVE above (number, parent) AS (SELECT number, parent FROM hermes.sessions"
-    "  WHERE id = %s UNION SELECT s.number, s.parent FROM hermes.sessions s"
+_FAMILIES: LiteralString = (
+    "WITH RECURSIVE above (number, parent) AS (SELECT number, parent FROM hermes.sessions WHERE"
+    "  (%(id)s <> '' AND id = %(id)s)"
+    "  OR (%(notebook)s <> '' AND notebook = %(notebook)s AND source <> %(child)s)"
+    " UNION SELECT s.number, s.parent FROM hermes.sessions s"
     "  JOIN above ON s.number = above.parent),"
     " family (number) AS (SELECT number FROM above UNION SELECT s.number FROM hermes.sessions s"
     "  JOIN family ON s.parent = family.number)"
-    " SELECT s.id FROM hermes.sessions s JOIN family ON s.number = family.number ORDER BY s.number"
+)
+_OF_FAMILIES: LiteralString = "FROM hermes.sessions WHERE number IN (SELECT number FROM family)"
+FAMILY: LiteralString = f"{_FAMILIES} SELECT id {_OF_FAMILIES} ORDER BY number"
+USED: LiteralString = f"{_FAMILIES} SELECT {table.SUMS} {_OF_FAMILIES} GROUP BY source, model"
+USED_SINCE: LiteralString = (
+    f"SELECT {table.SUMS} FROM hermes.sessions WHERE started >= %(since)s GROUP BY source, model"  # noqa: S608 - ours
 )
 
 
@@ -292,17 +299,12 @@ def _empty(connection: Connection[DictRow], number: int) -> None:
 
 def session_of(row: DictRow) -> StoredSession:
     """Convert a row of `WHOLE` to a session."""
-    usage = Usage(
-        **{name: row[f"tokens_{column}"] for name, column in table.TOKENS.items()},
-        requests=row["requests"],
-        cost=row["cost"],
-    )
     same = {name: row[name] for name in table.SAME_NAME if name not in ("system_prompt", "written")}
     return StoredSession(
         parent=row["parent_id"],
         written=row["written_at"],
         system_prompt=json.loads(row["system_prompt"]),
-        usage=usage,
+        usage=table.usage_of(row),
         **same,
     )
 

@@ -242,8 +242,17 @@ class PostgresStore(Ledger):
         rows = self.server.run(lambda c: c.execute(pg.LISTED, values).fetchall())
         return [pg.session_of(row) for row in rows]
 
+    def usage(
+        self, *, session_id: str = "", notebook: str = "", since: float = 0.0
+    ) -> dict[tuple[str, str], Usage]:
+        values = {"id": pg.plain(session_id), "notebook": pg.plain(notebook), "child": table.CHILD}
+        query = pg.USED if session_id or notebook else pg.USED_SINCE
+        rows = self.server.run(lambda c: c.execute(query, values | {"since": since}).fetchall())
+        return table.summed(rows)
+
     def lineage(self, session_id: str) -> list[str]:
-        rows = self.server.run(lambda c: c.execute(pg.FAMILY, (pg.plain(session_id),)).fetchall())
+        values = {"id": pg.plain(session_id), "notebook": "", "child": table.CHILD}
+        rows = self.server.run(lambda c: c.execute(pg.FAMILY, values).fetchall())
         return [row["id"] for row in rows] or [session_id]
 
     def rename(self, session_id: str, title: str) -> None:
