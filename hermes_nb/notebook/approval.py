@@ -38,6 +38,7 @@ from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Risk
 from hermes_nb.models.profiles import traits_of
 from hermes_nb.notebook.display.views import can_draw, show
+from hermes_nb.notebook.execute.network import by_call
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.interrupt import user_code
 from hermes_nb.notebook.shell import Shell, can_ask, has_kernel, running_cell
@@ -400,24 +401,23 @@ class Permission:
         self._answers: dict[tuple[str, Mode], bool] = {}
 
     def check(self, deed: str = "change the approval mode") -> None:
-        """Raise `ConfigError` if code that the agent runs makes this change."""
-        if self._held:
+        """Raise `ConfigError` if code of the agent, also a task that it left, makes this change."""
+        if self._held or by_call():
             raise ConfigError(f"code that an agent runs cannot {deed}; the user can, in a cell")
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Run code for the agent, and restore the approval mode afterwards."""
-        mode, before = self._guard.mode, os.environ.get(VARIABLE)
+        """Run code for the agent, and restore the approval mode and our variables afterwards."""
+        mode, before = self._guard.mode, _ours()
         self._held += 1
         try:
             yield
         finally:
             self._held -= 1
             self._guard.mode = mode
-            if before is None:
-                os.environ.pop(VARIABLE, None)
-            else:
-                os.environ[VARIABLE] = before
+            for name in _ours().keys() - before.keys():
+                del os.environ[name]
+            os.environ.update(before)
 
     async def granted_in(self, frontend: FrontEnd, wanted: Mode) -> Mode:
         """Return what `granted` returns; ask in the page if there is one."""
@@ -482,6 +482,11 @@ class Permission:
         if yes and notebook:
             Trust(home_directory()).accept(notebook, _text(wanted))
         return yes
+
+
+def _ours() -> dict[str, str]:
+    """Return the environment variables that set something in Hermes."""
+    return {name: value for name, value in os.environ.items() if name.startswith("HERMES_")}
 
 
 def _text(mode: Mode) -> str:

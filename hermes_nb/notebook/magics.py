@@ -69,13 +69,14 @@ class HermesMagics(Magics):
         self._unsent: list[str] = []
         self.failed: BaseException | None = None
 
-    @validate("approve")
-    def _another_mode(self, proposal: Foreign) -> Foreign:
-        """Refuse `%config` for the approval mode to code that the agent runs."""
+    @validate("approve", "model", "base_url", "max_requests")
+    def _another_value(self, proposal: Foreign) -> Foreign:
+        """Refuse `%config` to code that the agent runs."""
         if self.awake is not None:
             try:
-                self.awake.permission.check()
-                self.awake.settings(approve=proposal["value"] or None).insist("approve")
+                self.awake.permission.check("change a setting")
+                if proposal["trait"].name == "approve":
+                    self.awake.settings(approve=proposal["value"] or None).insist("approve")
             except ConfigError as error:
                 raise TraitError(str(error)) from None  # traitlets rolls back only on this error
         return proposal["value"]
@@ -242,7 +243,6 @@ class HermesMagics(Magics):
         if self._agent is None:
             await asyncio.to_thread(importlib.import_module, "hermes_nb.notebook.kernel_agent")
 
-    @by_hermes
     async def _command(self, line: str) -> bool:
         """Run the command in a line; return False if the line is a prompt."""
         from hermes_nb.notebook.commands.table import find, perform

@@ -110,7 +110,7 @@ def test_where_nobody_can_be_asked_it_has_to_be_said(run, garden, home):
     model = ScriptedModel([tried, "It did not work."])
     use_model(model)
     run("%%hermes --approve all\nForget it.")
-    assert "an agent runs cannot delete sessions" in model.requests[-1].messages[-1].text
+    assert "code that an agent runs cannot use this command" in model.requests[-1].messages[-1].text
     assert traces(home)
     assert "Deleted 1 session" in run(f"%hermes sessions delete {garden} --yes")
     check_forgotten(home)

@@ -50,7 +50,7 @@ def test_code_that_the_agent_runs_does_not_raise_its_mode(magics, shell, tmp_pat
     model = plays(magics, call("run_python", code=code), "ok", call("run_python", code=TOUCH), "ok")
     assert shell.run_cell("%%hermes --approve all\ngo").success
     if code.startswith("%hermes"):  # `%config` logs it
-        assert "cannot change the approval mode" in model.requests[1].messages[-1].text
+        assert "code that an agent runs cannot" in model.requests[1].messages[-1].text
     assert shell.run_cell("%%hermes\ngo").success
     assert "nobody can be asked" in model.requests[3].messages[-1].text
     assert not (tmp_path / "made").exists()

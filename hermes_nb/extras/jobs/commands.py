@@ -389,7 +389,6 @@ def _call(*command: str, given: str = "") -> str:
 
 async def schedule(agent: KernelAgent, words: str) -> str:
     """Run `%hermes schedule`: schedule a prompt or a notebook, or manage jobs."""
-    agent.permission.check("see to what is scheduled")
 
     def ask(question: str) -> str | None:
         return ask_user(question) if can_ask(agent.shell) else None

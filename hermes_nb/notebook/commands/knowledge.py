@@ -225,7 +225,6 @@ def skills(agent: KernelAgent, words: str) -> str | Awaitable[str]:
 
 async def _sourced(agent: KernelAgent, action: str, words: str) -> str:
     """Add the skills of a source, update them, or drop them."""
-    agent.permission.check("choose whose skills are used")
     sources = agent.knowledge.sources
     known = sources.all()
     try:
@@ -347,7 +346,6 @@ def trust(agent: KernelAgent, words: str) -> str:
             trust_kernel()
         return f"Text from outside ({escape(where)}) is trusted in this conversation from now on."
     if action == "kernel":
-        agent.permission.check("trust what it has loaded")
         if why := agent.guard.policy.why("network"):
             raise ConfigError(f"what has used the network is not trusted: {why}")
         loaded = ", ".join(code_span(host) for host in trust_kernel())

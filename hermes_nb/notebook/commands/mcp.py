@@ -30,7 +30,6 @@ async def mcp(agent: KernelAgent, words: str) -> str:
         case "" | "list":
             return _listed(agent)
         case "add" | "remove":
-            agent.permission.check("change the MCP servers")
             told = _add(agent, rest) if action == "add" else _remove(agent, rest.strip())
             use_servers(agent)
             return told

@@ -319,7 +319,6 @@ async def sessions(agent: KernelAgent, words: str) -> str:
         return listed_sessions(agent, "")
     from hermes_nb.agent.session.retention import forget, gather, older
 
-    agent.permission.check("delete sessions")
     rest, yes = re.subn(r"(^| )--yes(?= |$)", "", words)
     age = AGE.search(rest)
     days = int(age[1]) if age else 0

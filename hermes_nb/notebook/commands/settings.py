@@ -39,7 +39,6 @@ async def key(agent: KernelAgent, words: str) -> str:
     if name and not NAME.fullmatch(name):  # it may be the key itself
         forget(agent.shell)
         raise ConfigError(ADVICE)
-    agent.permission.check("ask for a key")
     if not can_ask(agent.shell):
         raise ConfigError(
             "a prompt asks for the key, and nobody can answer one here: set "

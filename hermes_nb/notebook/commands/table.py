@@ -32,6 +32,7 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, context_
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.plugins import plugins
 from hermes_nb.core.text import one_line
+from hermes_nb.notebook.execute.network import by_hermes
 from hermes_nb.notebook.shell import Foreign, ours
 
 if TYPE_CHECKING:
@@ -116,6 +117,8 @@ class Command:
     """Words after which a name follows."""
     leading: bool = True
     """Whether a name can be the first argument."""
+    shows: bool = False
+    """Whether it only displays something, so that code that the agent runs may use it."""
 
 
 def declared(
@@ -126,6 +129,7 @@ def declared(
     page: str,
     examples: Iterable[str],
     values: Mapping[str, str] = MappingProxyType({}),
+    shows: bool = False,
 ) -> Command:
     """Return a command whose usage and completion follow from its `values`."""
     actions = [key for key in values if key[0].islower()]
@@ -150,6 +154,7 @@ def declared(
         names=next(iter(named.values()), None),
         before=tuple(first[key] for key in first if key in named),
         leading=any(key in named for key in others),
+        shows=shows,
     )
 
 
@@ -225,7 +230,17 @@ def find(line: str) -> tuple[Command, str] | None:
 
 
 async def perform(command: Command, agent: KernelAgent, words: str) -> str:
-    """Run a command and return what to show."""
+    """Run a command and return what to show.
+
+    Raises `ConfigError` if code that the agent runs could change something by it.
+    """
+    if not command.shows:
+        agent.permission.check("use this command")
+    return await _performed(command, agent, words)
+
+
+@by_hermes
+async def _performed(command: Command, agent: KernelAgent, words: str) -> str:
     run: str | Run = command.run
     if isinstance(run, str):
         run = cast("Run", await asyncio.to_thread(pkgutil.resolve_name, run))

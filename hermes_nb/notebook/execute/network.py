@@ -306,8 +306,12 @@ def _responsible() -> Party | None:
 
 def in_thread_of_call() -> bool:
     """Return whether this thread was started by a call of the agent, directly or indirectly."""
-    party = _threads.get(threading.current_thread())
-    return party is not None and party not in (_HERMES, _USER)
+    return _threads.get(threading.current_thread()) not in (None, _HERMES, _USER)
+
+
+def by_call() -> bool:
+    """Return whether a call of the agent is running, or a task or thread that it has left."""
+    return in_thread_of_call() or _current.get() not in (None, _HERMES, _USER)
 
 
 def _inherit(function: object, party: Party | None) -> None:

@@ -73,5 +73,5 @@ def test_it_is_never_taken_from_the_line_or_without_a_prompt(cells):
     assert "nothing has changed" in running.run("%hermes key", answers=("",)).text
     server.replies[:] = [calls(("run_python", {"code": "%hermes key"})), says("ok")]
     asked = running.run("%%hermes --model model-a --approve all\ngo", allow_stdin=True).prompts
-    assert "cannot ask for a key" in server.bodies[-1]["messages"][-1]["content"]
+    assert "cannot use this command" in server.bodies[-1]["messages"][-1]["content"]
     assert not file.exists() and not asked
