@@ -22,13 +22,16 @@ import json
 import os
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hermes_nb.agent.undo.checkpoints import Checkpoints
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.messages import Json
 from hermes_nb.core.threads import in_thread
+from hermes_nb.core.tools import Place
 from hermes_nb.notebook.document.document import (
     Cell,
     Delete,
@@ -48,6 +51,9 @@ from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.page_discovery import Info
 from hermes_nb.notebook.shell import Shell, has_kernel, running_cell
 from hermes_nb.safety.marks import Marks, marks_of
+
+if TYPE_CHECKING:
+    from hermes_nb.notebook.kernel_settings import KernelSettings
 
 OUTPUT_CAP = 1_000_000
 """Characters of one output that the page sends; a longer one is cut and marked with `CLIPPED`."""
@@ -239,30 +245,21 @@ class NotebookAccess:
     def __init__(
         self,
         shell: Shell,
+        settings: KernelSettings,
         *,
-        home: Callable[[], Path],
-        explicit: Callable[[], str],
-        session: Callable[[], str],
-        turn: Callable[[], int],
         moved: Callable[[str, str], None],
     ) -> None:
-        """Create the access; all functions are called when their values are needed.
+        """Create the access.
 
         Args:
             shell: the kernel's IPython shell
-            home: returns the Hermes home
-            explicit: returns the path that the user set, "" for none
-            session: returns the id of the session whose edits are saved for undo
-            turn: returns the number of the turn whose edits are saved for undo
-            moved: called with the old and the new path after a rename
+            settings: name the Hermes home, and the notebook if the user set its path
+            moved: called with the old and the new path, "" for an unknown one, when that changes
         """
         self.frontend = FrontEnd(shell)
         self.seen = SeenCells()
         self._shell = shell
-        self._home = home
-        self._explicit = explicit
-        self._session = session
-        self._turn = turn
+        self._settings = settings
         self._moved = moved
         self._checkpoints: Checkpoints | None = None
         self._keeper: CellKeeper | None = None
@@ -280,26 +277,30 @@ class NotebookAccess:
     def checkpoints(self) -> Checkpoints:
         """The saved states for undo, of this session and others."""
         if self._checkpoints is None:
-            self._checkpoints = Checkpoints(self._home() / "checkpoints")
+            self._checkpoints = Checkpoints(self._home / "checkpoints")
         return self._checkpoints
 
-    async def document(self) -> NotebookDocument:
-        """Return the notebook; all its edits are saved for undo.
+    @property
+    def _home(self) -> Path:
+        return self._settings.now().home
+
+    async def document(self, place: Place) -> NotebookDocument:
+        """Return the notebook; all its edits are saved for undo, for the turn in `place`.
 
         If the page is reloading, wait for it; if it does not return, fall back to the file or to
         cells below the running one. Raises `ToolError` if the page's extension has another version.
         """
-        document = await self._reach()
+        document = await self._reach(place)
         if isinstance(document, FallbackDocument):
             return document
         if self._keeper is None:
-            self._keeper = CellKeeper(self.checkpoints, session=self._session, turn=self._turn)
-        return self._keeper.kept(document, self.path or document.way)
+            self._keeper = CellKeeper(self.checkpoints)
+        return self._keeper.kept(document, self.path or document.way, place)
 
     @property
     def marks(self) -> Marks:
         """The register of untrusted content in this home."""
-        return marks_of(self._home())
+        return marks_of(self._home)
 
     def foreign(self, source: str) -> bool:
         """Return whether a cell's source contains untrusted content."""
@@ -313,7 +314,15 @@ class NotebookAccess:
         page = self.frontend.page
         return running_cell(self._shell) or (page.active if page is not None else "")
 
-    async def above(self) -> tuple[str, str, bool]:
+    async def site(self, session: str, turn: int, *, look: bool) -> Place:
+        """Return the place of a turn; with `look`, a renamed notebook is found again."""
+        place = Place(session=session, turn=turn, cell=running_cell(self._shell))
+        if look and (place.cell or self.frontend.in_lab):
+            with suppress(ToolError):  # the notebook tools report the reason
+                await self._reach(place)
+        return replace(place, notebook=self.path)
+
+    async def above(self, place: Place) -> tuple[str, str, bool]:
         """Return the outline of the cells above the running one, that cell's id, and its origin.
 
         For prompts from the panel the outline includes the selected cell, and the id is "". The
@@ -324,7 +333,7 @@ class NotebookAccess:
         if not (running or self.frontend.in_lab):
             return "", "", False
         try:
-            document = await self._reach()
+            document = await self._reach(place)
             cells = [] if isinstance(document, FallbackDocument) else await document.sketch()
         except ToolError:  # the turn continues without; the notebook tools report the reason
             return "", "", False
@@ -338,13 +347,13 @@ class NotebookAccess:
         self.seen.learn(document.way, before)
         return text, running, any(self.foreign(cell.source) for cell in before)
 
-    async def cell_above(self) -> Cell | None:
+    async def cell_above(self, place: Place) -> Cell | None:
         """Return the cell above the running one, without empty cells and prompts to the agent.
 
         None if the notebook cannot be read or has no such cell.
         """
         try:
-            document = await self._reach()
+            document = await self._reach(place)
             cells = [] if isinstance(document, FallbackDocument) else await document.cells()
         except ToolError:
             return None
@@ -363,29 +372,30 @@ class NotebookAccess:
         await self._look_at(page.path if page is not None else "")
         return self.path
 
-    async def _reach(self) -> NotebookDocument:
+    async def _reach(self, place: Place) -> NotebookDocument:
+        """Return the notebook; once a turn and page, find its path again."""
         page = await self.frontend.present()
         if page is not None:
-            mark = (self._session(), self._turn(), page.name)
+            mark = (place.session, place.turn, page.name)
             if self._probed != mark:
                 await self._look_at(page.path)
                 self._probed = mark
             return LiveDocument(self.frontend, page)
         if self.frontend.problem:
             raise ToolError(self.frontend.problem)
-        named = self._explicit()
+        named = self._settings.now().notebook
         if named and not await in_thread(is_open, self.path):
-            return FileDocument(Path(self.path), keep=self._home() / "checkpoints")
+            return FileDocument(Path(self.path), keep=self._home / "checkpoints")
         return FallbackDocument(self._shell)
 
     async def _look_at(self, open_path: str) -> None:
         """Find the notebook's path again; `open_path` is the path of its page."""
-        before, self._path = self._path, await in_thread(self._find, open_path)
-        if before and self._path and self._path != before:
+        before, self._path = self._path or "", await in_thread(self._find, open_path)
+        if self._path != before:
             self._moved(before, self._path)
 
     def _find(self, open_path: str = "") -> str:
-        explicit = self._explicit()
+        explicit = self._settings.now().notebook
         if not (explicit or has_kernel(self._shell)):
             return ""
         return notebook_path(self._shell.user_ns, explicit=explicit, open_path=open_path)

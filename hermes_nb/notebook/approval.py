@@ -48,6 +48,7 @@ from hermes_nb.safety.provenance import Trust
 
 if TYPE_CHECKING:
     from hermes_nb.models.servers import ServerIdentity
+    from hermes_nb.notebook.access import NotebookAccess
 
 
 REMEDY = "`%hermes approve all` or HERMES_NB_APPROVE=all"
@@ -378,9 +379,9 @@ class Permission:
         self,
         shell: Shell,
         guard: Guard,
+        access: NotebookAccess,
         *,
-        notebook: Callable[[], str],
-        began: Callable[[], str],
+        began: str,
         note: Callable[[str], None],
     ) -> None:
         """Create the permission of a kernel.
@@ -388,13 +389,13 @@ class Permission:
         Args:
             shell: the kernel's IPython shell
             guard: holds the current mode
-            notebook: returns the notebook's path, "" if unknown
-            began: returns the mode that the configuration gave at the start, "" for none
+            access: the kernel's notebook
+            began: the mode that the configuration gave at the start, "" for none
             note: shows a message to the user
         """
         self._shell = shell
         self._guard = guard
-        self._notebook = notebook
+        self._access = access
         self._began = began
         self._note = note
         self._held = 0
@@ -419,8 +420,9 @@ class Permission:
                 del os.environ[name]
             os.environ.update(before)
 
-    async def granted_in(self, frontend: FrontEnd, wanted: Mode) -> Mode:
+    async def granted_in_page(self, wanted: Mode) -> Mode:
         """Return what `granted` returns; ask in the page if there is one."""
+        frontend = self._access.frontend
         unknown = CEILING is None and self._known(wanted)[0] is None
         if unknown and await frontend.present() is not None:
             box = _box(self._question(wanted), ["Allow for this notebook", "No"])
@@ -455,10 +457,10 @@ class Permission:
             return True, wanted  # in a terminal the user types every line
         environ = {name: value for name, value in os.environ.items() if name != VARIABLE}
         started = load_settings(
-            overrides={"approve": self._began() or None},
+            overrides={"approve": self._began or None},
             environ=environ | ({VARIABLE: STARTED} if STARTED else {}),
         )
-        mode, notebook, trust = started.approve, self._notebook(), Trust(started.home)
+        mode, notebook, trust = started.approve, self._access.path, Trust(started.home)
         above = MODES[MODES.index(wanted) :]
         if within(wanted, mode) == wanted or any(
             self._answers.get((notebook, each))
@@ -473,11 +475,11 @@ class Permission:
     def _question(self, wanted: Mode) -> str:
         return (
             f"This cell wants to let Hermes {_LETS[wanted]} without asking (mode {wanted}), in "
-            f"{visible(self._notebook()) or 'this notebook'}."
+            f"{visible(self._access.path) or 'this notebook'}."
         )
 
     def _keep(self, wanted: Mode, *, yes: bool) -> bool:
-        notebook = self._notebook()
+        notebook = self._access.path
         self._answers[notebook, wanted] = yes
         if yes and notebook:
             Trust(home_directory()).accept(notebook, _text(wanted))

@@ -15,6 +15,7 @@ import sys
 import warnings
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from hermes_nb.core.errors import ConfigError, HermesError
@@ -25,11 +26,27 @@ from hermes_nb.notebook.execute.capture import text_of
 from hermes_nb.notebook.interpolate import evaluate
 from hermes_nb.notebook.interrupt import user_code
 from hermes_nb.notebook.shell import Foreign, Shell
-from hermes_nb.notebook.user_message import Attachment
 
 COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
 """PNG colour types (specification, 11.2.2) by number of channels: grey, grey and alpha, RGB, RGBA.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """An image of a message."""
+
+    name: str
+    """Its name in the conversation: the expression that it was made from."""
+    image: Image
+    """The encoded image."""
+
+    @property
+    def told(self) -> str:
+        """Its name, type and size in pixels."""
+        size = dimensions(self.image.mime, self.image.data)
+        pixels = f" {size[0]}x{size[1]}" if size else ""
+        return f"{self.name} ({self.image.mime}{pixels})"
 
 
 def shrunk_array(value: Foreign, longest: int) -> Foreign:

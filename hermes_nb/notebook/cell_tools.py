@@ -307,6 +307,7 @@ def own_tools(
     shell: Shell,
     access: NotebookAccess,
     *,
+    document: Open,
     sees_images: Callable[[], bool],
     mark: Callable[[], Arguments],
     root: Callable[[], Path],
@@ -316,6 +317,7 @@ def own_tools(
     Args:
         shell: the kernel's IPython shell
         access: the kernel's notebook
+        document: opens it
         sees_images: returns whether the model accepts images
         mark: returns the metadata for cells that the agent creates
         root: returns the directory that other notebooks must be in to be run
@@ -325,7 +327,7 @@ def own_tools(
         return tools
     return tools + notebook_tools(
         shell,
-        access.document,
+        document,
         turn_mark=mark,
         sees_images=sees_images,
         seen=access.seen,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hermes_nb.agent.session.context_usage import schema_tokens, text_tokens
-from hermes_nb.agent.session.session import Identity, Session, SessionSpec, compose
+from hermes_nb.agent.session.session import Identity, Session, compose
 from hermes_nb.core.escapes import visible
 from hermes_nb.core.loop import LOST_RESULT
 from hermes_nb.core.messages import Json, Message, mend
@@ -18,13 +18,12 @@ from hermes_nb.core.protocols import (
     ChatModel,
     Request,
     SessionStore,
-    StoredSession,
     body_of,
 )
 from hermes_nb.core.text import amount, estimate_tokens, head_tail, one_line
 from hermes_nb.core.tools import Place, Toolset
-from hermes_nb.models.installed import Endpoint
 from hermes_nb.notebook.display.tables import grid
+from hermes_nb.notebook.turn import TurnEnv, TurnOptions
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
 from hermes_nb.tools.wrappers import with_context
@@ -96,6 +95,15 @@ class DryRun:
             "request": _redacted(self.wire),
         }
 
+    def given(self, options: TurnOptions, names: dict[str, object]) -> str:
+        """Bind the request to the variable of `--into`, and return what to show in Markdown."""
+        if options.into:
+            names[options.into] = self.as_dict()
+        if not (options.into and options.quiet):
+            return self.told()
+        name, total = code_span(options.into), amount(sum(self.tokens.values()))
+        return f"Nothing was sent: {name} is the request, about {total} tokens."
+
     def told(self) -> str:
         """Return a Markdown report: sizes, messages, and tools and settings in a fold."""
         total = sum(self.tokens.values())
@@ -126,42 +134,48 @@ class DryRun:
         return "\n\n".join(blocks)
 
 
-def scene(
-    found: Session | StoredSession | None,
-    spec: SessionSpec,
-    chosen: Toolset,
+def preview(
+    env: TurnEnv,
+    message: Message,
     *,
     store: SessionStore,
-    source: str,
-) -> tuple[str, Sequence[Message], Toolset]:
-    """Return the system prompt, the conversation and the tools that a turn would have.
+    source: str = "script",
+    endpoint: str = "",
+) -> DryRun:
+    """Return the request that a turn would begin with; nothing is sent or stored.
 
     Args:
-        found: the session to continue, None for a new one
-        spec: the specification of a new session
-        chosen: the tools of the turn
+        env: what the turn would work with
+        message: the user's message
         store: the session store
-        source: where the session runs: notebook or terminal
+        source: the kind of caller of a new session, as in `Identity`
+        endpoint: address of the model, "" if it was passed as an object
     """
+    spec = env.spec
+    system, messages, tools = _scene(env, store, source)
+    head = (spec.preface + env.options.preface()).head(system)
+    return DryRun.of(
+        spec.model,
+        Request(messages=(*head, *messages, message), tools=tools, effort=env.options.effort),
+        endpoint=endpoint,
+        session=env.site.session,
+    )
+
+
+def _scene(
+    env: TurnEnv, store: SessionStore, source: str
+) -> tuple[str, Sequence[Message], Toolset]:
+    """Return the system prompt, the conversation and the tools that a turn would have."""
+    found, spec = env.session, env.spec
     if isinstance(found, Session):
-        return (
-            found.agent.system,
-            found.messages,
-            with_context(chosen, found.agent.engine, spec.policy),
-        )
+        tools = with_context(env.tools, found.agent.engine, spec.policy)
+        return found.agent.system, found.messages, tools
     place = Place(session=found.id if found else UNSAID)
-    tools = with_context(chosen, spec.engine(store, place, tuple), spec.policy)
+    tools = with_context(env.tools, spec.engine(store, place, tuple), spec.policy)
     if found is not None:
         return found.system_prompt, mend(store.messages(found.id), note=LOST_RESULT), tools
     prompt = compose(spec, Identity(source=source).platform, UNSAID)
     return prompt.text, (), tools
-
-
-def endpoint_of(end: Endpoint, *, here: bool) -> str:
-    """Return the address of a request; `here` says that the model runs on this machine."""
-    if here:
-        return end.base_url or "this machine"
-    return redact(end.base_url or ("this machine" if end.model == "embedded" else "api.openai.com"))
 
 
 def _folded(item: Mapping[str, Json]) -> str:

@@ -137,7 +137,7 @@ class HermesMagics(Magics):
             self._agent = kernel_agent.KernelAgent(
                 self.shell,
                 overrides=self._configured,
-                began=lambda: self._began,
+                began=self._began,
                 say=self._show,
                 unsent=self._unsent,
             )

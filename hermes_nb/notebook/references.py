@@ -103,6 +103,7 @@ class References:
         access: NotebookAccess,
         guard: Guard,
         *,
+        place: Place,
         root: Path,
         error: str,
         mcp: McpTools,
@@ -113,6 +114,7 @@ class References:
             shell: the kernel's IPython shell
             access: the kernel's notebook
             guard: decides whether a file or command needs approval
+            place: the turn of the prompt
             root: the working directory
             error: the failure of the last failed cell as text, "" for none
             mcp: the servers whose resources and prompts can be referenced
@@ -121,6 +123,7 @@ class References:
         self._shell = shell
         self._error = error
         self._access = access
+        self._place = place
         self._guard = guard
         reading = keeping_origins(files(root) + terminal(root), access.marks, root)
         reading = wrapped(reading, source="notebook", guard=guard)
@@ -192,7 +195,7 @@ class References:
 
     async def _cell(self, what: str) -> tuple[str, Origin]:
         """Return a cell with its outputs, by its execution count or its id."""
-        document = await self._access.document()
+        document = await self._access.document(self._place)
         fits = [c for c in await document.cells() if what in (c.id, str(c.execution_count))][-1:]
         if not fits:
             raise Missing(f"there is no cell [{one_line(what, 40)}] in this notebook")

@@ -5,14 +5,15 @@ from __future__ import annotations
 import keyword
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hermes_nb.agent.prompt_sources import PromptSources, preface_of
-from hermes_nb.agent.session.session import Session
+from hermes_nb.agent.session.session import Session, SessionSpec
 from hermes_nb.agent.session.turn import Turn, turn_of
 from hermes_nb.agent.undo.checkpoints import Checkpoints
 from hermes_nb.core.budget import Budget, Limits
@@ -20,9 +21,7 @@ from hermes_nb.core.conversation import Preface
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.events import Event, TurnEnded, TurnStarted
 from hermes_nb.core.messages import Message
-from hermes_nb.core.protocols import (
-    Effort,
-)
+from hermes_nb.core.protocols import Effort, StoredSession
 from hermes_nb.core.tools import Place, Toolset
 from hermes_nb.models.profiles import traits_of
 from hermes_nb.notebook.display.plain_terminal import TerminalView
@@ -35,6 +34,11 @@ from hermes_nb.notebook.shell import Shell, can_ask, has_kernel, ours
 from hermes_nb.notebook.widget_messages import widgets_live
 from hermes_nb.safety.guard import Mode
 from hermes_nb.safety.markup import escape
+
+if TYPE_CHECKING:
+    from hermes_nb.agent.settings.config import Settings
+    from hermes_nb.notebook.attachments import Attachment
+    from hermes_nb.safety.administrator import Policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +76,14 @@ class TurnOptions:
     dry_run: bool = False
     """Whether to show the request without sending it."""
 
-    def check(self, prompt: str) -> None:
-        """Raise `ConfigError` for an empty prompt or an invalid variable name."""
+    def check(self, prompt: str, policy: Policy) -> None:
+        """Raise `ConfigError` for an empty prompt, an invalid variable name or a forbidden mode."""
         if not prompt.strip():
             raise ConfigError("the prompt is empty; write it below %%hermes or behind %hermes")
         if self.into and (not self.into.isidentifier() or keyword.iskeyword(self.into)):
             raise ConfigError(f"--into {self.into!r} is not a variable's name; nothing was sent")
+        if self.approve:
+            policy.check("modes", self.approve)
 
     def preface(self) -> Preface:
         """Return the extra prompt and messages of this turn; raise `ConfigError`."""
@@ -86,28 +92,35 @@ class TurnOptions:
         return preface_of(Path(), self.system, self.prefill)
 
 
-class ToolsInUse:
-    """The current choice of tools; `of` returns the tools for names, the usual ones for ()."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnEnv:
+    """What one turn works with. It is made once, before the turn's message, and passed down."""
 
-    def __init__(self, of: Callable[[Sequence[str]], Toolset]) -> None:
-        self._of = of
-        self._names: tuple[str, ...] = ()
+    settings: Settings
+    """The settings, with the administrator's policy applied."""
+    options: TurnOptions
+    """The options of the cell."""
+    spec: SessionSpec
+    """The model, and what a new session is built from."""
+    session: Session | StoredSession | None
+    """The session; for a dry run perhaps only its row in the store, or None for a new one."""
+    site: Place
+    """The session, the notebook and the cell in which the turn runs."""
+    tools: Toolset
+    """The chosen tools."""
+    pictures: Sequence[Attachment] = ()
+    """Images of the message."""
+    budgets: Sequence[Budget] = ()
+    """Spending limits of this turn alone."""
+    view: TurnView | None = None
+    """Displays the turn; None for a dry run."""
 
-    def choose(self, names: str) -> Toolset:
-        """Use only these tools or toolsets (comma-separated; "" or "all" for the usual ones)."""
-        wanted = _listed(names)
-        chosen = self._of(() if wanted == ("all",) else wanted)
-        self._names = () if wanted == ("all",) else wanted
-        return chosen
-
-    def chosen(self, names: str = "") -> Toolset:
-        """Return the tools for a turn that names these; "" for those chosen before."""
-        wanted = _listed(names) or self._names
-        return self._of(() if wanted == ("all",) else wanted)
-
-
-def _listed(names: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in names.split(",") if name.strip())
+    @property
+    def opened(self) -> Session:
+        """The session, which is open unless this is a dry run."""
+        if not isinstance(self.session, Session):
+            raise TypeError("a dry run opens no session")
+        return self.session
 
 
 class CellTurn:
@@ -142,6 +155,14 @@ class CellTurn:
         ended = any(isinstance(event, TurnEnded) for event in self.events)
         return turn_of(self.events) if ended else None
 
+    def bind(self, names: dict[str, object]) -> None:
+        """Bind the answer to the variable of `--into`."""
+        name, result = self.options.into, self.result
+        if name and result is not None and result.reason == "answered":
+            names[name] = result.text
+        elif name and result is not None and result.reason == "budget":
+            self.view.note(f"`{name}` was not set: the turn ended without an answer.")
+
     @asynccontextmanager
     async def shown(self, frontend: FrontEnd) -> AsyncIterator[None]:
         """Show the turn, also in a page that reloads while it runs.
@@ -157,20 +178,12 @@ class CellTurn:
                 if self.transcript.started:
                     self.view.close()
 
-    async def take(
-        self,
-        session: Session,
-        message: Message,
-        *,
-        max_requests: int,
-        budgets: Iterable[Budget],
-        place: Place,
-        preface: Preface | None = None,
-    ) -> None:
+    async def take(self, env: TurnEnv, message: Message) -> None:
         """Run the turn to its end.
 
         A cancellation is raised only after the turn's last event has been received.
         """
+        session = env.opened
         self.transcript.model = session.agent.model.name
         self.transcript.loading = traits_of(session.agent.model).loading
         self.transcript.describe = session.agent.tools.describe
@@ -178,11 +191,11 @@ class CellTurn:
         turn = session.turn(
             message,
             sinks=[self.view, self.events.append],
-            max_requests=max_requests,
-            budgets=budgets,
-            effort=self.options.effort,
-            place=place,
-            preface=preface,
+            max_requests=env.options.max_requests or env.settings.max_requests,
+            budgets=env.budgets,
+            effort=env.options.effort,
+            place=env.site,
+            preface=env.options.preface(),
         )
         async with aclosing(turn) as running:
             async for _ in running:

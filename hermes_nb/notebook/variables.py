@@ -36,7 +36,7 @@ from hermes_nb.notebook.previews import (
     told,
     type_name,
 )
-from hermes_nb.notebook.shell import Foreign
+from hermes_nb.notebook.shell import Foreign, Shell
 from hermes_nb.safety.redact import redact
 
 if TYPE_CHECKING:
@@ -98,6 +98,11 @@ def summaries(
         Variable(name=name, type=type_name(value), shape=shape_of(value), columns=columns_of(value))
         for name, value in user_variables(namespace, hidden).items()
     ]
+
+
+def variables_of(shell: Shell) -> list[Variable]:
+    """Return summaries of the user's variables in a kernel."""
+    return summaries(shell.user_ns, shell.user_ns_hidden)
 
 
 def fingerprints(

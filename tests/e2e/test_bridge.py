@@ -229,12 +229,11 @@ def test_a_sketch_brings_the_kinds_of_outputs_and_nothing_of_them(open_notebook)
 
 def test_the_cell_above_is_the_last_that_is_no_message(open_notebook):
     look = (
-        "from pathlib import Path\n"
+        "from hermes_nb.core.tools import Place\n"
         "from hermes_nb.notebook.access import NotebookAccess\n"
-        "desk = NotebookAccess(\n"
-        "    get_ipython(), home=Path, explicit=str, session=str, turn=int, moved=print\n"
-        ")\n"
-        "cell = await desk.cell_above()\n"
+        "from hermes_nb.notebook.kernel_settings import KernelSettings\n"
+        "desk = NotebookAccess(get_ipython(), KernelSettings(), moved=lambda *_: None)\n"
+        "cell = await desk.cell_above(Place())\n"
         "print(cell and cell.source)"
     )
     notebook = open_notebook("x = 1", MARKDOWN, "%%hermes\nhello", " ", look)

@@ -19,9 +19,7 @@ def notes():
 
 
 def sessions(store, notes):
-    return SessionManager(
-        store=lambda: store, notebook=lambda: "", source="notebook", note=notes.append
-    )
+    return SessionManager(store=store, notebook="", source="notebook", note=notes.append)
 
 
 def test_sessions_go_along_with_a_file_that_is_gone_and_stay_with_one_that_is_there(

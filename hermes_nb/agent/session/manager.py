@@ -19,8 +19,8 @@ class SessionManager:
     """The current session, and the operations that switch to another one.
 
     Args:
-        store: opens the store; called on first use
-        notebook: returns the notebook's path, or ""; called on first use
+        store: the store of the sessions
+        notebook: the notebook's path, "" if unknown; `relocate` changes it
         source: the kind of caller, as in `Identity`
         note: shows a line to the user
         entered: called with each session that becomes the current one
@@ -29,8 +29,8 @@ class SessionManager:
     def __init__(
         self,
         *,
-        store: Callable[[], SessionStore],
-        notebook: Callable[[], str],
+        store: SessionStore,
+        notebook: str,
         source: str,
         note: Callable[[str], None],
         entered: Callable[[Session], None] = lambda _: None,
@@ -43,11 +43,15 @@ class SessionManager:
         self._entered = entered
 
     def relocate(self, notebook: str, to: str) -> None:
-        """Move the sessions of a renamed notebook to its new name; a copy's stay."""
-        if Path(notebook).exists():
+        """Move the sessions of a renamed notebook to its new name; a copy's stay.
+
+        Both are paths, "" if unknown.
+        """
+        self._notebook = to
+        if not (notebook and to) or Path(notebook).exists():
             return
         try:
-            self._store().relocate(notebook, to)
+            self._store.relocate(notebook, to)
         except HermesError as error:
             self._note(f"this notebook's earlier sessions stay with its old name: {error}")
         if self.current is not None:
@@ -70,12 +74,29 @@ class SessionManager:
     def start(self, title: str, spec: SessionSpec) -> Session:
         """Start a session and make it the current one."""
         session = Session.start(
-            store=self._store(),
+            store=self._store,
             spec=spec,
-            identity=Identity(source=self.source, notebook=self._notebook(), title=title),
+            identity=Identity(source=self.source, notebook=self._notebook, title=title),
             warn=self._note,
         )
         return self._enter(session)
+
+    def take_up(
+        self, title: str, spec: SessionSpec, *, name: str, new: bool, afresh: bool
+    ) -> Session:
+        """Return the session for a turn; it becomes the current one. See `foresee`.
+
+        `title` is that of a new session.
+        """
+        if name:
+            session = self.join(name, spec)
+        else:
+            found = None if new else self.current
+            if found is None and not new and not afresh:
+                found = self.pick_up(spec)
+            session = found or self.start(title, spec)
+        session.adopt(spec)
+        return session
 
     def join(self, name: str, spec: SessionSpec) -> Session:
         """Resume the session with that id or title, or start one with that title."""
@@ -89,13 +110,13 @@ class SessionManager:
 
         It has the same prompt and messages, so that the provider's prompt cache stays valid.
         """
-        store, trunk = self._store(), self._trunk(name)
+        store, trunk = self._store, self._trunk(name)
         if trunk is None:
             return None
         branch = store.start(
             title=name,
             source=trunk.source,
-            notebook=self._notebook() or trunk.notebook,
+            notebook=self._notebook or trunk.notebook,
             model=trunk.model,
             system_prompt=trunk.system_prompt,
             parent=trunk.id,
@@ -126,7 +147,7 @@ class SessionManager:
             if (latest := self._latest()) is None:
                 raise ConfigError("there is no session yet; send a prompt first")
             return latest
-        store = self._store()
+        store = self._store
         found = matching(store, wanted) or (resembling(store, wanted) if loosely else [])
         if not found:
             message = f"there is no session {wanted!r}; `%hermes sessions` lists them"
@@ -149,11 +170,11 @@ class SessionManager:
 
     def left_off(self) -> StoredSession | None:
         """Return this notebook's last session, None if it was ended or is empty."""
-        notebook = self._notebook()
+        notebook = self._notebook
         if not notebook:
             return None
         try:
-            latest = next(iter(self._store().sessions(notebook=notebook, limit=1)), None)
+            latest = next(iter(self._store.sessions(notebook=notebook, limit=1)), None)
         except HermesError as error:
             self._note(f"earlier sessions cannot be read: {error}")
             return None
@@ -183,23 +204,23 @@ class SessionManager:
             raise ConfigError(_is_child(stored))
         session = Session.resume(
             stored,
-            store=self._store(),
+            store=self._store,
             spec=spec,
             warn=self._note,
         )
         return self._enter(session)
 
     def _is(self, session: Session, name: str) -> bool:
-        stored = self._store().get(session.id)
+        stored = self._store.get(session.id)
         return name == session.id or (stored is not None and name == stored.title)
 
     def _latest(self) -> StoredSession | None:
-        notebook = self._notebook()
-        here = self._store().sessions(notebook=notebook, limit=1) if notebook else []
-        return next(iter(here or self._store().sessions(limit=1)), None)
+        notebook = self._notebook
+        here = self._store.sessions(notebook=notebook, limit=1) if notebook else []
+        return next(iter(here or self._store.sessions(limit=1)), None)
 
     def _find(self, wanted: str) -> StoredSession | None:
-        return next(iter(matching(self._store(), wanted)), None)
+        return next(iter(matching(self._store, wanted)), None)
 
 
 def matching(store: SessionStore, wanted: str) -> list[StoredSession]:

@@ -305,6 +305,12 @@ class Session:
             self.agent.preface = self._spec.preface
             self.agent.sinks = [sink for sink in self.agent.sinks if sink not in extra]
 
+    async def keep_stopped(self, prompts: list[str]) -> None:
+        """Add prompts that were interrupted before their turn as stopped turns, and clear them."""
+        while prompts:
+            async with aclosing(self.agent.run(prompts.pop(0))) as stopped:
+                await anext(stopped)
+
     def check_idle(self) -> None:
         """Raise `SessionBusy` while a turn is running or being prepared."""
         if self._taking:

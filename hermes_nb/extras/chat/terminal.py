@@ -126,7 +126,7 @@ async def _talk(magics: HermesMagics, name: str) -> int:
 async def _joined(magics: HermesMagics, name: str) -> str:
     """Resume or start a session and return a line about it."""
     agent = magics.agent
-    await agent.models.make_ready(agent.shell, agent.note)
+    await agent.models.make_ready(agent.note)
     the_one(agent.store, name)  # raises if the name is ambiguous
     found = agent.sessions.join(name, agent.spec(agent.settings()))
     said = number_of(len(found.messages), "message")

@@ -394,7 +394,7 @@ async def schedule(agent: KernelAgent, words: str) -> str:
         return ask_user(question) if can_ask(agent.shell) else None
 
     async def translate(when: str) -> str:
-        await agent.models.make_ready(agent.shell, agent.note)
+        await agent.models.make_ready(agent.note)
         return await cron_for(when, agent.models.main)
 
     parser = MagicArgumentParser("%hermes schedule", add_help=False)

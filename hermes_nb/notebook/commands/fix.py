@@ -28,7 +28,7 @@ async def fix(agent: KernelAgent, words: str) -> str:
 async def explain(agent: KernelAgent, words: str) -> str:
     """Run a turn that explains the last error, the last cell, or the cell of `--cell`."""
     cell, wish = await _named(agent, words)
-    above = await agent.access.cell_above() if cell is None else cell
+    above = await agent.access.cell_above(agent.place) if cell is None else cell
     await agent.ask(explain_prompt(agent.shell, above=above, wish=wish, named=cell is not None))
     return ""
 

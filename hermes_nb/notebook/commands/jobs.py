@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,6 @@ from hermes_nb.core.messages import Usage
 from hermes_nb.core.protocols import ChatModel
 from hermes_nb.core.text import both_ends, one_line, used
 from hermes_nb.core.threads import in_thread
-from hermes_nb.core.tools import Place
 from hermes_nb.models.profiles import traits_of
 from hermes_nb.notebook.display.tables import grid, plain_text
 from hermes_nb.notebook.display.views import INTERVAL, STILL_RUNNING, TICK, can_draw, show
@@ -293,11 +293,7 @@ async def map_(agent: KernelAgent, words: str) -> str:
             spent=spent,
             tools=agent.runtime.for_tasks(model, tools),
             observers=agent.runtime.observers,
-            place=Place(
-                session=agent.session.id if agent.session else "",
-                turn=agent.session.agent.turns if agent.session else 0,
-                notebook=agent.notebook,
-            ),
+            place=replace(agent.place, notebook=agent.notebook),
             begun=begun,
         )
     if options.into:
@@ -338,7 +334,7 @@ async def _model(
     if options.executor != HERE and (agent.models.given or agent.deck.on):
         raise ConfigError("a model object or a cassette cannot travel; leave --executor out")
     if not options.model:
-        await agent.models.make_ready(agent.shell, agent.note)
+        await agent.models.make_ready(agent.note)
         return agent.models.main
     model = await in_thread(build_model, settings, deck=agent.deck)
     ending.push_async_callback(model.aclose)

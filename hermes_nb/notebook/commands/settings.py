@@ -157,7 +157,8 @@ def _setting_row(settings: Settings, key: str) -> tuple[str, str, str]:
 
 def tools(agent: KernelAgent, words: str) -> str:
     """List the tools, or choose some."""
-    chosen = agent.tools_in_use.choose(words) if words else agent.tools_in_use.chosen()
+    spec = agent.spec(agent.settings())
+    chosen = agent.tools_in_use.choose(spec, words) if words else agent.tools_in_use.chosen(spec)
     rows = [
         (code_span(t.name), t.toolset, t.risk.value, escape(one_line(t.description, 80)))
         for t in chosen

@@ -24,6 +24,7 @@ from hermes_nb.core.json_values import canonical_json
 from hermes_nb.core.messages import Json
 from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread
+from hermes_nb.core.tools import Place
 from hermes_nb.notebook.document.document import (
     Cell,
     Delete,
@@ -67,26 +68,22 @@ class _Turn:
 
 
 class CellKeeper:
-    """Tracks the agent's edits of each notebook during a turn.
+    """Tracks the agent's edits of each notebook during a turn."""
 
-    `session` and `turn` return the id of the current session and the number of its turn.
-    """
-
-    def __init__(
-        self, checkpoints: Checkpoints, *, session: Callable[[], str], turn: Callable[[], int]
-    ) -> None:
+    def __init__(self, checkpoints: Checkpoints) -> None:
         self._checkpoints = checkpoints
-        self._session = session
-        self._turn = turn
         self._turns: dict[str, _Turn] = {}
 
-    def kept(self, document: NotebookDocument, key: str) -> KeptDocument:
-        """Wrap the document to save every edit under `key`, its notebook's absolute path."""
-        return KeptDocument(document, self, key)
+    def kept(self, document: NotebookDocument, key: str, place: Place) -> KeptDocument:
+        """Wrap the document to save every edit of the turn in `place`.
 
-    async def opened(self, document: NotebookDocument, name: str) -> _Turn:
+        `key` is the notebook's absolute path.
+        """
+        return KeptDocument(document, self, key, place)
+
+    async def opened(self, document: NotebookDocument, name: str, place: Place) -> _Turn:
         """Return the notebook's state in this turn, created at the first edit."""
-        key = (self._session(), self._turn())
+        key = (place.session, place.turn)
         known = self._turns.get(name)
         if known is None or known.key != key:
             # Without outputs, which are needed only for cells that are edited.
@@ -105,11 +102,12 @@ class CellKeeper:
 class KeptDocument(NotebookDocument):
     """A document whose edits can be undone; `inner` is the wrapped document."""
 
-    def __init__(self, inner: NotebookDocument, keeper: CellKeeper, key: str) -> None:
+    def __init__(self, inner: NotebookDocument, keeper: CellKeeper, key: str, place: Place) -> None:
         self.inner = inner
         self.way = inner.way
         self._keeper = keeper
         self._key = key
+        self._place = place
 
     async def cells(self, *, outputs: bool = False) -> list[Cell]:
         return await self.inner.cells(outputs=outputs)
@@ -128,7 +126,7 @@ class KeptDocument(NotebookDocument):
 
         A new cell is saved only after the edit, because its id is not known before.
         """
-        turn = await self._keeper.opened(self.inner, self._key)
+        turn = await self._keeper.opened(self.inner, self._key, self._place)
         if not isinstance(edit, Insert):
             await self._touch(turn, edit.id)
         was = turn.after

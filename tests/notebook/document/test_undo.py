@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from hermes_nb.agent.undo.checkpoints import Checkpoints, NothingToUndo
 from hermes_nb.core.errors import ConfigError, ToolError
+from hermes_nb.core.tools import Place
 from hermes_nb.memory.sessions import SqliteStore
 from hermes_nb.notebook.commands.edits import diff, undo
 from hermes_nb.notebook.document.document import (
@@ -104,8 +105,8 @@ class Story:
         self.document: NotebookDocument = MemoryDocument(*sources)
         self.turn = 1
         self.checkpoints = Checkpoints(folder / "checkpoints")
-        keeper = CellKeeper(self.checkpoints, session=lambda: S, turn=lambda: self.turn)
-        self.agent = lambda: keeper.kept(self.document, KEY)
+        keeper = CellKeeper(self.checkpoints)
+        self.agent = lambda: keeper.kept(self.document, KEY, Place(session=S, turn=self.turn))
 
     async def undo(self, **options):
         async def document(key):

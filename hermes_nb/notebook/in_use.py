@@ -1,37 +1,69 @@
-"""The models of one kernel: built on first use, replaced between turns, closed when replaced."""
+"""What one kernel uses from turn to turn: its models and its choice of tools.
+
+Models are built on first use, replaced between turns, and closed when replaced.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from hermes_nb.agent.models import Auxiliary, build_model, check_given, for_reviews
+from hermes_nb.agent.session.session import SessionSpec
 from hermes_nb.agent.settings.config import BudgetSettings, Settings
+from hermes_nb.core.budget import Budget, Limits
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.core.protocols import ChatModel, Variable
+from hermes_nb.core.protocols import ChatModel
 from hermes_nb.core.threads import in_thread
+from hermes_nb.core.tools import Toolset
 from hermes_nb.models.cassette import Deck
 from hermes_nb.models.installed import EMBEDDED
 from hermes_nb.models.profiles import is_loopback, profile_for, seeing, traits_named, traits_of
 from hermes_nb.notebook.approval import ask_user, offer_servers, prepare
+from hermes_nb.notebook.kernel_settings import KernelSettings
 from hermes_nb.notebook.shell import Shell, can_ask
+from hermes_nb.notebook.variables import variables_of
+from hermes_nb.safety.redact import redact
 
 if TYPE_CHECKING:
     from hermes_nb.models.servers import ServerIdentity
+    from hermes_nb.notebook.attachments import Attachment
+
+
+class ToolsInUse:
+    """The tools that the user chose for the turns to come; () for the usual ones."""
+
+    def __init__(self) -> None:
+        self._names: tuple[str, ...] = ()
+
+    def choose(self, spec: SessionSpec, names: str) -> Toolset:
+        """Use only these tools or toolsets (comma-separated; "" or "all" for the usual ones)."""
+        wanted = _listed(names)
+        wanted = () if wanted == ("all",) else wanted
+        chosen = spec.choose(wanted)
+        self._names = wanted
+        return chosen
+
+    def chosen(self, spec: SessionSpec, names: str = "") -> Toolset:
+        """Return the tools for a turn that names these; "" for those chosen before."""
+        wanted = _listed(names) or self._names
+        return spec.choose(() if wanted == ("all",) else wanted)
+
+
+def _listed(names: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in names.split(",") if name.strip())
 
 
 class ModelsInUse:
     """The conversation's model and the auxiliary ones, as set by the settings or the user."""
 
-    def __init__(
-        self,
-        settings: Callable[[], Settings],
-        variables: Callable[[], Sequence[Variable]],
-        deck: Deck,
-    ) -> None:
+    def __init__(self, shell: Shell, settings: KernelSettings, deck: Deck) -> None:
+        self._shell = shell
         self._settings = settings
-        self._variables = variables
         self._deck = deck
         self._model: ChatModel | None = None
         self._given = False
@@ -50,14 +82,14 @@ class ModelsInUse:
     def main(self) -> ChatModel:
         """The conversation's model; raise `ConfigError` if none is configured."""
         if self._model is None:
-            self._model = self._built()
+            self._model = self._built(self._settings.now())
         return self._model
 
     @property
     def auxiliary(self) -> Auxiliary:
         """The models for background tasks."""
         if self._auxiliary is None:
-            self._auxiliary = Auxiliary(self._settings(), deck=self._deck)
+            self._auxiliary = Auxiliary(self._settings.now(), deck=self._deck)
         return self._auxiliary
 
     @property
@@ -86,22 +118,30 @@ class ModelsInUse:
             self._retired.append(self._model)
         self._model, self._given = model, model is not None
 
-    async def make_ready(
-        self,
-        shell: Shell,
-        note: Callable[[str], None],
-    ) -> None:
+    @asynccontextmanager
+    async def lent(self, name: str = "") -> AsyncIterator[ChatModel]:
+        """Lend the conversation's model, or one of another name, which is closed afterwards."""
+        if not name:
+            yield await in_thread(getattr, self, "main")
+            return
+        model = await in_thread(self._built, self._settings.now(model=name))
+        try:
+            yield model
+        finally:
+            await model.aclose()
+
+    async def make_ready(self, note: Callable[[str], None]) -> None:
         """Build and prepare the model; ask the user first if the settings name none."""
         check_given(self._model if self._given else None)  # the policy may have changed
-        self._settings().policy.check("cassettes", self._deck.mode)
-        if can_ask(shell):
+        self._settings.now().policy.check("cassettes", self._deck.mode)
+        if can_ask(self._shell):
             await self.offer()
         while self._retired:  # close connections and child processes
             await self._retired.pop().aclose()
         if self._model is None:
-            self._model = await in_thread(self._built)
+            self._model = await in_thread(self._built, self._settings.now())
         if self._ready is not self._model:
-            await prepare(self.main, shell, self._settings(), note)
+            await prepare(self.main, self._shell, self._settings.now(), note)
             self._ready = self._model
 
     async def offer(self, *, again: bool = False) -> None:
@@ -110,24 +150,29 @@ class ModelsInUse:
             self._declined.clear()
         elif self._given or self._looked:
             return
-        if await offer_servers(self._settings(), ask_user, self._declined):
+        if await offer_servers(self._settings.now(), ask_user, self._declined):
             self.renew()
         self._looked = True
 
     def another(self) -> tuple[ChatModel, bool]:
         """Return a model for reviews in another thread, and whether that thread must close it."""
         given = self._model if self._given else None
-        main = given or self._built()
-        return for_reviews(self._settings(), main, given=given is not None, deck=self._deck)
+        settings = self._settings.now()
+        main = given or self._built(settings)
+        return for_reviews(settings, main, given=given is not None, deck=self._deck)
 
     def sees_images(self) -> bool:
         """Return whether the model is known to accept images."""
-        return sees(self._settings(), self.name, given=self._model if self._given else None)
+        return sees(self._settings.now(), self.name, given=self._model if self._given else None)
 
-    def require_eyes(self, model: ChatModel) -> None:
-        """Raise `ConfigError` for a model that is not known to accept images."""
-        if sees(self._settings(), model.name, given=model if self._given else None):
-            return
+    def pictures(self, expressions: tuple[str, ...], model: ChatModel) -> Sequence[Attachment]:
+        """Return images for a model; raise `ConfigError` if it is not known to accept any."""
+        if not expressions:
+            return ()
+        from hermes_nb.notebook.attachments import attachments
+
+        if sees(self._settings.now(), model.name, given=model if self._given else None):
+            return attachments(expressions, self._shell)
         raise ConfigError(
             f"{model.name} is not known to take pictures, so nothing was sent. Models that do: "
             f"{', '.join(seeing())} and others (`--model NAME`), or one as `auxiliary.vision` that "
@@ -146,12 +191,35 @@ class ModelsInUse:
         several = end.model in settings.composed  # each member has its own address
         return not end.named or end.model == EMBEDDED or (is_loopback(host) and not several)
 
+    def address(self, settings: Settings, *, named: bool = False) -> str:
+        """Return the address that requests go to, "" for a model that was passed as an object.
+
+        `named` means another model than the current one, which the settings name.
+        """
+        if self._given and not named:
+            return ""
+        end = settings.endpoint
+        if self.run_here(settings) and not named:
+            return end.base_url or "this machine"
+        here = "this machine" if end.model == "embedded" else "api.openai.com"
+        return redact(end.base_url or here)
+
+    def budgets(
+        self, limits: Limits, settings: Settings, note: Callable[[str], None]
+    ) -> list[Budget]:
+        """Return the budgets of one turn, without a cost limit if the model runs locally."""
+        if limits.cost is not None and self.run_here(settings):
+            note("The model runs on this machine and costs nothing: `--max-cost` is idle.")
+            limits = replace(limits, cost=None)
+        return [Budget(limits, scope="this turn")] if limits else []
+
     def budget(self, settings: Settings) -> BudgetSettings:
         """Return the budget of the settings, without a cost limit if the model runs locally."""
         return settings.budget.without_cost() if self.run_here(settings) else settings.budget
 
-    def _built(self) -> ChatModel:
-        return build_model(self._settings(), variables=self._variables, deck=self._deck)
+    def _built(self, settings: Settings) -> ChatModel:
+        variables = partial(variables_of, self._shell)
+        return build_model(settings, variables=variables, deck=self._deck)
 
 
 def sees(settings: Settings, name: str, *, given: ChatModel | None = None) -> bool:
