@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 
 import pytest
 from hermes_nb.core.tools import Tool
@@ -237,6 +239,80 @@ TEXT = "from urllib.request import urlopen; urlopen(" + repr(URL) + ")"
     finally:
         shell.events.callbacks["post_execute"][:] = before
     assert canary.heard == []
+
+
+FETCH = "from urllib.request import urlopen; urlopen({url!r}).read()"
+OTHER_PROGRAM = {
+    "a name of another": "run(['cat', 'get.sh'], executable='/bin/bash')",
+    "a name of another, spawned": (
+        "os.waitpid(os.posix_spawn('/bin/bash', ['cat', 'get.sh'], os.environ), 0)"
+    ),
+    "a name of another, in a fork": (
+        "pid = os.fork()\nif not pid:\n    try: os.execv('/bin/bash', ['cat', 'get.sh'])\n"
+        "    finally: os._exit(1)\nos.waitpid(pid, 0)"
+    ),
+    "a word behind the script": "run(['bash', '-c', '. ./get.sh', 'ls'])",
+    "code that is no shell's": "run([sys.executable, '-c', PYTHON, 'ls'])",
+    "a program in front": "run('cat get.sh', shell=True, env={**os.environ, 'PATH': os.getcwd()})",
+    "a program in front of all": "os.environ['PATH'] = os.getcwd(); os.system('cat get.sh')",
+    "blanks in a name": "os.mkdir('cat x'); shutil.copy('cat', 'cat x/y'); run(['cat x/y'])",
+    "a shell of its own": "shutil.copy('cat', 'sh'); run([os.getcwd() + '/sh', '-c', 'ls'])",
+    "a module named as pip": (
+        "os.mkdir('pip'); open('pip/__main__.py', 'w').write(PYTHON)\n"
+        "run([sys.executable, '-m', 'pip', 'list'])"
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("way", OTHER_PROGRAM)
+def test_92_a_program_that_offline_code_starts_is_the_one_that_was_judged(
+    shell, tmp_path, canary, monkeypatch, way
+):
+    monkeypatch.setenv("PATH", os.environ["PATH"])
+    fetch = FETCH.format(url=canary.url)
+    code = f"""
+import os, shutil, sys
+from subprocess import run
+PYTHON = {fetch!r}
+open('get.sh', 'w').write(f"exec {{sys.executable}} get.py")
+open('get.py', 'w').write(PYTHON)
+open('cat', 'w').write(f"#!{{sys.executable}}\\n" + PYTHON)
+os.chmod('cat', 0o755)
+{OTHER_PROGRAM[way]}
+"""
+    with seated(shell, tmp_path, mode="all", answer="n") as seat:
+        seat.offer(page_tool())
+        asked = seat.turn("look", call("page"), call("run_python", code=code))
+    assert canary.heard == []
+    assert asked == 1 or "fork" in way, seat.results[-1].text
+
+
+def test_92_a_program_that_only_reads_may_be_started_offline(shell, tmp_path):
+    code = (
+        "import subprocess as s\nprint(s.run(['ls', '/'], capture_output=True, text=True).stdout)"
+    )
+    code += "\nprint(s.check_output('uname | cat', shell=True, text=True))"
+    with seated(shell, tmp_path, mode="all", answer="n") as seat:
+        seat.offer(page_tool())
+        assert seat.turn("look", call("page"), call("run_python", code=code)) == 0
+        assert "etc" in seat.results[-1].text and "Linux" in seat.results[-1].text
+
+
+def test_92_offline_code_reaches_no_service_of_this_machine(shell, tmp_path):
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "s"))
+        server.listen()
+        code = f"""
+import socket
+with socket.socket(socket.AF_UNIX) as s:
+    s.connect({str(tmp_path / "s")!r})
+"""
+        with seated(shell, tmp_path / "seat", mode="all", answer="n") as seat:
+            seat.offer(page_tool())
+            assert seat.turn("look", call("page"), call("run_python", code=code)) == 1
+            assert "was not used" in seat.results[-1].text
 
 
 def test_92_what_is_registered_for_the_end_stays_offline(tmp_path, canary):

@@ -22,11 +22,14 @@ import atexit
 import inspect
 import ipaddress
 import mmap
+import os
 import re
+import shlex
+import shutil
 import socket
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -251,13 +254,10 @@ def _hear_forks() -> None:
 
     start: Callable[..., int] = _posixsubprocess.fork_exec
 
-    def begin(words: Sequence[str | bytes], *rest: object) -> int:
-        told = [
-            word.decode(errors="replace") if isinstance(word, bytes) else word for word in words
-        ]
-        if not _TRACKER.search(told[-1]):
-            _heard("subprocess.Popen", (None, told))
-        return start(words, *rest)
+    def begin(words: Sequence[str | bytes], paths: Sequence[bytes], *rest: object) -> int:
+        if not _TRACKER.search(os.fsdecode(words[-1])):
+            _heard("subprocess.Popen", (paths[0], words))
+        return start(words, paths, *rest)
 
     setattr(_posixsubprocess, "fork_exec", begin)  # noqa: B010 - a module that mypy knows
 
@@ -376,9 +376,9 @@ def _uses(event: str, arguments: tuple[object, ...], *, refused: bool) -> bool:
     """
     address = arguments[-1]
     if event in _STARTS:
-        return _reaches_out(_command_line(arguments), offline=refused)
-    if refused:
-        return event == _ASKS or isinstance(address, tuple)
+        return _reaches_out(arguments, offline=refused)
+    if refused:  # a Unix socket too: a service behind it may use the network
+        return True
     if event == _ASKS:
         _remember_name(arguments[0])
         return False
@@ -416,24 +416,53 @@ def _is_loopback(host: str) -> bool:
     return here or (mapped is not None and mapped.is_loopback)
 
 
-def _reaches_out(command: str, *, offline: bool) -> bool:
+def _reaches_out(arguments: tuple[object, ...], *, offline: bool) -> bool:
     """Return whether a program is known to use the network; with `offline`, if it may do so."""
     from hermes_nb.safety.permissions import Need
     from hermes_nb.safety.policy import CommandPlace, judge
 
     place = CommandPlace(workspace=Path("/"), directory=Path("/"), home=Path.home())
-    judged = judge(command, place)
-    if offline:
-        return judged.decision != "allow"
-    return bool(judged.needs & {Need.NETWORK, Need.CREDENTIALS})
+    judged = judge(_command_line(arguments), place)
+    if not offline:
+        return bool(judged.needs & {Need.NETWORK, Need.CREDENTIALS})
+    programs = [stage.words[0] for line in judged.plan for stage in line.stages]
+    path = _search_path(arguments)
+    return judged.decision != "allow" or not all(_as_judged(each, path) for each in programs)
+
+
+def _as_judged(program: str, path: str | None) -> bool:
+    """Return whether a judged program is started as it was judged.
+
+    Its name has to find it, and it must not be one that runs only with options of ours.
+    """
+    name = Path(program).name
+    there = shutil.which(name, path=path) or program
+    same = os.path.realpath(there) == os.path.realpath(program)
+    return same and program != sys.executable and name not in ("git", "sed")
+
+
+def _search_path(arguments: tuple[object, ...]) -> str | None:
+    """Return the PATH of a program's own environment, None for this process's."""
+    given = arguments[-1]
+    return str(given.get("PATH", "")) or None if isinstance(given, Mapping) else None
 
 
 def _command_line(arguments: tuple[object, ...]) -> str:
-    """Return the command line of a program from the arguments of its audit event."""
-    words = arguments[1] if len(arguments) > 1 else arguments[0]
-    if isinstance(words, bytes):
-        return words.decode("utf-8", "replace")
-    if isinstance(words, list | tuple):
-        shell = "-c" in words[1:-1][:2]  # sh -c COMMAND
-        return str(words[-1]) if shell else " ".join(map(str, words))
-    return words if isinstance(words, str) else ""
+    """Return the command line of a program from the arguments of its audit event.
+
+    The first argument is started. The words may begin with another name.
+    """
+    program, words = arguments[:2] if len(arguments) > 1 else (None, arguments[0])
+    if isinstance(words, list | tuple) and words:
+        first = program if isinstance(program, str | bytes | os.PathLike) else words[0]
+        told = [os.fsdecode(first), *map(os.fsdecode, words[1:])]
+        shell = shutil.which(told[0], path=_search_path(arguments))
+        if shell in _SHELLS and told[1:-1] == ["-c"]:
+            return told[2]
+        return shlex.join(told)
+    return os.fsdecode(words) if isinstance(words, str | bytes) else ""
+
+
+_SHELLS = frozenset(
+    f"{folder}/{name}" for folder in ("/bin", "/usr/bin") for name in ("sh", "bash")
+)
