@@ -31,7 +31,13 @@ _RUNNERS = re.compile(
     r"|make|papermill|jupyter|pytest|psql|sqlite3)\b|(?:^|[|&;(]\s*)\.{0,2}/"
 )
 """Matches a program that runs a script."""
-_MODULE = re.compile(r"\bpython[\d.]{0,9}\s(?:[^|;&\n]{0,200}?\s)?-m\s{0,9}([\w.]{1,200})")
+_MODULE = re.compile(
+    r"\bpython[\d.]{0,9}\s(?:[^|;&\n]{0,200}?\s)?-[A-Za-z]{0,9}?m\s{0,9}([\w.]{1,200})"
+)
+_EXPANDED = re.compile(
+    r"\$\{[^}]{0,400}\}|\$\([^()]{0,400}\)|`[^`]{0,400}`|\$\w{1,99}|~\+|\{[^{}\s]{0,400},[^{}\s]{0,400}\}"
+)
+"""Matches what a shell replaces by text that is not known here."""
 _LONGEST_COMMAND = 10_000
 """Characters of a command that are split like a shell does."""
 _MOST_FOLDERS = 8
@@ -120,6 +126,8 @@ def _named(command: str, directory: Path) -> tuple[list[Path], bool]:
         place = module.replace(".", "/")
         words |= dict.fromkeys([f"{place}.py", f"{place}/__main__.py"])
     words |= {"__main__.py": None}
+    words |= dict.fromkeys(_expanded(command))
+    words |= {word[2:]: None for word in words if re.match(r"-\w.", word)}  # make -fFILE
     names = list(dict.fromkeys(_at_home(word.rpartition("=")[2]) for word in words))
     enough, found = Deadline(_SECONDS, waiting=_WAITING), list[Path]()
     places, complete = _entered(names, directory, enough)
@@ -156,6 +164,17 @@ def _unquoted(command: str) -> list[str]:
     with suppress(ValueError):  # an unclosed quote
         found.extend(words)
     return found
+
+
+def _expanded(command: str) -> Iterator[str]:
+    """Yield the words with an expansion as patterns, such as `*.sh` for `$name.sh`.
+
+    An expansion before a slash may be any folder, also the working directory (`$PWD/run.sh`).
+    """
+    pattern = _EXPANDED.sub("*", command[:_LONGEST_COMMAND])
+    for word in _unquoted(pattern) if pattern != command else ():
+        if "*" in word and re.search(r"\w", word):
+            yield from (word, word.removeprefix("*/"))
 
 
 def _at_home(word: str) -> str:

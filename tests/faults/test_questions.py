@@ -85,6 +85,38 @@ def test_87_a_script_changes_while_its_question_is_open(work: Path, command: str
     assert ran(work) == ["new"]
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sh $PWD/x.sh",
+        'sh "${PWD}/x.sh"',
+        "sh $(pwd)/x.sh",
+        "sh ~+/x.sh",
+        "sh {x,none}.sh",
+        "for each in x; do sh $each.sh; done",
+        "d=sub; sh $d/y.sh",
+        "make -fx.mk",
+        "python3 -Bm m",
+    ],
+)
+def test_87_a_script_that_a_command_names_by_an_expansion(work: Path, command: str) -> None:
+    (work / "sub").mkdir()
+
+    def write(mark: str) -> None:
+        script(work, "x.sh", mark)
+        script(work, "sub/y.sh", mark)
+        (work / "x.mk").write_text(f"all:\n\techo {mark} >> ran\n", encoding="utf-8")
+        code = f"import os; os.system('echo {mark} >> ran')\n"
+        (work / "m.py").write_text(code, encoding="utf-8")
+
+    write("old")
+    meddler = Meddler(lambda: write("new"))
+    told(work, meddler, call("terminal", command=f"{command}; touch made"))
+    assert ["echo new" in each.shown for each in meddler.asked] == [False, True]
+    assert "echo old" in meddler.asked[0].shown
+    assert ran(work) == ["new"]
+
+
 def test_87_a_script_that_appears_while_its_question_is_open(work: Path) -> None:
     meddler = Meddler(lambda: script(work, "x.sh", "new"))
     told(work, meddler, call("terminal", command="sh x.sh; touch made"))
