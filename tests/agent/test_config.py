@@ -141,16 +141,19 @@ def test_a_key_goes_to_the_host_it_was_given_for(base_url, key):
     [
         ({"approve": "sometimes"}, r"approve is 'sometimes' \("),
         ({"max_requests": "many"}, "max_requests is 'many'"),
-        ({"max_requests": -1}, "use a whole number above 0"),
-        ({"max_requests": 2.5}, "use a whole number above 0"),
-        ({"max_requests": True}, "use a whole number above 0"),
+        ({"max_requests": -1}, "expected a whole number, 1 or more"),
+        ({"max_requests": 2.5}, "expected a whole number, 1 or more"),
+        ({"max_requests": True}, "expected a whole number, 1 or more"),
         ({"window": float("inf")}, "window is inf"),
         ({"window": float("nan")}, "window is nan"),
-        ({"window": 10**400}, "use a whole number above 0"),
+        ({"window": 10**400}, "expected a trillion at most"),
         ({"memory.nudge_interval": 2.5}, "memory.nudge_interval is 2.5"),
-        ({"memory.nudge_interval": -1}, "use a whole number from 0 to a trillion"),
-        ({"budget.cost": 1e13}, "use a number above 0, at most a trillion"),
-        ({"compression.threshold": True}, "compression.threshold is True .*; use 0.05 to 0.95"),
+        ({"memory.nudge_interval": -1}, "expected a whole number, 0 or more"),
+        ({"budget.cost": 1e13}, "expected a trillion at most"),
+        (
+            {"compression.threshold": True},
+            "compression.threshold is True .*; expected 0.05 to 0.95",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_said_in_one_line(overrides, text):

@@ -50,7 +50,7 @@ def test_a_notebook_is_all_its_sessions(store, family):
 
 
 def test_budgets_know_what_was_used_before(store, family):
-    limits = BudgetSettings(session=Limits(cost=0.2), notebook=Limits(tokens=303))
+    limits = BudgetSettings(cost=0.2, notebook_tokens=303)
     budgets = standing_budgets(store, family[0], notebook=NOTEBOOK, limits=limits, known=Usage())
     assert [budget.scope for budget in budgets] == ["this session", "this notebook"]
     assert budgets[0].used.cost == pytest.approx(0.12)
@@ -66,7 +66,7 @@ class Broken:
 
 
 def test_where_the_store_is_broken_the_kernel_counts():
-    limits = BudgetSettings(session=Limits(cost=0.2))
+    limits = BudgetSettings(cost=0.2)
     (budget,) = standing_budgets(Broken(), "s", notebook="", limits=limits, known=used(0.15))
     assert budget.used.cost == 0.15
 

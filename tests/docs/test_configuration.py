@@ -1,4 +1,4 @@
-"""The page of settings lists what the code reads, with the code's defaults."""
+"""The page of settings says what the code says; `python -m tests.docs.test_configuration`."""
 
 from __future__ import annotations
 
@@ -6,59 +6,51 @@ import re
 
 import pytest
 import yaml
-from hermes_nb.agent.settings import config
-from hermes_nb.agent.settings.sources import Picker
+from hermes_nb.agent.settings.config import load_settings
+from hermes_nb.agent.settings.declare import Setting
+from hermes_nb.notebook.display.tables import grid
 
 from tests.docs.blocks import ROOT, blocks, pages
 
 PAGE = ROOT / "docs" / "reference" / "configuration.md"
-ROW = re.compile(r"^\| `([\w.]+)` \| (`[^`]*`|–) \|(.*)$", re.MULTILINE)
-BESIDES = {"fallback_providers", "gateway", "mcp", "mcp_servers"}
-"""Root keys that are not looked up by a picker."""
+BLOCK = re.compile(r"(<!-- generated: settings ([^>\n]*) -->\n).*?(<!-- /generated -->)", re.DOTALL)
+BESIDES = {"fallback_providers", "gateway", "mcp", "mcp_servers", "mixture"}
+"""Groups that the page describes in words."""
 
 
-def read_keys(monkeypatch, home) -> dict[str, tuple[str, object]]:
-    """Return what `load_settings` asks for: by key, Hermes Agent's own key and the default."""
-    seen: dict[str, tuple[str, object]] = {}
-
-    class Noting(Picker):
-        def __call__(self, name, *, foreign=(), default=""):
-            if name not in seen or foreign == ("model",):
-                seen[name] = (".".join(foreign), default)
-            return super().__call__(name, foreign=foreign, default=default)
-
-        def at(self, group, name, *, default):
-            seen[f"{group}.{name}"] = ("", default)
-            return super().at(group, name, default=default)
-
-    monkeypatch.setattr(config, "Picker", Noting)
-    config.load_settings(home=home, environ={})
-    return seen
+@pytest.fixture
+def declared() -> dict[str, Setting]:
+    return load_settings(home="/nonexistent", environ={}).declared
 
 
-def written_keys() -> dict[str, tuple[str, object]]:
-    """Return what the page's tables say, in the same form."""
-    found = {}
-    for key, default, rest in ROW.findall(PAGE.read_text(encoding="utf-8")):
-        if key.isupper():
-            continue
-        cells = rest.split("|")
-        foreign = match[1] if (match := re.fullmatch(r" `([\w.]+)` ", cells[0])) else ""
-        text = default.strip("`")
-        value = {"–": "", "off": "off"}.get(
-            text, yaml.safe_load(text)
-        )  # a bare off is YAML's false
-        found[key] = (foreign, value)
-    return found
+def table(settings: list[Setting]) -> str:
+    """Return settings as a Markdown table."""
+    rows = [
+        (
+            f"`{each.key}`",
+            each.expected,
+            f"`{default}`" if (default := each.text(each.default)) else "–",
+            each.description + (f" Hermes Agent's key: `{each.foreign}`." if each.foreign else ""),
+        )
+        for each in settings
+    ]
+    return grid(("setting", "values", "default", "what it does"), rows)
 
 
-def test_the_page_lists_every_setting_with_its_default(monkeypatch, home):
-    empty = ("", None, (), {}, [])
-    seen = {
-        key: (foreign, "" if default in empty else default)
-        for key, (foreign, default) in read_keys(monkeypatch, home).items()
-    }
-    assert written_keys() == seen
+def updated(page: str, known: dict[str, Setting]) -> str:
+    """Return the page with the tables of its marked blocks made anew."""
+    return BLOCK.sub(
+        lambda match: f"{match[1]}{table([known[key] for key in match[2].split()])}\n{match[3]}",
+        page,
+    )
+
+
+def test_the_page_is_up_to_date_and_has_every_setting_once(declared):
+    page = PAGE.read_text(encoding="utf-8")
+    assert updated(page, declared) == page, "run python -m tests.docs.test_configuration"
+    listed = re.findall(r"^\| `([a-z_.]+)` \|", page, re.MULTILINE)
+    assert sorted(listed) == sorted({*declared, "mcp_servers", "gateway"} - {"mixture"})
+    assert [each.key for each in declared.values() if not each.description] == ["mixture"]
 
 
 @pytest.mark.parametrize(
@@ -66,10 +58,10 @@ def test_the_page_lists_every_setting_with_its_default(monkeypatch, home):
     [b for page in pages() for b in blocks(page) if b.language == "yaml"],
     ids=lambda block: block.where,
 )
-def test_examples_of_settings_are_accepted(block, home):
+def test_examples_of_settings_are_accepted(block, home, declared):
     home.mkdir(parents=True)
     document = yaml.safe_load(block.text)
-    known = set(written_keys()) | {foreign for foreign, _ in written_keys().values() if foreign}
+    known = {name for each in declared.values() for name in (each.key, each.foreign) if name}
     groups = {key.partition(".")[0] for key in known if "." in key}
     own = document.get("hermes_nb", {})
     shared = {key: value for key, value in document.items() if key != "hermes_nb"}
@@ -81,7 +73,7 @@ def test_examples_of_settings_are_accepted(block, home):
         else:
             assert key in known | BESIDES, f"{block.where}: {key}"
     (home / "config.yaml").write_text(block.text, encoding="utf-8")
-    config.load_settings(home=home, environ={})
+    load_settings(home=home, environ={})
 
 
 CLAIMS = """
@@ -97,15 +89,15 @@ LACKING = {"MCP": "mcp_servers", "sub-agents": "delegation.enabled"}
 
 
 @pytest.mark.parametrize(("page", "claim"), re.findall(r"(\S+): (.*)", CLAIMS))
-def test_pages_say_the_defaults_of_the_table(page, claim):
+def test_pages_say_the_defaults_of_the_table(page, claim, declared):
     text = " ".join((ROOT / "docs" / page).read_text(encoding="utf-8").split())
     said = re.sub(r"{([\w.]+)", r"{0[\1]", claim)
-    assert said.format({key: value for key, (_, value) in written_keys().items()}) in text
+    assert said.format({key: each.default for key, each in declared.items()}) in text
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
-def test_what_pages_say_of_settings_is_so(page):
-    known = {name for key, (foreign, _) in written_keys().items() for name in (key, foreign)}
+def test_what_pages_say_of_settings_is_so(page, declared):
+    known = {name for each in declared.values() for name in (each.key, each.foreign)}
     groups = {key.partition(".")[0] for key in known if "." in key} - {"skills", "notebook"}
     text = page.read_text(encoding="utf-8")
     named = [key for key in re.findall(r"`(\w+\.\w+)[:`]", text) if key.split(".")[0] in groups]
@@ -129,3 +121,8 @@ def document_provider(document: dict) -> str:
     """Return the memory provider that an example chooses, whose settings are its own."""
     own = document.get("hermes_nb", {}).get("memory", {})
     return (own or document.get("memory", {})).get("provider", "")
+
+
+if __name__ == "__main__":
+    known = load_settings(home="/nonexistent", environ={}).declared
+    PAGE.write_text(updated(PAGE.read_text(encoding="utf-8"), known), encoding="utf-8")

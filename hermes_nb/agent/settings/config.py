@@ -9,13 +9,14 @@ able to redirect the user's API key.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 from urllib.parse import urlsplit
 
-from hermes_nb.agent.settings.config_file import dig, read_yaml
+from hermes_nb.agent.settings.config_file import read_yaml
+from hermes_nb.agent.settings.declare import Setting, declared, names
 from hermes_nb.agent.settings.dotenv import read_dotenv
 from hermes_nb.agent.settings.endpoints import (
     Job,
@@ -25,90 +26,103 @@ from hermes_nb.agent.settings.endpoints import (
     fallbacks,
     model_options,
 )
-from hermes_nb.agent.settings.sources import REDACTED, Picker, home_directory, within
+from hermes_nb.agent.settings.sources import REDACTED, Group, Picker, home_directory, within
 from hermes_nb.core.budget import Limits
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.loop import MAX_REQUESTS
 from hermes_nb.core.messages import Json
-from hermes_nb.core.plugins import plugins
+from hermes_nb.core.plugins import loaded, plugins
 from hermes_nb.core.protocols import MOST_WAITED, STORES
 from hermes_nb.models.cassette import Mode as CassetteMode
-from hermes_nb.models.cassette import mode_named
 from hermes_nb.models.installed import Composed, Endpoint
 from hermes_nb.models.profiles import is_address
 from hermes_nb.safety.administrator import NONE, Policy, policy
 from hermes_nb.safety.guard import Guard, Mode
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from _typeshed import DataclassInstance
+
+SETTINGS = "hermes_nb.settings"
+"""The entry points of dataclasses with the settings of other packages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySettings:
     """Settings of the curated memory."""
 
-    enabled: bool = True
-    """Whether the agent has a memory (MEMORY.md)."""
-    user_profile: bool = True
-    """Whether the agent has a user profile (USER.md)."""
-    write_approval: bool = False
-    """Whether every write requires the user's approval."""
-    provider: str = ""
-    """The external memory service used in addition, "" for none."""
+    enabled: Annotated[bool, Setting("memory.memory_enabled")] = True
+    """Whether the agent has a memory, `MEMORY.md`: facts about the work."""
+    user_profile: Annotated[bool, Setting("memory.user_profile_enabled")] = True
+    """Whether the agent has a user profile, `USER.md`: facts about you."""
+    write_approval: Annotated[bool, Setting("memory.write_approval")] = False
+    """Whether every write requires approval."""
+    memory_chars: Annotated[int, Setting("memory.memory_char_limit", least=1)] = 2_200
+    """Maximum size of `MEMORY.md` in characters."""
+    user_chars: Annotated[int, Setting("memory.user_char_limit", least=1)] = 1_375
+    """Maximum size of `USER.md` in characters."""
+    nudge: Annotated[int, Setting("memory.nudge_interval")] = 10
+    """User turns between two background reviews of what to remember; 0 turns them off."""
+    provider: Annotated[str, Setting("memory.provider")] = ""
+    """A memory service from a package, used in addition. Its own settings are in the group
+    `memory.NAME`."""
     options: Mapping[str, Json] = field(default_factory=dict)
     """The provider's own settings from `memory.NAME`; its key is `api_key`."""
-    nudge: int = 10
-    """User turns between two reviews of what to remember, 0 for no reviews."""
-    limits: Mapping[str, int] = field(default_factory=dict)
-    """Maximum size in characters by target (`memory`, `user`)."""
+
+    @property
+    def limits(self) -> Mapping[str, int]:
+        """Maximum size in characters by target."""
+        return {"memory": self.memory_chars, "user": self.user_chars}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillSettings:
     """Settings of the skills."""
 
-    enabled: bool = True
+    enabled: Annotated[bool, Setting("skills.enabled")] = True
     """Whether the agent has skills."""
-    external_dirs: tuple[str, ...] = ()
+    external_dirs: Annotated[tuple[str, ...], Setting("skills.external_dirs")] = ()
     """Skill folders in addition to the one in the Hermes directory."""
-    index_tokens: int = 2_000
-    """Maximum size in tokens of the skills index in the system prompt."""
-    disabled: tuple[str, ...] = ()
+    disabled: Annotated[tuple[str, ...], Setting("skills.disabled")] = ()
     """Names of skills that are switched off."""
-    nudge: int = 10
-    """Tool iterations between two reviews of what to learn, 0 for no reviews."""
+    index_tokens: Annotated[int, Setting("skills.index_tokens", least=100)] = 2_000
+    """Maximum size in tokens of the list of skills in the system prompt."""
+    nudge: Annotated[int, Setting("skills.creation_nudge_interval")] = 10
+    """Tool iterations between two background reviews of what to learn; 0 turns them off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompressionSettings:
     """When and how a conversation is compressed."""
 
-    enabled: bool = True
-    """Whether conversations are compressed automatically."""
-    engine: str = "compressor"
-    """The name of the context engine."""
-    threshold: float = 0.5
+    engine: Annotated[str, Setting("context.engine")] = "compressor"
+    """The context engine: `compressor`, `lossless`, or one from a package."""
+    enabled: Annotated[bool, Setting("compression.enabled")] = True
+    """Whether conversations are compressed automatically; `%hermes compress` always works."""
+    threshold: Annotated[float, Setting("compression.threshold", least=0.05, most=0.95)] = 0.5
     """Share of the context window above which to compress."""
-    max_prompt_tokens: int = 64_000
-    """Upper bound of that threshold in tokens."""
-    target_ratio: float = 0.2
+    max_prompt_tokens: Annotated[int, Setting("compression.max_prompt_tokens", least=2_000)] = (
+        64_000
+    )
+    """Tokens above which to compress, even if the threshold is higher."""
+    target_ratio: Annotated[float, Setting("compression.target_ratio", least=0.1, most=0.8)] = 0.2
     """Share of the threshold that the most recent messages may keep."""
-    protect_last: int = 20
+    protect_last: Annotated[int, Setting("compression.protect_last_n", least=1)] = 20
     """Number of most recent messages that are not compressed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelegationSettings:
-    """Settings of child agents.
+    """Settings of child agents."""
 
-    In config.yaml the numbers are called `max_concurrent_children`, `max_iterations` and
-    `child_timeout_seconds`.
-    """
-
-    enabled: bool = True
+    enabled: Annotated[bool, Setting("delegation.enabled")] = True
     """Whether the agent may start child agents."""
-    side_by_side: int = 3
+    side_by_side: Annotated[int, Setting("delegation.max_concurrent_children", least=1)] = 3
     """Maximum number of children that run at the same time."""
-    max_requests: int = 15
+    max_requests: Annotated[int, Setting("delegation.max_iterations", least=1)] = MAX_REQUESTS
     """Maximum number of model requests of each child."""
-    seconds: float = 600.0
+    seconds: Annotated[int, Setting("delegation.child_timeout_seconds", least=1)] = 600
     """Time limit of each child in seconds."""
 
 
@@ -116,41 +130,64 @@ class DelegationSettings:
 class SandboxSettings:
     """The sandbox of shell commands."""
 
-    required: Literal["", "landlock", "bubblewrap"] = ""
-    """The weakest sandbox that is accepted, "" to run commands without one too."""
-    use: Literal["auto", "off"] = "auto"
+    required: Annotated[Literal["", "landlock", "bubblewrap"], Setting("sandbox.required")] = ""
+    """The weakest sandbox in which commands may run; if it is missing, they do not run."""
+    use: Annotated[Literal["auto", "off"], Setting("sandbox.use")] = "auto"
     """`off` runs every command unsandboxed, so all but known harmless ones require approval."""
+
+
+def _search_url(given: Json) -> str:
+    if isinstance(given, str) and "{query}" in given and is_address(given):
+        return given
+    raise ValueError(_SEARCH_URL)
+
+
+_SEARCH_URL = "an address with {query} in it, as https://HOST/search?q={query}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebSettings:
     """Settings of the toolset `web`."""
 
-    search_url: str = ""
-    """The search engine's URL with a `{query}` placeholder, "" for no search."""
-    private: tuple[str, ...] = ()
-    """Hosts whose pages may be read although their address is not public."""
-    max_bytes: int = 5_000_000
+    search_url: Annotated[str, Setting("web.search_url", valid=_SEARCH_URL, read=_search_url)] = ""
+    """The search engine that `web_search` asks; without one, the tool is not offered."""
+    private: Annotated[tuple[str, ...], Setting("web.private")] = ()
+    """Hosts, as `HOST` or `HOST:PORT`, whose pages may be read although they are not public."""
+    max_bytes: Annotated[int, Setting("web.max_bytes", least=1_000)] = 5_000_000
     """Maximum size of a page in bytes."""
+
+
+_ABOVE_0 = "a number above 0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetSettings:
-    """Spending limits in US dollars and in tokens (prompts and answers together).
+    """Spending limits in US dollars and in tokens (prompts and answers together)."""
 
-    In config.yaml they are called `cost`, `tokens`, `notebook_cost` and `notebook_tokens`.
-    """
+    cost: Annotated[float | None, Setting("budget.cost", least=1e-9, valid=_ABOVE_0)] = None
+    """Maximum cost of a session in US dollars, including its reviews and summaries."""
+    tokens: Annotated[int | None, Setting("budget.tokens", least=1)] = None
+    """Maximum number of tokens of a session."""
+    notebook_cost: Annotated[
+        float | None, Setting("budget.notebook_cost", least=1e-9, valid=_ABOVE_0)
+    ] = None
+    """Maximum cost of all sessions of a notebook together in US dollars."""
+    notebook_tokens: Annotated[int | None, Setting("budget.notebook_tokens", least=1)] = None
+    """Maximum number of tokens of all sessions of a notebook together."""
 
-    session: Limits = field(default_factory=Limits)
-    """Limits of one session, including its reviews."""
-    notebook: Limits = field(default_factory=Limits)
-    """Limits of all sessions of a notebook together."""
+    @property
+    def session(self) -> Limits:
+        """Limits of one session."""
+        return Limits(cost=self.cost, tokens=self.tokens)
+
+    @property
+    def notebook(self) -> Limits:
+        """Limits of all sessions of a notebook together."""
+        return Limits(cost=self.notebook_cost, tokens=self.notebook_tokens)
 
     def without_cost(self) -> BudgetSettings:
         """Return only the token limits, for a model that is free of charge."""
-        return BudgetSettings(
-            session=Limits(tokens=self.session.tokens), notebook=Limits(tokens=self.notebook.tokens)
-        )
+        return replace(self, cost=None, notebook_cost=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +196,7 @@ class McpSettings:
 
     servers: Mapping[str, Json] = field(default_factory=dict, repr=False)
     """Each server's entry in config.yaml, by name, not validated."""
-    allow: tuple[str, ...] = ()
+    allow: Annotated[tuple[str, ...], Setting("mcp.allow", file_only=True)] = ()
     """Servers, and tools as `server/tool`, that need no approval."""
 
 
@@ -167,15 +204,36 @@ class McpSettings:
 class OtelSettings:
     """Settings of OpenTelemetry spans."""
 
-    enabled: bool = False
-    """Whether spans are created."""
-    content: bool = False
-    """Whether spans include messages and arguments, with secrets removed."""
+    enabled: Annotated[bool, Setting("otel.enabled")] = False
+    """Whether spans of turns, requests and calls are created; needs `hermes_nb[otel]`."""
+    content: Annotated[bool, Setting("otel.content")] = False
+    """Whether spans include prompts, answers and arguments, with secrets removed."""
 
 
 ApproveMode = Literal["ask", "edits", "all", "never"]
 APPROVE_MODES = get_args(ApproveMode)
 """The values of `ApproveMode`."""
+
+
+def _own_mode(theirs: Json) -> Json:
+    """Translate Hermes Agent's approval modes."""
+    if theirs in APPROVE_MODES:
+        return theirs
+    return "all" if theirs in ("off", "none", False) else "ask"
+
+
+def _families(theirs: Json) -> Json:
+    """Translate a list of model families, which only Hermes Agent distinguishes."""
+    return "auto" if isinstance(theirs, list) else theirs
+
+
+def _toolsets(given: Json) -> Mapping[str, tuple[str, ...]]:
+    if isinstance(given, Mapping):
+        return {str(name): names(members) for name, members in given.items()}
+    raise ValueError(_TOOLSETS)
+
+
+_TOOLSETS = "a list of tools for each name, as {default: [default, web]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,38 +246,43 @@ class Settings:
     """The conversation's model; empty for an accepted local server, or the embedded model."""
     fallbacks: tuple[Endpoint, ...] = ()
     """Models to try, in this order, when the conversation's model fails."""
-    approve: ApproveMode = "ask"
-    """The approval mode: `ask` before changes and code, `edits` before code only, `all` almost
-    never; `never` allows reading only."""
-    max_requests: int = MAX_REQUESTS
+    approve: Annotated[
+        ApproveMode, Setting("approve", foreign="approvals.mode", theirs=_own_mode)
+    ] = "ask"
+    """What runs without approval: `ask` reading only, `edits` changes of files and cells too, `all`
+    almost everything. `never` refuses everything but reading."""
+    max_requests: Annotated[int, Setting("max_requests", foreign="agent.max_turns", least=1)] = (
+        MAX_REQUESTS
+    )
     """Maximum number of model requests in a turn."""
-    window: int | None = None
-    """The model's context window in tokens, None to detect it."""
-    local_servers: bool = True
-    """Whether to look for model servers on this machine."""
-    fetch_weights: bool = False
-    """Whether the embedded model's weights may be downloaded."""
-    notebook: str = ""
-    """The notebook's path for kernels that cannot detect it; "" to detect it."""
-    cassette: CassetteMode = "off"
+    window: Annotated[int | None, Setting("window", foreign="model.context_length", least=1)] = None
+    """The model's context window in tokens; by default it is detected."""
+    local_servers: Annotated[bool, Setting("local_servers")] = True
+    """Whether to look for model servers on this machine if no model is named."""
+    fetch_weights: Annotated[bool, Setting("fetch_weights")] = False
+    """Whether the built-in model's weights (491 MB) may be downloaded without a question."""
+    notebook: Annotated[str, Setting("notebook")] = ""
+    """The notebook's path, for kernels that cannot detect it."""
+    cassette: Annotated[CassetteMode, Setting("cassette")] = "off"
     """Whether model replies are recorded, replayed, either (`auto`), or neither (`off`)."""
-    cassette_file: str = ""
-    """The path of the cassette, "" for its default path."""
+    cassette_file: Annotated[str, Setting("cassette_file")] = ""
+    """The path of the cassette, if it is not next to the notebook."""
     auxiliary: Mapping[Job, Endpoint] = field(default_factory=dict)
     """Models for work outside the conversation, by job. A missing job is done by the conversation's
     model, except `titles` and `vision`, which are then skipped."""
     composed: Mapping[str, Composed] = field(default_factory=dict)
     """Models that combine several others, by name."""
-    system_message: str = ""
+    system_message: Annotated[str, Setting("agent.system_prompt")] = ""
     """Text added to every system prompt."""
-    ephemeral_system_prompt: str = ""
-    """Text sent with every request and never stored."""
-    prefill_messages_file: str = ""
-    """A file of messages that are sent with every request and never stored."""
-    enforce: bool | None = None
-    """Whether to tell models to call tools instead of announcing calls; None for by model family.
-    """
-    cache_ttl: Literal["5m", "1h"] = "5m"
+    ephemeral_system_prompt: Annotated[str, Setting("agent.ephemeral_system_prompt")] = ""
+    """Text sent with every request after the system prompt, and never stored."""
+    prefill_messages_file: Annotated[str, Setting("agent.prefill_messages_file")] = ""
+    """A JSON file of messages that are sent with every request and never stored, as a path in the
+    Hermes directory."""
+    enforce: Annotated[bool | None, Setting("agent.tool_use_enforcement", theirs=_families)] = None
+    """Whether to tell models to call tools instead of announcing calls; `auto` decides by the
+    model's family."""
+    cache_ttl: Annotated[Literal["5m", "1h"], Setting("prompt_caching.cache_ttl")] = "5m"
     """How long a provider keeps a prompt cached, if it asks for that."""
     memory: MemorySettings = field(default_factory=MemorySettings)
     """Settings of the curated memory."""
@@ -233,25 +296,33 @@ class Settings:
     """Settings of the sandbox for commands."""
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     """Spending limits."""
-    vision: bool | None = None
-    """Whether the model accepts images; None for the default of its family."""
-    max_wait: int = MOST_WAITED
+    vision: Annotated[bool | None, Setting("vision")] = None
+    """Whether the model accepts images; `auto` decides by the model's family."""
+    max_wait: Annotated[int, Setting("max_wait", least=1)] = MOST_WAITED
     """Maximum seconds of a turn spent waiting for busy providers."""
-    keep_days: int = 0
-    """Days after their last message that sessions are kept, 0 for ever."""
-    session_store: str = ""
-    """The URL of the PostgreSQL server for sessions, "" for a file in `home`."""
+    keep_days: Annotated[int, Setting("store.keep_days")] = 0
+    """Days after their last message that sessions are kept; 0 keeps them for ever."""
+    session_store: Annotated[str, Setting("session_store")] = ""
+    """The server for sessions, `postgresql://USER@HOST/DATABASE`; by default they are in a file of
+    the Hermes directory."""
+    store_key_env: Annotated[str, Setting("store.key_env")] = "PGPASSWORD"
+    """The environment variable with the password of that server."""
     store_password: str = field(default="", repr=False)
     """The password of that server."""
-    model_options: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    model_options: Annotated[
+        Mapping[str, Mapping[str, object]],
+        Setting("model_options", valid="a group of fields for each model", read=model_options),
+    ] = field(default_factory=dict)
     """Additional request fields, by a pattern of the model's name."""
-    redact_requests: bool = False
-    """Whether secrets are removed from requests."""
+    redact_requests: Annotated[bool, Setting("redact_requests")] = False
+    """Whether secrets are removed from requests to models, as from what is stored."""
     policy: Policy = NONE
     """The administrator's policy."""
-    toolsets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The user's groups of tools and toolsets, by name. `default` is the group of a turn that names
-    no tools."""
+    toolsets: Annotated[
+        Mapping[str, tuple[str, ...]], Setting("toolsets", valid=_TOOLSETS, read=_toolsets)
+    ] = field(default_factory=dict)
+    """Your groups of tools and toolsets, by name. `default` is the group of a turn that names no
+    tools."""
     web: WebSettings = field(default_factory=WebSettings)
     """Settings of the toolset `web`."""
     mcp: McpSettings = field(default_factory=McpSettings)
@@ -260,14 +331,29 @@ class Settings:
     """The `gateway` group of config.yaml, not validated."""
     otel: OtelSettings = field(default_factory=OtelSettings)
     """Settings of OpenTelemetry spans."""
+    packages: Mapping[type, object] = field(default_factory=dict)
+    """Settings of other packages, by the dataclass that declares them; see `of`."""
     unknown: tuple[str, ...] = ()
     """A warning for each key in config.yaml that is not a setting."""
     held: Mapping[str, str] = field(default_factory=dict)
     """A message for each setting that the administrator's policy overrides, by name."""
+    declared: Mapping[str, Setting] = field(default_factory=dict, repr=False)
+    """Every setting's declaration, by the name that users give it."""
     values: Mapping[str, Json] = field(default_factory=dict, repr=False)
-    """Every setting's value, by the name that users give it."""
+    """Every setting's value as its source has it, by name."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """Where each setting that is not a default came from, by name."""
+
+    def of(self, group: type[Group]) -> Group:
+        """Return a package's settings by its entry in `hermes_nb.settings`.
+
+        Raises:
+            ConfigError: the class is not such an entry, or its package is not installed
+        """
+        if group not in self.packages:
+            message = f"{group.__name__} is no entry of `hermes_nb.settings`; install its package"
+            raise ConfigError(message)
+        return cast("Group", self.packages[group])
 
     def insist(self, *names: str) -> None:
         """Raise `ConfigError` if the administrator's policy overrides one of these settings."""
@@ -303,55 +389,29 @@ def load_settings(
     folder = home_directory(home)
     env = {**read_dotenv(folder), **(os.environ if environ is None else environ)}
     document = read_yaml(folder / "config.yaml")
-    asked = folder, env, document, {**(overrides or {})}, policy()
+    asked = folder, env, document, {**(overrides or {})}, policy(), plugins(SETTINGS)
     known, latest = _latest.get("", (None, None))
     if latest is not None and known == asked:
         return latest
     picked = Picker(asked[3], env, document, asked[4])
     own = endpoint(picked, env)
-    settings = Settings(
-        home=folder,
-        endpoint=own,
+    read = picked.group(Settings, home=folder, endpoint=own, policy=asked[4])
+    _check(picked, read)
+    settings = replace(
+        read,
         fallbacks=fallbacks(document, env),
-        approve=within(_approve(picked)),
-        max_requests=picked.number("max_requests", ("agent", "max_turns"), MAX_REQUESTS) or 1,
-        window=picked.number("window", ("model", "context_length"), None),
-        local_servers=picked.flag("local_servers", default=True),
-        fetch_weights=picked.flag("fetch_weights", default=False),
-        notebook=str(picked("notebook")),
-        cassette=_cassette(picked),
-        cassette_file=str(picked("cassette_file")),
+        approve=within(_allowed(picked, read.approve)),
         auxiliary=auxiliary_models(picked, own, env),
         composed=composed_models(picked, own, env),
-        system_message=str(picked.at("agent", "system_prompt", default="")),
-        ephemeral_system_prompt=str(picked.at("agent", "ephemeral_system_prompt", default="")),
-        prefill_messages_file=str(picked.at("agent", "prefill_messages_file", default="")),
-        enforce=_on_or_off(picked.at("agent", "tool_use_enforcement", default="auto")),
-        cache_ttl="1h" if picked.at("prompt_caching", "cache_ttl", default="5m") == "1h" else "5m",
-        memory=_memory(picked, env),
-        skills=_skills(picked),
-        compression=_compression(picked),
-        delegation=_delegation(picked),
-        sandbox=_sandbox(picked),
-        budget=_budget(picked),
-        vision=_on_or_off(picked("vision", default="auto")),
-        model_options=model_options(picked),
-        mcp=_mcp(picked, document),
-        gateway=_gateway(picked, document),
-        redact_requests=picked.flag("redact_requests", default=False) or REDACTED,
-        toolsets=_toolsets(picked),
-        web=_web(picked),
-        otel=OtelSettings(
-            enabled=picked.switch("otel", "enabled", default=False),
-            content=picked.switch("otel", "content", default=False),
-        ),
-        max_wait=picked.number("max_wait", (), MOST_WAITED) or MOST_WAITED,
-        keep_days=picked.whole("store", "keep_days", 0),
-        session_store=_session_store(picked),
-        store_password=env.get(str(picked.at("store", "key_env", default="PGPASSWORD")), ""),
-        policy=asked[4],
+        memory=_memory(picked, read.memory, env),
+        mcp=_mcp(picked, read.mcp),
+        gateway=picked.merged("gateway"),
+        redact_requests=read.redact_requests or REDACTED,
+        store_password=env.get(read.store_key_env, ""),
+        packages=_packages(picked, asked[5]),
         unknown=picked.unknown(),  # keep these last: all other settings have been read by now
         held=picked.held,
+        declared=picked.declared,
         sources=picked.sources,
         values=picked.values,
     )
@@ -362,176 +422,71 @@ def load_settings(
 _latest: dict[str, tuple[object, Settings]] = {}  # the latest settings and their inputs
 
 
-def _approve(picked: Picker) -> Mode:
+def _allowed(picked: Picker, approve: Mode) -> Mode:
     """Return the approval mode, or the next lower one that the administrator allows."""
-    approve = picked("approve", foreign=("approvals", "mode"), default="ask")
-    if approve not in APPROVE_MODES:
-        approve = _foreign_mode(approve, picked.sources.get("approve", ""))
     if (lower := Guard(approve).held) != approve:
         picked.hold("approve", picked.settled.why("modes", approve))
     return lower
 
 
-def _foreign_mode(value: object, source: str) -> ApproveMode:
-    """Translate Hermes Agent's approval modes; raise `ConfigError` for an unknown mode."""
-    if source == "config.yaml":
-        return "all" if value in ("off", "none", False) else "ask"
-    raise ConfigError(f"approve is {value!r} ({source}); use one of {', '.join(APPROVE_MODES)}")
-
-
-def _cassette(picked: Picker) -> CassetteMode:
-    value = picked("cassette", default="off")
-    if value in (False, "off"):  # YAML's reading of a bare off
-        return "off"
-    picked.settled.check("cassettes", str(value))  # falling back to off would call a real model
-    return mode_named(str(value))
-
-
-def _session_store(picked: Picker) -> str:
-    """Return the session store's URL, "" for the file in `home`; reject a password in it."""
-    url = str(picked("session_store", default=""))
-    parts = urlsplit(url)
-    if url and not plugins(STORES, parts.scheme):
-        known = " or ".join(f"{point.name}://" for point in plugins(STORES)) or "nothing"
-        raise ConfigError(f"session_store begins with {parts.scheme}:; expected {known}")
+def _check(picked: Picker, read: Settings) -> None:
+    """Raise `ConfigError` for settings that contradict each other or cannot be used."""
+    if read.cassette != "off":  # falling back to off would call a real model
+        picked.settled.check("cassettes", read.cassette)
+    if read.sandbox.required and read.sandbox.use == "off":
+        message = f"sandbox.required is {read.sandbox.required!r} but sandbox.use is off"
+        raise ConfigError(f"{message}; change one of them")
+    url = read.session_store
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        message = "session_store is not an address; expected postgresql://USER@HOST/DATABASE"
+        raise ConfigError(message) from error
     if parts.password or "password=" in parts.query:
         picked.values["session_store"] = ""
         message = "session_store has a password in it: set PGPASSWORD in .env, or use ~/.pgpass"
         raise ConfigError(message)
-    return url
+    if url and not plugins(STORES, parts.scheme):
+        known = " or ".join(f"{point.name}://" for point in plugins(STORES)) or "nothing"
+        raise ConfigError(f"session_store begins with {parts.scheme}:; expected {known}")
 
 
-def _memory(picked: Picker, env: Mapping[str, str]) -> MemorySettings:
-    provider = str(picked.at("memory", "provider", default=""))
-    if provider and (why := picked.settled.why("memory_services", provider)):
+def _memory(picked: Picker, read: MemorySettings, env: Mapping[str, str]) -> MemorySettings:
+    """Return the settings with the provider's own and its key, or without a forbidden provider."""
+    provider = read.provider
+    if not provider:
+        return read
+    if why := picked.settled.why("memory_services", provider):
         picked.hold("memory.provider", why)
-        provider = ""
-    given = picked.at("memory", provider, default={}) if provider else {}
-    options = dict(given) if isinstance(given, Mapping) else {}
+        return replace(read, provider="")
+    given = picked.value(Setting(f"memory.{provider}", kind=Mapping, default={}))
+    options = dict(cast("Mapping[str, Json]", given))
     named = str(options.get("key_env") or f"{provider}_API_KEY".upper().replace("-", "_"))
-    if provider and env.get(named):
+    if env.get(named):
         options["api_key"] = env[named]
-    return MemorySettings(
-        enabled=picked.switch("memory", "memory_enabled", default=True),
-        user_profile=picked.switch("memory", "user_profile_enabled", default=True),
-        write_approval=picked.switch("memory", "write_approval", default=False),
-        provider=provider,
-        options=options,
-        nudge=picked.whole("memory", "nudge_interval", 10),
-        limits={
-            "memory": picked.whole("memory", "memory_char_limit", 2_200, least=1),
-            "user": picked.whole("memory", "user_char_limit", 1_375, least=1),
-        },
-    )
+    return replace(read, options=options)
 
 
-def _skills(picked: Picker) -> SkillSettings:
-    return SkillSettings(
-        enabled=picked.switch("skills", "enabled", default=True),
-        external_dirs=_names(picked.at("skills", "external_dirs", default=())),
-        index_tokens=picked.whole("skills", "index_tokens", 2_000, least=100),
-        disabled=_names(picked.at("skills", "disabled", default=())),
-        nudge=picked.whole("skills", "creation_nudge_interval", 10),
-    )
-
-
-def _compression(picked: Picker) -> CompressionSettings:
-    return CompressionSettings(
-        enabled=picked.switch("compression", "enabled", default=True),
-        engine=str(picked.at("context", "engine", default="compressor")),
-        threshold=picked.share("compression", "threshold", 0.5, least=0.05, most=0.95),
-        max_prompt_tokens=picked.whole("compression", "max_prompt_tokens", 64_000, least=2_000),
-        target_ratio=picked.share("compression", "target_ratio", 0.2, least=0.1, most=0.8),
-        protect_last=picked.whole("compression", "protect_last_n", 20, least=1),
-    )
-
-
-def _delegation(picked: Picker) -> DelegationSettings:
-    return DelegationSettings(
-        enabled=picked.switch("delegation", "enabled", default=True),
-        side_by_side=picked.whole("delegation", "max_concurrent_children", 3, least=1),
-        max_requests=picked.whole("delegation", "max_iterations", MAX_REQUESTS, least=1),
-        seconds=picked.whole("delegation", "child_timeout_seconds", 600, least=1),
-    )
-
-
-def _mcp(picked: Picker, document: Mapping[str, Json]) -> McpSettings:
+def _mcp(picked: Picker, read: McpSettings) -> McpSettings:
     """Return the servers in config.yaml only: code in a kernel cannot add one or allow a tool."""
-    own = dig(document, ("hermes_nb", "mcp_servers"))
-    given = (each for each in (document.get("mcp_servers"), own) if isinstance(each, Mapping))
-    found = McpSettings(
-        servers={str(name): server for each in given for name, server in each.items()},
-        allow=_names(dig(document, ("hermes_nb", "mcp", "allow"))),
-    )
-    picked.values["mcp_servers"] = ", ".join(found.servers)  # the rest may have keys
-    picked.values["mcp.allow"] = ", ".join(found.allow)
-    if found.allow and (why := picked.settled.why("always")):
+    if read.allow and (why := picked.settled.why("always")):
         picked.hold("mcp.allow", why)
-        found = replace(found, allow=())
+        read = replace(read, allow=())
+    return replace(read, servers=picked.merged("mcp_servers"))
+
+
+def _packages(picked: Picker, points: Sequence[EntryPoint]) -> Mapping[type, object]:
+    """Return the settings of other packages, each below its entry's name in config.yaml."""
+    found: dict[type, object] = {}
+    for point in points:
+        try:
+            group = cast("type[DataclassInstance]", loaded(point))
+        except ConfigError as error:
+            picked.notes.append(str(error))
+            continue
+        keys = [each.key for each in declared(group).values()]
+        if wrong := [key for key in keys if not key.startswith(f"{point.name}.")]:
+            message = f"the settings of {point.module} begin with `{point.name}.`"
+            raise ConfigError(f"{message}, which {wrong[0]} does not")
+        found[group] = picked.group(group)
     return found
-
-
-def _gateway(picked: Picker, document: Mapping[str, Json]) -> Mapping[str, Json]:
-    """Return the gateway group from config.yaml only; the gateway validates it itself."""
-    given = (dig(document, ("gateway",)), dig(document, ("hermes_nb", "gateway")))
-    groups = (each for each in given if isinstance(each, Mapping))
-    found = {str(key): value for group in groups for key, value in group.items()}
-    picked.values["gateway"] = ", ".join(found)
-    return found
-
-
-def _sandbox(picked: Picker) -> SandboxSettings:
-    required = picked.at("sandbox", "required", default="")
-    if required not in ("", "landlock", "bubblewrap"):
-        raise ConfigError(f"sandbox.required is {required!r}; use landlock or bubblewrap")
-    use = picked.at("sandbox", "use", default="auto")
-    on = _on_or_off(use) is not False
-    if required and not on:
-        message = f"sandbox.required is {required!r} but sandbox.use is off; change one of them"
-        raise ConfigError(message)
-    return SandboxSettings(required=required, use="auto" if on else "off")
-
-
-def _budget(picked: Picker) -> BudgetSettings:
-    def limits(prefix: str) -> Limits:
-        tokens = picked.limit("budget", f"{prefix}tokens")
-        return Limits(
-            cost=picked.limit("budget", f"{prefix}cost"),
-            tokens=None if tokens is None else int(tokens),
-        )
-
-    return BudgetSettings(session=limits(""), notebook=limits("notebook_"))
-
-
-def _toolsets(picked: Picker) -> Mapping[str, tuple[str, ...]]:
-    given = picked("toolsets", default={})
-    if not isinstance(given, Mapping):
-        raise ConfigError("toolsets has a list of tools for each name: {default: [default, web]}")
-    return {str(name): _names(members) for name, members in given.items()}
-
-
-def _web(picked: Picker) -> WebSettings:
-    search = str(picked.at("web", "search_url", default=""))
-    if search and ("{query}" not in search or not is_address(search)):
-        message = (
-            "web.search_url is an address with {query} in it, as https://HOST/search?q={query}"
-        )
-        raise ConfigError(message)
-    return WebSettings(
-        search_url=search,
-        private=_names(picked.at("web", "private", default=())),
-        max_bytes=picked.whole("web", "max_bytes", 5_000_000, least=1_000),
-    )
-
-
-def _names(value: object) -> tuple[str, ...]:
-    """Return names or paths given as a list or as one comma-separated string."""
-    if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
-    return tuple(str(item) for item in value) if isinstance(value, list | tuple) else ()
-
-
-def _on_or_off(value: object) -> bool | None:
-    """Return True for on, False for off, and None for "auto" and everything else."""
-    words = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
-    return words.get(str(value).strip().lower())

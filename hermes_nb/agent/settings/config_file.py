@@ -39,7 +39,7 @@ def _parsed(path: Path, text: str) -> Mapping[str, Json]:
 
     try:
         document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark, problem = (getattr(error, name, None) for name in ("problem_mark", "problem"))
         where = f"line {mark.line + 1}: {problem}" if mark else one_line(str(error), 200)
         raise ConfigError(f"{path} is not valid YAML: {where}") from error

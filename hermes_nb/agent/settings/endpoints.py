@@ -7,11 +7,12 @@ name, address and key: those of the conversation, fallbacks, jobs, and parts of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal, cast, get_args
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, cast, get_args
 from urllib.parse import urlsplit
 
+from hermes_nb.agent.settings.declare import Setting
 from hermes_nb.agent.settings.sources import Picker
-from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Json
 from hermes_nb.core.plugins import loaded, plugins
 from hermes_nb.core.protocols import Effort
@@ -33,19 +34,79 @@ OURS = frozenset({"model", "messages", "tools", "tool_choice", "stream", "stream
 """Request fields that `model_options` cannot set."""
 
 
-def model_options(picked: Picker) -> Mapping[str, Mapping[str, object]]:
-    """Return the additional request fields, by model; raise `ConfigError` if invalid."""
-    given = picked("model_options", default={})
-    fine = isinstance(given, Mapping) and all(isinstance(each, Mapping) for each in given.values())
-    if not fine:
-        message = "model_options has a group of fields for each model: {gpt-5: {effort: low}}"
-        raise ConfigError(message)
-    for name, fields in given.items():
-        if wrong := sorted(OURS & {str(key) for key in fields}):
-            raise ConfigError(f"model_options for {name!r} cannot set {', '.join(wrong)}")
-        if fields.get("effort", "low") not in get_args(Effort):
-            raise ConfigError(f"model_options for {name!r}: effort is low, medium or high")
+def model_options(given: Json) -> Mapping[str, Mapping[str, object]]:
+    """Return the additional request fields, by model; raise ValueError if they are invalid."""
+    if not isinstance(given, Mapping) or not all(isinstance(e, Mapping) for e in given.values()):
+        raise ValueError("a group of fields for each model: {gpt-5: {effort: low}}")
+    for name, each in given.items():
+        if wrong := sorted(OURS & {str(key) for key in each}):
+            raise ValueError(f"other fields than {', '.join(wrong)} for {name!r}")
+        if each.get("effort", "low") not in get_args(Effort):
+            raise ValueError(f"low, medium or high as the effort of {name!r}")
     return {str(name): {str(k): v for k, v in each.items()} for name, each in given.items()}
+
+
+def _default_model(given: Json) -> str:
+    """Return the model's name, which Hermes Agent writes as `model: {default: NAME}` too."""
+    if isinstance(given, Mapping):
+        given = given.get("default") or given.get("name") or ""
+    return str(Setting("model").converted(given))
+
+
+def _named_model(given: Json) -> Mapping[str, Json]:
+    """Return the group that a model's name stands for, or the group itself."""
+    if isinstance(given, str | Mapping):
+        return given if isinstance(given, Mapping) else {"model": given}
+    raise ValueError(_A_MODEL)
+
+
+_A_MODEL = "a model's name, or a group with `model`"
+ModelGroup = Mapping[str, Json]
+"""The keys `model`, `base_url`, `provider` and `key_env`, all of them optional."""
+
+
+def _job(key: str) -> Setting:
+    return Setting(key, valid=_A_MODEL, read=_named_model)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelKeys:
+    """The settings of the conversation's model."""
+
+    model: Annotated[str, Setting("model", foreign="model", read=_default_model)] = ""
+    """The model's name; `embedded` is the built-in model."""
+    base_url: Annotated[str, Setting("base_url", foreign="model.base_url")] = ""
+    """The address of an OpenAI-compatible server, with its `/v1`."""
+    api_key: Annotated[str, Setting("api_key", secret=True)] = field(default="", repr=False)
+    """The API key; `%hermes key` saves one without showing it."""
+    key_env: Annotated[str, Setting("key_env")] = ""
+    """The environment variable with the API key of a `base_url` that is set in the same place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuxiliaryKeys:
+    """The settings of models for work outside the conversation."""
+
+    model: Annotated[str, Setting("auxiliary.model")] = ""
+    """A cheaper model for summaries, recall and titles; by default the conversation's model."""
+    base_url: Annotated[str, Setting("auxiliary.base_url")] = ""
+    """The address of that model's server, if it is another one than the conversation's."""
+    provider: Annotated[str, Setting("auxiliary.provider")] = ""
+    """The provider of that model, `openai` or `openrouter`, instead of an address."""
+    key_env: Annotated[str, Setting("auxiliary.key_env")] = ""
+    """The environment variable with that model's API key."""
+    compression: Annotated[ModelGroup, _job("auxiliary.compression")] = field(default_factory=dict)
+    """The model that summarises a long conversation."""
+    recall: Annotated[ModelGroup, _job("auxiliary.recall")] = field(default_factory=dict)
+    """The model that condenses past sessions."""
+    titles: Annotated[ModelGroup, _job("auxiliary.titles")] = field(default_factory=dict)
+    """The model that names sessions."""
+    vision: Annotated[ModelGroup, _job("auxiliary.vision")] = field(default_factory=dict)
+    """The model that describes images to a model that takes none."""
+    mixture: Annotated[ModelGroup, _job("auxiliary.mixture")] = field(default_factory=dict)
+    """The model that combines the answers of a mixture without an aggregator."""
+    reviews: Annotated[ModelGroup, _job("auxiliary.reviews")] = field(default_factory=dict)
+    """The model of background reviews; by default the conversation's model."""
 
 
 def auxiliary_models(
@@ -58,15 +119,12 @@ def auxiliary_models(
     compression. `reviews` has no such default, so that a review can use the prompt cache of the
     conversation's model.
     """
-    names = ("model", "base_url", "provider", "key_env")
-    given = {name: picked.at("auxiliary", name, default="") for name in names}
+    keys = picked.group(AuxiliaryKeys)
+    given = {name: getattr(keys, name) for name in ("model", "base_url", "provider", "key_env")}
     common = _served(given, own, env)
     found: dict[Job, Endpoint] = {}
     for job in JOBS:
-        entry = picked.at("auxiliary", job, default={})
-        if not isinstance(entry, str | Mapping):
-            raise ConfigError(f"auxiliary.{job} is a model's name, or a group with `model`")
-        end = _served(entry if isinstance(entry, Mapping) else {"model": entry}, own, env)
+        end = _served(getattr(keys, job), own, env)
         if end is None and job in ("compression", "recall", "titles"):
             end = common or found.get("compression")
         if end is not None:
@@ -95,8 +153,8 @@ def composed_models(
 
     found: dict[str, Composed] = {}
     for point in plugins(SETTINGS_GROUP):
-        given = picked(point.name, default={})
-        if given != {}:
+        given = picked.value(Setting(point.name, kind=Mapping, default={}))
+        if given:
             found.update(cast("Reader", loaded(point))(given, place))
     return found
 
@@ -118,29 +176,27 @@ def _served(entry: Mapping[str, Json], own: Endpoint, env: Mapping[str, str]) ->
 
 def endpoint(picked: Picker, env: Mapping[str, str]) -> Endpoint:
     """Return the conversation's model."""
-    model = picked("model", foreign=("model",))
-    if isinstance(model, Mapping):
-        model = model.get("default") or model.get("name") or ""
-    base_url = picked("base_url", foreign=("model", "base_url"))
-    api_key = picked("api_key")
+    keys = picked.group(ModelKeys)
+    model, base_url, api_key = keys.model, keys.base_url, keys.api_key
     for family, name, value in (("models", "model", model), ("endpoints", "base_url", base_url)):
-        why = picked.settled.why(family, str(value), f"added:{value}")
-        if value and why and not is_composed(str(value)):
+        why = picked.settled.why(family, value, f"added:{value}")
+        if value and why and not is_composed(value):
             picked.hold(name, why)
     if model == EMBEDDED:
         return Endpoint(model=EMBEDDED)
     if not base_url and not api_key:
-        base_url, api_key = _provider_of_the_environment(str(model), env)
+        base_url, api_key = _provider_of_the_environment(model, env)
         if api_key or base_url:
             named = "OPENROUTER_API_KEY" if "openrouter" in base_url else "OPENAI_*"
             picked.sources.setdefault("base_url", f"{named} in the environment")
-    api_key = api_key or _named_key(picked, env) or _key_for(str(base_url), env)
-    return Endpoint(model=str(model), base_url=str(base_url), api_key=api_key)
+    named = _named_key(picked, keys.key_env, env)
+    api_key = api_key or named or _key_for(base_url, env)
+    return Endpoint(model=model, base_url=base_url, api_key=api_key)
 
 
-def _named_key(picked: Picker, env: Mapping[str, str]) -> str:
+def _named_key(picked: Picker, name: str, env: Mapping[str, str]) -> str:
     """Return the key that `key_env` names, if set in the same source as the address."""
-    name, places = str(picked("key_env")), [picked.sources.get(n) for n in ("base_url", "key_env")]
+    places = [picked.sources.get(n) for n in ("base_url", "key_env")]
     same = len({str(each).partition("HERMES_NB_")[0] for each in places}) == 1
     return env.get(name, "") if name and all(places) and same else ""
 

@@ -14,18 +14,26 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, TypeVar
 
 from hermes_nb.agent.settings.config_file import dig
+from hermes_nb.agent.settings.declare import Setting, declared
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Json
 from hermes_nb.core.text import one_line
 from hermes_nb.safety.administrator import NONE, Policy
 from hermes_nb.safety.guard import MODES, Mode
+from hermes_nb.safety.redact import redact
 
-MOST = 1e12
-"""Upper bound of every numeric setting."""
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Group = TypeVar("Group", bound="DataclassInstance")
+
+THEIRS = "config.yaml"
+"""The source of Hermes Agent's own keys."""
 
 
 def _started_with() -> dict[str, str]:
@@ -52,7 +60,7 @@ def within(mode: Mode, bound: Mode | None = None) -> Mode:
 
 
 class Picker:
-    """Looks up a setting in the sources, in order of precedence, and records the source of each.
+    """Looks up settings in the sources, in order of precedence, and records the source of each.
 
     Args:
         overrides: the caller's values
@@ -73,41 +81,67 @@ class Picker:
         self.held: dict[str, str] = {}
         """A message for each setting whose value the policy overrides, by name."""
         own = document.get("hermes_nb")
-        self._own: Mapping[str, Json] = own if isinstance(own, Mapping) else {}
+        if own is not None and not isinstance(own, Mapping):
+            raise _invalid("hermes_nb", own, "config.yaml", "a group of keys")
+        self._own: Mapping[str, Json] = own or {}
         self.sources: dict[str, str] = {}
         self.values: dict[str, Json] = {}
         """Every setting that was looked up, by the name that users give it."""
+        self.declared: dict[str, Setting] = {}
+        """The declarations of these settings."""
+        self.notes: list[str] = []
+        """Warnings about settings that cannot be read."""
 
-    def __call__(self, name: str, *, foreign: tuple[str, ...] = (), default: Json = "") -> Json:
-        """Return a setting; `foreign` is its path among Hermes Agent's own keys."""
-        return self._first(name, (name,), foreign, default)
+    def group(self, group: type[Group], **given: object) -> Group:
+        """Return a dataclass with its settings and groups of settings read, except `given` fields.
 
-    def at(self, group: str, name: str, *, default: Json) -> Json:
-        """Return the setting `group.name`, which Hermes Agent may have under the same name."""
-        return self._first(f"{group}.{name}", (group, name), (group, name), default)
+        Raises:
+            ConfigError: a value is invalid; the message has its key, its source and what is valid
+        """
+        known = declared(group)
+        for each in fields(group):
+            inner: object = each.default_factory
+            if each.name in known:
+                given[each.name] = self.value(known[each.name])
+            elif each.name not in given and isinstance(inner, type) and is_dataclass(inner):
+                given[each.name] = self.group(inner)
+        return group(**given)
 
-    def _first(
-        self, key: str, path: tuple[str, ...], foreign: tuple[str, ...], default: Json
-    ) -> Json:
-        """Return the first value found for a key; the paths are its places in config.yaml."""
-        variable = f"HERMES_NB_{'_'.join(path)}".upper()
-        found, source = default, ""
-        for value, where in (
+    def value(self, setting: Setting) -> object:
+        """Return a setting's value; raise `ConfigError` if it is invalid."""
+        key = setting.key
+        places = [
             (self._overrides.get(key), "given here"),
-            (self._env.get(variable), variable),
-            (dig(self._own, path), "config.yaml, hermes_nb"),
-            (dig(self._document, foreign), "config.yaml"),
-        ):
-            if value not in (None, ""):
-                found, source = value, where
-                break
+            (self._env.get(setting.variable), setting.variable),
+            (dig(self._own, setting.path), "config.yaml, hermes_nb"),
+            (dig(self._document, setting.foreign_path), THEIRS),
+        ]
+        given = places[2:3] if setting.file_only else places
+        found, source = next((each for each in given if each[0] not in (None, "")), (None, ""))
+        if source == THEIRS and setting.theirs is not None:
+            found = setting.theirs(found)
+        if key in self._pinned and not setting.file_only:
+            pinned, policy = self._pinned[key], f"policy {self.settled.file}"
+            if source and found != pinned:
+                self.sources[key] = source
+                self.hold(key, f"{self.settled.file} says what it is")
+            found, source = pinned, policy
         if source:
             self.sources[key] = source
-        if key in self._pinned:
-            if source and found != self._pinned[key]:
-                self.hold(key, f"{self.settled.file} says what it is")
-            found, self.sources[key] = self._pinned[key], f"policy {self.settled.file}"
-        self.values[key] = found
+        self.declared[key] = setting
+        self.values[key] = found if source else setting.default
+        try:
+            return setting.converted(found) if source else setting.default
+        except ValueError as error:
+            shown = "not valid" if setting.secret else found
+            raise _invalid(key, shown, source, str(error)) from error
+
+    def merged(self, name: str) -> Mapping[str, Json]:
+        """Return a group of config.yaml: the keys at the top of the file and ours, which win."""
+        given = (self._document.get(name), self._own.get(name))
+        groups = (each for each in given if isinstance(each, Mapping))
+        found = {str(key): value for group in groups for key, value in group.items()}
+        self.values[name] = ", ".join(found)  # the rest may have keys
         return found
 
     def hold(self, key: str, why: str) -> None:
@@ -115,70 +149,8 @@ class Picker:
         source = self.sources.get(key, "config.yaml")
         self.held[key] = f"{key} ({source}) does not count: {why}"
 
-    def share(
-        self, group: str, name: str, default: float, *, least: float, most: float, wanted: str = ""
-    ) -> float:
-        """Return the setting `group.name` as a number.
-
-        Args:
-            group: the setting's group
-            name: the setting's name within the group
-            default: the value if it is not set
-            least: the smallest valid value
-            most: the largest valid value
-            wanted: the valid values in words, for the error's text
-
-        Raises:
-            ConfigError: the value is not a number in that range
-        """
-        value = self.at(group, name, default=default)
-        try:
-            number = float(value)
-        except (TypeError, ValueError, OverflowError):
-            number = float("nan")
-        if isinstance(value, bool) or not least <= number <= most:
-            self._refuse(f"{group}.{name}", value, wanted or f"{least:g} to {most:g}")
-        return number
-
-    def whole(self, group: str, name: str, default: int, *, least: int = 0) -> int:
-        """Return a whole number; raise `ConfigError` for anything else, or one below `least`."""
-        wanted = f"a whole number from {least} to a trillion"
-        number = self.share(group, name, default, least=least, most=MOST, wanted=wanted)
-        if not number.is_integer():
-            self._refuse(f"{group}.{name}", number, wanted)
-        return int(number)
-
-    def switch(self, group: str, name: str, *, default: bool) -> bool:
-        """Return the boolean setting `group.name`."""
-        return _on(self.at(group, name, default=default))
-
-    def number(self, name: str, foreign: tuple[str, ...], default: int | None) -> int | None:
-        """Return a whole number above 0; raise `ConfigError` for anything else."""
-        value = self(name, foreign=foreign, default=default)
-        if value is None:
-            return None
-        try:
-            number = float(value)
-        except (TypeError, ValueError, OverflowError):
-            number = 0.0
-        if isinstance(value, bool) or not (1 <= number <= MOST and number.is_integer()):
-            self._refuse(name, value, "a whole number above 0")
-        return int(number)
-
-    def limit(self, group: str, name: str) -> float | None:
-        """Return a limit above 0, None for no limit; raise `ConfigError` for anything else."""
-        value = self.at(group, name, default=None)
-        if value is None:
-            return None
-        wanted = "a number above 0, at most a trillion"
-        return self.share(group, name, 0.0, least=1e-9, most=MOST, wanted=wanted)
-
-    def flag(self, name: str, *, default: bool) -> bool:
-        """Return a boolean setting."""
-        return _on(self(name, default=default))
-
     def unknown(self) -> tuple[str, ...]:
-        """Return a warning for each key below `hermes_nb:` that is not a setting; call it last.
+        """Return the notes, and a warning for each key that is not a setting; call it last.
 
         Raises `ConfigError` if the policy sets a name that is not a setting.
         """
@@ -186,7 +158,7 @@ class Picker:
         if missing := [key for key in self._pinned if self.sources.get(key) != settled]:
             message = f"`settings` in {self.settled.file}: there is no setting {missing[0]!r}"
             raise ConfigError(message)
-        return tuple(_unknown(key, self.values) for key in self._unread())
+        return (*self.notes, *(_unknown(key, self.values) for key in self._unread()))
 
     def _unread(self) -> Iterator[str]:
         groups = {name.partition(".")[0] for name in self.values if "." in name}
@@ -198,18 +170,16 @@ class Picker:
             elif key not in self.values:
                 yield str(key)
 
-    def _refuse(self, key: str, value: object, wanted: str) -> NoReturn:
-        raise ConfigError(f"{key} is {value!r} ({self.sources.get(key)}); use {wanted}")
+
+def _invalid(key: str, value: object, source: str, valid: str) -> ConfigError:
+    shown = redact(one_line(repr(value), 60))
+    return ConfigError(f"{key} is {shown} ({source}); expected {valid}")
 
 
 def _unknown(key: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(key, known, n=1)
     hint = f"did you mean `{near[0]}`?" if near else "`%hermes config` lists the settings"
     return f"config.yaml: nothing reads `{one_line(key, 60)}` below `hermes_nb:`; {hint}"
-
-
-def _on(value: object) -> bool:
-    return str(value).strip().lower() not in ("0", "false", "no", "off")
 
 
 def home_directory(explicit: str | Path | None = None) -> Path:

@@ -41,8 +41,6 @@ def mixtures(given: Json, place: Place) -> Mapping[str, MixtureSettings]:
     Raises:
         ConfigError: a mixture's settings are invalid.
     """
-    if not isinstance(given, Mapping):
-        raise ConfigError("mixture has a group for each name: {careful: {references: [gpt-5]}}")
     return {f"{PREFIX}{name}": _mixture(str(name), group, place) for name, group in given.items()}
 
 

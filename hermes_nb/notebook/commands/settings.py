@@ -6,11 +6,11 @@ import difflib
 import getpass
 import os
 import re
-from collections.abc import Mapping
 
 import yaml
 
 from hermes_nb.agent.settings.config import APPROVE_MODES, Settings
+from hermes_nb.agent.settings.declare import Setting
 from hermes_nb.agent.settings.dotenv import read_dotenv, write_dotenv
 from hermes_nb.agent.settings.endpoints import PROVIDERS
 from hermes_nb.core.errors import ConfigError
@@ -99,8 +99,6 @@ def _keep(agent: KernelAgent, name: str, value: str) -> str:
     return " ".join(told)
 
 
-SECRET = ("api_key",)
-"""Settings whose values are never shown."""
 DEFAULT = "default"
 """The word that resets a setting of this kernel."""
 
@@ -121,13 +119,21 @@ def config(agent: KernelAgent, words: str) -> str:
         near = difflib.get_close_matches(key, settings.values, n=1)
         hint = f"did you mean {near[0]}?" if near else "`%hermes config` lists them"
         raise ConfigError(f"there is no setting {key!r}; {hint}")
+    setting = settings.declared.get(key)
     if value:
-        if key in SECRET:
+        if setting is None or setting.file_only:
+            raise ConfigError(f"{key} is set in config.yaml only, not in a notebook")
+        if setting.secret:
             message = f"{key} is not set in a notebook; it belongs in the environment or in .env"
             raise ConfigError(message)
         agent.configure(key, _value(value.strip()))
         settings = agent.settings()
-    return grid(("setting", "value", "from"), [_setting_row(settings, key)])
+    table = grid(("setting", "value", "from"), [_setting_row(settings, key)])
+    if setting is None or not setting.description:
+        return table
+    default = setting.text(setting.default)
+    valid = f"Values: {setting.expected}." + (f" Default: {default}." if default else "")
+    return f"{table}\n\n{setting.description} {escape(valid)}"
 
 
 def _value(text: str) -> object:
@@ -143,13 +149,8 @@ def _value(text: str) -> object:
 
 
 def _setting_row(settings: Settings, key: str) -> tuple[str, str, str]:
-    value = settings.values[key]
-    if key in SECRET:
-        shown = "set, not shown" if value else ""
-    elif isinstance(value, Mapping):
-        shown = ", ".join(map(str, value))
-    else:
-        shown = "" if value is None or value == () else str(value)
+    value, setting = settings.values[key], settings.declared.get(key, Setting(key))
+    shown = "set, not shown" if setting.secret and value else setting.text(value)
     source = settings.sources.get(key, "default")
     text = escape(one_line(visible(redact(shown)), 80))
     return code_span(key), text, escape("this kernel" if source == "given here" else source)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Literal, get_args, get_origin
 
 import pytest
+import yaml
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.notebook.commands.table import help_
 
@@ -43,12 +46,44 @@ def test_a_setting_holds_for_this_kernel_and_goes_again(desk):
     assert desk.agent.settings().compression.threshold == 0.5
 
 
+def words(setting):
+    """Return two values of a setting as they are typed."""
+    if get_origin(setting.kind) is Literal:
+        return [each for each in get_args(setting.kind) if each][-2:]
+    if setting.kind in (int, float):
+        return [setting.text(setting.least or 1), setting.text(min(setting.most, 3_000))]
+    return {bool: ["true", "false"], str: ["text", "7"], tuple: ["a", "[a, b]"]}[setting.kind]
+
+
+def test_every_setting_is_set_and_reset_and_described(desk):
+    """`config KEY VALUE` is what turns get, `config KEY` shows it and `default` takes it back."""
+    before = desk.agent.settings()
+    keyed = [s for s in before.declared.values() if s.read is None and s.kind is not Mapping]
+    for setting in (s for s in keyed if not (s.secret or s.file_only)):
+        key = setting.key
+        if key in ("memory.provider", "session_store", "context.engine"):  # need a package
+            continue
+        for word in words(setting):
+            desk(f"config {key} {word}")
+            found = desk.agent.settings()
+            assert setting.converted(found.values[key]) == setting.converted(yaml.safe_load(word))
+            assert "| this kernel |" in row(desk(f"config {key}"), key)
+        assert setting.expected in desk(f"config {key} default")
+        assert setting.description in desk(f"config {key}")
+        assert key not in desk.agent.settings().sources
+    assert desk.agent.settings() == before
+    assert len(keyed) > 50
+
+
 @pytest.mark.parametrize(
     ("line", "told"),
     [
+        ("config mcp.allow files", "config.yaml only"),
+        ("config gateway x", "config.yaml only"),
+        ("config prompt_caching.cache_ttl 10m", "given here.; expected 5m or 1h"),
         ("config compression.treshold 0.3", "did you mean compression.threshold"),
-        ("config compression.threshold 7", "use 0.05 to 0.95"),
-        ("config approve sometimes", "use one of"),
+        ("config compression.threshold 7", "expected 0.05 to 0.95"),
+        ("config approve sometimes", "expected ask, edits, all or never"),
         ("config api_key sk-something", "environment"),
         ("config zzzz", "lists them"),
     ],
