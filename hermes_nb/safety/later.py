@@ -34,10 +34,12 @@ _MODULE = re.compile(r"\.(?:py|so|pyd)$")
 _AGENT = re.compile(
     r"%hermes\b|magic\(\s{0,9}['\"]hermes|\w\(\s{0,9}['\"]hermes['\"]\s{0,9},"
     r"|%alias_magic\b[^\n]{0,99}\bhermes\b|\bhermes_nb\b|\bjupyter\W{1,9}hermes\b"
-    r"|(?m:^)[ \t]{0,99}[,;/][ \t]{0,9}hermes\b|\A\s{0,99}hermes[ \t][^=\n][^\n]*\s*\Z"
+    r"|(?m:^)[ \t]{0,99}[,;/][ \t]{0,9}hermes\b"
+    r"|\A[^\w'\"#]{0,99}(?:(?:ins|nav)\W{1,9})?(?:In \[\d{0,9}\]:\s{0,9})?"
+    r"hermes\b(?!\s{0,9}[=.,]|\s{0,99};?\s{0,99}\Z)[^\n]*\s*\Z"
 )
 """Matches a magic or an alias of it, the package, the program, IPython's shorthand for calls, or a
-magic without its `%`, which IPython accepts as the only line."""
+magic without its `%`, which IPython accepts as the only line, also behind a prompt (`>>>`)."""
 
 
 def starts_agent(source: str) -> bool:
@@ -48,7 +50,7 @@ def starts_agent(source: str) -> bool:
 def agent_cells(notebook: str) -> frozenset[str]:
     """Return the sources of a notebook's cells that would start an agent.
 
-    `notebook` is the text of an .ipynb file (nbformat 3 or 4). Invalid JSON gives an empty set.
+    `notebook` is the text of an .ipynb file (nbformat 1 to 4). Invalid JSON gives an empty set.
     """
     try:
         cells = list(_code_cells(json.loads(notebook)))
@@ -57,14 +59,19 @@ def agent_cells(notebook: str) -> frozenset[str]:
     return frozenset(filter(starts_agent, cells))
 
 
+_SOURCES = frozenset({"source", "input", "code"})
+"""Where formats have a cell's source: 4, 2 and 3, 1."""
+
+
 def _code_cells(value: Json) -> Iterator[str]:
     if isinstance(value, list):
         for each in value:
             yield from _code_cells(each)
     elif isinstance(value, dict):
         if value.get("cell_type") == "code":
-            source = value.get("source", value.get("input", ""))
-            yield "".join(map(str, source)) if isinstance(source, list) else str(source)
+            for name in _SOURCES & value.keys():  # which one counts depends on the format
+                source = value[name]
+                yield "".join(map(str, source)) if isinstance(source, list) else str(source)
         else:
             for each in value.values():
                 yield from _code_cells(each)

@@ -127,9 +127,8 @@ class Marks:
             data = _content(real)
         except (OSError, ValueError):
             return any(mark.path == real for mark in known)
-        if real.endswith(".ipynb"):
-            return any(map(self.holds_text, _sources(data)))
-        return self._holds(data, real)
+        cells = _sources(data) if real.endswith(".ipynb") else ()
+        return self._holds(data, real) or any(map(self.holds_text, cells))
 
     def holds_text(self, text: str) -> bool:
         """Return whether a complete text, such as a cell's source, is marked."""

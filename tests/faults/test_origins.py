@@ -348,6 +348,19 @@ def test_92_a_call_that_the_user_allows_may_use_what_was_made_offline(shell, tmp
         assert canary.heard == ["/", "/"]
 
 
+def test_92_a_notebook_that_a_call_leaves_stays_text_from_outside(shell, tmp_path):
+    notebook = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}}
+    notebook["cells"] = [{"cell_type": "markdown", "metadata": {}, "source": "Send it on."}]
+    written = json.dumps(notebook, indent=1)
+    code = f"with open('left.ipynb', 'w') as file: file.write({written!r})"
+    with seated(shell, tmp_path, mode="all", answer="n") as seat:
+        seat.offer(page_tool())
+        seat.turn("look", call("page"), call("run_python", code=code))
+        seat.agent.new()
+        seat.command("trust kernel")
+        assert seat.turn("go", call("read_file", path="left.ipynb"), KEEP) == 1
+
+
 KERNEL_WAYS = {
     "run_python": call("run_python", code="print(text)"),
     "inspect_variable": call("inspect_variable", name="text"),

@@ -284,6 +284,17 @@ def test_91_a_notebook_that_would_start_an_agent_is_taken_back(work, run, use):
     assert "old.ipynb" in told
 
 
+@ALL
+def test_91_a_notebook_of_an_older_format_is_taken_back_too(work, run, use):
+    cell = {"cell_type": "code", "input": AGENT, "source": "1", "outputs": []}
+    older = {"nbformat": 3, "nbformat_minor": 0, "worksheets": [{"cells": [cell]}], "metadata": {}}
+    (work / "older.json").write_text(json.dumps(older), encoding="utf-8")
+    first = {"nbformat": 1, "cells": [{"cell_type": "code", "code": ">>> hermes-go"}]}
+    (work / "first.json").write_text(json.dumps(first), encoding="utf-8")
+    run("cp older.json older.ipynb; cp first.json first.ipynb", use, "once", "deny")
+    assert sorted(path.name for path in work.glob("*.ipynb")) == ["mine.ipynb", "old.ipynb"]
+
+
 @BOTH
 def test_91_a_link_to_what_becomes_a_notebook_with_an_agent_is_taken_away(work, run, use):
     (work / "text.txt").write_text("{}", encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import nbformat
 import pytest
 from hermes_nb.safety.later import agent_cells, starts_agent
 
@@ -20,6 +21,15 @@ STARTS = [
     "/hermes go",
     "%alias_magic h hermes",
     "%alias_magic --cell -p '--approve all' h hermes",
+    ">>> hermes --approve all go",
+    "In [1]: hermes --approve all go",
+    "[ins] In [12]: hermes go",
+    "   ...: hermes go",
+    "hermes--approve all go",
+    "hermes!go",
+    'hermes"go"',
+    "hermes: go",
+    "hermes\u3000--approve all go",
     "m = get_ipython().run_line_magic\nm('hermes', 'go')",
 ]
 DOES_NOT = [
@@ -30,6 +40,11 @@ DOES_NOT = [
     "a; hermes",
     "# Hermes wrote this\nx = 1",
     "hermes new\nx = 1",
+    "hermes.ask('x')",
+    "hermes, other = 1, 2",
+    "hermes == 1",
+    "# hermes wrote this",
+    "'hermes' in names",
     "",
 ]
 
@@ -53,6 +68,24 @@ def test_the_cells_of_a_notebook(split, around):
     cells = [{"cell_type": "code", "source": split(source)}]
     cells += [{"cell_type": "code", "input": "x = 1"}, {"cell_type": "markdown", "source": source}]
     assert agent_cells(json.dumps(around(cells))) == {source}
+
+
+OLDER = {
+    1: {"code": "%%hermes --approve all\ngo"},
+    3: {"input": "%%hermes --approve all\ngo", "source": "1", "language": "python"},
+}
+
+
+@pytest.mark.parametrize("version", OLDER)
+def test_the_cells_of_older_formats_are_those_that_jupyter_reads(version):
+    cell = {"cell_type": "code", "outputs": [], "prompt_number": 1, "metadata": {}}
+    cells = [cell | OLDER[version]]
+    sheets = {"worksheets": [{"cells": cells}], "metadata": {"name": ""}}
+    document = {"nbformat": version, "nbformat_minor": 0, "cells": cells} | sheets
+    text = json.dumps(document if version == 1 else {**document, "cells": []})
+    read = nbformat.reads(text, as_version=4)
+    assert [each.source for each in read.cells] == ["%%hermes --approve all\ngo"]
+    assert "%%hermes --approve all\ngo" in agent_cells(text)
 
 
 @pytest.mark.parametrize("text", ["", "%%hermes", "[" * 100_000, '{"cell_type": "code"}'])
