@@ -33,7 +33,7 @@ from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.escapes import visible
 from hermes_nb.core.messages import Json
 from hermes_nb.core.protocols import Approval, ApprovalRequest, ChatModel, Preparing
-from hermes_nb.core.text import one_line
+from hermes_nb.core.text import capitalised, one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Risk
 from hermes_nb.models.profiles import traits_of
@@ -180,16 +180,15 @@ def _chosen(given: Mapping[str, Json], request: ApprovalRequest) -> Approval:
             return Approval("deny", str(given.get("reason") or ""))
 
 
-_WISHES = {
-    (Risk.EXECUTE, "terminal"): "run a command",
-    (Risk.EXECUTE, "run_python"): "run code",
-    (Risk.EXECUTE, "run_cell"): "run a cell",
-    (Risk.EXECUTE, "run_cells"): "run cells",
-    (Risk.EXECUTE, "run_notebook"): "run a notebook",
-    (Risk.WRITE, "files"): "change files",
-    (Risk.WRITE, "notebook"): "change this notebook",
+_TITLES = {
+    (Risk.EXECUTE, "terminal"): "Run this command?",
+    (Risk.EXECUTE, "run_python"): "Run this code?",
+    (Risk.EXECUTE, "run_cells"): "Run these cells?",
+    (Risk.EXECUTE, "run_notebook"): "Run this notebook?",
+    (Risk.WRITE, "files"): "Change these files?",
+    (Risk.WRITE, "notebook"): "Change this notebook?",
 }
-"""What Hermes asks to do, by the risk of a tool and its name or toolset."""
+"""Titles of questions, by the risk of a tool and its name or toolset."""
 
 
 def _question(request: ApprovalRequest) -> dict[str, Json]:
@@ -198,25 +197,27 @@ def _question(request: ApprovalRequest) -> dict[str, Json]:
     if request.choices is not None:
         box = _box(request.shown, request.choices, request.nonce)
         return box | {"tool": visible(tool.name)}
-    wish = _WISHES.get((tool.risk, tool.name)) or _WISHES.get((tool.risk, tool.toolset))
-    wish = wish or f"use {tool.name}"
     shown = visible(request.shown, lines=True)
+    title = _TITLES.get((tool.risk, tool.name)) or _TITLES.get((tool.risk, tool.toolset))
+    if tool.name == "run_cell":
+        name = one_line(shown.partition("\n")[0].removeprefix("# "))
+        title = f"Run {'cell ' if name.startswith('[') else ''}{name}?"
     runs = tool.risk is Risk.EXECUTE
     language = ("bash" if tool.name == "terminal" else "python") if runs else ""
     classes = {"+": "hermes-plus", "-": "hermes-minus"} if tool.risk is Risk.WRITE else {}
     once = {Risk.WRITE: "Apply", Risk.EXECUTE: "Run once"}.get(tool.risk, "Allow once")
     return _box(shown, nonce=request.nonce) | {
-        "title": f"Hermes wants to {visible(one_line(wish))}",
+        "title": title or f"Use {visible(one_line(tool.name))}?",
         "tool": visible(tool.name),
         "lines": [
             ["" if line.startswith(("--- ", "+++ ")) else classes.get(line[:1], ""), line, marks]
             for line, marks in zip(shown.split("\n"), coloured(shown, language), strict=True)
         ],
-        "why": f"Asks because {visible(request.why, lines=True)}.",
+        "why": f"{capitalised(visible(request.why, lines=True))}.",
         "once": request.yes or once,
-        "always": "Always here" if request.shape else "",
+        "always": "Always allow in this notebook" if request.shape else "",
         "tip": visible(request.lasting),
-        "outside": "Outside the sandbox" if request.outside else "",
+        "outside": "Run outside the sandbox" if request.outside else "",
         "change": _change(request),
     }
 
@@ -240,7 +241,7 @@ def _change(request: ApprovalRequest) -> dict[str, Json] | None:
     given = request.call.arguments
     if request.tool.name not in ("edit_cell", "delete_cell") or not given.get("id"):
         return None
-    why = f"asks because {visible(request.why, lines=True)}"
+    why = visible(request.why, lines=True)
     told = {"tool": request.tool.name, "id": str(given["id"]), "why": why}
     return told | {"old": given.get("old"), "source": given.get("new")}
 
@@ -305,8 +306,8 @@ async def offer_servers(settings: Settings, ask: Ask, declined: set[ServerIdenti
         [
             "No model is set up. Found on this machine:",
             *lines,
-            "It would be sent what you ask and what your cells and files show. "
-            f"Use which, now and later? [{'/'.join(str(n + 1) for n in range(len(lines)))}/N] ",
+            "It would receive your prompts, and the cells and files that Hermes reads. "
+            f"Use which one from now on? [{'/'.join(str(n + 1) for n in range(len(lines)))}/N] ",
         ]
     )
     answer = (ask(question) or "").strip().lower()

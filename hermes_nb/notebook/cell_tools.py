@@ -144,7 +144,7 @@ def _insert(bench: KnownCells) -> Tool:
         kind = arguments.get("type", "code")
         _, cells = await bench.cells()
         after = arguments.get("after") or bench.place(cells)
-        place = f"behind {titled(find(cells, after))}" if after else "at the end"
+        place = f"below {titled(find(cells, after))}" if after else "at the end"
         return Content(shown=f"new {kind} cell {place}:\n{arguments['source']}")
 
     def gist(arguments: Arguments) -> str:
@@ -239,7 +239,7 @@ def _move(bench: KnownCells) -> Tool:
     async def preview(arguments: Arguments) -> Content:
         _, cells = await bench.cells()
         after = arguments.get("after")
-        place = f"behind {titled(find(cells, after))}" if after else "to the top"
+        place = f"below {titled(find(cells, after))}" if after else "to the top"
         return Content(shown=f"move {titled(find(cells, arguments['id']))} {place}")
 
     async def result(arguments: Arguments) -> str:

@@ -61,7 +61,7 @@ _LASTING = frozenset({"memory", "skills"})
 """Toolsets whose writes are read again in every later session."""
 _KERNEL = frozenset({"run_python", "run_cell", "run_cells"})
 """Tools whose code can be refused the network while it runs."""
-_UNHELD = "it runs code in your kernel, where no sandbox holds it"
+_UNHELD = "it runs in your kernel, without a sandbox"
 """Why code in the kernel needs approval."""
 _EACH = {
     "edit_cell": "edits of any cell of this notebook",

@@ -205,6 +205,6 @@ def test_a_prompt_may_be_learned_from(serve, monkeypatch, capsys, home, learn):
     assert main(["run", "--session", "talk", *learn, "two"]) == 0
     told = capsys.readouterr()
     assert told.out == "One.\nTwo.\n"
-    assert ("Learned since: memory: add user" in told.err) is bool(learn)
+    assert ("review saved: memory: add user" in told.err) is bool(learn)
     assert (home / "memories" / "USER.md").exists() is bool(learn)
     assert len(server.bodies) == (3 if learn else 1)

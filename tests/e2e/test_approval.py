@@ -157,8 +157,8 @@ def test_what_is_long_is_shown_before_a_yes_and_there_is_a_way_back(open_noteboo
     page.keyboard.press("y")  # too soon to have been meant for what has just been shown
     assert not results(model)
     page.evaluate(CLOCK, 600)
-    page.focus(f"{ASK} button:has-text('Always here')")
-    page.wait_for_selector("text=Always here allows any Python code that Hermes runs outside of")
+    page.focus(f"{ASK} button:has-text('Always allow')")
+    page.wait_for_selector("text=Always allow in this notebook: any Python code that Hermes runs")
     page.keyboard.press("y")
     page.wait_for_selector("text=allowed once")
     page.wait_for_function(f"document.querySelector('{ASK} .hermes-code')?.innerText === 'made'")
@@ -236,12 +236,12 @@ def test_a_question_says_what_hermes_wants_and_what_always_covers(open_notebook,
     notebook.start(2)
     box = notebook.page.locator(ASK)
     assert asked(notebook) == "made = 1"
-    assert box.locator("b").inner_text() == "Hermes wants to run code"
+    assert box.locator("b").inner_text() == "Run this code?"
     covers = "Python code that Hermes runs outside of cells (run_python), until this kernel ends"
-    assert f"Always here allows any {covers}" in box.inner_text()
+    assert f"Always allow in this notebook: any {covers}" in box.inner_text()
     click(notebook, "Always")
-    box.get_by_text("Hermes wants to run a cell").wait_for()  # it is not covered, as was said
-    assert "Always here allows running any cell of this notebook, alone" in box.inner_text()
+    box.get_by_text("Run cell 2?").wait_for()  # it is not covered, as was said
+    assert "notebook: running any cell of this notebook, alone" in box.inner_text()
     click(notebook, "Run once")
     notebook.finish(2)
     assert notebook.outputs(1)[0]["data"]["text/plain"] == "2"

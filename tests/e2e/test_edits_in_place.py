@@ -170,7 +170,7 @@ def test_the_box_answers_too_and_a_kernel_that_ends_leaves_its_suggestion(open_n
     notebook.page.wait_for_selector(ASK)  # the kernel asks again
     suggested(notebook)
     notebook.evaluate("void nb.sessionContext.session.kernel.restart()")
-    notebook.page.wait_for_selector(f"{CAP} >> text=its turn is over")
+    notebook.page.wait_for_selector(f"{CAP} >> text=the turn is over")
     notebook.page.wait_for_selector(ASK, state="detached")
     notebook.page.click(f"{CAP} button:has-text('Keep')")
     notebook.until(lambda: source(notebook, 2) == "y = 3")

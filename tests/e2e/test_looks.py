@@ -105,7 +105,7 @@ def test_tabs_with_much_in_them_fit_and_can_be_read_in_both_themes(side):
     side.tab("Skills")
     page_on(side, 40, "1,0")
     side.press("review", "of-the-project")
-    side.see("Trust it as it is")
+    side.see("Trust this version")
     fine(side, "skills")
     side.tab("Context")
     for n in range(4):

@@ -43,7 +43,7 @@ def test_a_review_comes_after_so_many_turns_is_told_at_the_next_and_is_replayed(
                 assert time.monotonic() - began < SOON
                 running.run(REVIEWED)
                 third = running.run("%hermes three", allow_stdin=True)
-                assert "Learned since: memory: add user: Answers in German" in third.markdown
+                assert "review saved: memory: add user: Answers in German" in third.markdown
                 told = running.run("%hermes memory").markdown
                 assert SAVED["content"] in told and "review" in told
                 file = folder / "home" / "memories" / "USER.md"

@@ -132,15 +132,15 @@ class Reviews:
         return taken
 
     def news(self) -> str:
-        """Return a line on the writes of reviews since the last call and their usage, or ""."""
+        """Return a line on the writes of reviews since the last call, with their usage, or ""."""
         learned = self.learned()
         with self._lock:
             cost, self._spent = self._spent, Usage()
-        spent = f" (looking back took {', '.join(used(cost))})" if cost.requests else ""
-        if learned:
-            told = "; ".join(map(escape, learned))
-            return f"Learned since: {told}{spent}. `%hermes memory undo` takes the last back."
-        return f"Looked back since, and found nothing to keep{spent}." if spent else ""
+        if not learned:
+            return ""
+        spent = f" ({', '.join(used(cost))})" if cost.requests else ""
+        told = "; ".join(map(escape, learned))
+        return f"A background review saved: {told}{spent}. `%hermes memory undo` undoes it."
 
     def stop(self) -> None:
         """Stop a running review; its writes so far stay."""

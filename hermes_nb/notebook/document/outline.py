@@ -268,7 +268,7 @@ def moving(arguments: Arguments, name: Naming) -> str:
     """Describe which cell a call moves, and where."""
     cell, after = (arguments.get(key) or "" for key in ("id", "after"))
     moved = _named(cell, name)
-    return f"{moved} behind {_named(after, name)}" if after else f"{moved} to the top"
+    return f"{moved} below {_named(after, name)}" if after else f"{moved} to the top"
 
 
 def several(ids: object, name: Naming) -> str:

@@ -50,7 +50,7 @@ def _no_tab(tab: str, known: Iterable[str]) -> ConfigError:
 
 async def _texts(agent: KernelAgent, tab: str) -> str:
     if tab and tab not in TEXTS:
-        message = f"{tab!r} is no tab that is shown outside of notebooks: {', '.join(TEXTS)}"
+        message = f"a terminal shows only the tabs {', '.join(TEXTS)}, not {tab!r}"
         raise ConfigError(message)
     blocks = []
     for name, command in TEXTS.items():

@@ -34,7 +34,7 @@ from hermes_nb.notebook.panels.style import (
 )
 from hermes_nb.notebook.panels.widgets import QUERY, Act, Listing, ListItem, Tab, TabContext, write
 
-NO_SESSION = "there has been no turn in this session yet"
+NO_SESSION = "this session has no turn yet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class ContextTab(Tab):
         self._head = kit.markup()
         self._compressed = Listing[tuple[int, Compressed]](kit, self._line)
         self._summary = kit.markup()
-        self._focus = kit.field("Keep in focus (optional)")
+        self._focus = kit.field("What to keep (optional)")
         self._compress = kit.push()
         controls = kit.box(self._focus, self._compress.widget, line=True)
         self.widget.children = (self._head, self._compressed.widget, controls)
@@ -128,7 +128,7 @@ class ContextTab(Tab):
         self._compress.show(
             Act(
                 "Compress now",
-                "make the conversation shorter; it can be undone",
+                "shorten the conversation; you can undo it",
                 self._compress_now,
                 off=now.busy or ("" if now.session else NO_SESSION),
             )
@@ -146,13 +146,13 @@ class ContextTab(Tab):
             acts.append(
                 Act(
                     "close" if opened else "summary",
-                    "what stands for the messages that were left out",
+                    "show the summary that replaces the messages",
                     partial(self._unfold, -1 if opened else index),
                     here=True,
                 )
             )
         if index == len(self._now.compressions) - 1 and not restored:
-            tip = "put the conversation back as it was"
+            tip = "restore the conversation"
             acts.append(Act("undo", tip, self._restore, off=self._now.busy))
         return ListItem(
             key=str(index),
@@ -168,7 +168,7 @@ class ContextTab(Tab):
     async def _compress_now(self) -> str:
         event = await self._session().compress(self._focus.value[:QUERY].strip())
         if event is None:
-            return "There is nothing to gain yet."
+            return "The conversation is too short to compress."
         write(self._focus, "")
         tokens = f"{amount(event.tokens_before)} to {amount(event.tokens_after)}"
         return f"Compressed from about {tokens} tokens: {PHASES.get(event.phase, event.phase)}."
@@ -188,7 +188,11 @@ def _picture(now: Filling) -> str:
     of = f"of {amount(now.window)}" if now.window else "tokens"
     of += " (assumed)" if now.assumed else ""
     limit = f" · compresses at {amount(now.threshold)}" if now.threshold else ""
-    how = "The sum was counted, its parts are estimates." if now.measured else "All estimates."
+    how = (
+        "The total was counted; the parts are estimates."
+        if now.measured
+        else "All figures are estimates."
+    )
     label = f"about {amount(now.counted)} {of} tokens in use{limit}"
     blocks = [
         f'<span class="hermes-big">{amount(now.counted)}</span> {dim(of + limit)}',
@@ -203,7 +207,7 @@ def _picture(now: Filling) -> str:
         told = " · ".join(filter(None, (amount(total.input), share, cost)))
         first = now.first + max(len(now.turns) - BARS, 0)
         blocks += [
-            heading("Tokens sent a turn", "cached · fresh"),
+            heading("Tokens sent per turn", "cached · fresh"),
             spending(now.turns, now.first),
             f"<small>{two(f'from turn {first}', told)}</small>",
         ]

@@ -57,10 +57,12 @@ from hermes_nb.safety.scan import scan
 
 NAMES = {"memory": "Notes", "user": "You"}
 """Titles of the memories."""
-PLANTED = "The model does not see this entry: it looks planted. Forget it if you did not write it."
+PLANTED = (
+    "Hidden from the model: it looks like a planted instruction. Forget it if it is not yours."
+)
 VERBS = {"add": "added", "replace": "changed", "remove": "removed"}
 """Past tenses of the actions."""
-DIED = "The process that was saving it died: it may be there already."
+DIED = "Saving it was interrupted: it may already be saved."
 RECENT = 5
 """Number of latest changes to list with an undo button."""
 
@@ -128,7 +130,7 @@ class MemoryTab(Tab):
         self._hint = kit.markup("", "hermes-small", "hermes-dim")
         save = kit.push(Act("Save", "save the entry", self._save), "hermes-primary")
         leave = partial(self._edit, None)
-        cancel = kit.push(Act("Cancel", "leave the entry as it is", leave, here=True))
+        cancel = kit.push(Act("Cancel", "close without saving", leave, here=True))
         buttons = kit.box(save.widget, cancel.widget, line=True)
         self._editor = kit.box(self._text, buttons, self._hint)
         self._learned = kit.markup()
@@ -167,13 +169,13 @@ class MemoryTab(Tab):
                 "edit",
                 "edit this entry",
                 partial(self._edit, entry),
-                off="it holds what looks like a secret; edit the file by hand" if secret else "",
+                off="it seems to contain a secret; edit the file yourself" if secret else "",
                 here=True,
             ),
             Act("forget", "remove this entry", partial(self._changed, entry.target, forget)),
         ]
         if entry.record is not None and entry.reviewed:
-            acts.append(self._undo(entry.record, "take back what the review wrote"))
+            acts.append(self._undo(entry.record, "undo this change of the review"))
         return ListItem(
             key=entry.key,
             text=paragraphs(entry.text) + (caution(PLANTED) if entry.planted else ""),
@@ -197,7 +199,7 @@ class MemoryTab(Tab):
         more = f" and {len(record.changes) - 1} more" if len(record.changes) > 1 else ""
         text = coded(change.after or change.before, 100)
         did = f"{dim(VERBS.get(change.action, 'wrote'))} {text}{more}"
-        act = self._undo(record, "take this change back")
+        act = self._undo(record, "undo this change")
         return ListItem(key=record.id, text=did, foot=_where(record), acts=(act,))
 
     def _undo(self, record: MemoryRecord, tip: str) -> Act:
@@ -235,7 +237,7 @@ class MemoryTab(Tab):
 
         done = await in_thread(write_and_pass_on)
         told = outcome(done.message, done=done.applied)
-        return f"{told} New sessions know it, this one after %hermes reload."
+        return f"{told} New sessions use it; run %hermes reload to use it in this one."
 
     def _edit(self, entry: MemoryEntry | None) -> None:
         """Open the editor for an entry, or close it; move the focus accordingly."""
@@ -257,9 +259,11 @@ class MemoryTab(Tab):
             return
         hint = ""
         if editing is not None and editing.proposal:
-            hint = f"Save approves of {editing.proposal} in these words."
+            hint = f"Save approves proposal {editing.proposal} with this text."
         elif editing is not None and editing.text and not self._is_there(editing):
-            hint = "This entry was changed or removed meanwhile; Save adds what you typed."
+            hint = (
+                "This entry has been changed or removed since; Save adds your text as a new entry."
+            )
         write(self._hint, hint)
         self._waiting.show(self._queue)
         for target, section in self._sections.items():
@@ -269,7 +273,7 @@ class MemoryTab(Tab):
         review = happened.reviewed
         told = ""
         if happened.reviewing is not None:
-            told = dim("◌ looking back over the conversation")
+            told = dim("◌ reviewing the conversation")
         elif review is not None and review.saved:
             saved = "; ".join(shown(line, 120) for line in review.saved)
             told = dim(f"Learned {ago(happened.reviewed_at)}: {saved}")
@@ -310,7 +314,7 @@ def recollect(known: PromptSources) -> Recollection:
     try:
         records = known.memory.history()
     except (OSError, Unusable) as error:
-        records, problem = [], f"where entries came from cannot be read: {error}"
+        records, problem = [], f"the history of the entries cannot be read: {error}"
     gone = undone(list(reversed(records)))
     standing = [record for record in records if record.id not in gone]
     review = next((r.origin for r in standing if r.origin.source.startswith(REVIEW)), None)
@@ -352,7 +356,7 @@ def _looks_planted(text: str) -> bool:
 
 def _provenance(entry: MemoryEntry) -> str:
     if entry.record is None:
-        return "from elsewhere"
+        return "origin unknown"
     if entry.reviewed:
         _, _, words = entry.record.origin.source.partition(", ")
         learned = ", ".join(filter(None, (entry.reviewed, shown(words, 80))))
@@ -404,7 +408,7 @@ class Waiting:
 
     def show(self, queue: PendingProposals) -> None:
         """Show proposals."""
-        head = heading("Wait for your approval", str(len(queue.held))) if queue.held else ""
+        head = heading("Waiting for your approval", str(len(queue.held))) if queue.held else ""
         write(self._head, caution(shown(queue.problem)) if queue.problem else head)
         self._list.show(queue.held)
         parts = (self._head, self._list.widget) if queue.held else (self._head,)
@@ -424,10 +428,10 @@ class Waiting:
 
     def _acts(self, proposal: Proposal, would: str) -> tuple[Act, ...]:
         approvals, number = self._agent.runtime.approvals, proposal.number
-        unseen = f"it is too long to be shown here; %hermes {self._kind} pending {number} shows it"
+        unseen = f"too long for the panel; %hermes {self._kind} pending {number} shows it"
         approve = Act(
             "approve",
-            "save it; that can be undone",
+            "save it; you can undo it",
             partial(_decided, partial(approvals.approve, shown=would), number),
             off=unseen if len(would) > WHOLE else "",
         )
@@ -439,7 +443,7 @@ class Waiting:
         step = _single(proposal)
         if self._edit is None or step is None or redact(step.content) != step.content:
             return approve, reject
-        tip, do = "save it in other words", partial(self._edit, proposal)
+        tip, do = "edit and save it", partial(self._edit, proposal)
         return approve, Act("edit", tip, do, here=True), reject
 
 

@@ -287,7 +287,7 @@ def _tabs(place: TabContext) -> tuple[Tab, ...]:
     """Return the tabs, those of other packages last; a tab that fails to load is left out."""
     tabs: list[Tab] = [MemoryTab(place), SkillsTab(place), ContextTab(place), SessionTab(place)]
     for point in plugins(GROUP):
-        why = "it is no Tab, or has no title of its own"
+        why = "it is not a Tab, or its title is missing or taken"
         try:
             made = point.load()(place)
         except Exception as error:  # noqa: BLE001 - foreign code may raise anything

@@ -42,14 +42,14 @@ from hermes_nb.notebook.panels.style import (
 )
 from hermes_nb.notebook.panels.widgets import QUERY, Act, Listing, ListItem, Tab, TabContext, write
 
-NO_SESSIONS = "There is no session yet."
+NO_SESSIONS = "There are no sessions yet."
 
 
 LISTED = 500
 """Maximum sessions to list, the most recently used first."""
 HITS = 40
 """Maximum search results."""
-KEYLESS = "No provider is set up: %hermes key asks for a key."
+KEYLESS = "No provider is set up; run %hermes key to enter an API key."
 KINDS = {"child": "child agent", "map": "map"}
 """Names of the kinds of jobs."""
 INTERVAL = 0.5
@@ -150,7 +150,7 @@ def _looked_back(reviews: Sequence[StoredSession]) -> str:
         f"{moment(each.started)} · {shown(each.title, 40)} · {shown(', '.join(used(each.usage)))}"
         for each in reviews
     )
-    return folded(f"Looked back {number_of(len(reviews), 'time')} · {total}", spent)
+    return folded(f"{number_of(len(reviews), 'background review')} · {total}", spent)
 
 
 class SessionTab(Tab):
@@ -167,7 +167,7 @@ class SessionTab(Tab):
         self._new, self._stop = kit.push(), kit.push()
         self._job = kit.box(line=True)
         self._jobs = JobsPart(place)
-        self._query = kit.field("Search what was said in any session")
+        self._query = kit.field("Search all sessions")
         self._query.observe(place.actions.typed(place.refresh), names="value")
         self._review, self._what, self._looked_back = kit.markup(), kit.markup(), kit.markup()
         self._list = Listing[SessionItem](kit, self._line, empty=NO_SESSIONS)
@@ -195,25 +195,25 @@ class SessionTab(Tab):
         self._now = now = found
         count = f"{number_of(now.messages, 'message')} · about {amount(now.prompt)} tokens"
         told = two("<b>This session</b>", f"<small>{shown(now.current)}</small>") + dim(count)
-        told = told if now.current else dim("No session yet: the next turn starts one.")
+        told = told if now.current else dim("No session yet; your next prompt starts one.")
         write(self._head, told + (f"<br>{dim(KEYLESS)}" if now.keyless else ""))
         self._new.show(
             Act(
                 "New session",
-                "end this session; the next turn starts another",
+                "end this session; your next prompt starts a new one",
                 self._begin,
-                off=now.busy or ("" if now.current else "there is none to end"),
+                off=now.busy or ("" if now.current else "no session to end"),
             )
         )
-        write(self._review, f"◌ looking back: {now.reviewing}" if now.reviewing else "")
-        tip = "stop looking back; what was saved until now stays"
+        write(self._review, f"◌ background review: {now.reviewing}" if now.reviewing else "")
+        tip = "stop the background review; saved changes stay"
         off = "" if now.reviewing else "nothing is running"
         self._stop.show(Act("Stop", tip, self._stop_review, off=off))
         write(self._job, (self._review, self._stop.widget) if now.reviewing else (), "children")
         name = "Found" if now.query else "This notebook" if now.here else "Latest sessions"
         problem = caution(shown(now.problem)) if now.problem else ""
         write(self._what, heading(name, f"{len(now.found):,}") + problem)
-        write(self._list.empty, "Nothing was said about that." if now.query else NO_SESSIONS)
+        write(self._list.empty, "Nothing found." if now.query else NO_SESSIONS)
         self._list.show(now.found)
         servers = mcp_servers(self.place.agent.mcp.connections.values())
         write(self._looked_back, "" if now.query else _looked_back(now.reviews) + servers)
@@ -234,7 +234,7 @@ class SessionTab(Tab):
         mine = found.id == self._now.current
         child = stored is not None and stored.source == CHILD
         resume = Act(
-            "resume", "go on with this session", partial(self._resume, found.id), off=self._now.busy
+            "resume", "continue this session", partial(self._resume, found.id), off=self._now.busy
         )
         return ListItem(
             key=f"{found.id}/{quote.hit.position}" if quote else found.id,
@@ -249,7 +249,7 @@ class SessionTab(Tab):
         await in_thread(getattr, agent.models, "main")  # may search for a local server
         session = agent.resume(session_id)
         said = number_of(len(session.messages), "message")
-        return f"Resumed with {said}; the next turn goes on there."
+        return f"Resumed with {said}; your next prompt continues it."
 
     def _begin(self) -> str:
         self.place.agent.new()
@@ -258,9 +258,9 @@ class SessionTab(Tab):
     async def _stop_review(self) -> str:
         reviews = self.place.agent.reviews
         if not reviews.busy:
-            return "It is over already."
+            return "It has already ended."
         await in_thread(reviews.stop)
-        return "Stopped; what was saved until then stays."
+        return "Stopped; saved changes stay."
 
 
 class JobsPart:
@@ -309,9 +309,9 @@ class JobsPart:
         doing = dim(shown(job.doing, 90)) if job.doing else ""
         act = Act(
             "stop",
-            f"stop this {KINDS[job.kind]}; the rest goes on",
+            f"stop this {KINDS[job.kind]}; the others continue",
             partial(self._stop, job.id),
-            off="it is being stopped" if job.stopping else "",
+            off="already stopping" if job.stopping else "",
         )
         return ListItem(
             key=job.id,
@@ -323,6 +323,6 @@ class JobsPart:
     def _stop(self, job_id: str) -> str:
         job = self._jobs.get(job_id)
         if job is None:
-            return "It is over already."
+            return "It has already ended."
         job.stop()
-        return "Stopping; what was done until now is kept."
+        return "Stopping; finished work is saved."

@@ -117,7 +117,7 @@ class SkillsTab(Tab):
         self._detail_acts = Buttons(kit)
         self._detail_line = kit.box(line=True)
         self._detail = kit.box(self._detail_text, self._detail_line)
-        self._skills = Listing[tuple[str, Skill]](kit, self._line, empty="No skill fits.")
+        self._skills = Listing[tuple[str, Skill]](kit, self._line, empty="No skill matches.")
         self._skipped_head = kit.markup()
         self._skipped = Listing[SkippedSkill](kit, self._skipped_line)
         self._undo = kit.push(None, "hermes-link")
@@ -168,7 +168,7 @@ class SkillsTab(Tab):
         self._undo.show(
             Act(
                 _plain(now.undoable),
-                "take back the last change of a skill",
+                "undo the last change of a skill",
                 partial(self._take_back, now.undoable),
             )
         )
@@ -189,7 +189,7 @@ class SkillsTab(Tab):
         tags = [tag(FROM[skill.source]), *(tag(mark) for mark, is_so in marks if is_so)]
         name = Act(
             _plain(skill.name),
-            "close" if opened else "show what it says",
+            "close" if opened else "show its text",
             self._close if opened else partial(self._view, skill),
             here=opened,
         )
@@ -205,7 +205,7 @@ class SkillsTab(Tab):
         opened = self._open is not None and _key(self._open) == _key(skipped)
         act = Act(
             "close" if opened else "review",
-            "read it, and trust it if it is fine",
+            "read it, then decide whether to trust it",
             self._close if opened else partial(self._review, skipped),
             here=opened,
         )
@@ -223,24 +223,24 @@ class SkillsTab(Tab):
         place = shown("/".join(view.directory.parts[-3:]), 80)
         about = f"<small>…/{place} · {files}</small>"
         on, home = skill.enabled, skill.source == "home"
-        whose = f"it is not yours ({FROM[skill.source]}); turn it off instead"
+        whose = f"it is not your skill ({FROM[skill.source]}); turn it off instead"
         self._show_detail(
             skill,
             f"{about}{marks}{document(view.text)}",
             Act(
                 "Turn off" if on else "Turn on",
-                "the agent no longer sees it" if on else "the agent sees it again",
+                "hide it from Hermes" if on else "offer it to Hermes again",
                 partial(self._switch, skill, on=not on),
             ),
             Act(
                 "Delete",
-                "delete this skill; it can be undone",
+                "delete this skill; you can undo it",
                 partial(self._manage, "delete", skill.name),
                 off="" if home else whose,
             ),
             Act(
                 "Undo",
-                "take back the last change of this skill",
+                "undo the last change of this skill",
                 partial(self._manage, "undo", skill.name),
                 off="" if home else "it has not been changed",
             ),
@@ -248,17 +248,17 @@ class SkillsTab(Tab):
 
     async def _review(self, skipped: SkippedSkill) -> None:
         text, _ = decoded(await in_thread(read_regular, skipped.path))
-        too_long = "it is too long to be shown here; read the file, then %hermes trust"
+        too_long = "too long for the panel; read the file, then run %hermes trust"
         self._show_detail(
             skipped,
             document(text),
             Act(
-                "Trust it as it is",
-                "the agent may follow it until its text changes",
+                "Trust this version",
+                "Hermes may follow it until its text changes",
                 partial(self._trust, skipped, text),
                 off=too_long if len(text) > WHOLE else "",
             ),
-            Act("Close", "leave it untrusted", self._close, here=True),
+            Act("Close", "do not trust it", self._close, here=True),
         )
 
     def _show_detail(self, about: Skill | SkippedSkill, markup: str, *acts: Act) -> None:
@@ -271,9 +271,7 @@ class SkillsTab(Tab):
     async def _take_back(self, shown: str) -> str:
         """Undo the last change if it is still the one that was shown."""
         if await in_thread(self._known.library.preview, "undo") != shown:
-            raise ActionRefused(
-                f"not done, the last change is another one by now: it was to {shown}"
-            )
+            raise ActionRefused(f"not undone: another change was made since; you saw {shown}")
         return await self._manage("undo", "")
 
     async def _manage(self, action: str, name: str) -> str:

@@ -171,7 +171,7 @@ class Actions:
             try:
                 await begin()
             except Exception:  # a failed refresh: the next one may succeed
-                logger.exception("the panel could not be brought up to date")
+                logger.exception("the panel could not be updated")
 
         def on_loop() -> None:
             task = asyncio.ensure_future(run())
@@ -218,7 +218,9 @@ class Actions:
                 self._say(told(error), "alert")
             except Exception as error:
                 logger.exception("a click in the panel failed")
-                message = f"that failed, which is a fault of ours: {type(error).__name__}: {error}"
+                message = (
+                    f"this failed because of a bug in hermes_nb: {type(error).__name__}: {error}"
+                )
                 self._say(one_line(redact(message), 300), "alert")
             else:
                 self._say(said, "status")
@@ -430,10 +432,10 @@ class Listing(Generic[Item]):
         if last and not self._folded:
             write(self._where, f"{first + 1:,}–{min(first + PAGE, len(items)):,} of {len(items):,}")
             for made, by, label, tip, end in (
-                (self._before, -1, "‹ back", "the page before", 0),
-                (self._after, 1, "more ›", "the next page", last),
+                (self._before, -1, "‹ back", "previous page", 0),
+                (self._after, 1, "more ›", "next page", last),
             ):
-                off = "there is none" if self._page == end else ""
+                off = "no more pages" if self._page == end else ""
                 made.show(Act(label, tip, partial(self._turn, by), off=off, here=True))
             children.append(self._pager)
         write(self.widget, tuple(children) or (self.empty,), "children")

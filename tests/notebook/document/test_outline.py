@@ -177,7 +177,7 @@ def name(cell_id):
         (editing, {"id": "id5", "old": "a\nb", "new": "a\nc\nd"}, "cell 5: c …"),
         (editing, {"id": "id5", "old": "a", "new": ""}, "cell 5: without a"),
         (editing, {"id": "id5", "new": ""}, "cell 5: emptied"),
-        (moving, {"id": "id5", "after": "id2"}, "cell 5 behind cell 2"),
+        (moving, {"id": "id5", "after": "id2"}, "cell 5 below cell 2"),
         (moving, {"id": "id5"}, "cell 5 to the top"),
         (several, [f"id{i}" for i in range(20)], "cells 0, 1, 2, 3, 4 and 15 more"),
     ],

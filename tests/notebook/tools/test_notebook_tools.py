@@ -296,7 +296,7 @@ def test_the_user_approves_what_will_happen(ask, use, path, monkeypatch):
     assert "- x = 30" in ask("delete_cell", "deny", id="load-code")[0]
     assert ask("run_cells", ids=["use-code"], answer="deny")[0] == ("# cell 4\ny = x + 1\nprint(y)")
     assert ask("insert_cell", source="a\nb", after="use-t") == [
-        "new code cell behind cell 3 # Use:\na\nb"
+        "new code cell below cell 3 # Use:\na\nb"
     ]
     assert ask("move_cell", id="use-code") == ["move cell 5 y = x + 1 print(y) to the top"]
     whole = ask("run_notebook", "deny", path=path.name)[0]

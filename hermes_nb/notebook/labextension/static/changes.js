@@ -45,7 +45,7 @@ export const start = ({ cells, dom, parts, tracker }) => {
     if (!same) old?.remove();
     if (!same || old) return;
     const made = dom.button('✎', () => accept(cell.model), 'hermes-mark');
-    made.title = 'As Hermes wrote it. Click to accept.';
+    made.title = 'Written by Hermes. Click to accept.';
     cell.node.append(made);
   };
   dom.eachCell({ tracker }, mark);

@@ -20,7 +20,7 @@ export const start = given => {
     return NONE;
   }
 
-  const LATE = 'its turn is over; it can still be kept';
+  const LATE = 'the turn is over; you can still keep the change';
   const WITHDRAWN = 'A suggestion of Hermes was withdrawn: its turn has ended.';
   const UNSAVED = 'A change of Hermes is withdrawn: its cell was not saved, or changed since.';
   const open = new Set(); // proposals
@@ -116,7 +116,7 @@ export const start = given => {
   const title = (p, parts) => {
     if (p.whole) return 'Hermes wants to delete this cell';
     const what = parts > 1 ? `${parts} changes` : 'a change';
-    if (!parts) return 'You changed what Hermes wants to change';
+    if (!parts) return 'You have edited this part yourself';
     return p.applied ? `Hermes made ${what}` : `Hermes suggests ${what}`;
   };
 

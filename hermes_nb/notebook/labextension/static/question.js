@@ -29,9 +29,8 @@ export const start = ({ app, cells, dom, libraries, parts }) => {
     const keys = new Map(); // what each key does now; kept here, where no other script gets at it
     let hidden = lines.length > MOST_LINES ? lines.length - HEAD_LINES - TAIL_LINES : 0;
     const row = element('div', 'hermes-row');
-    const label = choices ? 'Your answer' : 'Why not?';
-    const hint = choices ? '. Enter sends.' : ' Hermes reads it. Enter sends, empty is fine.';
-    const about = { 'aria-label': label, placeholder: `${label}${hint}` };
+    const label = choices ? 'Your answer' : 'Tell Hermes why (optional)';
+    const about = { 'aria-label': label, placeholder: label };
     const reason = element('input', '', '', { ...OWN_KEYS, ...about });
     const say = () => done(choices ? 'once' : 'deny', reason.value.trim());
     reason.addEventListener('keydown', event => {
@@ -41,7 +40,7 @@ export const start = ({ app, cells, dom, libraries, parts }) => {
     const count = element('span', 'hermes-dim');
     const all = hidden ? [button('show all', () => showAll(), 'hermes-link')] : [];
     head.append(element('b', '', title), count, ...all, element('span', 'hermes-dim', tool));
-    const what = choices ? 'The question' : 'What would run';
+    const what = choices ? 'The question' : 'What will run';
     const region = { role: 'region', 'aria-label': what, tabindex: '0', ...OWN_KEYS };
     const code = element('div', choices ? '' : 'hermes-code', '', region);
     const root = element('div', 'hermes-ui hermes-ask');
@@ -112,7 +111,7 @@ export const start = ({ app, cells, dom, libraries, parts }) => {
     fill();
     choose();
     root.append(head, code, element('div', 'hermes-dim', why));
-    if (always) root.append(element('div', 'hermes-dim', `${always} allows ${tip}.`));
+    if (always) root.append(element('div', 'hermes-dim', `${always}: ${tip}.`));
     root.append(row);
     return root;
   };
@@ -182,7 +181,7 @@ export const start = ({ app, cells, dom, libraries, parts }) => {
       drop: (panel, { id, elsewhere }, boxes) => {
         const remove = boxes.get(id);
         remove?.();
-        if (remove && elsewhere) parts.cells.tell('Hermes was answered in another window.');
+        if (remove && elsewhere) parts.cells.tell('The question was answered in another window.');
       }
     }
   };
