@@ -402,9 +402,13 @@ def _forms(kind: Literal["tokens", "marked", "hashes"]) -> tuple[tuple[str, str]
 
 @cache
 def _token(prefix: str, rest: str) -> re.Pattern[str]:
-    """Return the pattern of a token. No letter or digit may precede it, except those of a `%20`."""
-    begun = re.escape(prefix)
-    before = rf"(?<![A-Za-z0-9]{begun})|(?<=%[0-9A-Fa-f]{{2}}{begun})"
+    r"""Return the pattern of a token. No letter or digit may precede it, except those of an escape.
+
+    Such as `%20`, and `\u003d` or `\x3d` of JSON and code.
+    """
+    begun, hexadecimal = re.escape(prefix), "[0-9A-Fa-f]"
+    before = rf"(?<![A-Za-z0-9]{begun})|(?<=%{hexadecimal}{{2}}{begun})"
+    before += rf"|(?<=\\u{hexadecimal}{{4}}{begun})|(?<=\\x{hexadecimal}{{2}}{begun})"
     return re.compile(f"{begun}(?:{before}){rest}")
 
 

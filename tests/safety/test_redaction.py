@@ -104,6 +104,13 @@ def test_what_has_a_form_of_its_own_goes_beside_any_sign(around):
         assert STUB in hidden and secret[-12:] not in hidden, secret
 
 
+@pytest.mark.parametrize("around", [r'{{"q": "a\u003d{}\u0026b"}}', r"'\x3d{}'", r"\u003c{}\u003e"])
+@pytest.mark.parametrize("begin", ["ghp_", "glpat-", "sk-ant-api03-", "hf_", "xoxb-"])
+def test_a_key_behind_an_escape_of_json_or_code_goes(around, begin):
+    hidden = redact(around.format(f"{begin}{BODY}"))
+    assert STUB in hidden and BODY[-9:] not in hidden
+
+
 PROVIDERS = tomllib.loads(
     (Path(__file__).with_name("cases") / "secret_providers.toml").read_text("utf-8")
 )
