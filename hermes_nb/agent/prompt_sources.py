@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_nb.agent.settings.config import McpSettings, Settings
-from hermes_nb.agent.settings.dotenv import read_dotenv
+from hermes_nb.agent.settings.files import read_dotenv
 from hermes_nb.core.conversation import Preface
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.escapes import visible

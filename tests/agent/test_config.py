@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hermes_nb import Hermes
 from hermes_nb.agent.settings.config import SandboxSettings, load_settings
-from hermes_nb.agent.settings.dotenv import read_dotenv
+from hermes_nb.agent.settings.files import read_dotenv
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.models.scripted import ScriptedModel
 

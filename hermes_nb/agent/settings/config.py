@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 from urllib.parse import urlsplit
 
-from hermes_nb.agent.settings.config_file import read_yaml
 from hermes_nb.agent.settings.declare import Setting, declared, names
-from hermes_nb.agent.settings.dotenv import read_dotenv
 from hermes_nb.agent.settings.endpoints import (
     Job,
     auxiliary_models,
@@ -26,6 +24,7 @@ from hermes_nb.agent.settings.endpoints import (
     fallbacks,
     model_options,
 )
+from hermes_nb.agent.settings.files import read_dotenv, read_yaml
 from hermes_nb.agent.settings.sources import REDACTED, Group, Picker, home_directory, within
 from hermes_nb.core.budget import Limits
 from hermes_nb.core.errors import ConfigError

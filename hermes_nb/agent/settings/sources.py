@@ -18,8 +18,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from hermes_nb.agent.settings.config_file import dig
 from hermes_nb.agent.settings.declare import Setting, declared
+from hermes_nb.agent.settings.files import dig
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Json
 from hermes_nb.core.text import one_line

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from hermes_nb.agent.settings.config import Settings
-from hermes_nb.agent.settings.dotenv import read_dotenv
+from hermes_nb.agent.settings.files import read_dotenv
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.escapes import visible
 from hermes_nb.core.files import make_private, write_atomic

@@ -7,7 +7,7 @@ import shlex
 import time
 import urllib.parse
 
-from hermes_nb.agent.settings.config_file import write_server
+from hermes_nb.agent.settings.files import write_server
 from hermes_nb.core.errors import ConfigError, ToolError
 from hermes_nb.core.escapes import visible
 from hermes_nb.core.messages import Json

@@ -11,8 +11,8 @@ import yaml
 
 from hermes_nb.agent.settings.config import APPROVE_MODES, Settings
 from hermes_nb.agent.settings.declare import Setting
-from hermes_nb.agent.settings.dotenv import read_dotenv, write_dotenv
 from hermes_nb.agent.settings.endpoints import PROVIDERS
+from hermes_nb.agent.settings.files import read_dotenv, write_dotenv
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.escapes import visible
 from hermes_nb.core.text import one_line

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from hermes_nb.agent.settings.config_file import write_server
+from hermes_nb.agent.settings.files import write_server
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.text import one_line
 from hermes_nb.models.scripted import call
