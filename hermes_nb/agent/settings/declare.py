@@ -87,19 +87,24 @@ class Setting:
         return _texts(self.place[0]).get(self.place[1], "") if self.place else ""
 
     @property
+    def words(self) -> tuple[str, ...]:
+        """The valid values, () if they cannot be listed."""
+        if self.kind is bool:
+            return ("auto", "true", "false") if self.optional else ("true", "false")
+        return tuple(filter(None, get_args(self.kind)))
+
+    @property
     def expected(self) -> str:
         """The valid values in words."""
         if self.valid:
             return self.valid
-        if get_origin(self.kind) is Literal:
-            *first, last = filter(None, get_args(self.kind))
+        if self.words:
+            *first, last = self.words
             return f"{', '.join(first)} or {last}"
         if self.kind in (int, float):
             if self.most < MOST:
                 return f"{self.least:g} to {self.most:g}"
             return f"{'a whole' if self.kind is int else 'a'} number, {self.least:,g} or more"
-        if self.kind is bool:
-            return "auto, true or false" if self.optional else "true or false"
         return "text" if self.kind is str else "a list" if self.kind is tuple else "a group of keys"
 
     def text(self, value: object) -> str:

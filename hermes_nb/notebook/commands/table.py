@@ -471,6 +471,9 @@ class Completions:
         if blank and first in command.before:
             rest = rest.lstrip()
             return rest, _beginning(self._names(command.names or ""), rest)
+        if blank and command.names == "settings":
+            rest = rest.lstrip()
+            return rest, _beginning(self._names(f"settings {first}"), rest)
         named = self._names(command.names or "") if command.leading else []
         return typed, _beginning([*command.words, *named], typed)
 
@@ -539,8 +542,10 @@ def _known(agent: KernelAgent, kind: str) -> list[str]:
             return [*dict.fromkeys(sets), *(tool.name for tool in known)]
         case "layers" if agent.session is not None:
             return [part.name for part in shares(agent.session) if part.text]
-        case "settings":
-            return sorted(agent.settings().values)
+        case _ if kind.startswith("settings"):
+            settings, key = agent.settings(), kind.partition(" ")[2]
+            values = (*settings.declared[key].words, "default") if key in settings.declared else ()
+            return list(values) if key else sorted(settings.values)
         case "jobs" | "servers":
             servers = list(agent.mcp.connections)
             return [job.id for job in agent.jobs] if kind == "jobs" else servers

@@ -76,6 +76,9 @@ def test_names_of_an_agent_in_use(complete, shell):
         ("%%hermes --tools file", "%%hermes --tools files"),
         ("%%hermes --tools files,read_f", "%%hermes --tools files,read_file"),
         ("%hermes config compression.thr", "%hermes config compression.threshold"),
+        ("%hermes config prompt_caching.cache_ttl 1", "%hermes config prompt_caching.cache_ttl 1h"),
+        ("%hermes config vision a", "%hermes config vision auto"),
+        ("%hermes config window d", "%hermes config window default"),
     ):
         assert complete(typed) == [meant]
     for line in ("%hermes resume Loo", "%hermes skills show tidy-n"):
