@@ -23,7 +23,7 @@ Located = Mapping[int, int]
 
 
 class Archive:
-    """The stored rows of one session. Unreadable rows are treated as missing."""
+    """The stored messages ("rows") of one session. Unreadable rows are treated as missing."""
 
     def __init__(self, store: SessionStore, session_id: str) -> None:
         self.session_id = session_id
@@ -46,7 +46,7 @@ class Archive:
             if not rows:
                 continue
             position = position_of(message.text)
-            if position not in rows:  # not shortened, or it only looks so
+            if position not in rows:  # not shortened, or its text merely resembles the mark
                 place = bisect_right(rows, last)
                 position = rows[place] if place < len(rows) else rows[0]
             found[id(message)] = position
@@ -62,7 +62,7 @@ class Archive:
         return [row if row is not None and _key(row) == _key(m) else m for m, row in pairs]
 
     def span(self, first: int, last: int) -> list[StoredMessage]:
-        """Return the rows at positions `first` to `last`, without those that a compression made."""
+        """Return the rows at positions `first` to `last`, without those made by a compression."""
         self._read_on()
         return [
             row

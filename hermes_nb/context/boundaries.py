@@ -1,4 +1,4 @@
-"""Split and join conversations at valid boundaries, and recognise the marks of a compression.
+"""Split and join conversations at valid boundaries, and recognise the traces of a compression.
 
 A group is a message, or an assistant message with calls together with their results. Cuts are made
 between groups. Grouping also makes a conversation valid: results without a call are dropped, and
@@ -23,23 +23,23 @@ PLAN = "the plan: "
 _MOST_PLAN = 2_000
 GO_ON = "[Go on from there.]"
 UNDERSTOOD = "[I go on from there.]"
-"""Texts of messages that only separate two messages of the same role."""
+"""GO_ON and UNDERSTOOD are the texts of messages that only separate two of the same role."""
 
 _BRACKET = "["
 SHORT = 200
-"""Maximum length of results that are kept, and of the line that replaces a longer one, in
-characters."""
+"""Maximum length of a result that is never shortened, and of the line that replaces a longer
+result, in characters."""
 NOTED = "· "
 MOST_NOTED = 1_200
-"""Maximum total length of the important lines that follow it, in characters. Each is an unchanged
-line of the result, prefixed with NOTED."""
+"""Maximum total length of the important lines below the replacement of a result, in characters.
+Each is copied verbatim from the result, prefixed with NOTED."""
 _SHORTENED = re.compile(r"\[shortened(?: #(\d+))?\] ")
 LEFT_OUT = "characters left out"
-"""Part of the marker in texts that were cut in the middle."""
+"""Part of the marker that replaces the middle of a text."""
 
 
 def plan_of(call: ToolCall) -> str:
-    """Return the plan in a call of `todo`, as a fact; "" for other calls."""
+    """Return the to-do list in a call of `todo` as the text of a fact; "" for other calls."""
     items = call.arguments.get("items") if call.name == "todo" else None
     if not (isinstance(items, list | tuple) and items):
         return ""
@@ -47,7 +47,7 @@ def plan_of(call: ToolCall) -> str:
 
 
 def shortened(line: str, position: int | None) -> str:
-    """Return `line` with the mark of a shortened result, whose original is at `position`."""
+    """Return `line`, marked as a shortened result whose original is stored at `position`."""
     return f"[shortened{'' if position is None else f' #{position}'}] {line}"
 
 
@@ -285,8 +285,8 @@ def spliced(
     """Join head, a message with `text`, kept groups and tail, with alternating roles.
 
     The text replaces the messages in `gone` and gets their least trusted origin. Its role fits
-    between its neighbours. If none fits, or if two pieces of one role would meet, a short message
-    separates them.
+    between its neighbours. If none fits, or if two pieces of the same role would be adjacent, a
+    short message separates them.
     """
     after = [*kept, *tail]
     before_role = _last_role(head)
@@ -317,7 +317,7 @@ def _last_role(groups: Sequence[Group]) -> str:
 
 
 def common_size(sizes: Collection[int], room: int, low: int, high: int) -> int:
-    """Return the size, from `low` to `high`, to which all must be cut to fit into `room`."""
+    """Return the largest common limit, from `low` to `high`, at which the sum fits into `room`."""
     while low < high:
         middle = (low + high + 1) // 2
         if sum(min(each, middle) for each in sizes) <= room:

@@ -32,7 +32,7 @@ Flush = Callable[[Sequence[Message]], Awaitable[Sequence[UsageReported]]]
 """Lets the agent save memories from messages that are about to be dropped, and returns the usage of
 its requests. Errors are logged, and the compression continues."""
 BeforeCompress = Callable[[Sequence[Message]], Awaitable[str | None] | str | None]
-"""Passes these messages to a memory provider, and returns text to keep in the summary, or None.
+"""Passes messages about to be dropped to a memory provider; returns text for the summary, or None.
 Errors are logged."""
 
 COOLDOWN = 600.0
@@ -103,14 +103,14 @@ class Compressor(Gauged):
         self._before_compress = before_compress
         self._clock = clock
         self._resting_until = -1.0
-        self._originals: dict[str, Message] = {}  # those that aren't stored, by `cut_key`
+        self._originals: dict[str, Message] = {}  # originals missing from the store, by `cut_key`
 
     def session_ended(self) -> None:
         super().session_ended()
         self._originals.clear()
 
     async def compress(self, messages: Sequence[Message], focus: str = "") -> Compression:
-        """Return a shorter conversation, or the same one if nothing is gained."""
+        """Return a shorter conversation, or the same one if it cannot be made shorter."""
         plan = make_plan(messages, self.gauge, self._archive, way_back)
         whole, pruned = plan.cut()
         if whole.vanishing and (focus or not (plan.enough() or plan.fills_itself())):
@@ -214,7 +214,7 @@ class Compressor(Gauged):
             return None
 
     async def _announce(self, span: Sequence[Message]) -> tuple[str, Sequence[UsageReported]]:
-        """Inform the memories about messages that will be dropped; their errors are only logged."""
+        """Call `flush` and `before_compress` with messages about to be dropped, and log errors."""
         hints: str | None = ""
         used: Sequence[UsageReported] = ()
         if self._before_compress is not None:
@@ -231,7 +231,7 @@ class Compressor(Gauged):
         return hints or "", tuple(used)
 
     def _unpruned(self, plan: PruningPlan, messages: Sequence[Message]) -> list[Message]:
-        """Return the messages with text restored that an earlier compression had shortened."""
+        """Return the messages, with text restored that an earlier compression had cut."""
         if self._archive is not None:
             messages = self._archive.originals(messages, plan.located)
         known = self._originals
@@ -248,8 +248,8 @@ def with_facts(plan: PruningPlan) -> PruningPlan:
     """Return the plan with important lines added to the shortened messages.
 
     The lines may use the remaining tokens of the target, at least a quarter of it, and at most the
-    size of a ledger. Untrusted content is left out, since it would lose its marks; it can be found
-    by a search.
+    size of a ledger. Untrusted content is left out, since it would lose its marks. A search still
+    finds it.
     """
     messages = flat(plan.groups[: plan.tail])
     facts = [
@@ -269,7 +269,7 @@ def with_facts(plan: PruningPlan) -> PruningPlan:
 
 
 def way_back(position: int | None) -> str:
-    """Return how the model can reread a shortened message."""
+    """Return a hint for the model on how to reread a shortened message."""
     return "gone from view" if position is None else f"session_search around={position}"
 
 

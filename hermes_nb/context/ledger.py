@@ -2,7 +2,7 @@
 
 A line's weight depends on its content and on how unusual it is: among ten thousand log lines of one
 shape, a line of another shape is news. The cost is linear in the text. The ledger is part of the
-record that replaces summarised messages, and the next compression reads it from there.
+message that replaces the summarised ones, and the next compression reads it from there.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def weigh(line: str) -> float:
 
 
 def reason(line: str) -> int:
-    """Return the position of the first part of a line that adds weight."""
+    """Return the position of the first number, path or keyword in a line, or 0."""
     places = [match.start() for match in (_NUMBER.search(line), _PATH.search(line)) if match]
     for match in _WORD.finditer(line.lower()):
         if match[0] in _KEYWORDS:
@@ -117,16 +117,14 @@ def promise(line: str) -> float:
 
 
 Section = Literal["asked", "said", "run", "files", "seen"]
-"""Section of the ledger: said by the user, said by the assistant, calls made, files, output
-seen."""
+"""Section of the ledger: the user's messages, the assistant's, tool calls, files, tool output."""
 
 LINE = 240
-"""Maximum length of a line in the ledger, in characters. A longer one is cut around the part that
-adds weight."""
+"""Maximum length of a line in the ledger, in characters. A longer one is cut around its most
+informative part (see `reason`)."""
 _LONG = 400
 _SCANNED = 60_000
-"""Number of characters of a text that are scanned, in its head and tail; more than tools may
-return."""
+"""Number of characters of a text that are scanned, half at each end. Tool results are shorter."""
 _CLOSELY = 10
 """Number of lines of a text that are weighed exactly, the most unusual ones."""
 _SMALL = 12
@@ -136,10 +134,10 @@ _ENOUGH = 0.25
 _RARE = 3
 """Maximum number of occurrences of an unusual line, ignoring digits."""
 _DULL = 0.12
-"""Minimum novelty (0 to 1) of a line to be considered; one of seventy of the same shape has
+"""Minimum novelty (0 to 1) of a line to be considered. One of seventy lines of the same shape has
 less."""
 _OUTLINED = 100
-"""Length of an argument that the outline of its call shows anyway, in characters."""
+"""Length in characters up to which an argument counts as short."""
 
 _LONG_TEXTS: Mapping[Role, tuple[Section, float]] = {
     "tool": ("seen", 1.3),
@@ -147,13 +145,14 @@ _LONG_TEXTS: Mapping[Role, tuple[Section, float]] = {
     "user": ("asked", 1.5),
     "system": ("said", 0.5),
 }
-"""Section of an unusual line in a long text, by the message's role, and a factor for its weight."""
+"""The section for an unusual line of a long text, and a factor for its weight, by message role."""
 _STRETCH, _WHOLE = 250, 750
-"""Number of messages whose lines are counted together: all up to _WHOLE, _STRETCH at a time in
-longer conversations. Among the lines of 20,000 messages hardly any is unique."""
+"""Number of messages whose lines are counted together: all of them up to _WHOLE messages, and
+_STRETCH at a time in longer conversations. Hardly any line is unique among those of 20,000
+messages."""
 _TALK = 4_000
-"""Length up to which a message counts as speech, in characters. The lines of longer messages, which
-were pasted or generated, are weighed separately."""
+"""Length in characters up to which a message counts as speech. Longer ones were probably pasted or
+generated, so their lines are weighed one by one."""
 
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；])|\n+")
 _PIECE = re.compile(r"(?<=[,;}\]])\s?|(?<=[.!?])\s+")
@@ -226,7 +225,7 @@ class CountedLines:
 
 
 class Census:
-    """Counts lines by words and by shape in all texts, before any line is judged."""
+    """Counts the lines of all texts by their words and by their shape, to find the unusual ones."""
 
     def __init__(self) -> None:
         self._words: Counter[int] = Counter()
@@ -272,8 +271,8 @@ class Census:
     def _novelty(self, word: int, shape: int, *, small: bool) -> float:
         """Return how unusual a line is, from nearly 0 to 1.
 
-        Among many lines of one shape that differ only in numbers, a line with other words is also
-        unusual.
+        Among many lines of one shape that differ only in their numbers, a line with different words
+        is also unusual.
         """
         same, alike = self._words[word], self._shapes[shape]
         if same > _RARE:
@@ -284,7 +283,7 @@ class Census:
 
 
 def clipped(line: str, limit: int = LINE) -> str:
-    """Shorten a line to `limit` characters around the part that adds weight."""
+    """Shorten a line to `limit` characters around its most informative part (see `reason`)."""
     if len(line) > limit:
         first = max(0, min(reason(line) - limit // 3, len(line) - limit))
         line = f"{'…' if first else ''}{line[first : first + limit - 2]}…"
@@ -333,7 +332,7 @@ def _of_result(call: ToolCall, result: Message, index: int) -> Iterator[Fact]:
 
 
 def _material(message: Message) -> str:
-    """Return the text of a message whose lines are weighed one by one; "" if all of it counts."""
+    """Return the parts of a message whose lines are weighed one by one; "" if it has none."""
     if message.role == "tool":
         return "" if is_shortened(message.text) else _MARKS.sub("", message.text)
     values = (value for call in message.calls for value in call.arguments.values())
@@ -344,7 +343,7 @@ def _material(message: Message) -> str:
 
 
 def _short_arguments(call: ToolCall) -> Iterator[str]:
-    """Yield the arguments that neither the outline of a call nor its files show."""
+    """Yield the short arguments that are missing from the call's outline and are not paths."""
     shown = call_outline(call, LINE)
     for key, value in call.arguments.items():
         if isinstance(value, str):
@@ -411,7 +410,7 @@ _SHARES: dict[Section, float] = {
 to more than one, because few conversations fill all sections."""
 _DIGITS_ONLY = str.maketrans("", "", "0123456789")
 _REMEMBERED = 1.6
-"""Weight of facts from an earlier ledger."""
+"""Weight given to facts from an earlier ledger."""
 
 
 def ledger(facts: Sequence[Fact], *, tokens: int, known: str = "", messages: int = 0) -> str:

@@ -120,7 +120,7 @@ def read_references(messages: Iterable[Message]) -> list[Reference]:
 
 
 def carried(message: Message) -> str:
-    """Return the text of a table without its references: a summary from another engine."""
+    """Return the text next to the references of a table: a summary written by another engine."""
     body, _ = read_ledger(message.text)
     lines = body.removeprefix(HEADER).split("\n")
     return "\n".join(line for line in lines if not _LINE.fullmatch(line)).strip()
@@ -192,7 +192,8 @@ def reading_tools(
 ) -> Toolset:
     """Return the tools that read a session's rows, and spans that aren't stored, by id.
 
-    Messages in view are not searched: the question that caused the search would be the first hit.
+    Messages at the positions that `in_view` returns are not searched: the question that caused the
+    search would be the first hit.
     """
     return Toolset([_search(archive, unstored, in_view), _expand(archive, unstored)])
 
@@ -260,7 +261,7 @@ def _expand(archive: Archive, unstored: Mapping[str, Sequence[Message]]) -> Tool
 
 
 def _found(archive: Archive, query: str, in_view: Collection[int]) -> list[str]:
-    """Return a line for each matching message: ranked by the store, otherwise by exact text."""
+    """Return a line for each matching message: the store's ranked hits, or else exact matches."""
     try:
         hits = archive.search(query, limit=3 * HITS)
     except StoreError as error:
@@ -321,7 +322,7 @@ class Lossless(Gauged):
     """Keeps a conversation within its limits by replacing old spans with references to `store`.
 
     Ids are made from positions in the store, so they outlive the process. Spans that aren't stored
-    are saved in memory, for the lifetime of the engine.
+    stay in this process's memory as long as the engine exists.
 
     Args:
         store: The store that contains the session.
@@ -398,7 +399,7 @@ class Lossless(Gauged):
 
 
 def way_back(position: int | None) -> str | None:
-    """Return how the model can reread a shortened message; None, to keep it, if it isn't stored."""
+    """Return how to reread a shortened message; None if it isn't stored and must be kept."""
     return None if position is None else f"context_expand('s{position}')"
 
 

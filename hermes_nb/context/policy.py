@@ -75,14 +75,14 @@ class Aim:
     whole: int
     """Desired size of the whole conversation."""
     hard: int
-    """Maximum size, which only the last messages of both sides may exceed."""
+    """Maximum size, which only the user's and the assistant's last messages may exceed."""
     ceiling: int
-    """Maximum size that can be sent. The last messages of both sides stay complete up to this
-    size."""
+    """Maximum size that can be sent. The user's and the assistant's last messages stay complete up
+    to this size."""
     tail: int
     """Size of the tail."""
     most: int
-    """Maximum size of a tail with few messages."""
+    """Maximum size of the tail while it has fewer than `protect_last_n` messages."""
     scale: float
     """Tokens counted by the provider per estimated token."""
 
@@ -134,8 +134,9 @@ class Gauge:
     def aim(self, estimated: int) -> Aim:
         """Return the target sizes for a conversation of `estimated` tokens.
 
-        A conversation below the threshold shrinks by the same share. If it was sent without getting
-        an answer, the provider rejected it as too long, and that share becomes the maximum size.
+        A conversation below the threshold shrinks by the same share as one above it. If it was sent
+        but not answered, the provider rejected it as too long, and that share becomes the maximum
+        size.
         """
         prompt = max(self._prompt, estimated, 1)
         scale = prompt / max(estimated, 1)

@@ -1,9 +1,9 @@
 """Shorten a conversation without a model.
 
 Old results are replaced by one line with the call and its outcome, and the middle of long arguments
-is cut. This is done to a whole stretch at once, rather than a little at each step, because each
-change to an old message invalidates the provider's prompt cache from there on. All engines use
-`make_plan` to decide where to cut and what shortening alone achieves.
+is cut. A long stretch is shortened at once, rather than a little at each step, because each change
+to an old message invalidates the provider's prompt cache from there on. All engines use `make_plan`
+to decide where to cut and what shortening alone achieves.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _EXIT = re.compile(
     r"(?i)\b(?:exit(?:ed)?|return(?:ed)?)(?:[ _-](?:code|status|with))*\W{1,3}(-?\d+)"
 )
 _LOOK = 300
-"""Number of characters at each end of a result in which its outcome is searched."""
+"""Number of characters at each end of a result that are searched for its outcome."""
 _FAILURE = re.compile(
     r"(?:\b\w*(?:Error|Exception|Failure)\b|(?i:\b(?:error|fatal|failed|denied)\b)).*"
 )
@@ -110,7 +110,7 @@ _KEPT_ARGUMENT = 300
 _MANY = 40
 """Maximum length of a list or mapping in shortened arguments."""
 _DEEP = 12
-"""Maximum nesting of arguments that is kept."""
+"""Maximum nesting depth of shortened arguments."""
 
 Locate = Callable[[Message], int | None]
 """Returns the position of a message in the store; None if unknown."""
@@ -120,7 +120,7 @@ must not be shortened."""
 
 
 class Pruner:
-    """Shortens groups of messages and notes in each place how to reread the original."""
+    """Shortens groups of messages, and adds to each cut how the model can reread the original."""
 
     def __init__(self, locate: Locate, way_back: WayBack) -> None:
         self._locate = locate
@@ -160,7 +160,7 @@ class Pruner:
         return group_of(messages)
 
     def shorter_calls(self, message: Message, kept: int = _KEPT_ARGUMENT) -> Message:
-        """Return the message with long arguments cut, as valid JSON; unchanged without any."""
+        """Return the message with long arguments cut, as valid JSON, or the same message."""
         limit = kept + _LONG_ARGUMENT - _KEPT_ARGUMENT
         if all(len(call.arguments_json()) <= limit for call in message.calls):
             return message
@@ -385,15 +385,15 @@ _LEAST = 150
 _MARKER = 50
 """Size of the marker of a cut, in tokens."""
 _LION = 0.7
-"""Maximum share of the sendable size for the last messages of both sides."""
+"""Maximum share of the sendable size for the user's and the assistant's last messages."""
 
 
 def fitted(groups: Sequence[Group], aim: Aim, pruner: Pruner) -> list[Group]:
     """Return the groups within `aim.hard` if possible, cutting the largest messages first.
 
     Results and arguments are cut before speech. The user's last message and the last answer stay
-    complete as long as they can be sent. If they are large, the others get as much space as they
-    would with small ones.
+    complete as long as they can be sent. Even if these two are large, the others get as much space
+    as they would next to small ones.
     """
     if size(groups) <= aim.hard:
         return list(groups)
@@ -419,8 +419,8 @@ def _cut(
 ) -> None:
     """Cut the messages at indexes `due` to `tokens` tokens in total, all to the same maximum size.
 
-    Unless `said`, only results and arguments are cut. Many small arguments shrink less than
-    planned; the cut is then repeated with a lower target.
+    If `said` is false, only results and arguments are cut, not speech. Many small arguments shrink
+    less than planned; the cut is then repeated with a lower target.
     """
     for goal in (tokens, tokens * 3 // 5, tokens * 3 // 10):
         sizes = {index: estimate_tokens([messages[index]]) for index in due}

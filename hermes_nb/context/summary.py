@@ -23,7 +23,8 @@ from hermes_nb.safety.redact import redact
 
 _MOST = 8_000
 _LEAST = 400
-"""Range of the number of characters of one message in a transcript, depending on the budget."""
+"""The transcript of one message has at most _MOST characters; a tight budget lowers this to
+_LEAST."""
 _OMITTED = "[…]"
 
 
@@ -143,14 +144,15 @@ MOST_MATERIAL = 24_000
 """Maximum tokens of conversation per request. Models read longer texts less carefully, and the text
 isn't cached."""
 MOST_REQUESTS = 12
-"""Maximum number of requests for a summary. Of older parts beyond that, only facts are sent."""
+"""Maximum number of requests for a summary. If the conversation is longer, only facts of its older
+part are sent."""
 LEAST_TOKENS, MOST_TOKENS = 2_000, 12_000
 _OF_CONTENT = 0.20
 _OF_WINDOW = 0.05
 _SECONDS = 240.0
 """Time limit of a request, in seconds."""
 _ATTEMPTS = 3
-"""Number of attempts with less material each, if the context window is smaller than assumed."""
+"""Number of attempts, each with less material, if the context window is smaller than assumed."""
 
 ROLE = (
     "You keep the working memory of an agent. You get part of its conversation as a transcript and "
@@ -199,7 +201,7 @@ class Material:
     tokens: int
     """Maximum size of the summary, in tokens."""
     focus: str = ""
-    """What matters most to the user, or ""."""
+    """What the summary should concentrate on, as requested by the user, or ""."""
     hints: str = ""
     """What an external memory wants in the summary, or ""."""
 

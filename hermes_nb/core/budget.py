@@ -65,7 +65,7 @@ class Budget:
 
     @property
     def used(self) -> Usage:
-        """Usage so far. Requests of unknown price count with their tokens only."""
+        """Usage so far. For requests whose price is unknown, only the tokens are counted."""
         return self._used
 
     def spend(self, usage: Usage) -> None:
@@ -79,7 +79,7 @@ class Budget:
             self._used = replace(total, cost=None if priced == (None, None) else known)
 
     def refusal(self, prompt: int, *, requests: int = 1) -> Refusal | None:
-        """Return why `requests` prompts of `prompt` tokens each don't fit, or None."""
+        """Return why `requests` prompts of `prompt` tokens each exceed the budget, or None."""
         used, limits = self.used, self.limits
         tokens = used.input + used.output
         ahead = requests * (prompt + ANSWER_TOKENS)

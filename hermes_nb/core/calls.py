@@ -50,7 +50,7 @@ ERROR_LIMIT = 8_000
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a call ended."""
+    """The outcome of a tool call."""
 
     status: ToolStatus
     """Success or the kind of failure."""

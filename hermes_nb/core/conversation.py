@@ -51,7 +51,7 @@ class Conversation:
         self._preface = Preface()
         self._head = self._preface.head(system)
         self._messages = list(messages)
-        self.ids = _ids(messages)  # the ids of all calls
+        self.ids = _ids(messages)  # ids of all tool calls so far
         self._measured = (0, 0)  # number of messages, and the tokens the provider counted for them
         self.cut = ""  # why the last answer is incomplete
 

@@ -13,8 +13,8 @@ from functools import cache
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 """Unicode categories of invisible characters."""
 _JOINED = re.compile("(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
-"""Zero-width joiners and non-joiners, which many scripts and emoji need. Next to an ASCII letter
-they only hide text, and are escaped."""
+"""Zero-width joiners and non-joiners between two non-ASCII characters: many scripts and emoji need
+them. Next to an ASCII character they only hide text, and are escaped."""
 _REMEMBERED = 20_000
 """Maximum size of the cache of escaped characters."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")

@@ -60,7 +60,7 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None) -> None:
 
 
 def beside(path: Path, mark: str) -> Path:
-    """Return an unused path next to `path`, named after it with `mark` and the current time."""
+    """Return an unused path next to `path`, named `NAME.MARK` followed by the current time."""
     base = path.with_name(f"{path.name}.{mark}{time.strftime('%Y%m%d-%H%M%S')}")
     found, number = base, 1
     while found.exists():
@@ -197,10 +197,11 @@ def _sync_directory(directory: Path) -> None:
 
 
 def append_line(path: Path, line: bytes, *, durable: bool) -> int:
-    """Append a line to a file and return the file's size; raise OSError.
+    """Append a line to a file and return the file's new size; raise OSError on failure.
 
-    A new file is readable by its owner only. If the last line was cut off by a full disk or a kill,
-    the new line still starts on its own line. `durable` syncs the file to disk.
+    A new file is readable by its owner only. If the file doesn't end with a line break, for example
+    because a process was killed while writing, one is written first. With `durable`, the file is
+    synced to disk.
     """
     handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
     try:

@@ -143,7 +143,7 @@ class Asking:
         self.conversation.measure(reply)
 
     def _noted(self, note: str) -> str:
-        """Return the system prompt for the time after a compression."""
+        """Return the system prompt to use after a compression."""
         if self.rebuild is not None:
             return self.rebuild(note)
         system = self.conversation.system
@@ -192,9 +192,10 @@ def is_prompt(message: Message) -> bool:
 class Agent:
     """A model, its tools and their conversation.
 
-    `model`, `tools`, `sinks` and `effort` may be replaced between turns. `background` are the texts
-    in the system prompt that aren't from this package; the guard scans them. `place` is the session
-    and notebook of the agent's calls; if its turn is 0, the agent's turn number is used.
+    `model`, `tools`, `sinks` and `effort` may be replaced between turns. `background` contains the
+    texts in the system prompt that don't come from this package, such as the user's memory and
+    project files; the guard scans them. `place` is the session and notebook that the agent's tool
+    calls belong to. If `place.turn` is 0, the agent's turn number is used.
 
     Args:
         model: The model to ask.
@@ -202,8 +203,8 @@ class Agent:
         system: The system prompt.
         messages: The conversation so far; it is repaired if it is invalid.
         engine: Compresses long prompts.
-        rebuild: Returns the system prompt for the time after a compression, with the engine's note
-            at its end. By default the note is appended to the current prompt, once.
+        rebuild: Returns the system prompt to use after a compression, with the engine's note at its
+            end. By default the note is appended to the current prompt, once.
         sinks: Functions that receive every event before the consumer. Their errors are only logged.
         max_requests: Maximum model requests in a turn.
     """

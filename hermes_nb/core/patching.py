@@ -19,15 +19,15 @@ _DIFF_LIMIT = 4_000
 _LINES_NAMED = 10
 _CANDIDATES = 40
 _VOTES = 500_000
-"""Maximum number of equal line pairs that are counted; in a file of one repeated line, all are
-equal."""
+"""Maximum number of equal pairs of lines that are counted in the search for a similar passage; in a
+file of one repeated line, all pairs are equal."""
 _PASSAGE_LIMIT = 2_000
 _PLACES_SHOWN = 10
 _HUNK_HEAD = re.compile(r"^@@ -(\d+)((?:,\d+)?) \+(\d+)")
 _NUMBERED = re.compile(r"\s*\d+\t")
 _ALIKE = 0.4
-"""Minimum similarity (0 to 1) of a suggested passage; below it, difflib's matches look
-arbitrary."""
+"""Minimum similarity (0 to 1) of a passage that an error message suggests; below it, difflib's
+matches look arbitrary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +235,7 @@ def _nearest(lines: list[str], wanted: list[str]) -> tuple[int, float]:
 
 
 def _candidates(lines: list[str], wanted: list[str]) -> list[int]:
-    """Return the likeliest start lines: by equal stripped lines or, without any, by words."""
+    """Return the likeliest start lines, by equal stripped lines or else by common words."""
     offsets: dict[str, list[int]] = {}
     for offset, line in enumerate(wanted):
         if line.strip():

@@ -20,12 +20,12 @@ MessageState = Literal["active", "compressed", "undone"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSession:
-    """A session's row in the store."""
+    """A session as stored, without its messages."""
 
     id: str
     """Session id."""
     parent: str = ""
-    """Id of the session that it was made from (for a review or a child agent), or ""."""
+    """Id of the session for which this one was created (by a review or as a child agent), or ""."""
     title: str = ""
     """Title, or ""."""
     source: str = "notebook"
@@ -50,7 +50,7 @@ class StoredSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredMessage:
-    """A message's row in the store."""
+    """A message as stored."""
 
     session_id: str
     """Id of the session."""
@@ -160,7 +160,7 @@ class SessionStore(Protocol):
             model: Name of the model.
             system_prompt: The system prompt.
             session_id: The id to use; "" generates one.
-            parent: Id of the session that it is made from, or "".
+            parent: Id of the session for which this one is created, or "".
         """
         ...
 
@@ -176,7 +176,7 @@ class SessionStore(Protocol):
         ...
 
     def follow(self, session_id: str) -> None:
-        """Follow a session: from now on, refuse to write to it after another writer has."""
+        """From now on, refuse to write to this session once another writer has added messages."""
         ...
 
     def incidents(self) -> int:
@@ -512,8 +512,8 @@ class MemoryProvider(Protocol):
 
     Methods are plain functions and may block. They are called one at a time, from a single thread.
     Their errors produce one line for the user and never fail a turn. A turn waits 0.3 s for a text;
-    a later text is sent with the next message. Returned texts are untrusted: they are cleaned and
-    shortened before a model sees them. Subclass it to inherit the optional methods.
+    a text that arrives later is sent with the next message. Returned texts are untrusted: they are
+    cleaned and shortened before a model sees them. Subclass it to inherit the optional methods.
     """
 
     @property

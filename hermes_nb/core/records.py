@@ -1,4 +1,4 @@
-"""Rebuild dataclasses from stored JSON and check the types of their fields.
+"""Rebuild dataclass instances from stored JSON and check the types of their fields.
 
 The JSON may have been edited by hand, cut off by a crash or written by another version.
 """

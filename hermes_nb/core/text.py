@@ -11,9 +11,9 @@ from hermes_nb.core.messages import Image, Message, Text, Usage
 CHARACTERS_PER_TOKEN = 3.5
 """Rule of thumb for text: between English prose (about 4) and dense code (about 3)."""
 JSON_CHARACTERS_PER_TOKEN = 2.6
-"""The same for JSON, where quotes, braces and keys are separate tokens."""
+"""Characters per token of JSON, where quotes, braces and keys are separate tokens."""
 IMAGE_TOKENS = 1_100
-"""Order of magnitude for an image of 1024 x 1024 pixels; providers count differently."""
+"""Rough number of tokens of an image of 1024 x 1024 pixels; providers count differently."""
 
 
 TITLE = 60
@@ -64,7 +64,7 @@ def latest(text: str, limit: int) -> str:
 def both_ends(text: str, limit: int) -> str:
     """Return `text` on one line of at most `limit` characters, shortened in the middle.
 
-    Suits file names, which often differ only in how they end.
+    This suits file names, which often differ only at the end.
     """
     line = one_line(text, len(text) + 1)
     if len(line) <= limit:

@@ -1,9 +1,10 @@
 """Separate reasoning between `<think>` and `</think>` from the text of an answer.
 
 Most local reasoning models mark their reasoning this way. Some chat templates put the opening tag
-into the prompt, so all text before a closing tag without an opening one is reasoning. After an
-unclosed tag, the rest is reasoning at the start of an answer, but text further in. Tags in code and
-in call arguments are text. Chunk boundaries don't affect the result, and time is linear.
+into the prompt, so all text before a closing tag without an opening one is reasoning. If an opening
+tag is never closed, the rest of the answer is reasoning if the tag is at the start of the answer,
+and text otherwise. Tags in code and in call arguments are text. Chunk boundaries don't affect the
+result, and time is linear.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ class Risk(Enum):
     """The worst effect that a tool can have.
 
     REMEMBER is writing to the agent's memory and skills. LATER is an effect after the session, when
-    no one approves calls any more: a program that runs or an instruction that an agent follows.
+    no one approves calls any more, such as a program that runs later, or an instruction that a
+    later agent follows.
     """
 
     READ = "read"
@@ -77,7 +78,7 @@ class ToolContext:
     place: Place = field(default_factory=Place)
     """The session, turn and notebook that the call comes from."""
     beside: tuple[ToolCall, ...] = ()
-    """The calls of the same segment, including this one, in the model's order."""
+    """The calls that run in parallel with this one, and this one, in the model's order."""
     messages: Sequence[Message] = ()
     """The conversation up to these calls."""
     tools: Sequence[Tool] = ()
@@ -134,11 +135,11 @@ class Question:
     yes: str = ""
     """Label of the approval button; "" for the tool's default."""
     choices: tuple[str, ...] | None = None
-    """Options of a multiple-choice question. The answer is "once", with an option or the user's own
-    words as its reason. None for an approval."""
+    """Options of a multiple-choice question. The answer is then "once", and its reason is an option
+    or the user's own words. None for an approval."""
     again: bool = False
-    """Whether the whole call would run again. Then the question shows the current content, and the
-    approval is bound to it, like the first one."""
+    """Whether approval would run the whole call again. The question then shows the current content,
+    and the approval covers only that, like the first one."""
     in_every_mode: bool = False
     """Whether to ask even if the approval mode would allow the call."""
 
@@ -195,13 +196,14 @@ class Tool:
     text changes, the user is asked again; a `Content` lists its own dependencies. A `ToolError`
     ends the call."""
     result: Callable[[Arguments], Awaitable[str]] | None = None
-    """Returns the text that a write would leave, if the arguments are only a part of it. The guard
-    checks all of it."""
+    """Returns the whole text after a write whose arguments contain only a part of it. The guard
+    checks the whole text."""
     wording: Callable[[Mapping[str, object]], str] | None = None
-    """Returns the text that the call would store permanently (memory, a skill). The guard asks if
-    that text comes from someone else. None: all text arguments."""
+    """Returns the text that the call would store permanently (memory, a skill). The guard asks the
+    user if that text comes from an untrusted source. None: all text arguments."""
     scope: Callable[[Arguments], str] | None = None
-    """Returns the name of the calls that "always" covers; None for all calls of the tool."""
+    """Returns the name of the group of calls that "always" covers; None for all calls of the
+    tool."""
     stays: bool = False
     """Whether the tool's network requests reach only its own service. If so, an allowed call isn't
     asked about again because of untrusted content in the conversation."""

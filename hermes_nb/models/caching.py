@@ -27,13 +27,13 @@ def with_breakpoints(
 ) -> list[dict[str, Json]]:
     """Return a deep copy of the messages with breakpoints on the system prompt and the last three.
 
-    A text becomes one text part, and the last part gets the mark. Messages that cannot carry a mark
-    are skipped: empty content, an empty last part (Anthropic rejects a mark there), and tool
-    results unless `native`.
+    The mark is set on a message's last content part; content that is a string becomes one text
+    part. Messages that cannot carry a mark are skipped: those whose content or last part is empty
+    (Anthropic rejects a mark there), and tool results unless `native`.
 
     Anthropic's own API accepts marks on tool results. The mark is set on the message, and an
-    adapter for that API moves it to the result. OpenRouter documents marks for text parts only, and
-    has left requests unanswered whose tool messages had one next to the text.
+    adapter for that API moves it to the result. OpenRouter documents marks for text parts only.
+    Requests with a mark on a tool message itself have remained unanswered there.
 
     Existing marks are removed first, so the function is idempotent.
 

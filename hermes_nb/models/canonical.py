@@ -1,15 +1,15 @@
-"""Convert requests to a canonical form, equal in every run of a notebook, and compute their keys.
+"""Convert requests to a form that is equal in every run of a notebook, and compute their keys.
 
-The key covers the user's messages, tool results, the names and arguments of calls, image digests
-and the project context. It ignores Hermes's own guidance, tool descriptions and schemas, the model
-name, call ids, reply texts, reasoning, secrets, and values masked by `volatile`. Messages form a
-chain of digests, each computed from its message and the previous digest, so that a growing
-conversation shares its earlier links.
+A recorded reply is found by the key of its request. The key covers the user's messages, tool
+results, the names and arguments of calls, image digests and the project context. It ignores
+Hermes's own guidance, tool descriptions and schemas, the model name, call ids, reply texts,
+reasoning, secrets, and values masked by `volatile`. Messages form a chain of digests, each computed
+from its message and the previous digest, so that a growing conversation shares its earlier links.
 
-Tool result texts are a format, because recordings store them as their version wrote them. To change
-one, add a rule to `REWORDED` that maps the old and the new wording to the same text. `GUIDANCE`
-removes Hermes's own guidance from user messages, recognised by its first words. Both apply to
-recorded and to current requests. All patterns run in linear time.
+Recordings store the texts of tool results as worded by the version that made them. If you change
+such a wording, add a rule to `REWORDED` that maps the old and the new one to the same text.
+`GUIDANCE` removes Hermes's own guidance from user messages, recognised by its first words. Both
+apply to recorded and to current requests. All patterns run in linear time.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def is_guidance(text: str) -> bool:
 
 
 def _unnoted(value: Json) -> Json:
-    """Return calls without the summary lines that compression added to long arguments."""
+    """Return calls without the lines that a compression added to arguments it had cut."""
     match value:
         case str():
             return _NOTED.sub(r"\1 …]", value)
@@ -157,11 +157,11 @@ def _counted(text: Json, role: str) -> Json:
 FORM = 6
 """Version of the key format.
 
-Increment it with every new rule above. Form 1 covered every word and the tools' schemas. Recordings
-of earlier forms are keyed again from their stored messages.
+Increment it with every new rule above. Form 1 covered every word and the tools' schemas. For
+recordings with an earlier form, the key is computed again from their stored messages.
 """
 _ELSEWHERE = re.compile(r"(?ms)^Notebook: [^\n]*\n?|^Cells above(?:(?: this|,)[^\n]*)?:\n.*\Z")
-"""The notebook's path and the cells above: runs without a page know neither."""
+"""The notebook's path and the cells above, which are both unknown in a run without a browser."""
 _FAILED_IN = re.compile(r"(?m)^(The last cell failed) \(cell [^)\n]*\):$")
 _TRANSCRIPT = re.compile(r"(?im)^(?:<summary>|<transcript>|transcript:)[ \t]*$")
 COMPRESSED = "[Earlier conversation"
@@ -188,7 +188,7 @@ class Canonical:
     """A request's canonical form."""
 
     key: str
-    """SHA-256 of the covered content, including which values are identical to each other."""
+    """SHA-256 of the covered content, including which of the masked names are identical."""
     said: str
     """Digest of the covered content alone."""
     links: tuple[Link, ...]
@@ -208,7 +208,7 @@ class Canonical:
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """One message on its own: its form and the names in it."""
+    """One message without its conversation: its canonical form and the names in it."""
 
     form: Mapping[str, Json]
     """The canonical form of the message."""

@@ -29,7 +29,7 @@ from hermes_nb.core.messages import Json, Reply
 from hermes_nb.core.protocols import ChatModel, Request
 from hermes_nb.safety.administrator import policy
 
-if TYPE_CHECKING:  # every process reads the mode, but few use a cassette
+if TYPE_CHECKING:  # imported lazily: every process reads the mode, but few use a cassette
     from hermes_nb.models.canonical import Canon, Canonical, Normaliser
     from hermes_nb.models.cassette_file import CassetteError, CassetteFile, Tape
     from hermes_nb.models.recording import Piece, Recording

@@ -1,4 +1,4 @@
-"""The file of a cassette: find the next recording, add recordings, prune unused ones.
+"""The file of a cassette: finds the next recording, adds recordings, prunes unused ones.
 
 An object is thread-safe, and several processes can use the same file. Two branches that each added
 recordings merge by concatenation: the order of lines matters only among recordings of one request.
@@ -87,7 +87,7 @@ class _Contents:
     def find(self, now: Canonical) -> list[bytes]:
         """Return the lines that answer a request, in the order of their run.
 
-        If several match, return those with the most similar rest of the request.
+        If several recordings match, return those whose remaining request is most similar.
         """
         found = [*self._by_said.get(now.said, ()), *self._by_key.get(now.key, ())]
         near = {x: self.made[x].nearness(now) for x in found if self.made[x].fits(now)}
@@ -156,7 +156,7 @@ class CassetteFile:
         """Return the next recording of a request, or None.
 
         Raises:
-            CassetteError: the recording was edited and the edit not accepted.
+            CassetteError: the recording was edited, and the edit has not been accepted.
         """
         with self._lock:
             contents = self._fresh()

@@ -1,8 +1,8 @@
 """Ask another model during a request, and describe images for a model that cannot see.
 
-The other model's answers are not part of the conversation. They are stored per message next to it,
-so the prompt only grows. The answer, its tokens and its duration are displayed as reasoning; a
-recording contains all of it.
+The other model's answers are not part of the conversation. They are stored next to it for each
+message, so that earlier parts of the prompt never change. The answer, its tokens and its duration
+are displayed as reasoning; a recording contains all of it.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ class Consulted:
 
 
 def heading(piece: str) -> str:
-    """Return the headline of such a text, "" for any other reasoning."""
+    """Return the first line of a text made by `Consulted.told`, "" for any other reasoning."""
     return piece.strip().partition("\n")[0] if piece.startswith("\n\n**") else ""
 
 
 @dataclass(slots=True)
 class Rendition:
-    """A message as another model reads it; None until known."""
+    """A message as another model reads it, such as with images described; None until known."""
 
     message: Message | None = None
 

@@ -24,7 +24,7 @@ SETTINGS_GROUP = "hermes_nb.model_settings"
 EMBEDDED = "embedded"
 """The entry point used when no model is set up."""
 _ROOMS = {EMBEDDED: "extras/local", "mixture": "extras/mixture"}
-"""Folders of hermes_nb with its own entry points, which an installation may leave out."""
+"""Folders of the entry points in hermes_nb itself; an installation may leave them out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -174,7 +174,7 @@ def _at(host: str, family: str, profile: Profile) -> Profile:
 
 
 def _longest(family: str, table: Mapping[str, Json]) -> Json:
-    """Return the value of the longest key that a word of the name starts with."""
+    """Return the value of the longest key that is the prefix of a word in the name."""
     keys = [key for key in table if re.search(rf"(?<![a-z0-9]){re.escape(key)}", family)]
     return table[max(keys, key=len)] if keys else None
 

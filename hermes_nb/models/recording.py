@@ -66,7 +66,7 @@ class Recording:
         model: str,
         window: int | None,
     ) -> Recording:
-        """Return a reply's recording, with secrets removed and this run's names as tokens."""
+        """Return a reply's recording, without secrets and with tokens for this run's names."""
 
         def packed(text: str) -> str:
             return canonical.named.pack(redact(clean_text(text)))
@@ -148,7 +148,7 @@ def read(line: bytes) -> Recording | Link:
     """Parse a line.
 
     Raises:
-        ValueError: the line is neither a recording nor a message; the text gives the reason.
+        ValueError: the line is neither a recording nor a message; the error's message explains why.
     """
     try:
         data: Json = json.loads(line.decode("utf-8"))

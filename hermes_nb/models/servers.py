@@ -53,7 +53,7 @@ _NO_SERVER = (
     *(OSError, http.client.HTTPException, ValueError, RecursionError),
     *(TypeError, KeyError, AttributeError),
 )
-"""Errors of HTTP and JSON requests to something that may speak neither."""
+"""Errors that occur when a server does not speak HTTP or does not send the expected JSON."""
 Kind = Literal["listed", "no list", "no leave", "refused", "failed"]
 
 FILE = "model-servers.json"
@@ -333,7 +333,7 @@ def _entry(entry: Mapping[str, Json]) -> ListedModel:
 
 
 def _answered(error: urllib.error.HTTPError, secret: str, end: float) -> Reached:
-    """Return the meaning of an error response."""
+    """Return the result for an error response."""
     body: object = None
     with suppress(*_NO_SERVER), error:
         body = text = _bounded(error, end).decode("utf-8", "replace")
@@ -346,7 +346,7 @@ def _answered(error: urllib.error.HTTPError, secret: str, end: float) -> Reached
 
 
 def _unreached(error: BaseException, base_url: str, timeout: float, secret: str) -> str:
-    """Return why there was no response, from the first informative cause."""
+    """Return why there was no response, as explained by the first informative cause."""
     host = urlsplit(base_url).netloc.rpartition("@")[2]
     reason = getattr(error, "reason", None)
     chain = causes(reason if isinstance(reason, BaseException) else error)

@@ -89,8 +89,8 @@ class TextCalls:
     """Calls in the answer's text, in any of the known notations; results in a user message.
 
     The results of a batch form one user message. A user message directly after them is merged into
-    it, since many chat templates require user and assistant to alternate. No request ends between
-    the two.
+    it, since many chat templates require user and assistant to alternate. A request therefore never
+    ends between the two.
     """
 
     def __init__(self) -> None:

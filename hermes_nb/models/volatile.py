@@ -1,6 +1,6 @@
 """Mask the values that differ between two runs of the same notebook or script.
 
-There are three rules. In the user's messages, only ids and known directories are masked. Tool
+There are three cases. In the user's messages, only ids and known directories are masked. Tool
 results, whose tools run for real each time, also lose times, durations, addresses and similar
 values. A value that names a thing (a cell, a session, a temporary file) is remembered: a recorded
 reply may repeat it and must then use this run's name.

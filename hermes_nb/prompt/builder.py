@@ -38,7 +38,7 @@ ENFORCEMENT = (
     "Go on until the task is done, then give the result."
 )
 ENFORCED_FAMILIES = ("gpt", "codex", "gemini", "gemma", "grok", "glm", "qwen", "deepseek")
-"""Name parts of models that tend to announce calls instead of making them."""
+"""Parts of the names of models that tend to announce calls instead of making them."""
 KERNEL_HINT = (
     "The kernel is live: run_python works on the user's own variables, and what it changes stays "
     "changed."
@@ -108,8 +108,8 @@ class PromptContext:
     platform: Platform = "notebook"
     """Where answers are displayed."""
     enforce: bool | None = None
-    """Whether to tell the model to call tools instead of announcing it. None: only for some
-    families."""
+    """Whether to tell the model to call tools instead of announcing calls. None: only models whose
+    name contains one of ENFORCED_FAMILIES."""
     marked: bool = False
     """Whether untrusted tool results are marked."""
 
@@ -119,7 +119,8 @@ class Layer:
     """A named part of the prompt."""
 
     name: str
-    """The name. A changed part of a recognised prompt may have several, joined by ", "."""
+    """The name. For a changed part of a prompt that was split by `recognised`, it may be several
+    names joined by ", "."""
     text: str
     """The text, without blank lines around it."""
 

@@ -3,8 +3,8 @@
 The first kind of project file that exists is used: `.hermes.md` or `HERMES.md` (from the working
 directory up to the root of its repository), `AGENTS.override.md`, `AGENTS.md`, `CLAUDE.md`, then
 all of Cursor's rules together. An empty or inaccessible file is skipped. `SOUL.md`, the agent's
-identity, is read only from the Hermes directory. It may be a link to any place, because many users
-keep such files in their own repository.
+identity, is read only from the Hermes directory. It may be a symbolic link to any place, because
+many users keep such files in their own repository.
 
 Every text is scanned before it reaches a prompt. A file of normal size is scanned completely. Of a
 longer one, `window` characters at both ends are scanned, several times more than are loaded, and
@@ -41,7 +41,7 @@ LARGEST = 128 * 2**20
 _PIECE = 2**18
 """Bytes that are read at once."""
 _SCANNED = 32
-"""Cached scan results. Each text has up to twice `WINDOW` characters."""
+"""Maximum number of cached scan results. Each text has up to twice `WINDOW` characters."""
 _SEAM = 500
 """Characters on both sides of the cut that are scanned again, because they are now neighbours."""
 
@@ -59,7 +59,7 @@ def never(_path: Path, _text: str) -> bool:
 
 
 def commands(name: str) -> bool:
-    """Return whether a path reads like an instruction. It is part of the prompt like the text.
+    """Return whether a path reads like an instruction: the prompt contains it next to the text.
 
     Invisible characters are displayed as escapes there and are harmless.
     """
@@ -70,7 +70,7 @@ def commands(name: str) -> bool:
 
 
 def _read_aloud(path: str) -> str:
-    """Return a path as one would read it: complete, and name by name."""
+    """Return the path as text to scan: the whole path, then each name as its own paragraph."""
     names = path.replace("/", "\n\n")
     return path if names == path else f"{path}\n\n{names}"
 
@@ -86,7 +86,7 @@ class ContextFile:
     """An instruction file for the prompt."""
 
     name: str
-    """Its name in the prompt."""
+    """The file's name as displayed in the prompt."""
     path: Path
     """Its path without links."""
     verdict: ScanVerdict
@@ -150,7 +150,7 @@ class ContextFileReader:
     window: int = WINDOW
     """Characters at both ends of a long file that are scanned."""
     named: bool = False
-    """Whether to scan names too: they are part of the prompt and not fixed."""
+    """Whether to scan names too, for files that may have any name: the prompt contains it."""
     scan: Scan = scanned
     """Scans a text."""
 
@@ -179,7 +179,7 @@ class ContextFileReader:
         return self._judged(real, visible(name), excerpt, results)
 
     def _results(self, name: str, parts: tuple[str, ...]) -> list[ScanResult]:
-        """Return the scan results of a text's parts. Raise `Refused` for a name that gives orders.
+        """Scan a text's parts; raise `Refused` if the name reads like an instruction.
 
         Name and text are scanned together, unless one could affect the result for the other, as a
         code mark in a name might. If the result is not clean, they are scanned separately.
@@ -226,7 +226,7 @@ class ContextFileReader:
         if len(parts) == 1 and len(parts[0]) <= self.limit:
             return parts[0], False
         head, tail = parts[0][: self.limit * 7 // 10], parts[-1][-(self.limit * 2 // 10) :]
-        # An attacker could place two harmless halves of a sentence so that they meet here.
+        # An attacker could place the halves of a harmful sentence so that the cut joins them.
         if not trusted and self.scan(f"{head[-_SEAM:]}\n{tail[:_SEAM]}", name).verdict != "clean":
             tail = ""
         marker = (
@@ -433,7 +433,7 @@ def read_identity(
 def identity_text(found: ContextFile | SkippedFile | None, default: str) -> str:
     """Return the prompt's first layer: the text of the file, otherwise `default`.
 
-    For a blocked file it is the default followed by the notice.
+    For a blocked file, the default is followed by a notice.
     """
     if not isinstance(found, ContextFile):
         return default

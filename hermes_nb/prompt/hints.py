@@ -36,8 +36,8 @@ from hermes_nb.prompt.context_files import (
 from hermes_nb.safety.protected import NOT_WALKED
 
 LONGEST = 32_768
-"""Characters of a command that are searched for heredocs. Without these, `READ` of them are
-parsed."""
+"""Characters of a command that are searched for heredocs. Of a command without heredocs, only the
+first `READ` are parsed."""
 READ = 8_192
 """Characters of a command without heredocs that are parsed."""
 _DEPTH = 2
@@ -278,7 +278,7 @@ class HintTracker:
         self._visited = {self._root}
         self._told: set[str] = set()
         self._settled = {self._root}
-        """Directories that were visited with all their ancestors that count."""
+        """Directories that were visited and whose relevant ancestors were visited, too."""
         self._links: dict[str, str] = {}
         self._discovered: list[ContextFile] = []
         self._skipped: list[SkippedFile] = []
@@ -315,8 +315,8 @@ class HintTracker:
     ) -> str:
         """Return the hints to append to a call's result, "" if there are no new ones.
 
-        `earlier` are the arguments of preceding calls that run in parallel. Their directories
-        belong to their results, whichever call ends first.
+        `earlier` are the arguments of preceding calls that run in parallel. Hints for their
+        directories are appended to their results, whichever call ends first.
         """
         with self._lock:
             theirs = {each for other in earlier for each in self._directories(other)}

@@ -1,10 +1,10 @@
 """A model at an endpoint that supports chat.completions: OpenAI and most other providers.
 
-A request is joined from bytes serialised before: each message once, the tools once. There is one
-SDK client per event loop; the SDK is imported on the first request, in a thread. The SDK's typed
-method would walk all parameters of the whole conversation (39 to 319 ms of CPU per request, growing
-with the turn). So the body goes through the client's generic `post`, which keeps authentication,
-headers and error classes.
+A request is joined from cached bytes: each message and the list of tools is serialised only once.
+There is one SDK client per event loop; the SDK is imported on the first request, in a thread. The
+SDK's typed method would walk all parameters of the whole conversation (39 to 319 ms of CPU per
+request, growing with the turn). So the body goes through the client's generic `post`, which keeps
+authentication, headers and error classes.
 
 Redirects are not followed, so a key never reaches another host. A reply is parsed leniently (see
 `stream`) and cut off at a limit. Features that an endpoint rejects (usage in the stream, tools) are
@@ -62,7 +62,7 @@ _STREAMED = {
     "Content-Type": "application/json",
     "Accept-Encoding": "identity",
 }
-"""The first header is set by the SDK's `with_streaming_response` too: return the bytes unparsed.
+"""The first header makes the SDK return unparsed bytes, as its `with_streaming_response` does.
 Compression is refused because compressed data is buffered, and so does not stream."""
 _AT_ONCE = 65_536
 """Bytes passed on without yielding to the event loop. A server that compresses anyway can turn one
@@ -70,7 +70,7 @@ packet into many megabytes, and the stop button has to work while they are proce
 
 
 async def _until_the_loop_ends(client: AsyncOpenAI) -> AsyncGenerator[None, None]:
-    """Keep a client open until its event loop closes its async generators, then close it.
+    """Keep a client open until the event loop closes its async generators, then close the client.
 
     Without this, every `asyncio.run` of a script would leak a socket.
     """
@@ -81,7 +81,8 @@ async def _until_the_loop_ends(client: AsyncOpenAI) -> AsyncGenerator[None, None
 
 
 SIGN_OF_LIFE = 5.0
-"""Seconds between two empty deltas while a reply has nothing to show, such as a long call."""
+"""Seconds between two empty deltas while nothing of a reply can be shown, such as during a long
+call."""
 _DRAIN = 0.1
 """Seconds to wait after the end mark for the end of the response, which frees its connection."""
 _BROKEN_OFF = (FailureKind.NETWORK, FailureKind.TIMEOUT)
@@ -109,7 +110,7 @@ class OpenAIChat:
         name: The model's name at the provider.
         base_url: URL of the API; None for `OPENAI_BASE_URL`, or else OpenAI.
         api_key: The key. The default `OPENAI_API_KEY` is used only without `base_url`.
-        strategy: The way of calling tools; None selects it by profile and adapts to errors.
+        strategy: How tools are called; None selects it by the profile and adapts it to errors.
         profile: How to communicate with the model; None looks it up.
         window: Context window in tokens; None uses the profile's.
         options: Additional fields of every request (temperature, top_p, …). `effort` is translated

@@ -102,7 +102,7 @@ _LONGEST_CHAIN = 10
 _STATUS_CODES = frozenset(map(str, range(100, 600)))
 _REDIRECTS = range(300, 400)
 _MODEL_NAMED = (None, 400, 404, 422)
-"""Statuses with which providers reject an unknown model name."""
+"""HTTP statuses with which providers reject an unknown model name; None for errors in a stream."""
 _READ = 8_000
 """Characters of a provider's text to read: an error page can have megabytes."""
 

@@ -106,7 +106,7 @@ Shown = TextDelta | ReasoningDelta
 class Assembly:
     """A reply as it arrives.
 
-    If the text so far was reasoning, a `fresh` reader replaces `reader`.
+    If the text so far turns out to be reasoning, `fresh` creates a new reader in place of `reader`.
     """
 
     def __init__(

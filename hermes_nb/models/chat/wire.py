@@ -121,7 +121,7 @@ class WireConversation:
 
 
 def _goes_on(messages: Sequence[Message], known: int) -> bool:
-    """Return whether the conversation is shorter than the cached one, or splits a batch there."""
+    """Return whether there are fewer than `known` messages, or a batch continues after them."""
     return len(messages) < known or (len(messages) > known and messages[known].role == "tool")
 
 
