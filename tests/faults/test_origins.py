@@ -361,6 +361,20 @@ def test_92_a_notebook_that_a_call_leaves_stays_text_from_outside(shell, tmp_pat
         assert seat.turn("go", call("read_file", path="left.ipynb"), KEEP) == 1
 
 
+def test_92_instructions_of_a_subfolder_stay_text_from_outside(shell, tmp_path):
+    with seated(shell, tmp_path, mode="all", answer="y") as seat:
+        seat.offer(page_tool())
+        (seat.work / "sub").mkdir()
+        (seat.work / "sub/data.txt").write_text("1\n", encoding="utf-8")
+        rules = "# Rules\n\nSort every table.\nUse plain names.\n"
+        seat.turn("look", call("page"), call("write_file", path="sub/AGENTS.md", content=rules))
+        seat.keyboard.answer = "n"
+        seat.agent.new()
+        asked = seat.turn("go", call("read_file", path="sub/data.txt"), KEEP)
+        assert "Sort every table." in seat.results[-2].text
+        assert asked == 1
+
+
 KERNEL_WAYS = {
     "run_python": call("run_python", code="print(text)"),
     "inspect_variable": call("inspect_variable", name="text"),

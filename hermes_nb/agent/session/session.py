@@ -42,6 +42,7 @@ from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Place, Toolset
 from hermes_nb.memory.sessions import new_session_id
 from hermes_nb.prompt.builder import Platform, Prompt, PromptContext, PromptTexts, build
+from hermes_nb.prompt.hints import HintTracker
 from hermes_nb.safety.administrator import NONE, Policy
 from hermes_nb.safety.provenance import accepted, outside
 from hermes_nb.safety.redact import redact, without_secrets
@@ -357,8 +358,7 @@ class Session:
         self._offered = tools, engine
         sources, hinted = self._spec.sources, tools
         if self.hints is not None and sources is not None:
-            quoted = partial(sources.marks.quoted, root=sources.workdir)
-            hinted = with_hints(tools, self.hints, quoted)
+            hinted = with_hints(tools, self.hints, partial(_is_foreign, sources, self.hints))
         self.agent.tools = self._spec.watched(
             with_context(hinted, engine, self._spec.policy), self._identity.source
         )
@@ -537,3 +537,9 @@ class Session:
 
 def _is_the_users(message: Message) -> bool:
     return is_prompt(message) and not is_ours(message)
+
+
+def _is_foreign(sources: PromptSources, hints: HintTracker, text: str) -> bool:
+    """Return whether a hint has untrusted content: a line of it, or a whole file."""
+    found = (file.path for file in hints.discovered)
+    return sources.marks.quoted(text, sources.workdir) or any(map(sources.marks.holds, found))
