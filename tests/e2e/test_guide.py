@@ -42,14 +42,21 @@ MOST = 60_000
 """Bytes of a picture."""
 COLOURS = 256
 """Of a picture."""
-DRAWN = {"architecture.svg"}
-"""Pictures that are no views."""
+ALONE = {"architecture.svg", "demo.gif"}
+"""Images without a variant for dark pages."""
+DEMO_COLOURS = 64
+"""Number of colours of the animated image."""
+DEMO_MOST = 2_000_000
+"""Maximum size of the animated image, in bytes."""
 MODEL = b"qwen3-coder"
 DAY = 86_400.0
 CLEAN = 'df = df.dropna(subset=["bill_length_mm"])\ndf["bill_length_mm"] *= 10'
 CLEANED = 'df["bill_length_mm"] *= 10\ndf = df.dropna(subset=["bill_length_mm", "body_mass_g"])'
 LOAD = f"import pandas as pd\ndf = pd.read_csv({str(REPOSITORY / 'notebooks/data/penguins.csv')!r})"
 QUESTION = "Which species is heaviest, and how sure is that?"
+PLOT = "Which species has the longest bill? Plot it."
+LOAD_HERE = 'import pandas as pd\n\ndf = pd.read_csv("penguins.csv")\ndf.shape'
+BARS = 'means = df.groupby("species")["bill_length_mm"].mean()\nmeans.plot.barh(figsize=(5, 2))'
 MEANS = 'df.groupby("species").body_mass_g.mean()'
 ANSWER = """**Gentoo** is the heaviest species; the gap to the others is larger than two standard \
 deviations.
@@ -309,6 +316,91 @@ def test_the_panel_below_its_cell(server, browser):
     notebook.close()
 
 
+class Film:
+    """An animated image of a page: frames with the milliseconds for which each is visible."""
+
+    def __init__(self, notebook):
+        self.page = notebook.page
+        self.frames = []
+
+    def take(self, milliseconds):
+        shot = Image.open(BytesIO(self.page.screenshot())).convert("RGB")
+        colours = shot.quantize(DEMO_COLOURS, dither=Image.Dither.NONE)
+        self.frames.append((colours, milliseconds))
+
+    def save(self, path):
+        first, *rest = [frame for frame, _ in self.frames]
+        durations = [milliseconds for _, milliseconds in self.frames]
+        first.save(path, save_all=True, append_images=rest, duration=durations, loop=0)
+
+
+@asked_for
+def test_the_demo(server, browser):
+    cells = ("x", f"%%hermes\n{PLOT}", "longest = bills.max()\nlongest", "%hermes undo")
+    notebook = Notebook.open(server, browser, "demo.ipynb", cells, size=(900, 640))
+    notebook.command("application:toggle-left-area")
+    with Loopback() as model:
+        side = Side(notebook, model)
+        side.fresh()
+        shutil.copy(REPOSITORY / "notebooks" / "data" / "penguins.csv", side.work)
+        notebook.kernel(f"import os\nos.environ['HERMES_NB_MODEL'] = {MODEL.decode()!r}")
+        notebook.kernel("%reload_ext hermes_nb")
+        notebook.evaluate("m.cells[0].setSource('%load_ext hermes_nb')")
+        notebook.evaluate("m.cells[1].setSource(a)", LOAD_HERE)
+        film = Film(notebook)
+        asked_for_a_plot(side, film)
+        fixed_and_undone(side, film)
+    film.save(IMAGES / "demo.gif")
+    notebook.close()
+
+
+def asked_for_a_plot(side, film):
+    """Take a question about data, the approval of its code, and the answer with a plot."""
+    notebook = side.notebook
+    notebook.run(1)
+    film.take(2000)
+    side.plays(
+        calls(("run_python", {"code": BARS}), sent=3_900),
+        reply(text_chunks("**Chinstrap**, with 48.8 mm on average."), 4_600, 3_900),
+    )
+    notebook.start(2)
+    run = notebook.page.locator(ASK).get_by_role("button", name="Run")
+    run.wait_for()
+    film.take(3500)
+    run.click()
+    notebook.finish(2)
+    cell(side, 2)
+    film.take(4000)
+
+
+def fixed_and_undone(side, film):
+    """Take a cell that failed, its fix as a diff in the cell, and what an undo does."""
+    notebook, page = side.notebook, side.notebook.page
+    notebook.run(3)
+    page.get_by_text("Fix with Hermes").wait_for()
+    cell(side, 3)
+    film.take(3000)
+    edit = {"id": "cell3", "old": "bills.max()", "new": 'df["bill_length_mm"].max()'}
+    side.plays(
+        calls(("edit_cell", edit), sent=5_100, cached=4_600),
+        reply(text_chunks("There is no `bills`; the lengths are in `df`."), 5_400, 5_100),
+    )
+    page.get_by_text("Fix with Hermes").click()
+    keep = page.locator(".hermes-cap button", has_text="Keep and run")
+    keep.wait_for()
+    cell(side, 3)
+    film.take(4000)
+    keep.click()
+    page.locator("text=the lengths are in").first.wait_for()
+    notebook.until(lambda: "59.6" in str(notebook.outputs(3)), timeout=30)
+    cell(side, 3)
+    film.take(3500)
+    last = len(notebook.sources())
+    notebook.run(last)
+    cell(side, last)
+    film.take(3500)
+
+
 @asked_for
 def test_the_terminal(tmp_path):
     with Loopback(*turn(BRIEF)) as model:
@@ -366,7 +458,8 @@ def test_each_picture_is_small_used_and_there_for_both_themes():
         page.read_text(encoding="utf-8")
         for page in [REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")]
     )
-    found = [path for path in IMAGES.iterdir() if path.name not in DRAWN]
+    found = [path for path in IMAGES.iterdir() if path.name not in ALONE]
+    assert (IMAGES / "demo.gif").stat().st_size <= DEMO_MOST
     light = [path for path in found if not path.stem.endswith("-dark")]
     assert {path.name for path in found if path.stat().st_size > MOST} == set()
     assert {p.name for p in found} == {
