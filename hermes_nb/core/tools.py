@@ -12,12 +12,14 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hermes_nb.core.budget import Budget
 from hermes_nb.core.events import Answer, ToolEvent, ToolProgress
 from hermes_nb.core.messages import Image, Json, Message, Origin, ToolCall
 from hermes_nb.core.threads import in_thread
+
+T = TypeVar("T")
 
 
 class Risk(Enum):
@@ -191,13 +193,13 @@ class Tool:
     """Returns the risk of one call; None if it is always `risk`."""
     describe: Callable[[Arguments], str] | None = None
     """Returns a one-line summary of the call for the user."""
-    preview: Callable[[Arguments], Awaitable[str | Content]] | None = None
+    preview: Callable[..., Awaitable[str | Content]] | None = None
     """Returns the content to approve, such as a diff; None if the arguments show it. If a returned
     text changes, the user is asked again; a `Content` lists its own dependencies. A `ToolError`
-    ends the call."""
-    result: Callable[[Arguments], Awaitable[str]] | None = None
+    ends the call. It takes the arguments, or the call's context and the arguments."""
+    result: Callable[..., Awaitable[str]] | None = None
     """Returns the whole text after a write whose arguments contain only a part of it. The guard
-    checks the whole text."""
+    checks the whole text. It takes what `preview` takes."""
     wording: Callable[[Mapping[str, object]], str] | None = None
     """Returns the text that the call would store permanently (memory, a skill). The guard asks the
     user if that text comes from an untrusted source. None: all text arguments."""
@@ -214,6 +216,14 @@ class Tool:
         """Wrap a function that isn't async, so that it runs in a thread."""
         if not inspect.iscoroutinefunction(self.run):
             object.__setattr__(self, "run", _in_thread(self.run))
+
+
+async def foreseen(
+    function: Callable[..., Awaitable[T]], context: ToolContext, arguments: Arguments
+) -> T:
+    """Call a tool's `preview` or `result` for a call, with its context if it takes two values."""
+    with_context = len(inspect.signature(function).parameters) > 1
+    return await (function(context, arguments) if with_context else function(arguments))
 
 
 def _in_thread(function: Run) -> Run:

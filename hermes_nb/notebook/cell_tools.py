@@ -47,6 +47,7 @@ from hermes_nb.notebook.document.outline import (
     selected,
     telling,
     titled,
+    turn_mark,
     with_outputs,
 )
 from hermes_nb.notebook.execute.network import kernel_origin
@@ -57,50 +58,46 @@ from hermes_nb.tools.schema import tool
 TOOLSET = "notebook"
 
 
-def notebook_tools(  # noqa: PLR0913 - all but the first two are optional
+def notebook_tools(
     shell: Shell,
     document: Open,
     *,
-    turn_mark: Callable[[], Arguments] = dict,
     sees_images: Callable[[], bool] = bool,
     seen: SeenCells | None = None,
     here: Callable[[], str] | None = None,
-    path: Callable[[], str] = str,
-    root: Callable[[], Path] = Path.cwd,
+    root: Path | None = None,
     foreign: Callable[[str], bool] = lambda _: False,
 ) -> Toolset:
-    """Return the tools for the notebook; `document` is called again for each tool call.
+    """Return the tools for the notebook; `document` is called for each call, with its place.
 
     Args:
         shell: the kernel's IPython shell
         document: opens the notebook
-        turn_mark: returns the `hermes` metadata for cells that the agent creates
         sees_images: returns whether the model accepts images
         seen: record of the cells that the agent has seen; None for a new one
         here: returns the id of the cell after which new ones are inserted; by default the running
             one
-        path: returns the path of the notebook's file, "" if unknown
-        root: returns the directory that other notebooks must be in to be run
+        root: the directory that other notebooks must be in to be run, None for the working
+            directory at the call
         foreign: returns whether a source contains untrusted content
     """
     bench = KnownCells(
         shell=shell,
         open=document,
-        turn_mark=turn_mark,
         sees_images=sees_images,
         seen=SeenCells() if seen is None else seen,
         here=here or partial(running_cell, shell),
         foreign=foreign,
     )
     makers = (_outline, _read, _insert, _edit, _delete, _move)
-    return Toolset(make(bench) for make in makers) + run_tools(bench, path=path, root=root)
+    return Toolset(make(bench) for make in makers) + run_tools(bench, root=root)
 
 
 def _outline(bench: KnownCells) -> Tool:
     @tool(toolset=TOOLSET)
-    async def notebook_outline() -> ToolOutput:
+    async def notebook_outline(context: ToolContext) -> ToolOutput:
         """List the cells, a line each, and what changed since you looked."""
-        document = await bench.open()
+        document = await bench.open(context.place)
         cells = await document.sketch()
         text = outline(cells, changed=bench.seen.changes(document.way, cells))
         bench.seen.look(document.way, cells)
@@ -114,6 +111,7 @@ def _outline(bench: KnownCells) -> Tool:
 def _read(bench: KnownCells) -> Tool:
     @tool(toolset=TOOLSET, describe=partial(reading, name=bench.named))
     async def read_cells(
+        context: ToolContext,
         ids: list[str] | None = None,
         range: str | None = None,
         section: str | None = None,
@@ -125,7 +123,7 @@ def _read(bench: KnownCells) -> Tool:
             range: indices, as '3-7'
             section: a heading
         """
-        document, cells = await bench.cells()
+        document, cells = await bench.cells(context.place)
         chosen = selected(cells, ids, range, section)
         if outputs:
             chosen = await with_outputs(document, chosen)
@@ -140,10 +138,10 @@ def _read(bench: KnownCells) -> Tool:
 
 
 def _insert(bench: KnownCells) -> Tool:
-    async def preview(arguments: Arguments) -> Content:
+    async def preview(context: ToolContext, arguments: Arguments) -> Content:
         kind = arguments.get("type", "code")
-        _, cells = await bench.cells()
-        after = arguments.get("after") or bench.place(cells)
+        _, cells = await bench.cells(context.place)
+        after = arguments.get("after") or bench.below(cells, context.place)
         place = f"below {titled(find(cells, after))}" if after else "at the end"
         return Content(shown=f"new {kind} cell {place}:\n{arguments['source']}")
 
@@ -151,32 +149,34 @@ def _insert(bench: KnownCells) -> Tool:
         return telling(str(arguments.get("source", "")))
 
     @tool(toolset=TOOLSET, risk=Risk.WRITE, exclusive=True, preview=preview, describe=gist)
-    async def insert_cell(source: str, after: str | None = None, type: CellType = "code") -> str:
+    async def insert_cell(
+        context: ToolContext, source: str, after: str | None = None, type: CellType = "code"
+    ) -> str:
         """Add a cell; it does not run by itself.
 
         Args:
             after: id; default: below the running cell
         """
-        document, cells = await bench.cells()
-        behind = find(cells, after).id if after else bench.place(cells)
+        document, cells = await bench.cells(context.place)
+        behind = find(cells, after).id if after else bench.below(cells, context.place)
         # The cell counts as the agent's while its source has this hash.
-        mark = {"hermes": {**bench.turn_mark(), "hash": source_hash(source)}}
+        mark = {"hermes": {**turn_mark(context.place), "hash": source_hash(source)}}
         cell = await document.insert(source, after=behind, type=type, metadata=mark)
         bench.seen.learn(document.way, [cell])
-        bench.placed(cell)
+        bench.placed(cell, context.place)
         return f"inserted {_where(cell)} in {document.way}"
 
     return insert_cell
 
 
 def _edit(bench: KnownCells) -> Tool:
-    async def preview(arguments: Arguments) -> Content:
-        _, (cell,) = await bench.known([arguments["id"]])
+    async def preview(context: ToolContext, arguments: Arguments) -> Content:
+        _, (cell,) = await bench.known(context.place, [arguments["id"]])
         new = _edited(cell, arguments.get("old"), arguments["new"])
         return Content(shown=f"{name_of(cell)}\n{_shown(cell.source, new)}")
 
-    async def result(arguments: Arguments) -> str:
-        _, (cell,) = await bench.known([arguments["id"]])
+    async def result(context: ToolContext, arguments: Arguments) -> str:
+        _, (cell,) = await bench.known(context.place, [arguments["id"]])
         return _edited(cell, arguments.get("old"), arguments["new"])
 
     gist = partial(editing, name=bench.named)
@@ -197,7 +197,7 @@ def _edit(bench: KnownCells) -> Tool:
         Args:
             old: exact and unique in the cell; default: all of it
         """
-        document, (cell,) = await bench.known([id])
+        document, (cell,) = await bench.known(context.place, [id])
         changed = _edited(cell, old, new)
         after = await document.replace(cell.id, changed, seen=cell.hash, review=True)
         bench.seen.learn(document.way, [after])
@@ -219,14 +219,14 @@ async def _run_kept(bench: KnownCells, context: ToolContext, cell: Cell, edited:
 
 
 def _delete(bench: KnownCells) -> Tool:
-    async def preview(arguments: Arguments) -> Content:
-        _, (cell,) = await bench.known([arguments["id"]])
+    async def preview(context: ToolContext, arguments: Arguments) -> Content:
+        _, (cell,) = await bench.known(context.place, [arguments["id"]])
         return Content(shown=f"{name_of(cell)}\n{_shown(cell.source, '')}")
 
     @tool(toolset=TOOLSET, risk=Risk.WRITE, exclusive=True, preview=preview, describe=bench.gist)
-    async def delete_cell(id: str) -> str:
+    async def delete_cell(context: ToolContext, id: str) -> str:
         """Remove a cell."""
-        document, (cell,) = await bench.known([id])
+        document, (cell,) = await bench.known(context.place, [id])
         await document.delete(cell.id, seen=cell.hash)
         bench.seen.forget(document.way, cell.id)
         bench.deleted(cell)
@@ -236,14 +236,14 @@ def _delete(bench: KnownCells) -> Tool:
 
 
 def _move(bench: KnownCells) -> Tool:
-    async def preview(arguments: Arguments) -> Content:
-        _, cells = await bench.cells()
+    async def preview(context: ToolContext, arguments: Arguments) -> Content:
+        _, cells = await bench.cells(context.place)
         after = arguments.get("after")
         place = f"below {titled(find(cells, after))}" if after else "to the top"
         return Content(shown=f"move {titled(find(cells, arguments['id']))} {place}")
 
-    async def result(arguments: Arguments) -> str:
-        _, cells = await bench.cells()
+    async def result(context: ToolContext, arguments: Arguments) -> str:
+        _, cells = await bench.cells(context.place)
         return find(cells, arguments["id"]).source
 
     gist = partial(moving, name=bench.named)
@@ -256,13 +256,13 @@ def _move(bench: KnownCells) -> Tool:
         result=result,
         describe=gist,
     )
-    async def move_cell(id: str, after: str | None = None) -> str:
+    async def move_cell(context: ToolContext, id: str, after: str | None = None) -> str:
         """Move a cell.
 
         Args:
             after: id; default: top
         """
-        document, cells = await bench.cells()
+        document, cells = await bench.cells(context.place)
         behind = find(cells, after).id if after else None
         cell = await document.move(find(cells, id).id, after=behind)
         bench.moved(cell)
@@ -307,32 +307,23 @@ def own_tools(
     shell: Shell,
     access: NotebookAccess,
     *,
-    document: Open,
     sees_images: Callable[[], bool],
-    mark: Callable[[], Arguments],
-    root: Callable[[], Path],
 ) -> Toolset:
     """Return the kernel's tools, with those of the notebook if there is one.
 
     Args:
         shell: the kernel's IPython shell
         access: the kernel's notebook
-        document: opens it
         sees_images: returns whether the model accepts images
-        mark: returns the metadata for cells that the agent creates
-        root: returns the directory that other notebooks must be in to be run
     """
     tools = kernel_tools(shell, sees_images=sees_images)
     if not has_kernel(shell):
         return tools
     return tools + notebook_tools(
         shell,
-        document,
-        turn_mark=mark,
+        access.document,
         sees_images=sees_images,
         seen=access.seen,
         here=access.here,
-        path=lambda: access.path,
-        root=root,
         foreign=access.foreign,
     )

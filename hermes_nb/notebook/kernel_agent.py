@@ -335,14 +335,7 @@ class KernelAgent:
                 store=self.store,
                 guard=self.guard,
                 approver=self.approver,
-                own=own_tools(
-                    self.shell,
-                    self.access,
-                    document=self.document,
-                    sees_images=self.models.sees_images,
-                    mark=self._mark,
-                    root=working_directory,
-                ),
+                own=own_tools(self.shell, self.access, sees_images=self.models.sees_images),
                 given=self._given,
                 checkpoints=self.access.checkpoints,
                 tell=self.note,
@@ -440,11 +433,6 @@ class KernelAgent:
     def tools(self) -> Toolset:
         """Return all available tools, built on first use."""
         return self.spec(self.settings()).tools
-
-    def _mark(self) -> dict[str, Json]:
-        """Return the metadata for cells that the agent creates in this turn."""
-        session = self.session
-        return {"session": session.id, "turn": session.agent.turns} if session else {}
 
     def variables(self) -> list[Variable]:
         """Return summaries of the user's variables for the prompt."""

@@ -26,6 +26,7 @@ from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import (
     Arguments,
     Content,
+    Place,
     Question,
     Risk,
     Tool,
@@ -47,14 +48,14 @@ from hermes_nb.notebook.document.outline import (
 from hermes_nb.notebook.document.outputs import IMAGES, render
 from hermes_nb.notebook.execute.nested import Execution, execute
 from hermes_nb.notebook.execute.network import kernel_origin, take_in
-from hermes_nb.notebook.shell import Shell, next_number
+from hermes_nb.notebook.shell import Shell, next_number, working_directory
 from hermes_nb.notebook.variables import (
     brief,
     changed,
     describe,
     fingerprints,
-    summaries,
     user_variables,
+    variables_of,
 )
 from hermes_nb.safety.guard import Way
 from hermes_nb.safety.provenance import outside
@@ -105,7 +106,7 @@ def kernel_tools(
     @tool(toolset="kernel", risk=Risk.READ, exclusive=True)
     async def list_variables() -> ToolOutput:
         """List the user's variables with type and shape."""
-        variables = summaries(shell.user_ns, shell.user_ns_hidden)
+        variables = variables_of(shell)
         lines = [_line(each, shell.user_ns.get(each.name)) for each in variables[-LISTED:]]
         if len(variables) > LISTED:
             lines.insert(0, f"({len(variables) - LISTED:,} older ones left out)")
@@ -156,7 +157,7 @@ def _answer(execution: Execution, note: str, *, images: int) -> ToolOutput:
 
 
 def _mention(shell: Shell, added: tuple[str, ...], altered: tuple[str, ...]) -> str:
-    known = {v.name: v for v in summaries(shell.user_ns, shell.user_ns_hidden)}
+    known = {v.name: v for v in variables_of(shell)}
     parts = []
     for title, names in (("new", added), ("changed", altered)):
         shown = [brief(known[n], shell.user_ns.get(n)) for n in names[:_MENTIONED] if n in known]
@@ -188,14 +189,14 @@ _LEAST = 2_000
 """Minimum characters of output for each cell."""
 
 
-def run_tools(bench: KnownCells, *, path: Callable[[], str], root: Callable[[], Path]) -> Toolset:
-    """Return the tools that run cells; `path()` is the notebook's file, `root()` the workspace."""
-    return Toolset([_run_cell(bench), _run_cells(bench), _run_notebook(bench, path, root)])
+def run_tools(bench: KnownCells, *, root: Path | None) -> Toolset:
+    """Return the tools that run cells; `root` is the workspace, None for the working directory."""
+    return Toolset([_run_cell(bench), _run_cells(bench), _run_notebook(bench, root)])
 
 
 def _run_cell(bench: KnownCells) -> Tool:
-    async def preview(arguments: Arguments) -> Content:
-        return await _shown(bench, [arguments["id"]])
+    async def preview(context: ToolContext, arguments: Arguments) -> Content:
+        return await _shown(bench, context.place, [arguments["id"]])
 
     @tool(
         toolset="notebook", risk=Risk.EXECUTE, exclusive=True, preview=preview, describe=bench.gist
@@ -212,8 +213,8 @@ def _run_cell(bench: KnownCells) -> Tool:
 
 
 def _run_cells(bench: KnownCells) -> Tool:
-    async def preview(arguments: Arguments) -> Content:
-        return await _shown(bench, arguments["ids"])
+    async def preview(context: ToolContext, arguments: Arguments) -> Content:
+        return await _shown(bench, context.place, arguments["ids"])
 
     @tool(
         toolset="notebook",
@@ -237,24 +238,26 @@ def _run_cells(bench: KnownCells) -> Tool:
     return run_cells
 
 
-def _run_notebook(bench: KnownCells, own: Callable[[], str], root: Callable[[], Path]) -> Tool:
-    async def held(path: str) -> tuple[Path, str, bool, dict[str, Json]]:
+def _run_notebook(bench: KnownCells, root: Path | None) -> Tool:
+    async def held(place: Place, path: str) -> tuple[Path, str, bool, dict[str, Json]]:
         """Return a notebook's path and name, whether it is the open one, and its content.
 
         For the open notebook the content includes unsaved changes.
         """
-        target, name, is_own, document = await in_thread(_read, root(), path, own())
+        target, name, is_own, document = await in_thread(
+            _read, root or working_directory(), path, place.notebook
+        )
         if is_own:
-            _, cells = await bench.cells()
+            _, cells = await bench.cells(place)
             document["cells"] = [
                 {"id": c.id, "cell_type": c.type, "source": c.source, "metadata": dict(c.metadata)}
                 for c in cells
             ]
         return target, name, is_own, document
 
-    async def preview(arguments: Arguments) -> Content:
+    async def preview(context: ToolContext, arguments: Arguments) -> Content:
         """Return the complete code cells to run."""
-        _, name, is_own, notebook = await held(str(arguments["path"]))
+        _, name, is_own, notebook = await held(context.place, str(arguments["path"]))
         code = _code(notebook)
         return Content(
             shown=f"{name}, in a fresh kernel:\n\n{code}",
@@ -277,7 +280,7 @@ def _run_notebook(bench: KnownCells, own: Callable[[], str], root: Callable[[], 
         context: ToolContext, path: str, timeout: int = CELL_TIMEOUT
     ) -> ToolOutput:
         """Run a copy of a notebook in a fresh kernel; names the cells that fail."""
-        target, name, _, notebook = await held(path)
+        target, name, _, notebook = await held(context.place, path)
         from hermes_nb.notebook.execute.fresh_kernel import clean_run
 
         told = await clean_run(
@@ -314,9 +317,9 @@ def _read(root: Path, path: str, own: str) -> tuple[Path, str, bool, dict[str, J
     return target, name, bool(own) and target == Path(own).resolve(), document
 
 
-async def _shown(bench: KnownCells, ids: Sequence[str]) -> Content:
+async def _shown(bench: KnownCells, place: Place, ids: Sequence[str]) -> Content:
     """Return the complete cells to run."""
-    _, cells = await bench.known(ids)
+    _, cells = await bench.known(place, ids)
     told = [f"# {name_of(cell)}\n{runnable(bench.shell, cell).source}" for cell in cells]
     digests = {f"cell {cell.id}": _digest(cell.source) for cell in cells}
     return Content(shown="\n\n".join(told), digests=digests)
@@ -332,7 +335,7 @@ async def run_known(
     """Run cells until one fails; raise `ToolError` with all outputs so far if one does."""
     if timeout < 1:
         raise ToolError(f"`timeout` is {timeout}; give the seconds that a cell may take, 1 or more")
-    document, cells = await bench.known(ids)
+    document, cells = await bench.known(context.place, ids)
     for cell in cells:
         runnable(bench.shell, cell)
     limit = max(TOTAL_LIMIT // len(cells), _LEAST)

@@ -19,7 +19,15 @@ from hermes_nb.core.escapes import visible
 from hermes_nb.core.events import Answer, ApprovalAsked, ApprovalGiven
 from hermes_nb.core.protocols import Approval, ApprovalRequest, Approver
 from hermes_nb.core.threads import in_thread
-from hermes_nb.core.tools import Arguments, Content, Question, Tool, ToolContext, Toolset
+from hermes_nb.core.tools import (
+    Arguments,
+    Content,
+    Question,
+    Tool,
+    ToolContext,
+    Toolset,
+    foreseen,
+)
 from hermes_nb.safety.guard import Decision, Guard, look
 from hermes_nb.safety.permissions import SandboxProfile
 
@@ -81,7 +89,9 @@ class _GuardedCall:
     async def _decision(self, content: Content) -> Decision:
         """Return the guard's decision on the call in the current state."""
         tool, arguments, messages = self.tool, self.arguments, self.context.messages
-        left = None if tool.result is None else await tool.result(arguments)
+        left = None
+        if tool.result is not None:
+            left = await foreseen(tool.result, self.context, arguments)
         judge = partial(self.guard.decide, messages=messages, result=left, content=content)
         return await in_thread(judge, tool, arguments)
 
@@ -124,7 +134,7 @@ class _GuardedCall:
         """Return the content to display: the tool's own preview, if it has one."""
         if self.tool.preview is None:
             return content
-        seen = await self.tool.preview(self.arguments)
+        seen = await foreseen(self.tool.preview, self.context, self.arguments)
         if isinstance(seen, str):
             digest = hashlib.sha256(seen.encode("utf-8", "surrogatepass")).hexdigest()
             seen = Content(shown=seen, digests={"what it would change": digest})

@@ -16,7 +16,15 @@ from pathlib import Path
 from hermes_nb.core.calls import as_output
 from hermes_nb.core.errors import ToolDenied, ToolError
 from hermes_nb.core.threads import in_thread
-from hermes_nb.core.tools import Arguments, Risk, Tool, ToolContext, ToolOutput, Toolset
+from hermes_nb.core.tools import (
+    Arguments,
+    Risk,
+    Tool,
+    ToolContext,
+    ToolOutput,
+    Toolset,
+    foreseen,
+)
 from hermes_nb.safety.marks import Marks
 from hermes_nb.safety.named_files import files_of
 from hermes_nb.safety.provenance import outside
@@ -50,7 +58,7 @@ def keeping_origins(toolset: Toolset, marks: Marks, root: Path) -> Toolset:
 
         async def run(context: ToolContext, arguments: Arguments) -> object:
             since, foreign = time.time(), bool(outside(context.messages))
-            left = await _left(tool, arguments) if foreign else ""
+            left = await _left(tool, context, arguments) if foreign else ""
             try:
                 output = as_output(await reading.run(context, arguments))
                 foreign = foreign or output.origin == "outside"
@@ -77,11 +85,13 @@ def _runs(tool: Tool) -> bool:
     return tool.risk is Risk.EXECUTE or tool.toolset in OUTSIDE
 
 
-async def _left(tool: Tool, arguments: Arguments) -> str:
+async def _left(tool: Tool, context: ToolContext, arguments: Arguments) -> str:
     """Return the source that a cell will have; "" for other calls."""
     if tool.toolset != "notebook" or tool.risk is not Risk.WRITE:
         return ""
-    return str(arguments.get("source", "")) if tool.result is None else await tool.result(arguments)
+    if tool.result is None:
+        return str(arguments.get("source", ""))
+    return await foreseen(tool.result, context, arguments)
 
 
 def _paths(tool: Tool, root: Path, arguments: Arguments) -> list[Path]:

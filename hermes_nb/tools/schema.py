@@ -206,8 +206,8 @@ def tool(
     origin: Callable[[Mapping[str, Json]], str] | None = None,
     risk_of: Callable[[Mapping[str, Json]], Risk] | None = None,
     describe: Callable[[Mapping[str, Json]], str] | None = None,
-    preview: Callable[[Mapping[str, Json]], Awaitable[str | Content]] | None = None,
-    result: Callable[[Mapping[str, Json]], Awaitable[str]] | None = None,
+    preview: Callable[..., Awaitable[str | Content]] | None = None,
+    result: Callable[..., Awaitable[str]] | None = None,
 ) -> Callable[[Function], Tool]: ...
 def tool(
     function: Function | None = None,

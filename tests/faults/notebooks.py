@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.messages import ToolCall
-from hermes_nb.core.tools import ToolContext, ToolOutput, Toolset
+from hermes_nb.core.tools import Place, ToolContext, ToolOutput, Toolset
 from hermes_nb.notebook.cell_tools import notebook_tools
 from hermes_nb.notebook.document.file import FileDocument
 
@@ -31,10 +31,10 @@ def written(path: Path, *sources: str) -> Path:
 def tools_on(shell: Any, path: Path, *, keep: Path | None = None) -> Toolset:
     """Return the notebook's tools for a file that nobody has open."""
 
-    async def document() -> FileDocument:
+    async def document(_place: Place) -> FileDocument:
         return FileDocument(path, keep=keep)
 
-    return notebook_tools(shell, document, path=lambda: str(path), root=lambda: path.parent)
+    return notebook_tools(shell, document, root=path.parent)
 
 
 def use(tools: Toolset, name: str, **arguments: Any) -> str:

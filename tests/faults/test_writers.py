@@ -170,7 +170,7 @@ from hermes_nb.core.messages import ToolCall
 from hermes_nb.core.tools import ToolContext
 from hermes_nb.notebook.document.file import FileDocument
 from hermes_nb.notebook.cell_tools import notebook_tools
-async def document(): return FileDocument(Path({path!r}))
+async def document(_): return FileDocument(Path({path!r}))
 tools = notebook_tools(get_ipython(), document)
 async def use(name, **arguments):
     context = ToolContext(call=ToolCall(id='1', name=name, arguments=arguments))

@@ -112,12 +112,10 @@ class World:
         self.path = root / "nb.ipynb"
         shipped = Library([Root(ROOT / "skills", "shipped")])
 
-        async def document():
+        async def document(_place):
             return FileDocument(self.path)
 
-        self.tools = kernel_tools(shell) + notebook_tools(
-            shell, document, path=lambda: str(self.path), root=lambda: root
-        )
+        self.tools = kernel_tools(shell) + notebook_tools(shell, document, root=root)
         self.tools += files(root) + skills(shipped)
         shutil.copy(ROOT / "notebooks/data/penguins.csv", root / "penguins.csv")
 

@@ -9,7 +9,7 @@ import pytest
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.events import ToolProgress
 from hermes_nb.core.messages import ToolCall
-from hermes_nb.core.tools import ToolContext
+from hermes_nb.core.tools import Place, ToolContext
 from hermes_nb.notebook.cell_tools import notebook_tools
 from hermes_nb.notebook.document.file import FileDocument
 
@@ -25,15 +25,16 @@ def use(shell, tmp_path):
     (tmp_path / "sub").mkdir()
     own = tmp_path / "own.ipynb"
 
-    async def document():
+    async def document(_place):
         return FileDocument(own)
 
-    tools = notebook_tools(shell, document, root=lambda: tmp_path, path=lambda: str(own))
+    tools = notebook_tools(shell, document, root=tmp_path)
     tool = tools.get("run_notebook")
 
     def use(emit=lambda _: None, **arguments):
         assert tool.check(arguments) == ""
-        context = ToolContext(call=ToolCall(id="1", name="run_notebook"), emit=emit)
+        place = Place(notebook=str(own))
+        context = ToolContext(call=ToolCall(id="1", name="run_notebook"), emit=emit, place=place)
         return asyncio.run(tool.run(context, arguments)).text
 
     return use

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import nbformat
 from hermes_nb.core.messages import Message
-from hermes_nb.core.tools import Tool
+from hermes_nb.core.tools import Place, Tool
 from hermes_nb.models.scripted import ScriptedModel, Step
 from hermes_nb.notebook.cell_tools import notebook_tools
 from hermes_nb.notebook.commands.table import find, perform
@@ -94,7 +94,7 @@ class Seat:
     def offer(self, *tools: Tool) -> None:
         """Let the agent use these tools of the user's, and the notebook's."""
 
-        async def document() -> FileDocument:
+        async def document(_place: Place) -> FileDocument:
             return FileDocument(self.notebook)
 
         foreign = marks_of(self.home).holds_text

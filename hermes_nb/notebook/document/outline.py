@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from hermes_nb.agent.undo.changes import called
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.escapes import visible
-from hermes_nb.core.messages import Image
+from hermes_nb.core.messages import Image, Json
 from hermes_nb.core.text import head_tail, one_line
-from hermes_nb.core.tools import Arguments, ToolOutput
+from hermes_nb.core.tools import Arguments, Place, ToolOutput
 from hermes_nb.notebook.document.document import (
     Cell,
     NotebookDocument,
@@ -28,7 +28,7 @@ from hermes_nb.notebook.document.document import (
 from hermes_nb.notebook.document.outputs import IMAGES, render
 from hermes_nb.notebook.shell import Shell, running_cell
 
-Open = Callable[[], Awaitable[NotebookDocument]]
+Open = Callable[[Place], Awaitable[NotebookDocument]]
 Naming = Callable[[str], str]
 """Returns the user's name of a cell for its id or the beginning of it: `[5]` or `cell 3`."""
 
@@ -112,8 +112,6 @@ class KnownCells:
     """The IPython shell."""
     open: Open
     """Returns the notebook; called for every tool call, because front ends come and go."""
-    turn_mark: Callable[[], Arguments]
-    """Returns the metadata for cells that the agent creates in this turn."""
     sees_images: Callable[[], bool]
     """Returns whether the model can read images."""
     seen: SeenCells
@@ -127,16 +125,18 @@ class KnownCells:
     _inserted: tuple[Arguments, str] | None = None
     """The turn's metadata and the id of the cell that the agent inserted last."""
 
-    async def cells(self) -> tuple[NotebookDocument, list[Cell]]:
+    async def cells(self, place: Place) -> tuple[NotebookDocument, list[Cell]]:
         """Return the notebook and its cells, without outputs."""
-        document = await self.open()
+        document = await self.open(place)
         cells = await document.cells()
         self._words = {cell.id: (cell.execution_count, _told(cell)) for cell in cells}
         return document, cells
 
-    async def known(self, wanted: Sequence[str]) -> tuple[NotebookDocument, list[Cell]]:
+    async def known(
+        self, place: Place, wanted: Sequence[str]
+    ) -> tuple[NotebookDocument, list[Cell]]:
         """Return cells by id; raise CellConflict for one whose source the agent hasn't seen."""
-        document, cells = await self.cells()
+        document, cells = await self.cells(place)
         found = [find(cells, each) for each in wanted]
         for cell in found:
             if not self.seen.knows(document.way, cell):
@@ -144,19 +144,19 @@ class KnownCells:
                 raise conflict(cell)
         return document, found
 
-    def place(self, cells: Sequence[Cell]) -> str | None:
+    def below(self, cells: Sequence[Cell], place: Place) -> str | None:
         """Return the id of the cell above a new one: this turn's last new cell, or its own cell."""
         ids = {cell.id for cell in cells}
         if self._inserted is not None:
             mark, last = self._inserted
-            if last in ids and mark == self.turn_mark():
+            if last in ids and mark == turn_mark(place):
                 return last
         here = self.here()
         return here if here in ids else None
 
-    def placed(self, cell: Cell) -> None:
+    def placed(self, cell: Cell, place: Place) -> None:
         """Record the agent's last new cell."""
-        self._inserted = (dict(self.turn_mark()), cell.id)
+        self._inserted = (turn_mark(place), cell.id)
         self.moved(cell)
 
     def moved(self, cell: Cell) -> None:
@@ -190,6 +190,11 @@ class KnownCells:
             return ids.index(wanted)
         found = [i for i, name in enumerate(ids) if wanted and name.startswith(wanted)]
         return found[0] if len(found) == 1 else None
+
+
+def turn_mark(place: Place) -> dict[str, Json]:
+    """Return the metadata for cells that the agent creates in a turn."""
+    return {"session": place.session, "turn": place.turn} if place.session else {}
 
 
 def name_of(cell: Cell) -> str:

@@ -12,7 +12,7 @@ from hermes_nb.core.events import ToolProgress
 from hermes_nb.core.messages import ToolCall
 from hermes_nb.core.protocols import Approval
 from hermes_nb.core.text import JSON_CHARACTERS_PER_TOKEN
-from hermes_nb.core.tools import Risk, ToolContext, ToolOutput
+from hermes_nb.core.tools import Place, Risk, ToolContext, ToolOutput
 from hermes_nb.notebook.cell_tools import notebook_tools
 from hermes_nb.notebook.document.document import CellConflict, source_hash
 from hermes_nb.notebook.document.file import FileDocument
@@ -47,21 +47,23 @@ def mark():
 
 
 @pytest.fixture
-def tools(shell, path, mark):
-    async def document():
+def tools(shell, path):
+    async def document(_place):
         return FileDocument(path)
 
-    return notebook_tools(shell, document, turn_mark=lambda: mark, sees_images=lambda: True)
+    return notebook_tools(shell, document, sees_images=lambda: True)
 
 
 @pytest.fixture
-def use(tools):
+def use(tools, mark):
     """Return a function that runs one tool and returns what it returns, as text if it is that."""
 
     def use(name, /, emit=lambda _: None, **arguments):
         tool = tools.get(name)
         assert tool.check(arguments) == ""
-        context = ToolContext(call=ToolCall(id="1", name=name, arguments=arguments), emit=emit)
+        context = ToolContext(
+            call=ToolCall(id="1", name=name, arguments=arguments), emit=emit, place=Place(**mark)
+        )
         result = asyncio.run(tool.run(context, arguments))
         return result.text if isinstance(result, ToolOutput) and not result.images else result
 
