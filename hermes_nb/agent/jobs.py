@@ -46,7 +46,7 @@ class Job:
         number: int,
         kind: JobKind,
         title: str,
-        stop: Callable[[], object],
+        stop: Callable[[], None],
         doing: Callable[[], str],
     ) -> None:
         self.id = str(number)
@@ -134,7 +134,7 @@ class Jobs:
         self,
         kind: JobKind,
         title: str,
-        stop: Callable[[], object],
+        stop: Callable[[], None],
         doing: Callable[[], str] = str,
     ) -> Iterator[Job]:
         """List a job while the `with` block runs.

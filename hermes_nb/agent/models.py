@@ -20,7 +20,7 @@ from hermes_nb.agent.settings.config import Settings
 from hermes_nb.agent.settings.endpoints import Job
 from hermes_nb.core.errors import ConfigError, FailureKind, ModelError
 from hermes_nb.core.escapes import visible
-from hermes_nb.core.protocols import ChatModel, Variable
+from hermes_nb.core.protocols import ChatModel
 from hermes_nb.core.text import one_line
 from hermes_nb.models.cassette import CassetteFiles, Deck, shelf_for
 from hermes_nb.models.installed import (
@@ -28,6 +28,7 @@ from hermes_nb.models.installed import (
     Endpoint,
     ModelSetup,
     Role,
+    Variables,
     installed_model,
     is_added,
     left_out,
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
     from hermes_nb.models.servers import Served
 
 
-Variables = Callable[[], Sequence[Variable]]
-"""Returns the user's variables, for a model that uses them."""
 WINDOW_SECONDS = 2.0
 """Seconds to wait for a server to report the context window of its model."""
 WAYS_OUT = (

@@ -23,7 +23,7 @@ from hermes_nb.agent.models import Auxiliary, build_deck, build_model, for_revie
 from hermes_nb.agent.prompt_sources import PromptSources, known_tools, preface_of
 from hermes_nb.agent.session.flush import Memory, flush
 from hermes_nb.agent.session.recorder import close_store
-from hermes_nb.agent.session.session import REVIEW, Identity, Session, SessionSpec
+from hermes_nb.agent.session.session import REVIEW, Identity, InView, Session, SessionSpec
 from hermes_nb.agent.session.stores import open_store
 from hermes_nb.agent.settings.config import Settings
 from hermes_nb.agent.undo.checkpoints import Checkpoints, checkpointed
@@ -215,9 +215,7 @@ class Runtime:
                 sinks=self.sinks,
             )
 
-        def engine(
-            store: SessionStore, place: Place, in_view: Callable[[], Sequence[Message]]
-        ) -> ContextEngine:
+        def engine(store: SessionStore, place: Place, in_view: InView) -> ContextEngine:
             return build_engine(
                 settings,
                 model=model,
@@ -229,7 +227,7 @@ class Runtime:
             )
 
         foreign = self._foreign + self._mcp.tools(model)
-        tools = held(foreign, self._delegation(partial(self._child, model, condenses, known)))
+        tools = held(foreign, self._delegation(model, condenses, known))
         more = cache(partial(self._named_alone, model, auxiliary))
         choice = Choice(usual=tools, more=more, groups=settings.toolsets, policy=settings.policy)
         return SessionSpec(
@@ -250,14 +248,14 @@ class Runtime:
             sinks=self.sinks,
         )
 
-    def _delegation(self, child: Callable[[], SessionSpec]) -> Toolset:
+    def _delegation(self, model: ChatModel, auxiliary: ChatModel | None, known: Toolset) -> Toolset:
         if not self.settings.delegation.enabled:
             return Toolset()
         children = Delegation(
             settings=self.settings.delegation,
             store=self._store,
             jobs=self.jobs,
-            spec=cache(child),
+            spec=cache(partial(self._child, model, auxiliary, known)),
             sources=self.knowledge,
             tell=self.tell,
         )

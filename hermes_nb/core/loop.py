@@ -227,6 +227,7 @@ class Agent:
         self.rebuild = rebuild
         self.background: tuple[Text, ...] = ()
         self.place = Place()
+        self.sees_images = False
         self.sinks = list(sinks)
         self.max_requests = max_requests
         self.turns = sum(map(is_prompt, messages))
@@ -421,6 +422,7 @@ class Agent:
                 messages=self.in_view(),
                 tools=tuple(self.tools),
                 budgets=self._budgets,
+                sees_images=self.sees_images,
             )
             running = run_segment(segment, self.tools, context=context, settle=progress.settle)
             async with aclosing(running) as events:

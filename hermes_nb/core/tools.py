@@ -87,6 +87,8 @@ class ToolContext:
     """The tools of the turn."""
     budgets: Sequence[Budget] = ()
     """The budgets that the call counts against."""
+    sees_images: bool = False
+    """Whether the model is known to accept images."""
     permit: object = None
     """How the guard allows the call to run, for tools with more than one way; None for others."""
     ask: Ask | None = None

@@ -63,6 +63,10 @@ it if it cannot see. The mapping has request fields to add to those in `model_op
 """
 
 
+Variables = Callable[[], Sequence[Variable]]
+"""Returns the variables in the user's namespace, which change while a turn runs."""
+
+
 def _unconnected(end: Endpoint, *_: object) -> ChatModel:
     raise ConfigError(f"nothing here can ask {end.model!r}")
 
@@ -77,7 +81,7 @@ class ModelSetup:
     """The context window in tokens if the user has set it."""
     options: Mapping[str, object] = field(default_factory=dict)
     """The request fields set for this model in `model_options`."""
-    variables: Callable[[], Sequence[Variable]] = tuple
+    variables: Variables = tuple
     """Returns the variables in the user's namespace."""
     composed: Mapping[str, Composed] = field(default_factory=dict)
     """The settings of all composed models by name (`mixture:careful`)."""

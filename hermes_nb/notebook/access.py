@@ -70,6 +70,10 @@ class LiveDocument(NotebookDocument):
         self._call = frontend.call
         self.info = info
 
+    @property
+    def selected(self) -> str:
+        return self.info.active
+
     async def cells(self, *, outputs: bool = False) -> list[Cell]:
         """Return all the cells in order."""
         found = await self._call("list", timeout=10, outputs=outputs, cap=OUTPUT_CAP)

@@ -52,7 +52,7 @@ from hermes_nb.notebook.document.outline import (
 )
 from hermes_nb.notebook.execute.network import kernel_origin
 from hermes_nb.notebook.run_tools import CELL_TIMEOUT, kernel_tools, run_known, run_tools
-from hermes_nb.notebook.shell import Shell, has_kernel, running_cell
+from hermes_nb.notebook.shell import Shell, has_kernel
 from hermes_nb.tools.schema import tool
 
 TOOLSET = "notebook"
@@ -62,9 +62,7 @@ def notebook_tools(
     shell: Shell,
     document: Open,
     *,
-    sees_images: Callable[[], bool] = bool,
     seen: SeenCells | None = None,
-    here: Callable[[], str] | None = None,
     root: Path | None = None,
     foreign: Callable[[str], bool] = lambda _: False,
 ) -> Toolset:
@@ -73,10 +71,7 @@ def notebook_tools(
     Args:
         shell: the kernel's IPython shell
         document: opens the notebook
-        sees_images: returns whether the model accepts images
         seen: record of the cells that the agent has seen; None for a new one
-        here: returns the id of the cell after which new ones are inserted; by default the running
-            one
         root: the directory that other notebooks must be in to be run, None for the working
             directory at the call
         foreign: returns whether a source contains untrusted content
@@ -84,9 +79,7 @@ def notebook_tools(
     bench = KnownCells(
         shell=shell,
         open=document,
-        sees_images=sees_images,
         seen=SeenCells() if seen is None else seen,
-        here=here or partial(running_cell, shell),
         foreign=foreign,
     )
     makers = (_outline, _read, _insert, _edit, _delete, _move)
@@ -129,7 +122,7 @@ def _read(bench: KnownCells) -> Tool:
             chosen = await with_outputs(document, chosen)
         bench.seen.learn(document.way, chosen)
         names = short_ids(cell.id for cell in cells)
-        shown = rendered(chosen, names, images=bench.sees_images())
+        shown = rendered(chosen, names, images=context.sees_images)
         if any(bench.foreign(cell.source) for cell in chosen):
             return replace(shown, origin="outside")
         return replace(shown, origin=kernel_origin()) if any(c.outputs for c in chosen) else shown
@@ -140,8 +133,8 @@ def _read(bench: KnownCells) -> Tool:
 def _insert(bench: KnownCells) -> Tool:
     async def preview(context: ToolContext, arguments: Arguments) -> Content:
         kind = arguments.get("type", "code")
-        _, cells = await bench.cells(context.place)
-        after = arguments.get("after") or bench.below(cells, context.place)
+        document, cells = await bench.cells(context.place)
+        after = arguments.get("after") or bench.below(document, cells, context.place)
         place = f"below {titled(find(cells, after))}" if after else "at the end"
         return Content(shown=f"new {kind} cell {place}:\n{arguments['source']}")
 
@@ -158,7 +151,7 @@ def _insert(bench: KnownCells) -> Tool:
             after: id; default: below the running cell
         """
         document, cells = await bench.cells(context.place)
-        behind = find(cells, after).id if after else bench.below(cells, context.place)
+        behind = find(cells, after).id if after else bench.below(document, cells, context.place)
         # The cell counts as the agent's while its source has this hash.
         mark = {"hermes": {**turn_mark(context.place), "hash": source_hash(source)}}
         cell = await document.insert(source, after=behind, type=type, metadata=mark)
@@ -303,27 +296,9 @@ def _where(cell: Cell) -> str:
     return f"cell {brief_id(cell.id)} (index {cell.index})"
 
 
-def own_tools(
-    shell: Shell,
-    access: NotebookAccess,
-    *,
-    sees_images: Callable[[], bool],
-) -> Toolset:
-    """Return the kernel's tools, with those of the notebook if there is one.
-
-    Args:
-        shell: the kernel's IPython shell
-        access: the kernel's notebook
-        sees_images: returns whether the model accepts images
-    """
-    tools = kernel_tools(shell, sees_images=sees_images)
+def own_tools(shell: Shell, access: NotebookAccess) -> Toolset:
+    """Return the kernel's tools, with those of the notebook if there is one."""
+    tools = kernel_tools(shell)
     if not has_kernel(shell):
         return tools
-    return tools + notebook_tools(
-        shell,
-        access.document,
-        sees_images=sees_images,
-        seen=access.seen,
-        here=access.here,
-        foreign=access.foreign,
-    )
+    return tools + notebook_tools(shell, access.document, seen=access.seen, foreign=access.foreign)

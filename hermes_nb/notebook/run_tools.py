@@ -11,7 +11,7 @@ import asyncio
 import difflib
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -73,12 +73,10 @@ def kernel_tools(
     shell: Shell,
     *,
     timeout: float | None = CODE_TIMEOUT,
-    sees_images: Callable[[], bool] = bool,
 ) -> Toolset:
     """Return the tools that work in `shell`'s namespace.
 
-    `timeout` is in seconds, None for no limit. `sees_images()` returns whether the current model
-    accepts images.
+    `timeout` is in seconds, None for no limit.
     """
 
     def gist(arguments: Arguments) -> str:
@@ -93,7 +91,7 @@ def kernel_tools(
         after = fingerprints(shell.user_ns, shell.user_ns_hidden)
         changes = changed(before, after)
         note = _mention(shell, changes.added, changes.changed)
-        return _answer(execution, note, images=IMAGES if sees_images() else 0)
+        return _answer(execution, note, images=IMAGES if context.sees_images else 0)
 
     @tool(toolset="kernel", risk=Risk.READ, exclusive=True)
     async def inspect_variable(name: str) -> ToolOutput:
@@ -339,7 +337,7 @@ async def run_known(
     for cell in cells:
         runnable(bench.shell, cell)
     limit = max(TOTAL_LIMIT // len(cells), _LEAST)
-    shown = ToolOutput("")
+    shown, images = ToolOutput(""), IMAGES if context.sees_images else 0
     for number, cell in enumerate(cells):
         if len(cells) > 1:
             context.progress(f"cell {number + 1} of {len(cells)}")
@@ -355,7 +353,7 @@ async def run_known(
             lost = f"; its outputs could not be written: {refusal}"
         if execution.interrupted:
             raise TurnInterrupted(f"the user stopped cell {cell.id}")
-        shown = _joined(shown, _report(bench, document, cell, execution, lost, limit))
+        shown = _joined(shown, _report(document, cell, execution, lost, limit, images))
         if execution.error is not None:
             left = len(cells) - number - 1
             rest = f"\n({left} cells after it were not run)" if left else ""
@@ -394,14 +392,14 @@ def _count(shell: Shell, count: int, source: str) -> None:
 
 
 def _report(
-    bench: KnownCells,
     document: NotebookDocument,
     cell: Cell,
     execution: Execution,
     lost: str,
     limit: int,
+    images: int,
 ) -> ToolOutput:
-    output = render(execution.outputs, limit=limit, images=IMAGES if bench.sees_images() else 0)
+    output = render(execution.outputs, limit=limit, images=images)
     verb = "failed" if execution.error else "ran"
     title = f"cell {brief_id(cell.id)} (index {cell.index}) {verb} in {execution.seconds:.1f} s"
     text = output.text or "(no output)"

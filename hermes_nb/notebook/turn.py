@@ -108,6 +108,8 @@ class TurnEnv:
     """The session, the notebook and the cell in which the turn runs."""
     tools: Toolset
     """The chosen tools."""
+    sees_images: bool = False
+    """Whether the model is known to accept images."""
     pictures: Sequence[Attachment] = ()
     """Images of the message."""
     budgets: Sequence[Budget] = ()
@@ -196,6 +198,7 @@ class CellTurn:
             effort=env.options.effort,
             place=env.site,
             preface=env.options.preface(),
+            sees_images=env.sees_images,
         )
         async with aclosing(turn) as running:
             async for _ in running:

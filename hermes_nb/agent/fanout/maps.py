@@ -173,7 +173,7 @@ class Fanout:
         self.plan = plan
         self.items = [Item(name=each.name) for each in inputs]
         self.usage = Usage()
-        self.moved: Callable[[], object] = lambda: None  # called at each change
+        self.moved: Callable[[], None] = lambda: None  # called at each change
         self._inputs = inputs
         self._model = model
         self._crew = crew

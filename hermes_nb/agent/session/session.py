@@ -258,6 +258,7 @@ class Session:
         effort: Effort = "",
         place: Place | None = None,
         preface: Preface | None = None,
+        sees_images: bool = False,
     ) -> AsyncGenerator[Event, None]:
         """Run a turn and yield its events.
 
@@ -272,6 +273,7 @@ class Session:
             effort: how much the model should reason, "" for its default
             place: the turn's place, by default the session's
             preface: sent with the turn's requests, after that of the session
+            sees_images: whether the model is known to accept images, for the tools
 
         Raises:
             SessionBusy: another turn is running; it is not affected
@@ -296,6 +298,7 @@ class Session:
             await self._clear_up()
             message = await self._with_recall(prompt)
             self.agent.effort = effort
+            self.agent.sees_images = sees_images
             run = self.agent.run(message, max_requests=max_requests, budgets=self._budgets)
             async with aclosing(run) as events:
                 async for event in events:

@@ -25,9 +25,8 @@ from hermes_nb.agent.settings.config import Settings
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.escapes import visible
 from hermes_nb.core.plugins import loaded, plugins
-from hermes_nb.core.protocols import Variable
 from hermes_nb.core.threads import in_thread
-from hermes_nb.models.installed import Endpoint, is_installed
+from hermes_nb.models.installed import Endpoint, Variables, is_installed
 from hermes_nb.models.profiles import is_address, traits_of
 from hermes_nb.models.servers import LOCAL_SERVERS, SECONDS, Kind, Reached, proxy_for, reach
 from hermes_nb.notebook.display.tables import facts
@@ -183,7 +182,7 @@ def _unmet() -> list[str]:
 
 def model(
     settings: Settings,
-    variables: Callable[[], Sequence[Variable]] = tuple,
+    variables: Variables = tuple,
     replayed: Path | None = None,
 ) -> CheckResult:
     """Report the model that would answer; a replay needs none."""

@@ -145,6 +145,11 @@ class NotebookDocument(ABC):
     way: str
     """How the notebook is reached, for display: "the open notebook", "the file x.ipynb"."""
 
+    @property
+    def selected(self) -> str:
+        """The id of the cell that the user has selected, "" if unknown."""
+        return ""
+
     @abstractmethod
     async def cells(self, *, outputs: bool = False) -> list[Cell]:
         """Return all cells in order."""

@@ -112,12 +112,8 @@ class KnownCells:
     """The IPython shell."""
     open: Open
     """Returns the notebook; called for every tool call, because front ends come and go."""
-    sees_images: Callable[[], bool]
-    """Returns whether the model can read images."""
     seen: SeenCells
     """The hashes that the agent has seen; other code that shows cells to it may share them."""
-    here: Callable[[], str]
-    """Returns the id of the cell in which the turn runs."""
     foreign: Callable[[str], bool] = lambda _: False
     """Returns whether a source is untrusted content."""
     _words: dict[str, tuple[int | None, str]] = field(default_factory=dict)
@@ -144,14 +140,14 @@ class KnownCells:
                 raise conflict(cell)
         return document, found
 
-    def below(self, cells: Sequence[Cell], place: Place) -> str | None:
+    def below(self, document: NotebookDocument, cells: Sequence[Cell], place: Place) -> str | None:
         """Return the id of the cell above a new one: this turn's last new cell, or its own cell."""
         ids = {cell.id for cell in cells}
         if self._inserted is not None:
             mark, last = self._inserted
             if last in ids and mark == turn_mark(place):
                 return last
-        here = self.here()
+        here = place.cell or document.selected
         return here if here in ids else None
 
     def placed(self, cell: Cell, place: Place) -> None:

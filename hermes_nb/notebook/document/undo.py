@@ -109,6 +109,10 @@ class KeptDocument(NotebookDocument):
         self._key = key
         self._place = place
 
+    @property
+    def selected(self) -> str:
+        return self.inner.selected
+
     async def cells(self, *, outputs: bool = False) -> list[Cell]:
         return await self.inner.cells(outputs=outputs)
 

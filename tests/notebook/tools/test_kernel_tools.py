@@ -23,8 +23,10 @@ def use(shell):
     """Return a function that runs one tool and returns its text."""
 
     def use(name, /, timeout=10.0, sees=False, emit=lambda _: None, **arguments):
-        tool = kernel_tools(shell, timeout=timeout, sees_images=lambda: sees).get(name)
-        context = ToolContext(call=ToolCall(id="1", name=name, arguments=arguments), emit=emit)
+        tool = kernel_tools(shell, timeout=timeout).get(name)
+        context = ToolContext(
+            call=ToolCall(id="1", name=name, arguments=arguments), emit=emit, sees_images=sees
+        )
         result = asyncio.run(tool.run(context, arguments))
         return result if isinstance(result, str) else result.text
 
@@ -41,9 +43,10 @@ def test_the_toolset(shell):
 
 def test_a_picture_is_for_a_model_that_sees(shell):
     code = f"from IPython.display import Image\nimport base64\nImage(base64.b64decode({PIXEL!r}))"
-    context = ToolContext(call=ToolCall(id="1", name="run_python", arguments={"code": code}))
+    call = ToolCall(id="1", name="run_python", arguments={"code": code})
+    tool = kernel_tools(shell).get("run_python")
     for sees, note in ((True, "[image/png 1x1]"), (False, "[image/png 1x1, not shown]")):
-        tool = kernel_tools(shell, sees_images=lambda sees=sees: sees).get("run_python")
+        context = ToolContext(call=call, sees_images=sees)
         shown = asyncio.run(tool.run(context, {"code": code}))
         assert note in shown.text
         assert bool(shown.images) is sees

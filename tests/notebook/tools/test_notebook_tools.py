@@ -16,6 +16,7 @@ from hermes_nb.core.tools import Place, Risk, ToolContext, ToolOutput
 from hermes_nb.notebook.cell_tools import notebook_tools
 from hermes_nb.notebook.document.document import CellConflict, source_hash
 from hermes_nb.notebook.document.file import FileDocument
+from hermes_nb.notebook.shell import running_cell
 from hermes_nb.safety.guard import Guard
 from hermes_nb.tools.asking import asking
 
@@ -51,18 +52,22 @@ def tools(shell, path):
     async def document(_place):
         return FileDocument(path)
 
-    return notebook_tools(shell, document, sees_images=lambda: True)
+    return notebook_tools(shell, document)
 
 
 @pytest.fixture
-def use(tools, mark):
+def use(shell, tools, mark):
     """Return a function that runs one tool and returns what it returns, as text if it is that."""
 
     def use(name, /, emit=lambda _: None, **arguments):
         tool = tools.get(name)
         assert tool.check(arguments) == ""
+        place = Place(**mark, cell=running_cell(shell))
         context = ToolContext(
-            call=ToolCall(id="1", name=name, arguments=arguments), emit=emit, place=Place(**mark)
+            call=ToolCall(id="1", name=name, arguments=arguments),
+            emit=emit,
+            place=place,
+            sees_images=True,
         )
         result = asyncio.run(tool.run(context, arguments))
         return result.text if isinstance(result, ToolOutput) and not result.images else result
