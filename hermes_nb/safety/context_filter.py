@@ -26,11 +26,11 @@ _WORDS_AFTER = 45
 _WORDS_AROUND = 250
 """Tags around a quotation in which words about attacks are counted."""
 _AGAIN = 3
-"""Minimum number of them for a quoted attack."""
+"""Minimum number of words about attacks around a quotation that is taken as an example."""
 _NEAR = 5
 """Maximum words between a "never" and the passage it governs."""
 _PLAIN = 2
-"""Scores from here on are more than a hint."""
+"""A sign with at least this score is more than a hint."""
 _FENCED = 4_000
 """Characters before a passage in which an open code fence is searched."""
 
@@ -44,12 +44,12 @@ _SCOPE = 24
 """Maximum characters between an order to ignore and the directory it is about."""
 _QUOTES = "\"'`“”«»„‘’「」『』"
 _INVITED = 24
-"""Characters before an excuse that may invite it."""
+"""Characters searched before an excuse for words that invite it."""
 _UNBROKEN = frozenset({"HIDES", "HUSHES", "UNASKED", "TAKES", "OWNED"})
-"""Intents that do not count if a clause ends within their first part."""
+"""Intents (see `rules`) that do not count if a clause ends within their first part."""
 _CLAUSE = re.compile(r"[,;:!?—–()、，；]|\s-\s")
 _FREE = frozenset({"HIDES", "HUSHES", "UNASKED", "LOOSENS", "NAMES", "SPEAKS", "EXCUSES", "MASKS"})
-"""Intents that a preceding "not" does not excuse: they contain one, or are not orders."""
+"""Intents that count even after a "not": they contain a negation themselves, or are not orders."""
 _TOLD = frozenset({"HIDES", "HUSHES", "UNASKED", "SETTLES", "ALTERS"})
 """Intents that do not count in statements about a program: users report its behaviour."""
 
@@ -66,7 +66,7 @@ def _orders() -> re.Pattern[str]:
 
 
 class TextContext:
-    """Decides for one text whether signs in it are meant."""
+    """Decides for one text whether the signs of an attack in it are meant seriously."""
 
     def __init__(self, text: str, words: Tagged) -> None:
         """Use a normalised lower-case text and its tags."""
@@ -146,7 +146,7 @@ class TextContext:
         return orders.search(before) is not None or orders.search(after) is not None
 
     def _described(self, first: int, last: int, score: float) -> bool:
-        """Return whether the surrounding text is about attacks and does not order to follow one.
+        """Return whether the text around a passage is about attacks and does not ask to follow one.
 
         For a weak sign, words about danger suffice.
         """
@@ -173,7 +173,7 @@ class TextContext:
         return False
 
     def _denied(self, first: int, last: int) -> bool:
-        """Return whether a "never" follows the passage or its verb."""
+        """Return whether a word like "never" follows the passage or its first word."""
         words = self._words
         if last - first > 1 and expression("FORBID").match(words.tags, first + 1):
             return not expression("HESITATE|INSTEAD|ALSO").match(words.tags, first + 2)
@@ -193,7 +193,7 @@ class TextContext:
         )
 
     def _elsewhere(self, start: int, end: int) -> bool:
-        """Return whether an order to ignore concerns a directory or the behaviour of a program."""
+        """Return whether an order to ignore is about a directory or a program's behaviour."""
         before = self._text[max(0, start - _LEAD) : start].rpartition("\n")[2]
         if _pattern("causes").search(before) or _pattern("asked").search(before):
             return True

@@ -1,4 +1,4 @@
-"""Decode text that is spelled letter by letter or encoded as base64 or hexadecimal.
+"""Decode passages that are spelled letter by letter or encoded as base64 or hexadecimal.
 
 Each encoding is at least as long as its text, so repeated decoding ends soon.
 """
@@ -15,7 +15,7 @@ from hermes_nb.safety.patterns import in_time
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """The decoded text of a run."""
+    """A run (a passage without plain words) together with its decoded text."""
 
     start: int
     """Index of the run's first character."""
@@ -33,7 +33,7 @@ _RUN = re.compile(
 )
 _ALL_HEX = re.compile(r"[0-9a-fA-F]{16,}+")
 _BARE = {ord("-"): "+", ord("_"): "/", **dict.fromkeys(map(ord, " \t\r\n>#*\"'="))}
-"""Replacements for URL-safe base64, and characters to drop where a run was wrapped."""
+"""Replacements for URL-safe base64, and characters to drop because they come from line wrapping."""
 
 
 def decoded(text: str) -> Iterator[Decoded]:
@@ -71,11 +71,11 @@ def _readings(run: str) -> Iterator[bytes]:
 _NO_TEXT = re.compile(rb"[\x01-\x08\x0b\x0c\x0e-\x1f\x7f\xc0\xc1\xf5-\xff]")
 """Bytes that do not occur in UTF-8 text. Binary data usually contains one early."""
 _LOOKED_AT = 200
-"""Bytes that are searched for them."""
+"""Number of bytes searched for those of `_NO_TEXT`."""
 _SMALLEST = 8
-"""Minimum decoded bytes that could hold an instruction."""
+"""Minimum length in bytes of decoded text that could hold an instruction."""
 _CUT = 3
-"""Maximum bytes of an incomplete character at the end."""
+"""Maximum length in bytes of an incomplete character at the end."""
 _LEAST_LETTERS = 0.6
 """Minimum share of letters and spaces. Random bytes that are valid UTF-8 have far fewer."""
 

@@ -1,8 +1,9 @@
 """Decide for every tool call whether it runs, needs approval or is denied, and how it runs.
 
 The approval mode sets the level of trust. Shell commands are checked by the command grammar in
-every mode. A read-only command runs as a plan without a shell. Other commands run in a read-only
-sandbox if that is enough; the rest need approval for exactly the profile that they would run with.
+every mode. A command that is known to be read-only runs without a shell, as a *plan*: a list of
+programs with their final arguments (`policy.Pipeline`). Other commands run in a read-only sandbox
+if that is enough. The rest need approval for the sandbox profile that they would run with.
 
 Two kinds of calls need approval in every mode: writes that outlive the session (instruction files,
 startup files, hooks), and calls that could send data out or plant something while the conversation
@@ -60,7 +61,7 @@ _WHY = {
 _LASTING = frozenset({"memory", "skills"})
 """Toolsets whose writes are read again in every later session."""
 _KERNEL = frozenset({"run_python", "run_cell", "run_cells"})
-"""Tools whose code can be refused the network while it runs."""
+"""Tools that run code in the kernel, which can be denied network access while it runs."""
 _UNHELD = "it runs in your kernel, without a sandbox"
 """Why code in the kernel needs approval."""
 _EACH = {
@@ -156,13 +157,17 @@ class Guard:
         return next((m for m in reversed(below) if not settled.why("modes", m)), "never")
 
     def watches(self, tool: Tool) -> bool:
-        """Return whether the guard decides on calls of a tool. Reads never need approval."""
+        """Return whether the guard checks calls of a tool.
+
+        Read-only tools are checked only if the administrator's policy restricts tools.
+        """
         return tool.risk is not Risk.READ or "tools" in self.policy.families
 
     def may_ask(self, tool: Tool, arguments: Arguments) -> bool:
         """Return whether a call with valid arguments could need the user's approval.
 
-        A file change that the mode allows needs approval only if the file is run or obeyed later.
+        A file change that the mode allows needs approval only if the file will be executed or read
+        as configuration or instructions later.
         """
         if not self.asks or tool.risk is Risk.READ or self.held == "never":
             return False
@@ -209,7 +214,7 @@ class Guard:
         return replace(decision, way=replace(way, closed=closed))
 
     def shape(self, tool: Tool, arguments: Arguments, content: Content) -> str:
-        """Return the key under which "always" is remembered, "" if it may not be remembered."""
+        """Return the key that stores an "always" answer for a call, "" if none may be stored."""
         remembers = not self.policy.why("always") and content.whole
         return shape_of(tool, arguments, content) if remembers else ""
 
@@ -248,7 +253,10 @@ class Guard:
         return bool(shape) and shape in self.remembered and not self.policy.why("always")
 
     def remember(self, shape: str, way: object = None) -> None:
-        """Run calls with this shape without approval from now on. An empty shape is ignored."""
+        """Run calls with this shape (see `shape_of`) without approval from now on.
+
+        An empty shape is ignored. `way` is the `Way` in which a command was approved to run.
+        """
         if shape:
             self.remembered[shape] = way if isinstance(way, Way) else None
 
@@ -375,13 +383,16 @@ def profile_for(needs: frozenset[Need]) -> SandboxProfile:
 
 
 def _risk(tool: Tool, arguments: Arguments, result: str | None = None) -> Risk:
-    """Return the risk of a call. A write to a file that is run or obeyed later has `Risk.LATER`."""
+    """Return the risk of a call: `Risk.LATER` for a write that `_later` gives a reason for."""
     risk = tool.risk if tool.risk_of is None else tool.risk_of(arguments)
     return Risk.LATER if risk is Risk.WRITE and _later(tool, arguments, result) else risk
 
 
 def _later(tool: Tool, arguments: Arguments, result: str | None = None) -> str:
-    """Return why the written content would be run or obeyed later, "" if it would not."""
+    """Return why written content would later be executed or read as configuration, "" if not.
+
+    Instructions for an agent count too.
+    """
     texts = [value for value in arguments.values() if isinstance(value, str)]
     if tool.toolset == "notebook":
         return _AGENT if any(map(starts_agent, texts if result is None else [result])) else ""
@@ -413,12 +424,12 @@ def _told(tool: Tool, risk: Risk) -> str:
 
 
 def shape_of(tool: Tool, arguments: Arguments, content: Content) -> str:
-    """Return the key under which "always" is remembered, as narrow as a repeated call allows.
+    """Return the key that stores an "always" answer, as specific as a repeated call allows.
 
-    For a command, the key has its exact text, its directory and the digests in `content` of the
-    files that it names. For a tool that runs a file, it has that file's digest; for a tool that
-    changes files, their paths. Code snippets are never the same twice, so their key is the tool, as
-    for all other calls.
+    For a command, the key consists of its exact text, its directory and the digests in `content` of
+    the files that it names. For a tool that runs a file, it includes that file's digest; for a tool
+    that changes files, their paths. A code snippet hardly ever recurs, so its key is just the name
+    of the tool, as for all other calls.
     """
     command = _command(tool, arguments)
     if command is not None:
@@ -528,7 +539,7 @@ class ChildGuard(Guard):
         result: str | None = None,
         content: Content | None = None,
     ) -> Decision:
-        """Return the parent's decision on a call, with "deny" for "ask"."""
+        """Return the parent's decision on a call, but deny it where the parent would ask."""
         decision = self.parent.decide(
             tool, arguments, messages=messages, result=result, content=content
         )

@@ -1,7 +1,9 @@
 """Find the files of a workspace that run later or instruct an agent.
 
-The walk enters every folder. In installed packages it only lists what Python runs at startup. It
-can temporarily open folders that their owner has closed. A folder that cannot be read is reported.
+"Later" means after the current command, without another approval: git hooks, startup files,
+configuration that names programs, notebooks that start an agent. The walk enters every folder. In
+installed packages it only lists what Python runs at startup. It can temporarily change the mode of
+folders that their owner may not read. A folder that still cannot be read is reported.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ def agent_cells(notebook: str) -> frozenset[str]:
 
 
 _SOURCES = frozenset({"source", "input", "code"})
-"""Where formats have a cell's source: 4, 2 and 3, 1."""
+"""Keys of a cell's source: `source` in nbformat 4, `input` in 2 and 3, `code` in 1."""
 
 
 def _code_cells(value: Json) -> Iterator[str]:
@@ -82,14 +84,14 @@ Mark = tuple[int, int, int, int]
 
 
 class TemporaryAccess:
-    """Makes closed files and folders accessible, and restores their modes at the end."""
+    """Makes files and folders without access rights accessible, and restores their modes later."""
 
     def __init__(self) -> None:
         """Start without any opened paths."""
         self._modes: dict[str, tuple[int, int]] = {}
 
     def __enter__(self) -> TemporaryAccess:
-        """Return the object. Opened paths stay open until the block ends."""
+        """Return this object. Paths stay accessible until the block ends."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -100,7 +102,10 @@ class TemporaryAccess:
                     os.chmod(path, mode)
 
     def open(self, path: str) -> bool:
-        """Let the owner read a file, or list and change a folder. Return whether it worked."""
+        """Let the owner read and write a file, or list and change a folder.
+
+        Return whether it worked. A symbolic link is left alone.
+        """
         with suppress(OSError):
             found = os.lstat(path)
             if path not in self._modes and not stat.S_ISLNK(found.st_mode):
@@ -147,7 +152,7 @@ class Look:
     known: Mapping[str, int] | None = None
     """Inodes of the hidden entries before the command, by path. None: report no entry as new."""
     opened: TemporaryAccess | None = None
-    """Opens closed folders. None: report them in `closed`."""
+    """Makes unreadable folders accessible. None: report them in `places.closed`."""
     places: LaterPlaces = field(default_factory=LaterPlaces)
     """The result so far."""
     home: str = field(default_factory=lambda: os.path.realpath(Path.home()))
@@ -246,7 +251,10 @@ class Look:
                 marks[path] = mark_of(os.path.realpath(path) if notebook else path)
 
     def _in_git(self, git: str) -> None:
-        """Record the files of a git directory that git runs or obeys, also those of submodules."""
+        """Record the files in a git directory that git executes or reads as configuration.
+
+        Those of submodules and worktrees are included.
+        """
         for place, folders, entries in self.below(git):
             below = Path(os.path.relpath(place, git)).parts
             own, hooks = os.path.basename(place), "hooks" in below
@@ -309,7 +317,7 @@ def mark_of(path: str) -> Mark:
 
 
 def _walked(parts: tuple[str, ...], folders: list[str]) -> list[str]:
-    """Return the folders to enter. In installed code only those with startup files."""
+    """Return the subfolders to enter. In an environment, these are the ones with startup files."""
     if parts and parts[-1] in _PACKAGES:
         return []
     kept = [name for name in folders if name != "node_modules"]
@@ -327,5 +335,5 @@ def all_later(parts: tuple[str, ...]) -> bool:
 
 
 def is_todo(path: Path) -> bool:
-    """Return whether a file is git's own to-do list of a rebase or sequence."""
+    """Return whether a file is git's to-do list for a running rebase, cherry-pick or revert."""
     return path.name in _TODO and path.parent.name in _SEQUENCES and "hooks" not in path.parts

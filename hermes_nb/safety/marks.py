@@ -1,13 +1,13 @@
 """Remember which files and cells contain untrusted content.
 
-They are marked when they are written while the conversation contains untrusted content. A mark has
-the path and digest of a file, or the digest of a cell. An edited text is no longer marked, and a
-copy is recognised by its digest. A mark without a digest is for a folder that could not be
-inspected: it includes all files in it that changed within a period.
+A file or cell is marked if it is written while the conversation contains untrusted content. A mark
+has the path and digest of a file, or the digest of a cell. After an edit the content is no longer
+marked; a copy is recognised by its digest. A mark without a digest stands for a path that could not
+be inspected, and covers everything there that changed within a period.
 
 The marks are stored in a JSON file in the Hermes directory that only its owner can read. Its size
-is limited: the oldest marks are merged into one for their folder. A damaged file is renamed, and
-its marks are lost.
+is limited: the oldest marks are merged into one for the folder they share. A damaged file is
+renamed, and its marks are lost.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ LOOKED_AT = 20_000
 LARGEST = 64_000_000
 """Maximum bytes of a file that is read for its digest."""
 _SHORT = 24
-"""Maximum bytes of a content too short for an instruction. It is only recognised at the same
-path."""
+"""Content of at most this many bytes is too short for an instruction. It counts as marked only at
+its path, not in a copy."""
 _LINE = 40
-"""Minimum characters of a line that does not recur by coincidence."""
+"""Minimum length in characters of a line that is unlikely to recur by coincidence."""
 _TEXT = 1_000_000
 """Maximum bytes of a file whose lines are compared."""
 _CLOCK, _DAY = 0.05, 86_400.0
@@ -144,7 +144,7 @@ class Marks:
         return False
 
     def quoted(self, text: str, root: Path) -> bool:
-        """Return whether a text, such as an output, has a line of a marked file below `root`."""
+        """Return whether a text, such as an output, quotes a line of a marked file below `root`."""
         folder = os.path.realpath(root)
         for mark in reversed(self._known()):
             below = mark.path and mark.sha256 and Path(mark.path).is_relative_to(folder)
@@ -154,7 +154,7 @@ class Marks:
         return False
 
     def forget(self, session: str) -> None:
-        """Remove the marks of a session, and those that this process has encountered."""
+        """Remove the marks of a session, and those of the contents listed in `met`."""
         known = self._known()
         kept = [m for m in known if m.session != session and m.sha256 not in self.met]
         self.met.clear()

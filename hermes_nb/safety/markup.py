@@ -40,7 +40,7 @@ ORDERS = re.compile(
     r"|DeclarePaired\w+|special|input|write|openin|catcode)(?![A-Za-z])",
     re.IGNORECASE,
 )
-"""Commands that link, style, load or define, in MathJax 3 with all packages and in KaTeX."""
+"""TeX commands that link, style, load or define, in MathJax 3 (with all packages) and in KaTeX."""
 LONGEST = 4_000
 """Maximum characters of a formula."""
 _FOREIGN = re.compile(r"//|script\s*:|url\s*\(|data\s*:|&#|[\"`$]", re.IGNORECASE)
@@ -62,9 +62,9 @@ No alternative can extend past the start of another one, so matching takes linea
 
 
 def _typeset(content: str, mark: str) -> str | None:
-    """Return a formula with its marks, made safe for typesetting, None for an unsafe one.
+    """Return a formula with its delimiters, made safe for typesetting, or None if it is unsafe.
 
-    `mark` is `$` or `$$`, or "" for an environment, which contains its marks.
+    `mark` is the delimiter: `$` or `$$`, or "" for an environment, which contains its own.
     """
     formula = f"{mark}{content}{mark}"
     if len(content) > LONGEST or not content.strip() or not _balanced(content):
@@ -90,7 +90,7 @@ def _inert(text: str) -> str:
 
 
 def _balanced(content: str) -> bool:
-    """Return whether the braces are balanced. JupyterLab ignores the end inside of open braces."""
+    """Return whether the braces are balanced. JupyterLab ignores an end mark inside open braces."""
     depth = 0
     for brace in _BRACES.findall(content):
         depth += {"{": 1, "}": -1}.get(brace, 0)
@@ -113,7 +113,7 @@ _FOLD_LINE = re.compile(
     re.MULTILINE,
 )
 _FIRST = re.compile(r"^(?:[^\S\n]|[>*+\-0-9.)])*+<", re.MULTILINE)
-"""A line that begins with a tag. Parsers may then treat its whole block as HTML."""
+"""Matches a line that begins with a tag. Parsers may then treat its whole block as HTML."""
 
 
 def _folds_close(text: str) -> bool:
@@ -202,7 +202,7 @@ _TOKEN = re.compile(
 _TELLING = re.compile(r"[\w$\\(){}\[\]:/]", re.ASCII)
 """Characters that must not be hidden in an entity, because the checks search plain text."""
 _FORMULAS = {"display": "$$", "inline": "$", "round": "$", "square": "$$"}
-"""Marks by kind of formula."""
+"""Delimiters by kind of formula."""
 
 
 def clean(text: str, *, tags: frozenset[str] = frozenset(), lone: bool = False) -> str:
@@ -300,7 +300,7 @@ def clean_html(fragment: str) -> str:
 FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$")
 TICKS = re.compile(r"`+")
 MARKS = re.compile(r"[\\`*\[\]!~|$\n]|(?<!\w)_|_(?!\w)")
-"""Characters that Markdown could interpret as markup. An underscore inside a word is none."""
+"""Characters that Markdown could interpret as markup, except underscores inside a word."""
 DIAGRAM = re.compile(r"://|url\s*\(|@\{|%%\{|^---|\bclick\b|\bimg\b|script|@import|<", re.I | re.M)
 """Not allowed in a rendered diagram: JupyterLab would load images and styles for it."""
 UNSURE = re.compile(rf"\$|\\(?:begin|end)\b|\\[()\[\]]|\]:|{ORDERS.pattern}", re.IGNORECASE)
@@ -320,10 +320,11 @@ class _Part:
 
 
 def safe_markdown(text: str) -> str:
-    """Return `text` without anything that a front end would run, load or obey.
+    """Return `text` without anything that a front end would execute, load or apply as a style.
 
-    A fenced block or tag at the start or end gets an empty line. Otherwise, after a list number or
-    before an ellipsis, the fence would not be recognised and its content would be active.
+    If the text starts or ends with a fenced block or a tag, an empty line is added there. Otherwise
+    a caller that puts the text after a list number or before an ellipsis would break the fence, and
+    its content would become active.
     """
     parts = list(_parts(readable(text).split("\n")))
     prose = "\n".join(line for part in parts if part.language is None for line in part.lines)
@@ -344,7 +345,7 @@ def safe_markdown(text: str) -> str:
 
 
 def code_block(text: str, language: str = "") -> str:
-    """Return a fenced block with `text`, whatever backticks the text contains."""
+    """Return a fenced block with `text`, which may itself contain backticks."""
     text = visible(text, lines=True)
     longest = max((len(run) for run in TICKS.findall(text)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -374,7 +375,7 @@ def _spelled(text: str) -> str:
 
 
 def _parts(lines: list[str]) -> Iterator[_Part]:
-    """Split a text at its fences. An unclosed one extends to the end."""
+    """Split a text into fenced blocks and text between them. A block may be unclosed."""
     part, fence = _Part(), ""
     for line in lines:
         found = FENCE.match(line)

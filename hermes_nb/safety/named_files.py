@@ -37,11 +37,11 @@ _MODULE = re.compile(
 _EXPANDED = re.compile(
     r"\$\{[^}]{0,400}\}|\$\([^()]{0,400}\)|`[^`]{0,400}`|\$\w{1,99}|~\+|\{[^{}\s]{0,400},[^{}\s]{0,400}\}"
 )
-"""Matches what a shell replaces by text that is not known here."""
+"""Matches an expansion, which a shell replaces with text that is not known here."""
 _LONGEST_COMMAND = 10_000
-"""Characters of a command that are split like a shell does."""
+"""Number of characters of a command that are split into words as a shell would."""
 _MOST_FOLDERS = 8
-"""Maximum folders of a command in which its files are searched."""
+"""Maximum number of folders named in a command in which its files are searched for."""
 _SECONDS = 0.05
 """CPU seconds for expanding all patterns of a command."""
 _WAITING = 0.4
@@ -71,7 +71,7 @@ def files_of(command: str, directory: Path) -> Files:
 
 
 def read_files(paths: Iterable[Path]) -> Files:
-    """Return the content of files. For other paths the digest is the resolved path."""
+    """Return the content of files. For any other path the digest is the resolved path."""
     digests: dict[str, str] = {}
     scripts: list[tuple[str, str]] = []
     whole = True
@@ -144,7 +144,10 @@ def _named(command: str, directory: Path) -> tuple[list[Path], bool]:
 
 
 def _entered(names: Sequence[str], directory: Path, enough: Deadline) -> tuple[list[Path], bool]:
-    """Return `directory` and the named folders, also nested, and whether the list is complete."""
+    """Return `directory` and the folders among `names`, and whether the list is complete.
+
+    Each name is also resolved in the folders found before it.
+    """
     places = [directory]
     for name in names:
         for place in [Path(normpath(each / name)) for each in places]:
@@ -167,9 +170,10 @@ def _unquoted(command: str) -> list[str]:
 
 
 def _expanded(command: str) -> Iterator[str]:
-    """Yield the words with an expansion as patterns, such as `*.sh` for `$name.sh`.
+    """Yield each word that contains an expansion as a glob pattern, such as `*.sh` for `$name.sh`.
 
-    An expansion before a slash may be any folder, also the working directory (`$PWD/run.sh`).
+    An expansion before a slash can stand for any folder, including the working directory
+    (`$PWD/run.sh`), so `run.sh` is yielded too.
     """
     pattern = _EXPANDED.sub("*", command[:_LONGEST_COMMAND])
     for word in _unquoted(pattern) if pattern != command else ():
@@ -178,7 +182,10 @@ def _expanded(command: str) -> Iterator[str]:
 
 
 def _at_home(word: str) -> str:
-    """Return a word with the home directory expanded. Its `$` may be missing: it splits words."""
+    """Return a word with the home directory expanded.
+
+    `HOME/…` counts too, because words are also split at `$`.
+    """
     first, _, rest = word.partition("/")
     return f"{Path.home()}/{rest}" if rest and first in ("~", "$HOME", "${HOME}", "HOME") else word
 

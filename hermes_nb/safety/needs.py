@@ -1,4 +1,4 @@
-"""Estimate the action and the needs of a command from its text.
+"""Estimate from a command's text what it does and which permissions it needs.
 
 This is not a security boundary. It makes approval prompts readable, selects the sandbox profile to
 propose, and avoids running commands in a read-only sandbox where they could only fail.
@@ -60,7 +60,7 @@ class _Row:
     verbs: frozenset[str]
     """Arguments of which one must be present. Empty: any arguments."""
     unless: str
-    """Pattern for arguments with which nothing is needed."""
+    """Pattern for arguments with which the command needs nothing beyond reading."""
     needs: frozenset[Need]
     """Needs beyond reading."""
     deed: str
@@ -95,7 +95,10 @@ _PYTHON = re.compile(r"python[\d.]*")
 
 
 def _runs_here(command: str, directory: Path) -> Iterator[str]:
-    """Yield modules in the working directory that `python -m` finds before installed ones."""
+    """Yield a message for each `python -m MODULE` that would run a module in `directory`.
+
+    Python finds it there before an installed one.
+    """
     for rough in islice(rough_commands(command), _MOST_COMMANDS):
         program, *rest = bare(rough.words, ()) or [""]
         told = list(takewhile(lambda word: word.startswith("-"), rest))
@@ -108,9 +111,10 @@ def _runs_here(command: str, directory: Path) -> Iterator[str]:
 
 
 def installs_only(command: str) -> bool:
-    """Return whether a command consists only of pip and readers.
+    """Return whether a command consists only of pip, `cd` and read-only programs.
 
-    Python then does not need the working directory, where a `pip.py` would run instead of pip.
+    Python can then run without the working directory in its path, where a `pip.py` would run
+    instead of pip.
     """
     for rough in islice(rough_commands(command), _MOST_COMMANDS):
         program, *rest = bare(rough.words, ()) or ["cd"]
@@ -157,12 +161,12 @@ def _by_name(rough: Rough) -> Iterator[tuple[str, frozenset[Need]]]:
 
 
 def _by_place(word: str, workspace: str, home: str) -> Iterator[tuple[str, frozenset[Need]]]:
-    """Yield the needs of a word that names a secret or a path in the home.
+    """Yield a message and needs if a word names a secret or a path in the home directory.
 
-    Paths in the workspace do not count, except for hidden entries of the home.
+    Paths in the workspace do not count, unless they are hidden entries of the home directory.
     """
     path = re.sub(r"^(~|\$HOME|\$\{HOME\})(?=/|$)", home, word.partition("=")[2] or word)
-    plain = "/" not in path and "." not in path  # as often a search term as a file
+    plain = "/" not in path and "." not in path  # probably a search term, unless such a file exists
     if secret_name(PurePosixPath(path).parts) and not (
         plain and not os.path.lexists(join(workspace, path))
     ):

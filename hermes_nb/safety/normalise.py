@@ -37,7 +37,7 @@ class NormalisedText:
 def edited(
     view: NormalisedText, pattern: re.Pattern[str], meaning: Callable[[str], str]
 ) -> NormalisedText:
-    """Return the view with each match of a pattern replaced by its meaning."""
+    """Return `view` with each match of a pattern replaced by what `meaning` returns for it."""
     parts: list[str] = []
     origins: list[int] = []
     done = 0
@@ -78,7 +78,7 @@ def normalise(text: str) -> NormalisedText:
 
 
 _LAYERS = 3
-"""Maximum layers of escapes that are undone. Each one only shortens the text."""
+"""Maximum layers of escapes that are undone. Undoing one never makes the text longer."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _ESCAPE = re.compile(
     r"[&%\\\x1b](?:"
@@ -93,8 +93,8 @@ _INSIDE_WORDS = (
     (re.compile(r"<(?<=[^\W_].)(?:/?[bisu]|!--[^<>]{0,20}--)>(?=\w)"), 1),
     (re.compile(r"""["'`](?<=[^\W_].)\s{0,3}(?:\+|\.\.?|&|\|\|)\s{0,3}["'`](?=[\w ])"""), 1),
 )
-"""Markup inside words, with the least number of occurrences: a single `**x**y` is typography. The
-lookbehind after the first character makes them fast."""
+"""Patterns for markup inside words, each with the number of matches from which it counts: a single
+`**x**y` is ordinary typography. The lookbehind after the first character makes them fast."""
 
 
 @lru_cache(maxsize=4_096)

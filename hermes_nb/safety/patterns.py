@@ -1,13 +1,15 @@
 """Search code, commands and markup for signs of an attack, within a time limit.
 
 The patterns are in `code_patterns.toml`. `traces` uses all of them for the scan; `threats` uses
-those that harm the person who runs the code, for the guard of skills. `piped` finds downloads that
-run without being read. `flows` follows assignments line by line: a name is tainted by the secrets
-in its value. A secret in the headers of a request does not count, because every API call has one. A
-secret in the body counts, except for a single key in an example, which needs another sign.
+those that harm the person who runs the code, for the check of skills. `piped` finds downloads that
+run without being read. `flows` follows assignments line by line: a variable is tainted by the
+secrets in its value. A secret in the headers of a request does not count, because every API call
+has one. A secret in the body counts, but a single key in an example is suspicious only together
+with another sign.
 
-A pattern is searched only around the words that it needs. `Late` is raised when a text has used
-`LIMIT` seconds of CPU time per `SIZE` characters. Compiling, once per process, does not count.
+A pattern is searched only around words that its matches must contain. `Late` is raised when
+scanning a text has used `LIMIT` seconds of CPU time per `SIZE` characters. Compiling the patterns,
+once per process, does not count.
 """
 
 from __future__ import annotations
@@ -29,11 +31,11 @@ from hermes_nb.safety import table
 LIMIT, SIZE = 0.25, 65_536
 """CPU seconds per `SIZE` characters of text."""
 MARKS = 1.0
-"""Scores from here on make a text suspicious."""
+"""A text with at least this total score is suspicious."""
 BLOCKS = 3.0
-"""Scores from here on block a text: one plain order to ignore the rules, or several hints."""
+"""A text with at least this score is blocked: a plain order to ignore the rules, or some hints."""
 _CELL = 256
-"""Size in characters of the cells in which needed words are located."""
+"""Needed words are located by cells (sections of the text) of this many characters."""
 _MOST = 2_048
 """Characters that are searched between two checks of the time limit."""
 _REACH = 200
@@ -41,7 +43,7 @@ _REACH = 200
 _GAP = re.compile(r"\{\d*,(\d+)\}")
 """A gap in a pattern, with its maximum length."""
 _APART = 150
-"""Matches of one pattern that are reported separately. All further ones are reported as one."""
+"""Number of matches of a pattern that are reported separately. The rest are reported as one."""
 
 Span = tuple[int, int]
 
@@ -65,7 +67,7 @@ class Sign:
     negated: bool = False
     """Whether the rule begins with a negation, so that a preceding one does not excuse it."""
     quotable: bool = False
-    """Whether it does not count in code and quotations, as for documented chat templates."""
+    """Whether to ignore it in code and quotations, where chat templates are documented."""
 
 
 class Late(Exception):
@@ -80,7 +82,7 @@ _COLLECTING: ContextVar[float] = ContextVar("COLLECTING", default=0.0)
 
 @contextmanager
 def deadline(size: int) -> Iterator[None]:
-    """Set the time limit for a text of `size` characters. `in_time` raises after it."""
+    """Limit the time for scanning a text of `size` characters. Afterwards `in_time` raises."""
     token = _UNTIL.set(thread_time() + LIMIT * max(1, -(-size // SIZE)))
     gc.callbacks.append(_collected)
     try:
@@ -136,7 +138,7 @@ def _reach(pattern: str) -> int:
 
 
 def _near(text: str, needs: Sequence[str], reach: int) -> Iterator[Span]:
-    """Yield the parts of a text near the needed words, where a match can begin."""
+    """Yield the parts of a text in which a match can begin: those near one of the `needs`."""
     cells = set[int]() if needs else set(range(len(text) // _CELL + 1))
     for need in needs:
         at = text.find(need)
@@ -166,16 +168,16 @@ def some(places: Iterator[Span]) -> Iterator[Span]:
 def lowered(text: str) -> str:
     """Return a text in lower case with the same length."""
     lower = text.lower()
-    if len(lower) != len(text):  # a few capitals have two lower-case letters
+    if len(lower) != len(text):  # the lower case of a few capitals has two characters
         return "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
     return lower
 
 
 STRONG, SHOWN = 2.0, 0.0
-"""Score of a sign that is dangerous on its own, and of one that is usual in honest guides."""
+"""Scores of a sign that is dangerous on its own, and of one that is common in harmless guides."""
 _FLOWS, _KEY, _KEY_SHOWN = 3.0, 1.5, 0.5
 _FORGED = 3
-"""Score of a forged turn that counts even in a quotation."""
+"""A forged chat turn with at least this score counts even in a quotation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +195,7 @@ class _Pattern:
     harms: bool
     """Whether a match is harmful for the person who runs the code."""
     shown: bool
-    """Whether honest guides contain such code."""
+    """Whether harmless guides contain such code too."""
 
 
 @cache
@@ -218,7 +220,7 @@ def _ready(item: dict[str, Json]) -> _Pattern:
 
 
 def _alone(step: str) -> str:
-    """Return a step as a separate group with its case flag."""
+    """Return a part of a pattern as a separate group, to which its `(?i)` flag is limited."""
     return f"(?i:{step[4:]})" if step.startswith("(?i)") else f"(?:{step})"
 
 
@@ -230,7 +232,7 @@ def _pattern(name: str) -> re.Pattern[str]:
 
 @cache
 def hidden_elements() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return patterns for hidden HTML elements, and for those that start with an instruction."""
+    """Return a pattern for hidden HTML elements, and one for those that begin with an order."""
     hidden = table("code_patterns")["hidden"]
     return re.compile(hidden["element"]), re.compile(hidden["order"])
 
@@ -248,15 +250,15 @@ def traces(text: str) -> Iterator[Sign]:
 
 
 _LINE, _PARAGRAPH = 120, 300
-"""Characters before a passage that may forbid it, in a line and in a wrapped paragraph."""
+"""Characters searched before a passage for words that forbid it: in a line, and in a paragraph."""
 _SENTENCE_END = re.compile(r"[.!?][ \t]")
 
 
 def threats(text: str, *, code: bool = False, guide: bool = False) -> Iterator[Sign]:
     """Yield harmful passages of a text.
 
-    `code` means that all of the text is code, `guide` that it is documentation. In prose, a passage
-    that its line forbids or describes does not count.
+    `code` means that all of the text is code, `guide` that it is documentation. Outside of code, a
+    passage does not count if the words before it in its sentence forbid or describe it.
     """
     for each in _patterns():
         for place in spans(each.pattern, text, each.needs) if each.harms else ():
@@ -267,7 +269,7 @@ def threats(text: str, *, code: bool = False, guide: bool = False) -> Iterator[S
 
 
 def _graded(each: _Pattern, text: str, place: Span, *, guide: bool) -> float | None:
-    """Return a passage's score, None for one that is usual, such as a vendor's installer."""
+    """Return a passage's score, None for a common one, such as a vendor's installation command."""
     passage = text[slice(*place)]
     downloads = each.name in ("download-and-run", "powershell-download")
     if downloads and _pattern("plain_http").search(passage):
@@ -294,7 +296,7 @@ _SPLICES = re.compile(r"\\\n|''|\"\"|\\(?=[a-z])")
 
 
 def piped(text: str, *, code: bool = False) -> Iterator[str]:
-    """Yield downloads that a text passes unread to a shell or an interpreter."""
+    """Yield commands that pass a download straight to a shell or an interpreter (`curl … | sh`)."""
     plain = _SPLICES.sub(lambda match: " " * len(match[0]) if "\n" in match[0] else "", text)
     parts = table("code_patterns")["pipe"]
     for pattern in parts["patterns"]:
@@ -319,7 +321,7 @@ _WHOLE = "the whole environment"
 
 @dataclass(slots=True)
 class _Tainted:
-    """The secrets that names of a block may hold."""
+    """The secrets that the variables of a code block may contain."""
 
     secrets: dict[str, frozenset[str]] = field(default_factory=dict)
     """Names of secrets, by variable."""
@@ -339,13 +341,13 @@ class _Tainted:
         return frozenset(found)
 
     def encodes(self, expression: str, secrets: Iterable[str]) -> bool:
-        """Return whether an expression with some secrets contains an encoded one."""
+        """Return whether an expression encodes one of its `secrets`, or uses an encoded one."""
         if secrets and _pattern("encodes").search(expression):
             return True
         return bool(self.encoded) and not self.encoded.isdisjoint(_NAME.findall(expression))
 
     def assign(self, name: str, expression: str) -> None:
-        """Record the secrets of a name after an assignment."""
+        """Record which secrets the variable `name` contains after an assignment."""
         found = self.secrets_in(expression)
         if found:
             self.secrets[name] = found
@@ -371,7 +373,10 @@ class _Tainted:
 
 
 def flows(text: str, *, code: bool = False) -> Iterator[Sign]:
-    """Yield leaks of secrets in the fenced blocks of a document, with `code` in the whole text."""
+    """Yield statements that send or collect secrets.
+
+    Only the fenced blocks of a document are searched. `code` means that the whole text is code.
+    """
     blocks = [(0, text)] if code else _blocks(text)
     for start, block in blocks if _may_read(text) else ():
         if _pattern("reads").search(block) or _pattern("dumps").search(block):
@@ -385,7 +390,7 @@ def _may_read(text: str) -> bool:
 def _blocks(text: str) -> Iterator[tuple[int, str]]:
     """Yield the fenced blocks of a document with their offsets. The last one may be unclosed."""
     opened, start = "", 0
-    for fence in _FENCE.finditer(f"\n{text}"):  # offset by the "\n": `end` is the block's start
+    for fence in _FENCE.finditer(f"\n{text}"):  # shifted by 1: `end` is the block's start
         if not opened:
             opened, start = fence[1], fence.end()
         elif fence[1].startswith(opened):
@@ -396,7 +401,7 @@ def _blocks(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _in_block(block: str, start: int, *, key: float) -> Iterator[Sign]:
-    """Yield leaks in a block. `key` is the score of a single service key in a request."""
+    """Yield leaks in a code block. `key` is the score of a request with a single service key."""
     tainted, at = _Tainted(), 0
     for statement in _statements(block):
         in_time()

@@ -25,7 +25,7 @@ ETC_SECRETS = tuple(
     security/opasswd krb5.keytab ppp wireguard openvpn NetworkManager/system-connections kubernetes
     rancher docker letsencrypt""".split()
 )
-"""Hidden from commands that run as root. Other users cannot read them anyway."""
+"""Paths to hide from commands that run as root. Other users cannot read them anyway."""
 TMP = "/tmp"  # noqa: S108 - private to the sandbox
 MOST_RULES = 5_000
 """Maximum number of Landlock rules."""
@@ -48,7 +48,7 @@ class SandboxPlan:
     visible: tuple[str, ...] = ()
     """Readable paths outside of the workspace."""
     ways: Mapping[str, str] = field(default_factory=dict)
-    """Links and folders on the way to these paths as users write them; see `ways`."""
+    """Links and folders that lead to the visible paths as users write them; see `ways`."""
     masks: tuple[str, ...] = ()
     """Paths to hide, mainly secrets."""
     writes: bool = False
@@ -84,7 +84,7 @@ def python() -> tuple[str, ...]:
 
 
 def ways(paths: Iterable[str]) -> dict[str, str]:
-    """Return the links and folders that `paths` pass: a link with its target, a folder with ""."""
+    """Return the links and folders through which `paths` lead: a link's target, "" for a folder."""
     out: dict[str, str] = {}
     for path in paths:
         here, rest = "/", path.split("/")[::-1]

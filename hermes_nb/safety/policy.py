@@ -1,9 +1,9 @@
 """Decide which commands run without approval: literal words, pipes and `&&` of known readers.
 
-The check and the execution use the same plan. `judge` returns it with final words, expanded globs
-and absolute program paths, and it runs without a shell, so no one has to predict how a shell would
-interpret the command. Anything outside the grammar (assignments, expansions, loops, redirections to
-files) is unknown.
+The check and the execution use the same plan: a list of pipelines with final arguments, expanded
+globs and absolute program paths. It runs without a shell, so no one has to predict how a shell
+would interpret the command. A command with anything outside the grammar (assignments, expansions,
+loops, redirections to files) gets no plan.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Stage:
     paths: tuple[str, ...] = ()
     """Files outside of the workspace that the program names and a sandbox has to expose."""
     elsewhere: bool = False
-    """Whether the program shows a file outside of the workspace that is not part of installed
+    """Whether the program shows a file that belongs neither to the workspace nor to installed
     software."""
 
 
@@ -109,8 +109,8 @@ class CommandPlace:
     home: Path
     """The user's home directory."""
     hidden: bool = False
-    """Whether the command runs in a sandbox that hides the workspace's secrets. Ignored for a
-    directory outside of the workspace: no sandbox contains it, so the command runs without one."""
+    """Whether the command runs in a sandbox that hides the workspace's secrets. Ignored if
+    `directory` is outside of the workspace, because the command then runs without a sandbox."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,7 +374,7 @@ class _Judge:
         return ["--sandbox", *words]
 
     def _tries(self) -> None:
-        """Count a program that is run to check another. Refuse after `_MOST_TRIALS`."""
+        """Count a run of git or sed that checks the command. Refuse more than `_MOST_TRIALS`."""
         self.trials += 1
         if self.trials > _MOST_TRIALS:
             refuse("it would take long to check")
@@ -389,9 +389,9 @@ def _unseen(error: OSError) -> None:
 
 
 _ENVIRONMENT = {"PATH": SYSTEM_PATH, "LD_LIBRARY_PATH": "", "PYTHONPATH": ""}
-"""Excludes the user's folders: a program could load files from the workspace through them."""
+"""Search paths without the user's own entries, through which files in the workspace could run."""
 _OURS = (*SYSTEM, "/etc", "/proc")
-"""System folders whose files need not be marked as `elsewhere`."""
+"""System folders whose files do not count as `elsewhere` (see `Stage`)."""
 _LONG_HELP = frozenset({"ipython", "jupyter", "conda"})
 """Programs whose `--help` imports many installed packages, which may write caches."""
 

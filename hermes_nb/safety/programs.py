@@ -23,9 +23,9 @@ from hermes_nb.safety.child_environment import child_environment
 from hermes_nb.safety.protected import known_names, secret_name
 
 SYSTEM_PATH = ":".join(("/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"))
-"""Where programs of the system are searched."""
+"""Where system programs are searched for."""
 _OPTIONS_FROM_FILES = frozenset("strings nm readelf size objdump".split())
-"""Programs that read options from FILE for the argument `@FILE`."""
+"""Programs that accept `@FILE` as an argument and read options from that file."""
 
 
 class MayDoMoreError(Exception):
@@ -33,7 +33,10 @@ class MayDoMoreError(Exception):
 
 
 class NamesSecretError(MayDoMoreError):
-    """A command would show a secret, which the message names. A sandbox may not recognise it."""
+    """A command would show a secret, which the message names.
+
+    A sandbox might not hide this secret.
+    """
 
 
 def refuse(why: str, error: type[MayDoMoreError] = MayDoMoreError) -> NoReturn:
@@ -158,7 +161,7 @@ def archive(name: str, words: list[str]) -> list[str]:
 
 
 def find(words: list[str]) -> list[str]:
-    """Return the start folders of a `find`."""
+    """Return the folders in which a `find` starts. Refuse options that may do more than list."""
     out, rest = [], iter(words)
     valued, plain = (table("commands")["find"][kind].split() for kind in ("valued", "plain"))
     for word in rest:
@@ -263,10 +266,10 @@ _ALIKE = {
 
 
 def found(word: str, workspace: Path) -> tuple[str, str]:
-    """Return the path and plain name of a program of the system or of this Python.
+    """Return the path and plain name of a system program or one of this Python environment.
 
-    A program that is only in the user's PATH is refused. A missing program is allowed: it cannot
-    run.
+    A program that is found only through the user's PATH is refused. A missing program is allowed,
+    because it cannot run.
     """
     if "/" in word and not word.startswith(("/bin/", "/usr/bin/", "/usr/local/bin/")):
         refuse(f"it runs the program {word!r}")
@@ -309,9 +312,9 @@ class _Verb:
     added: tuple[str, ...] = ()
     """Arguments to add."""
     lists: re.Pattern[str] | None = None
-    """For a command that changes something if it has operands: an option that makes it list
-    instead. It is searched in all words joined by NUL, because an operand may look like an
-    option."""
+    """Matches an option that makes the command list something. For a command that would otherwise
+    change something if it has operands. All words are searched at once, joined by NUL, because an
+    operand may look like an option."""
 
 
 @cache
@@ -454,7 +457,10 @@ def _root(place: Path) -> Path | None:
 
 
 def _no_nameless(name: str, operands: list[str], place: Path) -> None:
-    """Refuse file contents that are named by a blob or tag hash, or by a tree hash."""
+    """Refuse operands that select file contents by the hash of a blob, tag or tree.
+
+    The file names are then unknown, so secrets would not be recognised.
+    """
     parts = [part for word in operands for part in re.split(r"\.\.\.?", word.lstrip("^"))]
     parts = [part for part in parts if part and not part.startswith(_EMPTY_TREE)]
     holders = [part.partition(":")[0] for part in parts]
@@ -487,7 +493,7 @@ def _check_settings(place: Path, root: Path | None) -> None:
 
 
 def _git(place: Path, *words: str, given: str = "") -> bytes | None:
-    """Return git's output, None if it fails. It finds the repository like the later command."""
+    """Return git's output, None if it fails. It uses the same repository as the checked command."""
     program = shutil.which("git", path=SYSTEM_PATH) or "/usr/bin/git"
     environment = {**child_environment(), "PATH": SYSTEM_PATH, **GIT_ENVIRONMENT}
     done = subprocess.run(

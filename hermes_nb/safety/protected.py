@@ -1,13 +1,14 @@
 """Decide which paths contain secrets or run as code, and are therefore protected.
 
 There are three lists. Secrets must not be read (keys, tokens, password files). The file tools must
-not write secrets or files that programs obey (git hooks, startup files, the Hermes directory).
-Files that run later or instruct an agent need approval. The check uses names, of the given path and
-of the resolved one, and never opens a file. A hard link to a secret is recognised by its inode,
-which `survey` finds.
+not write secrets or files that programs execute or read as configuration (git hooks, startup files,
+the Hermes directory). Writing files that run later or instruct an agent needs approval. The check
+compares the names in the given path and in the resolved one, and never opens a file. A hard link to
+a secret is recognised by its inode, which `survey` finds.
 
-`survey` is the walk that lists the secrets a sandbox has to hide. It lists names, and does not read
-unchanged directories again. The names and their meanings are in `names.toml`, in lower case.
+`survey` walks through a workspace and lists the secrets that a sandbox has to hide. It only reads
+directories, not files, and skips unchanged ones. The names and their meanings are in `names.toml`,
+in lower case.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ _HARMLESS = re.compile(
     r"\.env(?:\..+)?[._-](?:example|sample|template|dist|defaults)|(?:example|sample)\.env|cacert\.pem"
     r"|(?:credentials|secrets?)\.(?:py|pyi|md|rst|ipynb|html|css|js|ts|c|h|go|rs|java|r)"
 )
-"""Templates to be shared, and code or text about the subject."""
+"""Matches names that only look secret: templates for sharing, and code or text about secrets."""
 _COPY = re.compile(r"(?<=.)(?:~|\.(?:bak|backup|copy|old|orig|save|sw[a-p]|tmp))+$")
-"""Suffixes that editors and users add to the names of copies."""
+"""Matches suffixes that editors and users add to the names of copies."""
 NOT_IMPORTED = frozenset({"test", "tests", "this", "antigravity", "docs", "examples", "__main__"})
-"""Modules that are rarely imported, and folder names that are usual in projects."""
+"""Names that may be used although modules have them: rarely imported ones, and usual folders."""
 OF_GIT = frozenset({".git", ".github", ".gitignore", ".gitattributes", ".gitmodules", ".gitconfig"})
 """Hidden entries that are checked by name, also in the home directory."""
 NOT_WALKED = frozenset({"node_modules", "site-packages", "dist-packages", "__pycache__"})
@@ -47,17 +48,16 @@ NOT_WALKED = frozenset({"node_modules", "site-packages", "dist-packages", "__pyc
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Names of protected paths, each with the reason."""
+    """A list of protected names, each with the reason. A *component* is one name in a path."""
 
     folders: Mapping[str, str]
     """Reasons by folder name. Everything in the folder is protected."""
     pairs: Mapping[tuple[str, str], str]
-    """Reasons by folder name and name pattern inside of it."""
+    """Reasons by folder name and by pattern for names in that folder."""
     files: Mapping[str, str]
     """Reasons by pattern for file names."""
     file: re.Pattern[str]
-    """Matches any of `files` except `.pth`, which outside of installed code is a model's
-    weights."""
+    """Matches names of `files`, except `.pth`: outside of installed code it holds model weights."""
 
     def above(self, parts: tuple[str, ...]) -> tuple[str, str]:
         """Return a component that protects everything below it, with the reason, or `("", "")`."""
@@ -86,7 +86,7 @@ class Names:
 
 @cache
 def known_names(kind: Literal["secret", "run", "later"]) -> Names:
-    """Return a list of names. Files that programs obey (`run`) are also in `later`."""
+    """Return a list of names. `later` includes `run`, what programs execute or read as settings."""
     parts = [table("names")[each] for each in (("run", "later") if kind == "later" else (kind,))]
     folders, pairs, files = (
         {name: why for part in parts for why, listed in part[sort].items() for name in listed}
@@ -100,7 +100,7 @@ def known_names(kind: Literal["secret", "run", "later"]) -> Names:
 
 
 def secret(parts: tuple[str, ...]) -> tuple[str, str]:
-    """Return the secret component with a description of its content, or `("", "")`."""
+    """Return the secret component of a path and what it contains, or `("", "")`."""
     found = known_names("secret").above(parts)
     if found[1] or not parts or not secret_file(parts[-1]):
         return found
@@ -108,7 +108,7 @@ def secret(parts: tuple[str, ...]) -> tuple[str, str]:
 
 
 def secret_file(name: str) -> bool:
-    """Return whether a file with this name contains secrets."""
+    """Return whether a file with this name probably contains secrets."""
     name = _COPY.sub("", name)
     return bool(known_names("secret").file.match(name)) and not _HARMLESS.fullmatch(name)
 
@@ -121,7 +121,7 @@ _REQUIRED = re.compile(r"[\w.-]+")
 
 
 def why_protected(path: Path, root: Path, *, write: bool) -> str:
-    """Return why `path` must not be read, or written if `write`, "" if it may.
+    """Return why `path` must not be read (with `write`: written), or "" if there is no reason.
 
     A relative path is resolved in `root`. The text completes "... is protected: ".
     """
@@ -174,9 +174,9 @@ def why_secret(path: PurePath, linked: frozenset[tuple[int, int]] = frozenset())
 
 
 def why_later(path: Path, root: Path) -> str:
-    """Return a description of a file at `path` that would run or be obeyed later, "" for others.
+    """Return what a file at `path` would be, if it would run later or be read as configuration.
 
-    A relative path is resolved in `root`. The file need not exist.
+    Other files give "". A relative path is resolved in `root`. The file need not exist.
     """
     given = Path(os.path.abspath(root / path))
     home, real = hermes_home(), Path(os.path.realpath(given))
@@ -192,7 +192,10 @@ def why_later(path: Path, root: Path) -> str:
 
 
 def _hides(path: Path, root: Path) -> str:
-    """Return a reason if a file is hidden in a folder where programs look for settings."""
+    """Return a reason if a file is a hidden entry of the home, or a new one of the workspace.
+
+    Programs look for settings there.
+    """
     home = Path(os.path.realpath(Path.home()))
     if home.is_relative_to(os.path.realpath(root)) and path.is_relative_to(home):
         first = path.relative_to(home).parts[:1]
@@ -206,17 +209,17 @@ def _hides(path: Path, root: Path) -> str:
 
 
 def hides_at_home(name: str) -> bool:
-    """Return whether an entry of the home is hidden, and so obeyed by programs or private."""
+    """Return whether an entry of the home is hidden, and so probably private or a settings file."""
     return name.startswith(".") and name.casefold() not in OF_GIT
 
 
 def obeyed_at_home(name: str) -> bool:
-    """Return whether programs read an entry of the home: a hidden one or a system folder."""
+    """Return whether an entry of the home is hidden or a folder with programs or settings."""
     return hides_at_home(name) or name.casefold() in ("bin", "library", "appdata")
 
 
 def hides(name: str) -> bool:
-    """Return whether a new entry of a workspace is hidden and not known to be harmless."""
+    """Return whether an entry of a workspace is hidden and not known to be harmless."""
     return name.startswith(".") and not (
         _harmless_names().match(name) or _HARMLESS.fullmatch(name) or name.casefold() in OF_GIT
     )
@@ -302,7 +305,7 @@ class Survey:
     directories: tuple[str, ...] = ()
     """Secret directories, and those that could not be listed."""
     specials: tuple[str, ...] = ()
-    """Sockets, pipes and devices, which connect to processes outside."""
+    """Sockets, pipes and devices, which could connect to processes outside of the sandbox."""
     linked: frozenset[tuple[int, int]] = frozenset()
     """Device and inode of secrets with several hard links, here or in the home."""
     closed: tuple[str, ...] = ()
@@ -317,9 +320,9 @@ class Survey:
 
 
 class Deadline:
-    """A limit of CPU seconds and of wall-clock seconds.
+    """A time limit in CPU seconds and in wall-clock seconds.
 
-    `waiting` is the wall-clock limit, by default three times as many seconds.
+    `seconds` is the CPU limit. `waiting` is the wall-clock limit, by default three times as long.
     """
 
     def __init__(self, seconds: float, *, waiting: float = 0.0) -> None:
@@ -349,7 +352,7 @@ class _Listing:
     links: tuple[str, ...] = ()
     """Links with secret names."""
     directories: tuple[str, ...] = ()
-    """Secret directories. A closed directory lists itself here, to be hidden."""
+    """Secret directories. A directory that may not be listed contains itself here, to be hidden."""
     specials: tuple[str, ...] = ()
     """Sockets, pipes and devices."""
     ordinary: tuple[tuple[int, str], ...] = ()
@@ -362,16 +365,16 @@ class _Listing:
 
 _LISTED: dict[tuple[str, bool], _Listing] = {}
 _WALKS = 3
-"""Maximum walks if directories change during a walk."""
+"""Maximum number of walks. Another one is made if directories change during a walk."""
 
 
 def survey(root: Path, *, home: Path, seconds: float = 0.15) -> Survey:
     """Find the secrets below `root`, and all hard links to secrets there or in `home`.
 
     If `root` contains the home, all hidden entries of the home count as secret, because programs
-    keep private data there under any name. A directory that cannot be listed is hidden completely,
-    and so is then every file with several hard links. Unchanged directories are not read again, so
-    a walk that took too long is continued by the next call.
+    keep private data there under any name. A directory that cannot be listed is hidden completely.
+    In that case every file with several hard links is hidden too. Unchanged directories are not
+    read again, so if a walk ran out of time, the next call continues it.
     """
     deadline = Deadline(seconds)
     table = known_names("secret")

@@ -1,10 +1,10 @@
-"""Find untrusted content in a conversation, and store the files that the user trusts.
+"""Find untrusted content in a conversation, and store which files the user trusts.
 
 Every part of a message has an origin (`core.messages.Origin`) that survives storage, compression,
 delegation and resuming. This module answers two questions. Does the conversation contain untrusted
-content? It may hold instructions from anyone, so calls that could send data out or plant something
-then need approval. Is a text for the memory copied word for word from someone other than the user?
-Then saving it needs approval.
+content? Such content may hold instructions from anyone, so calls that could send data out or plant
+something then need approval. Does a text to be saved in memory quote someone other than the user
+word for word? Then saving it needs approval.
 
 `Trust` stores which files the user has accepted in spite of the scan's warning: this content at
 this path. It is a JSON file in the Hermes directory that only its owner can read. Lookups write
@@ -46,13 +46,13 @@ _CODE = re.compile(r"[|;={}()<>$]|^\s*(?:[\w./-]+\s+)?-{1,2}\w")
 
 
 RECALLED = "[From memory ("
-"""Start of the text that a memory service recalls for a user's message or says about itself.
+"""Start of text from a memory service: what it recalls for a message, or says about itself.
 
-All other content that comes with a message starts with another heading or mark."""
+All other content that is attached to a message starts with another heading or mark."""
 
 
 def outside(messages: Iterable[Message], *, recalled: bool = True) -> str:
-    """Return where a conversation contains untrusted content, "" if it contains none.
+    """Return a description of where a conversation contains untrusted content, "" if nowhere.
 
     With `recalled=False`, text recalled by a memory service does not count.
     """
@@ -120,7 +120,7 @@ def taken(text: str, messages: Sequence[Message]) -> str:
 
 
 def source_of(text: str, messages: Sequence[Message]) -> str:
-    """Return which message contains the passage that `taken` returns."""
+    """Return a description of the message that contains the passage found by `taken`."""
     own = [message for message in messages if message.role == "user"]
     for message in messages:
         if message.origin in ("workspace", "outside") and taken(text, [message, *own]):

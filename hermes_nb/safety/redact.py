@@ -2,8 +2,8 @@
 
 Invariants: linear time on any input, idempotent, and minimal: a secret becomes `[redacted]`,
 everything else stays the same byte for byte. Known key formats (`secrets.toml`) are redacted
-everywhere. The value of a secret name (`PASSWORD=…`, `"api_key": "…"`) is redacted if it can be a
-secret. Code that only mentions a secret (`token = tokenizer.next()`, `api_key=os.environ["KEY"]`),
+everywhere. A value after a name for secrets (`PASSWORD=…`, `"api_key": "…"`) is redacted if it can
+be a secret. Code that only mentions one (`token = tokenizer.next()`, `api_key=os.environ["KEY"]`),
 placeholders and prose are kept. Files are recognised by their structure (.netrc, .pgpass, shadow,
 PuTTY keys), even if their white space is URL-encoded.
 
@@ -43,12 +43,12 @@ _LONGEST_PHRASE = 64
 _LONGEST_NAME = 60
 """Maximum characters of a name."""
 _DIGESTS = frozenset({32, 40, 56, 64, 96, 128})
-"""Lengths of hexadecimal digests. They are cache keys more often than secrets."""
+"""Lengths of hexadecimal digests. Values of these lengths are rarely secrets: often cache keys."""
 
 _IN_NAMES = f"{string.ascii_letters}{string.digits}_.-"
 _BEFORE = re.compile(r"(?i)(?:;|%3B)\s{0,2}$")
 _AFTER = re.compile(r"(?i)(?:;|%3B)\s{0,2}[a-z ]{2,24}(?:=|%3D)")
-"""The text before and after a part of a connection string."""
+"""Patterns for what comes before and after one setting in a connection string."""
 
 _CODE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|@?[A-Za-z_]+\d{0,3}")
 _TYPE = re.compile(r"(?:[A-Z][a-z]{2,}\d{0,2}[A-Z]?)+|[A-Z]\w{1,30}(?:Private|Public)Key")
@@ -155,7 +155,7 @@ def _name(text: str, start: int, end: int) -> str:
 
 
 def _named_secret(name: str, found: re.Match[str], kind: str) -> bool:
-    """Return whether the value in the named group `kind` of `found` is a secret."""
+    """Return whether the value in the regex group `kind` of `found` is a secret."""
     value = found[kind]
     low = name.lower()
     if not name or kind == "braced":
@@ -199,7 +199,7 @@ def _is_pass(name: str, found: re.Match[str], kind: str) -> bool:
 
 
 def _quoted_secret(name: str, value: str, *, strong: bool) -> bool:
-    """Return whether a quoted value is a secret. After a strong name any single word is one."""
+    """Return whether a quoted value is a secret. After a `strong` name, any single word is."""
     digits = any(c.isdigit() for c in value)
     if " " in value or "\t" in value:
         return strong and name.isupper() and digits and len(value) <= _LONGEST_PHRASE
@@ -251,7 +251,7 @@ _WRITTEN = (
     *("\\u00ad", "\\u00AD", "\\u200", "\\u2060", "\\ufe", "\\uFE", "\\udb40"),
     *("\\u115f", "\\u1160", "\\u17b", "\\u180", "\\u3164", "\\uff", "\\ud834"),
 )
-"""Escape sequences in source code for terminal codes and invisible characters."""
+"""How source code writes terminal codes and invisible characters as escape sequences."""
 _STRINGS = re.compile(r"\x1b[\]PX^_]")
 """Start of a terminal code that contains text, such as the URL of a link."""
 
@@ -324,7 +324,7 @@ def _searched(text: str) -> str:
 
 
 def _settled(text: str) -> str:
-    """Redact until nothing changes: a key may directly follow one that was removed."""
+    """Redact repeatedly until nothing changes: a key may directly follow one that was removed."""
     for _ in range(_ROUNDS):
         hidden = _known(text)
         if hidden == text:
@@ -366,7 +366,8 @@ def _known(text: str, *, decode: bool = True) -> str:
 def _without_tokens(text: str, words: str) -> str:
     """Return `text` without keys that are recognisable by their format.
 
-    Only the long `words` are searched for the start of each format, because every key has it there.
+    `words` are the long words of the text. Every key is one of them, so only they are searched for
+    the start of each format.
     """
     for prefix, rest in _forms("tokens"):
         if prefix in words:

@@ -1,9 +1,9 @@
 """Save files that run later before a command that may write, and restore them after it.
 
-A sandbox cannot protect files that do not exist yet without creating them. The workspace is
-therefore inspected before and after the command. New files are moved away, changed files are
-restored, and the caller asks for approval with a diff. Paths that could not be inspected or
-restored are reported.
+The module `later` explains "run later". A sandbox cannot protect a file that does not exist yet
+without creating it. The workspace is therefore inspected before and after the command. New files
+are moved away, changed files are restored, and the caller asks for approval with a diff. Paths that
+could not be inspected or restored are reported.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class RestoreSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A change to a file that runs later. It was reverted until the user approves it."""
+    """A command's change to a file that runs later, reverted until the user approves it."""
 
     path: Path
     """The changed file, link or folder."""
@@ -96,9 +96,9 @@ class Taken:
     after: Path | None = None
     """Where the new version is stored until it is approved. None if the command removed it."""
     stays: bool = False
-    """Whether the path could not be inspected or restored."""
+    """Whether the change is still in place, because the path could not be inspected or restored."""
     holder: Holder | None = None
-    """Keeps the folder that contains `after`."""
+    """The object that keeps the temporary folder with `after` alive."""
 
     def diff(self) -> str:
         """Return the command's change as a unified diff."""
@@ -184,10 +184,10 @@ def _keep(path: str, opened: TemporaryAccess, most: int = MOST_KEPT) -> Kept | N
 
 
 def take_back(snapshot: RestoreSnapshot) -> list[Taken]:
-    """Restore the files that run later. Return the new and changed ones.
+    """Restore the files that run later. Return the changes, including new and removed files.
 
     Sample hooks and harmless settings of a new or cloned repository may stay. New or changed
-    compiled files are removed without a report, because Python creates them again.
+    compiled files are removed and not returned, because Python creates them again.
     """
     with TemporaryAccess() as opened:
         back = _Back(snapshot, opened)
@@ -275,7 +275,10 @@ class _Back:
 
 
 def _agents(kept: Kept | None) -> frozenset[str]:
-    """Return the cells of a notebook that start an agent, one entry if it cannot be read."""
+    """Return the sources of a notebook's cells that start an agent.
+
+    A notebook that cannot be read counts as having one.
+    """
     if kept is None:
         return frozenset()
     if kept.content is None:
@@ -284,13 +287,13 @@ def _agents(kept: Kept | None) -> frozenset[str]:
 
 
 def _writable(folder: Path, opened: TemporaryAccess) -> None:
-    """Let the owner of a folder change its content."""
+    """Make a folder writable for its owner until `opened` ends, if it is not."""
     if folder.exists() and not os.access(folder, os.W_OK):
         opened.open(str(folder))
 
 
 def give_back(taken: Sequence[Taken]) -> None:
-    """Move the approved files to their original paths."""
+    """Apply the approved changes: move new versions to their paths, delete files without one."""
     with TemporaryAccess() as opened:
         for each in (each for each in taken if not each.stays):
             for folder in reversed(each.path.parents):
@@ -306,8 +309,8 @@ def give_back(taken: Sequence[Taken]) -> None:
 def _may_stay(path: Path, before: Kept | None, now: Kept | None, opened: TemporaryAccess) -> bool:
     """Return whether a change is a normal result of git init, clone, checkout or rebase.
 
-    Attributes select filters that are defined in the configuration. They may change if the
-    repository defines no filter.
+    `.gitattributes` selects filters, which are programs that git's configuration defines. It may
+    change if the repository's configuration is harmless.
     """
     if now is not None and now.link:
         return False
@@ -379,7 +382,7 @@ def _held(
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder regardless of the modes in it."""
+    """Remove a folder, even if it contains folders without access rights."""
     for _ in Look(folder, opened=TemporaryAccess()).below(str(folder)):
         pass
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,9 +1,11 @@
 """Match prompt injections with rules over word classes, independent of the language.
 
-`rules.toml` contains the rules and describes their syntax. A row of classes is a regular expression
-over the tags of a text (`words`). It is tried on sentences that have all of its classes. Some rows
-are *intents*: data is sent to an address, a secret is read, something is hidden from the user. An
-intent alone is not an attack. Rules define which intents are one when they are close together.
+`rules.toml` contains the rules and describes their syntax. The module `words` replaces each word of
+a text by a tag, a character for the word's classes (such as "verbs for ignoring"). A *row* is a
+sequence of classes, such as `IGNORE PRIOR RULES`, compiled to a regular expression over the tags.
+It is tried on sentences that have all of its classes. Some rows are *intents*: data is sent to an
+address, a secret is read, something is hidden from the user. An intent alone is not an attack.
+Rules define which combinations of intents form an attack when they are close together.
 
 All gaps are bounded, so matching takes linear time.
 """
@@ -22,28 +24,28 @@ from hermes_nb.safety.patterns import Sign, Span, compiled, in_time
 from hermes_nb.safety.words import CONTINUED, PARAGRAPH, SENTENCE, Tagged, lexicon
 
 _REACH = 60
-"""Tags that a row spans after its first sentence."""
+"""Number of tags that a row can extend beyond its first sentence."""
 _NEAR = 48
-"""Tags around the first part of a row in which the other parts are searched."""
+"""Distance in tags from a row's first part within which its other parts are searched for."""
 _NEGATIVE = frozenset({"NEG", "NEG?", "NOLONGER", "WITHOUT", "SANS"})
 _SENTENCES = re.compile(f"[^{SENTENCE}{PARAGRAPH}]+{SENTENCE}?")
 _AT_ONCE = 5
 """Maximum sentences with intents that can form one attack."""
 _APART, _FAR = 100, 700
-"""Maximum tags between these sentences, and maximum characters of the attack."""
+"""Maximum number of tags between these sentences, and maximum characters of the attack."""
 _STEP = re.compile(r"\n[ \t]*(?:[-*+•|]|\d{1,3}[.)])|\n[ \t]*\n")
-"""Start of another item or paragraph. An intent does not extend over it."""
+"""Matches the start of a list item or paragraph, a *step*. An intent does not extend over it."""
 _STEPS = 2
-"""Maximum steps in an attack. None is allowed with an intent of `_CLOSE`."""
+"""Maximum number of steps that begin within an attack. With an intent of `_CLOSE`, none may."""
 _CLOSE = frozenset({"HIDES", "SPEAKS", "KNOWS"})
 """Intents that name the reader or hide something."""
 _ELSEWHERE = re.compile(r"\n[ \t]*(?:#|```)")
-"""A heading or a fence. An attack does not extend over it."""
+"""Matches a heading or a code fence. An attack does not extend over it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleRow:
-    """A row of classes: of a rule, or of an intent."""
+    """A sequence of word classes that belongs to a rule or to an intent."""
 
     name: str
     """The rule's category or the intent's name."""
@@ -54,11 +56,11 @@ class RuleRow:
     intent: bool
     """Whether it belongs to an intent."""
     parts: tuple[str, ...]
-    """Parts that may occur in any order near the first one."""
+    """The row's parts, separated by `&`. All must occur near the first one, in any order."""
     needs: tuple[int, ...]
-    """Masks of classes that a sentence must have for the row to be tried."""
+    """Bit masks of classes. The row is tried on a sentence that has a class of each mask."""
     crosses: bool
-    """Whether it extends into the next sentence. Then only the first class is needed."""
+    """Whether it can extend into the next sentence. Then `needs` has only its first class."""
     negates: bool
     """Whether it contains a negation."""
     negated: bool
@@ -155,7 +157,10 @@ def matches(words: Tagged) -> Iterator[Match]:
 
 
 class _Where(dict[int, set[int]]):
-    """Numbers of the sentences that have a class of a mask, computed on first use."""
+    """For each bit mask, the numbers of the sentences with one of its classes.
+
+    Computed on first use.
+    """
 
     def __init__(self, by_tag: dict[str, set[int]]) -> None:
         super().__init__()
@@ -168,7 +173,7 @@ class _Where(dict[int, set[int]]):
         return found
 
     def all_of(self, needs: Iterable[int]) -> set[int]:
-        """Return the sentences that have all needed classes."""
+        """Return the numbers of the sentences that have a class of every mask in `needs`."""
         found: set[int] | None = None
         for need in needs:
             found = self[need] if found is None else found & self[need]
@@ -193,7 +198,7 @@ def _in_sentence(row: RuleRow, tags: str, sentence: Span) -> Iterator[Match]:
 
 
 def signs(found: Iterable[Match], words: Tagged) -> Iterator[Sign]:
-    """Yield matches of rules as signs."""
+    """Convert the matches of rules to signs."""
     for each in found:
         row = each.row
         yield Sign(
@@ -243,13 +248,13 @@ def _close(text: str, start: int, end: int, steps: int) -> bool:
 
 
 def unbroken(text: str, place: Span) -> bool:
-    """Return whether no other item or paragraph begins in a span."""
+    """Return whether a span of text contains no start of a list item or paragraph."""
     return _STEP.search(text, *place) is None
 
 
 @cache
 def expression(text: str) -> re.Pattern[str]:
-    """Return a row as a regular expression over tags."""
+    """Compile a row of `rules.toml`, such as `IGNORE ~3 RULES`, to a pattern that matches tags."""
     pattern = "".join(map(_element, text.removeprefix("< ").split()))
     if text.startswith("< "):
         head, bracket, rest = pattern.partition("]")
@@ -275,14 +280,14 @@ def _element(element: str) -> str:
 
 @cache
 def charset(names: str) -> str:
-    """Return a regular expression for the tags of all classes in `A|B|C`."""
+    """Return a character class (`[…]`) with all tags that belong to a class in `A|B|C`."""
     wanted = mask(names)
     return f"[{''.join(sorted(tag for tag, known in lexicon().masks.items() if known & wanted))}]"
 
 
 @cache
 def mask(names: str) -> int:
-    """Return the mask of the classes in `A|B|C`. Raise ValueError for a class without words."""
+    """Return the bit mask for the classes in `A|B|C`. Raise ValueError if a class is unknown."""
     bits, either = lexicon().bits, table("rules")["either"]
     wanted = "|".join(either.get(name, name) for name in names.split("|")).split("|")
     if unknown := [name for name in wanted if name not in bits]:

@@ -2,7 +2,7 @@
 
 A command sees the system's programs, this Python and the workspace without its secrets. It has a
 private /tmp and process space and no network. The home directory, /run, /var and other users' files
-do not exist. A profile adds permissions. The available level is found by running a test command.
+are not visible. A profile adds permissions. The available level is found by running a test command.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ __all__ = [
 ]
 
 MOST_HIDDEN = 500
-"""Maximum secrets of a workspace that can be hidden. Each one is a mount."""
+"""Maximum number of secrets that can be hidden in a workspace. Each one needs a mount."""
 MOST_FIXED = 200
-"""Files that run later and are mounted read-only. Changes to further ones are reverted
+"""Maximum number of files that run later and are mounted read-only. Changes to others are reverted
 afterwards."""
 MOST_EDITABLE = 20
 """Maximum folders of editable installs that a sandbox makes visible."""
 HOME_SHOWN = (".local", ".config", ".condarc", ".matplotlib")
 """Hidden entries of a readable home that stay visible, except for the secrets in them."""
 _LIMITS = {"nofile": 4096, "core": 0}
-"""Resource limits of a writing command."""
+"""Resource limits of a command that may write."""
 _READ_LIMITS = {"fsize": 256 << 20, "nofile": 1024, "nproc": 256, "core": 0, "cpu": 300}
 """Resource limits of a read-only command."""
 _PROCESSES = 4096
@@ -90,7 +90,7 @@ class Launch:
     """Descriptor from which to read the id of bubblewrap's inner process, -1 if there is none."""
 
     def kill(self, pid: int) -> None:
-        """Kill the process inside of bubblewrap's process `pid`, which then ends by itself.
+        """Kill the process that bubblewrap runs. Bubblewrap (process `pid`) then ends by itself.
 
         No zombie remains.
         """
@@ -112,7 +112,7 @@ class Launch:
             shutil.rmtree(temporary, ignore_errors=True)
 
     def __del__(self) -> None:
-        """Close an unused launch: the turn may be interrupted while a thread prepares it."""
+        """Close a launch that was never used: a turn may be stopped while a thread prepares it."""
         self.close()
 
 
@@ -211,19 +211,25 @@ def _planned(
 
 
 def _unheld(own: Survey, workspace: Path, home: Path) -> str:
-    """Return why a writing command needs hidden paths in the workspace, "" if it does not."""
+    """Return why a workspace has paths to hide from a command that may write, "" if it has none.
+
+    Landlock cannot hide paths in a writable folder.
+    """
     if home.is_relative_to(workspace):
         return "the home is in it, with what programs obey"
     if own.closed:
         return f"{own.closed[0]!r} could not be looked into"
     for path in own.specials:
-        if not Path(path).is_socket():  # the command can create no socket to connect to it
+        if not Path(path).is_socket():  # the command cannot create a socket to connect to it
             return f"{path!r} is a pipe or a device, which leads out of the sandbox"
     return ""
 
 
 def _by_git(path: Path, profile: SandboxProfile) -> bool:
-    """Return whether git may change a file, for example by a checkout. It is checked afterwards."""
+    """Return whether git may change a file that runs later, for example in a checkout.
+
+    Such a change is checked after the command.
+    """
     if ".git" in path.parts:
         return SandboxProfile.GIT in profile and is_todo(path)
     return SandboxProfile.GIT in profile or path.name in (".gitattributes", ".gitmodules")
@@ -252,8 +258,8 @@ def _refused(path: Path, workspace: Path, home: Path) -> str:
 def _of_home(home: Path, workspace: Path) -> list[str]:
     """Return the paths to hide in a readable home: hidden entries and known secrets.
 
-    Homes are too large to be searched before each command. A secret with a common name deep inside
-    one may be missed.
+    A home directory is too large to be searched before each command, so a secret with a common name
+    deep inside it may be missed.
     """
     open_ = [home / name for name in HOME_SHOWN]
     found = [path for path in survey(home, home=home).secrets if Path(path) not in open_]
@@ -399,7 +405,7 @@ def level() -> Level:
 
 
 def _tried(name: str) -> str:
-    """Return why a level does not work on this machine, "" if it does."""
+    """Try a level. Return why it does not work on this machine, "" if it does."""
     if name == "bubblewrap" and not bubblewrap.program():
         return "install bubblewrap and util-linux, or the extra hermes_nb[sandbox]"
     if name == "landlock" and not confine.landlock_abi():

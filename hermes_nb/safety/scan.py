@@ -106,7 +106,7 @@ class ScanResult:
 
 
 def scan(text: str, *, name: str = "", strict: bool = False) -> ScanResult:
-    """Return the result of scanning `text`. `strict` also blocks a suspicious text.
+    """Scan `text`. With `strict`, a suspicious text is blocked too.
 
     `name` is the title of the text in the notice that replaces a blocked one.
     """
@@ -128,7 +128,7 @@ _Place = Callable[[int, int], Span]
 
 
 def _read(text: str) -> list[Sign]:
-    """Return the signs of an attack that were found in a text before the deadline."""
+    """Return the signs of an attack in a text. A text that takes too long gives a `DENSE` one."""
     from hermes_nb.safety.rules import rows
     from hermes_nb.safety.words import lexicon
 
@@ -147,7 +147,10 @@ def _read(text: str) -> list[Sign]:
 
 
 def _layer(text: str, place: _Place, depth: int) -> Iterator[Sign]:
-    """Yield the signs in a text from `depth` encodings. `place` maps positions to the original."""
+    """Yield the signs in a text that was decoded `depth` times.
+
+    `place` maps its positions to the original text.
+    """
     from hermes_nb.safety.context_filter import TextContext
     from hermes_nb.safety.words import Tagged
 
@@ -221,13 +224,13 @@ _UNSEEN = (
     ("override", 1.0, re.compile("([\u202d\u202e])")),
     ("run", 1.0, re.compile("([\u200b-\u200f\u2060-\u2064\ufeff]{8,}+)")),
 )
-"""Invisible characters: name, score and pattern with the least number of them that counts."""
+"""Invisible characters: name, score, and a pattern for as many of them as are suspicious."""
 _INSIDE = re.compile(
     "[\u200b-\u200d\u2060\ufeff](?<=[A-Za-z].)[\u200b-\u200d\u2060\ufeff]*(?=[A-Za-z])"
 )
 _SPLIT = 3
-"""Least number of invisible characters inside Latin words that counts. Fewer are common in web
-pages."""
+"""Minimum number of invisible characters inside Latin words that is suspicious. Fewer are common in
+web pages."""
 
 
 def _invisible(text: str) -> Iterator[Sign]:
@@ -246,7 +249,7 @@ def _invisible(text: str) -> Iterator[Sign]:
 def _total(found: Iterable[Sign]) -> float:
     """Return the total score of signs. Each kind counts once, with its highest score.
 
-    Overlapping signs of one category mean the same, so only the highest of their scores counts.
+    If signs of one category overlap, they mark the same attack, so only the highest score counts.
     """
     strongest: dict[tuple[str, str], Sign] = {}
     for sign in found:
@@ -375,7 +378,10 @@ _END = re.compile(r"[.!?](?=\s)|[。！？\n]")
 
 
 def _sentence(text: str, start: int, end: int) -> Span:
-    """Return the sentence around a passage, because half an instruction can still be followed."""
+    """Return the span of the sentence around a passage.
+
+    Removing only the passage could leave half an instruction, which can still be followed.
+    """
     low = max(0, start - _SENTENCE)
     first = low
     for stop in _END.finditer(text, low, start):

@@ -16,7 +16,8 @@ _REFUSE, _ALLOW = 0x50000, 0x7FFF0000
 _NAMESPACES = 0x7E020000
 """Flags of clone that create a namespace."""
 _TERMINAL_OR_ATTRIBUTES = (0x5412, 0x541C, 0x40086602, 0x401C5820)
-"""TIOCSTI and TIOCLINUX, which inject input; FS_IOC_SETFLAGS and FSSETXATTR."""
+"""Denied ioctl requests: TIOCSTI and TIOCLINUX inject input into a terminal; FS_IOC_SETFLAGS and
+FSSETXATTR set file attributes."""
 _MODES = (
     ((90, 1), (91, 1), (268, 2), (452, 2), (2, 2), (257, 3), (85, 1), (133, 1), (259, 2)),
     ((52, 1), (53, 2), (452, 2), (56, 3), (33, 2)),
@@ -30,8 +31,8 @@ _Line = tuple[int, int, int, int]
 def filter_program(*, domains: Sequence[int], abi: int | None) -> bytes:
     """Return a seccomp program that allows sockets of `domains`.
 
-    `abi` is the Landlock version that it complements. None means bubblewrap, whose namespaces make
-    those rules unnecessary.
+    `abi` is the Landlock version in use: the program denies what that version cannot. None means
+    bubblewrap, whose namespaces make these denials unnecessary.
     """
     machine, column = (_ARM, 1) if os.uname().machine == "aarch64" else (_X86, 0)
     code: list[_Line] = [

@@ -1,11 +1,11 @@
-"""Parse shell commands: exactly if they need no shell, otherwise roughly.
+"""Parse shell commands: exactly if they can run without a shell, otherwise roughly.
 
 `parse` accepts words, quotes without expansion, globs, pipes, `&&`, `||`, `;`, `< file`, and output
 that is discarded or joined. Any other character with a meaning for a shell makes it refuse the
 whole command. `rough_commands` accepts any text in linear time and evaluates nothing. `destroys`
-finds commands that are denied in every mode, because they name the destruction of the system, a
-home directory or a disk. Computed targets are unknown, so such a command needs approval like any
-other. Deleting a project is up to the user.
+finds commands that are denied in every mode, because they name the system, a home directory or a
+disk and would destroy it. If the target is computed, it is unknown, so the command needs approval
+like any other. Deleting a project is up to the user.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Stream = Literal["out", "err", "null"]
 
 
 class NeedsShellError(Exception):
-    """A command is not in the small grammar that needs no shell. The message gives the reason."""
+    """A command needs a shell: it is outside of the grammar of `parse`. The message says why."""
 
 
 def needs_shell(why: str) -> NoReturn:
@@ -102,7 +102,10 @@ def parse(command: str, home: Path) -> list[Line]:
 
 
 def expand(pattern: str, directory: Path, hurry: Callable[[], None]) -> list[str]:
-    """Return the files for a glob pattern like a shell, or none. `hurry` may raise."""
+    """Return the files that match a glob pattern, as a shell would find them.
+
+    `hurry` is called often, and can raise an error to stop a search that takes too long.
+    """
     if pattern.count("*") > _MOST_STARS:
         needs_shell(f"{pattern[:20]!r}… is a very long pattern")
     found = ["/" if pattern.startswith("/") else ""]
@@ -269,11 +272,11 @@ class Rough:
     writes: list[tuple[str, str]] = field(default_factory=list)
     """Output redirections: operator and path."""
     quoted: list[str] = field(default_factory=list)
-    """Quoted texts."""
+    """Contents of the quoted strings."""
 
 
 def destroys(command: str, home: Path) -> str:
-    """Return a description of the vital damage that a command names, "" if none."""
+    """Return a description of the disaster that a command would cause, "" if none is recognised."""
     if _BOMB.search(command):
         return "it forks without end"
     command = _HOME_VARIABLE.sub("~", command)
@@ -318,7 +321,7 @@ def rough_commands(source: str, depth: int = 0) -> Iterator[Rough]:
 
 
 def bare(words: list[str], names: Collection[str]) -> list[str]:
-    """Remove wrappers (`sudo -u me`), their options and assignments from the start.
+    """Return `words` without leading wrappers (`sudo -u me`), their options, and assignments.
 
     A word of `names` after an option counts as the program, not as the option's value.
     """
@@ -345,7 +348,7 @@ def _unquoted(value: str, rough: Rough) -> str:
 
 
 def _inner(rough: Rough) -> Iterator[str]:
-    """Yield quoted texts that a shell would run."""
+    """Yield the quoted strings that a shell would run as scripts."""
     name = basename((bare(rough.words, _NAMES) or [""])[0])
     for text in rough.quoted:
         if name in _SHELLS or "$(" in text or "`" in text:
@@ -360,7 +363,7 @@ def _inner(rough: Rough) -> Iterator[str]:
 
 
 def _without_heredocs(source: str) -> tuple[str, list[str]]:
-    """Return the text without here-documents, and those that a shell would run."""
+    """Return a script without its here-documents, and the here-documents that a shell would run."""
     if "<<" not in source:
         return source, []
     kept: list[str] = []

@@ -1,9 +1,9 @@
 """Convert text to one tag per word, so that rules work for every language.
 
 `words.toml` has classes of words (verbs for ignoring, names for instructions) in twenty languages.
-A word may be in several classes. Things that are not words, such as URLs and names of secret files,
-get their class from the patterns in `[things]` of `rules.toml`. A tag is a single character for a
-set of classes, so a rule is a regular expression over tags.
+A word may be in several classes. *Things* are passages that are not words, such as URLs and names
+of secret files. They get their class from the patterns in `[things]` of `rules.toml`. A tag is a
+single character that represents a set of classes, so a rule is a regular expression over tags.
 
 A chunk, the text between two spaces, is a word, a thing or several words. Text in scripts without
 spaces is searched for known words.
@@ -29,7 +29,7 @@ SENTENCE = ";"
 PARAGRAPH = "\n"
 """Tag of the end of a paragraph."""
 CONTINUED = "_"
-"""Tag of the second word of a phrase. Rules skip it."""
+"""Tag of the second word of a phrase. Rules skip it: the first word has the phrase's tag."""
 _OTHER = "."
 """Tag of a word without a class."""
 _FIRST_TAG = 0x4E00
@@ -43,7 +43,7 @@ _RESPELT: dict[str, dict[int, str]] = {
     "tr": str.maketrans({"ı": "i"}),
     "vi": str.maketrans({"đ": "d"}),
 }
-"""Substitutes for letters that a keyboard lacks, by language. Folding covers other letters."""
+"""How users spell letters that their keyboard lacks, by language. Folding covers other letters."""
 _SHORTEST_RESPELT = 4
 """Minimum length of a respelled word. Shorter ones collide with words of other languages."""
 _DISGUISED = ("IGNORE", "PRIOR", "RULES", "SYSTEM", "PROMPT", "UNRESTRICTED", "REVEAL", "YOUR")
@@ -57,10 +57,10 @@ _THINGS_AT_ONCE = 2
 """Maximum kinds of thing that a chunk can have. Each combination has its own tag."""
 
 _CYRILLIC = str.maketrans("abceghikmnoprtuxy", "авседнікмпоргтиху")
-"""Latin letters replaced by similar Cyrillic ones, for words that are mostly Cyrillic."""
+"""Similar Cyrillic letters for Latin ones, for words that mix both scripts."""
 _SIGNS = dict(zip("0345789@$!+€", "oeastbgasite", strict=True))
 _SIGNS_FOR_LETTERS = tuple(str.maketrans({**_SIGNS, "1": one, "|": one}) for one in "il")
-"""The two readings of "leet": a stroke is an i or an l."""
+"""The two readings of "leet" (`pr3v10us`): `1` and `|` mean an i or an l."""
 _LEET = re.compile("[01345789@$!+€|]")
 _LETTER = re.compile(r"[^\W\d_]")
 _MIXED = re.compile("[a-z].*[\u0400-\u04ff]|[\u0400-\u04ff].*[a-z]")
@@ -146,7 +146,7 @@ class Lexicon:
         self.starts = frozenset(pair[0] for pair in self.phrases)
 
     def mask(self, word: str) -> int:
-        """Return the classes of a plain lower-case word."""
+        """Return the classes of a plain lower-case word as a bit mask, 0 for an unknown word."""
         found = self._listed(word)
         if not found and "\u0621" <= word[:1] <= "\u064a" and len(word) > _SHORTEST_STEM:
             bare = _PROCLITIC.sub("", word)
@@ -157,7 +157,7 @@ class Lexicon:
         return self._words.get(word) or self._begun(word)
 
     def _begun(self, word: str) -> int:
-        """Return the classes of all stems at the start of a word."""
+        """Return the classes of all stems with which a word begins."""
         sizes, stems = self._stems.get(word[:_SHORTEST_STEM], ((), {}))
         found = 0
         for size in sizes:
@@ -165,7 +165,7 @@ class Lexicon:
         return found
 
     def meant(self, word: str) -> int:
-        """Return the classes of a word, also if it has lookalikes, "leet" signs or a typo."""
+        """Return the classes of a word, even if it has lookalikes, "leet" signs or a typo."""
         found = self.mask(word)
         if found or len(word) > _LONGEST_WORD or word.isdigit():
             return found
@@ -190,7 +190,7 @@ class Lexicon:
         return self._tags[mask]
 
     def inside(self, run: str) -> Iterator[tuple[int, int, str]]:
-        """Yield start, end and tag of the known words in a run of a script without spaces."""
+        """Yield start, end and tag of each known word in a text in a script without spaces."""
         done = 0
         for first in self._first.finditer(run):
             start = first.start()
@@ -254,7 +254,7 @@ _CHUNK = re.compile(
     rf"\n[ \t]*\n\s*|[{_UNSPACED}]{{1,{_LONGEST_CHUNK}}}|[^\s{_UNSPACED}]{{1,{_LONGEST_CHUNK}}}"
 )
 _WORD_SIZE = 3
-"""Unknown characters that count as a word in scripts without spaces."""
+"""In scripts without spaces, this many unknown characters count as a word."""
 _OFTEN = 128
 """Chunks between two checks of the time limit."""
 _REMEMBERED = 20_000
@@ -262,7 +262,7 @@ _REMEMBERED = 20_000
 _STOPS = frozenset(".!?;:。．！？")
 _CLOSING = "\"'`)]}*_»”’"
 _PATH = frozenset("./~$@`\"'(")
-"""Characters with which even a plain word may be a thing."""
+"""Characters at the start of a chunk with which even a plain word may be a thing."""
 _AROUND = ".,:;?!\"'`()[]{}<>*_~#«»“”‘’…-/\\"
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]{1,2}(?![^\W_]))?")
 _JOINT = re.compile(r"[<>/=()\[\]{}]")
@@ -276,7 +276,7 @@ _Part = tuple[int, int, str]
 
 
 class Tagged:
-    """The tags of a text, starting with one for a paragraph, and their positions."""
+    """The tags of a text and their positions. The first tag is that of a paragraph."""
 
     def __init__(self, text: str) -> None:
         """Tag a normalised lower-case text."""
@@ -366,7 +366,7 @@ def _spaced(chunk: str) -> tuple[_Part, ...]:
 
 
 def _kinds(chunk: str) -> int:
-    """Return the kinds of thing in a chunk."""
+    """Return the classes of the things in a chunk, 0 if it has none."""
     if not (any(map(chunk.__contains__, table("rules")["thing_signs"])) or _ACCOUNT.search(chunk)):
         return 0
     bits = [lexicon().bits[name] for name, pattern in _things() if pattern.search(chunk)]
@@ -402,7 +402,7 @@ def _many_words(chunk: str) -> Iterator[_Part]:
 
 
 def _with_phrases(row: str) -> str:
-    """Return the tags with each two-word phrase replaced by its meaning.
+    """Return `row`, a sequence of tags, with the tags of each two-word phrase replaced by its own.
 
     If a word could end one phrase and start another, the phrase with the lower first tag wins.
     Neither left-to-right nor right-to-left is correct in all languages.
