@@ -1,8 +1,8 @@
 """The interface of `jupyter hermes` subcommands, also for other packages.
 
 A package registers each `Subcommand` under the entry point group `hermes_nb.cli`. All of them are
-loaded for `--help`, so their module must import little. The implementation is in another module,
-which `run` names.
+loaded for `--help`, so the module that defines one must import little. The implementation is in
+another module, which `run` names.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """`jupyter hermes enable`, `disable` and `doctor`: use `%%hermes` without `%load_ext`.
 
 IPython can load a magic when a cell calls it, which is too late for an async one. So a startup file
-makes each kernel look for the magic before a cell is parsed (see `hermes_nb.notebook.lazy`); a
-kernelspec gets an argument instead. IPython runs the files in `startup` of the profile, of the
-environment and of the system. Earlier versions also declared the magic in IPython's JSON
-configuration, which `disable` removes.
+makes each kernel look for the magic before a cell is parsed (see `hermes_nb.notebook.lazy`); with
+`--kernelspec`, an argument in the kernelspec does so instead. IPython runs the files in `startup`
+of the profile, of the environment and of the system. Earlier versions also declared the magic in
+IPython's JSON configuration, which `disable` removes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ConfigDirectory:
 
 
 def place_for(level: Level | None) -> ConfigDirectory:
-    """Return the directory of a level; None is the one that Jupyter prefers here."""
+    """Return the directory of a level; None selects the level that Jupyter prefers here."""
     if level is None:
         from jupyter_core.paths import prefer_environment_over_user
 
@@ -160,7 +160,7 @@ def _check_kernel(file: Path, spec: dict[str, Foreign]) -> None:
 
 
 def _argued(file: Path, text: str) -> str:
-    """Return a kernelspec with our argument added, in the format of the existing ones."""
+    """Return the text of a kernelspec with `ARGUMENT` added, formatted like its other arguments."""
     spec = _parsed(file, text)
     _check_kernel(file, spec)
     if ARGUMENT in spec["argv"]:

@@ -39,7 +39,8 @@ _MISS = re.compile(r"no recording in .{1,300}? fits this request|there are no re
 def is_miss(text: str) -> bool:
     """Return whether an error text reports a replay without a matching recording.
 
-    Only the text of an error leaves a kernel or a turn. A test compares it with `CassetteMiss`.
+    Of an error in a kernel or a turn, the command line gets only the text, not the class. A test
+    ensures that this matches the text of `CassetteMiss`.
     """
     return _MISS.search(text) is not None
 
@@ -86,7 +87,7 @@ def ending() -> list[int]:
 
 
 def _stop(*_: object) -> None:
-    """End like Ctrl-C, with all child processes."""
+    """Handle a termination signal like Ctrl-C, which also ends all child processes."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # shells set this for background jobs
         raise KeyboardInterrupt
     signal.raise_signal(signal.SIGINT)
@@ -95,7 +96,7 @@ def _stop(*_: object) -> None:
 def parser(wanted: str = "") -> argparse.ArgumentParser:
     """Return the parser of all own subcommands, and of the `wanted` one of another package.
 
-    If `wanted` is no subcommand, such as an option, those of all packages are included.
+    If `wanted` is not the name of a subcommand, the subcommands of all packages are included.
     """
     top = argparse.ArgumentParser(
         prog="jupyter hermes",

@@ -1,10 +1,10 @@
 """`jupyter hermes run`: run a prompt as one turn in a session, or a notebook in a fresh kernel.
 
-It runs from a shell or a script, and works without a user.
+It is for shells and scripts, and needs no interaction.
 
 With `--json` each event of the turn is printed as one line: an object with `event`, the name of its
 class in `hermes_nb.core.events`, and the fields of that class. Messages have the form of
-`Message.to_dict`. Texts are redacted.
+`Message.to_dict`. Secrets in texts are redacted.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ async def _looked_back(reviews: Reviews, session: Session) -> None:
 def _shower(
     seen: Transcript, *, as_json: bool
 ) -> tuple[Callable[[Event], None], Callable[[], None]]:
-    """Return functions to show an event and to finish: as JSON, live, or the answer alone."""
+    """Return two functions: one displays an event (or collects the answer), one ends the output."""
     if sys.stdout.isatty() and not as_json:
         from hermes_nb.notebook.turn import terminal_view  # slow import
 
@@ -199,7 +199,7 @@ def _plain(value: object) -> object:
 
 
 class TerminalApprover:
-    """Asks on standard error, which keeps standard output for the answer; else refuses."""
+    """Asks for approval on standard error; denies it if standard input is not a terminal."""
 
     async def ask(self, request: ApprovalRequest) -> Approval:
         """Return the user's answer; anything but an approval is a denial with a reason."""

@@ -26,7 +26,7 @@ from hermes_nb.safety.redact import redact
 TITLE = 60
 """Maximum characters of a title."""
 SNIPPET = 100
-"""Maximum characters of a line's last column in a terminal; JSON has all of them."""
+"""Maximum characters of a line's last column in a terminal; JSON output is not shortened."""
 
 
 def list_command(arguments: argparse.Namespace) -> int:

@@ -23,7 +23,7 @@ def ask_on_terminal(question: str) -> str:
 
 @contextmanager
 def opened() -> Iterator[SessionStore]:
-    """Open the home's session store; report problems on standard error."""
+    """Open the session store of the Hermes directory; report problems on standard error."""
     store = open_store(load_settings(), lambda told: print(told, file=sys.stderr))
     try:
         yield store

@@ -1,6 +1,6 @@
 """`jupyter hermes chat`: the agent of a kernel in a terminal.
 
-Input is a prompt. With a leading `/` it is a command of `%hermes`, or options and a prompt. All
+A line is a prompt. With a leading `/` it is a command of `%hermes`, or options and a prompt. All
 input is run like a cell by the magics of a hidden IPython shell, so sessions, tools, questions and
 output are the same as for `%%hermes` in IPython.
 """
@@ -62,7 +62,8 @@ LEAVE = ("/exit", "/quit")
 OF_NOTEBOOKS = ("@cell:", "@error")
 """References that require cells."""
 ALONE = 0.4
-"""Seconds without another key after which a key is an answer and not the start of a word."""
+"""A key answers a question if no other key follows within this many seconds; otherwise it starts a
+word."""
 
 
 def chat(arguments: argparse.Namespace) -> int:
@@ -110,7 +111,7 @@ async def _talk(magics: HermesMagics, name: str) -> int:
             return OK
         except KeyboardInterrupt:
             if time.monotonic() - stopped < PATIENCE:
-                continue  # meant for the turn
+                continue  # the key was meant to stop the turn
             if dropped and not session.default_buffer.text:
                 return OK
             dropped = True

@@ -20,7 +20,7 @@ ABORTED = 2.0
 TOGETHER = 0.1
 """Seconds that a task waits for others to be sent in the same call."""
 TICK = 0.01
-"""Seconds by which a timer may be early."""
+"""Seconds by which a timer may fire too early."""
 START = "start one with `ipcluster start -n 4`"
 
 

@@ -31,9 +31,11 @@ GROUP = "hermes_nb.gateway_adapters"
 SHIPPED = ("mail", "matrix", "telegram", "web")
 """Shipped adapters, each the function `adapter` in the module of that name."""
 Binding = Literal["order", "reply", "number"]
-"""What ties a message to the question that it answers, besides a reply to the question:
+"""How a service's messages are matched with the question that they answer. A reply to the question
+always matches; in addition:
 
-`order`: its position below the question. `reply`: nothing else. `number`: the question's number.
+`order`: a message below the question matches. `reply`: no other message does. `number`: a message
+that contains the question's number does.
 """
 MAX_BYTES = 20_000_000
 LONGEST_NAME = 200
@@ -47,7 +49,7 @@ class NotSent(HermesError):
 class Undeliverable(HermesError):
     """The service will never accept the message, such as a file that is too large.
 
-    The text gives the reason.
+    The error's message gives the reason.
     """
 
 
@@ -86,8 +88,8 @@ class Incoming:
     receipt: str = ""
     """Additional data that the adapter needs to acknowledge the message."""
     replies_to: str = ""
-    """`Answer.key` of the message replied to; any other text if the gateway did not send it; "" if
-    the message is not a reply."""
+    """If the message is a reply, `Answer.key` of the message replied to, or any other text if the
+    gateway did not send that; otherwise ""."""
     after: str = ""
     """Key of the last answer above the message in the chat, in the service's order; "" if unknown.
     """

@@ -93,7 +93,7 @@ _SIZES = (("messages", 12), ("chats", 6))
 
 
 def _salvage(source: Path, target: Path) -> str:
-    """Copy the readable rows to a new file, so that answered messages stay known."""
+    """Copy the readable rows of a damaged database to a new one; return a report."""
     with closing(sqlite3.connect(target, isolation_level=None)) as connection:
         SCHEMA.migrate(connection)
         for table, columns in _SIZES:
@@ -112,7 +112,7 @@ SCHEMA = Schema(
     tables=("messages", "chats"),
     first=("messages", "chats"),
     salvage=_salvage,
-    rebuild=lambda _: None,  # there are no derived tables
+    rebuild=lambda _: None,  # no tables are derived from others
 )
 
 

@@ -1,8 +1,8 @@
 """E-mail adapter: receives over IMAP and answers over SMTP. Each thread is a chat.
 
-Unseen mails are pending: a mail is marked as seen once it is answered, and mails from strangers,
-programs and lists are left unchanged. An answer is sent only to the allowed address, whatever a
-mail's headers request.
+Unseen mails are pending, and a mail is marked as seen once it is answered. Mails from strangers,
+programs and lists are left unchanged. Answers are sent only to the sender's allowed address, even
+if a mail's headers name another one.
 
 The Message-ID of an answer is random, recorded, and the same when sent again. A mail belongs to a
 chat only if it replies to an id that was sent to its sender's address. It answers a question only
@@ -56,13 +56,13 @@ LONGEST_PAUSE = 300.0
 GROWTH = 1.4
 """Factor by which encoding enlarges an attached file."""
 FOR_GOOD = 500
-"""SMTP codes from this one on are permanent errors."""
+"""SMTP codes of this value and above are permanent errors."""
 HEAD = 200_000
-"""Bytes to read of a mail's headers, and of a mail that is too large."""
+"""Maximum bytes read of a mail's headers, and of a mail that is too large."""
 MOST_SENT = 1_000
 """Number of newest mails in a chat that can be replied to."""
 JOBS = "jobs"
-"""Name of the note for mails that start a chat, such as reports of scheduled jobs."""
+"""Name of the stored `Note` for mails that start a chat, such as reports of scheduled jobs."""
 UNCHECKED = (
     "nobody checks who sends a mail, so nobody can approve anything by mail. To allow it, set "
     "gateway.mail.checked_by in config.yaml to the mail server that checks senders"
@@ -197,7 +197,7 @@ class MailAdapter(Adapter):
         return sorted(set(numbers) - self._looked_at, key=int)
 
     def _read(self, uid: bytes, box: imaplib.IMAP4) -> Incoming | None:
-        """Return a mail to be answered, None for others; mails from strangers are not fetched."""
+        """Return a mail if it is to be answered, else None; only headers of others are fetched."""
         about, head = _fetched(box, uid, f"(RFC822.SIZE BODY.PEEK[HEADER]<0.{HEAD}>)")
         if not self._is_welcome(read_mail(head), head):
             return None
@@ -222,12 +222,12 @@ class MailAdapter(Adapter):
         )
 
     def _is_welcome(self, mail: Mail, head: bytes) -> bool:
-        """Return whether to answer a mail; report one that fails the check of its sender."""
+        """Return whether to answer a mail; report a mail whose sender could not be verified."""
         if mail.automatic or mail.sender in ("", self._address):
             return False
         if not self._setup.allowed(mail.sender, mail.sender):
             return False
-        if len(head) >= HEAD:  # the rest may contradict it
+        if len(head) >= HEAD:  # the part that was not read may contradict it
             why = "its headers are too long"
         elif not self._checked_by or authenticated(
             parsed(head), self._checked_by, mail.sender.rpartition("@")[2]
@@ -239,7 +239,7 @@ class MailAdapter(Adapter):
         return False
 
     def _chat_of(self, mail: Mail) -> tuple[str, str]:
-        """Return the mail's chat and the key it replies to, and store the data for an answer."""
+        """Return a mail's chat and the key of the answer it replies to; store the chat's note."""
         with self._noting:
             replied = self._sent_to(mail.sender, mail.replies_to)
             others = (self._sent_to(mail.sender, each) for each in reversed(mail.thread))
@@ -258,7 +258,7 @@ class MailAdapter(Adapter):
         return (named[1], key) if key else None
 
     def _noted(self, name: str, address: str) -> Note:
-        """Return the note of a chat with this address, {} if it is new or belongs to another."""
+        """Return the note of the chat `name`, {} if it is missing or belongs to another address."""
         try:
             note: Note = json.loads((self._setup.folder / f"{name}.json").read_text("utf-8"))
             return note if note.get("to") == address else {}
@@ -280,7 +280,7 @@ class MailAdapter(Adapter):
         return note, f"<{name}.{random}@{self._address.rpartition('@')[2]}>"
 
     def _random(self, name: str, address: str, key: str, size: int) -> tuple[Note, str]:
-        """Return a note and its random name for a key; create and store the name if necessary."""
+        """Return a note and the random name of the answer `key` in it, created if necessary."""
         note = self._noted(name, address)
         sent = note.get("sent", {})
         found = next((each for each, its in sent.items() if its == key), "")
@@ -305,7 +305,7 @@ class MailAdapter(Adapter):
         await in_thread(self._sent, message)
 
     def _composed(self, answer: Answer) -> EmailMessage:
-        """Return an answer as a mail; a chat that is a bare address starts a thread."""
+        """Return an answer as a mail; if the chat is only an address, the mail starts a thread."""
         note, own = self._outgoing(answer)
         text = answer.text or (answer.file.name if answer.file else "")
         subject = str(note.get("subject") or one_line(text.strip().partition("\n")[0], 60))

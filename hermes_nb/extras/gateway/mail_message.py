@@ -1,8 +1,8 @@
 """Parse a mail: its sender, its thread, the sender's own text and quoted text.
 
 Mail headers are not trusted. Exactly one sender is accepted. Only text that the sender typed counts
-as theirs, so a command in a quoted line has no effect. Mails from programs and lists are
-recognised, so that they are not answered. Malformed mails are parsed as far as possible.
+as the user's, so a command in a quoted line has no effect. Mails from programs and mailing lists
+are recognised and not answered. Malformed mails are parsed as far as possible.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PARTS = 200
 """Maximum number of parts to read."""
 DEEPEST = 20
 MARKS = 5_000
-"""Maximum number of lines that may separate parts."""
+"""Maximum number of lines that look like a separator of parts."""
 CHARACTERS = 100_000
 """Maximum characters of text to read."""
 HEADER, LONGEST = 1_000, {"references": 20_000}
@@ -158,7 +158,7 @@ def _sender(message: EmailMessage) -> str:
 
 
 def _is_automatic(message: EmailMessage) -> bool:
-    """Return whether a program, a list or a server sent it (RFC 3834 and older conventions)."""
+    """Return whether a program, a mailing list or a server sent it (RFC 3834 and older rules)."""
     said = header(message, "auto-submitted").lower().partition(";")[0].strip()
     return (
         said not in ("", "no")
@@ -171,14 +171,14 @@ def _is_automatic(message: EmailMessage) -> bool:
 
 
 _SPEAKS_OF = {"dmarc": "header.from", "dkim": "header.d", "spf": "smtp.mailfrom"}
-"""The property of a result that names the checked domain."""
+"""For each method in Authentication-Results, the property that names the checked domain."""
 _OUTSIDE = re.compile(r'"((?:[^"\\]|\\.)*)"|[(]|[^"()\\]+')
 _COMMENT = re.compile(r"\\.|[()]|[^()\\]+")
 _CONTROL = re.compile(r"[\0-\x08\n-\x1f\x7f]")
 
 
 def authenticated(message: EmailMessage, server: str, domain: str) -> bool:
-    """Return whether `server` confirms that a mail is from `domain`, in its topmost header.
+    """Return whether `server` confirms in its topmost header that a mail is from `domain`.
 
     A DMARC result is decisive; without one, DKIM or SPF for exactly that domain is sufficient. A
     malformed header (RFC 8601) fails the check, as do all headers below it.
@@ -294,9 +294,11 @@ _HEADERS = re.compile(
 )
 _DATED = re.compile(r".*(?:\d[:.]\d\d|\d{4}).*[:：]\s*")
 _ADDRESSED = re.compile(r".*@.*[:：]\s*")
-"""Such as `On Monday, 3 March 2025 at 10:00, Ada <ada@example.org> wrote:` in any language."""
+"""With `_DATED`: a line such as `On Monday, 3 March 2025 at 10:00, Ada <ada@example.org> wrote:`,
+in any language."""
 WRAPPED, WIDEST, APART = 3, 1_000, 9
-"""Limits of an introduction: lines, characters, and empty lines after it."""
+"""Limits for the lines that introduce a quote: their number, their characters, and the number of
+empty lines after them."""
 
 
 def split_quoted(text: str) -> tuple[str, str]:

@@ -63,13 +63,13 @@ ENCRYPTED = (
     "chosen when a room is made, and cannot be turned off later."
 )
 OVER = ("M_UNKNOWN_TOKEN", "M_MISSING_TOKEN")
-"""Error codes for an invalid login."""
+"""Error codes of a login that is no longer valid."""
 FOR_GOOD = ("M_BAD_JSON", "M_FORBIDDEN", "M_NOT_FOUND", "M_TOO_LARGE")
 """Error codes for a message that the server will never accept."""
 FOUND = 200
 AWAY = (aiohttp.ClientError, OSError, TimeoutError)
 MXC = re.compile(r"mxc://((?=[^/]*\w)[\w.:\[\]-]+/[\w-]+)", re.ASCII)
-"""Address of a file: a server and a name that cannot lead to other paths of the server."""
+"""Address of a file: a server and a file name without characters that could change the path."""
 
 
 class Refused(Exception):

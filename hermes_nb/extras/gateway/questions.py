@@ -1,7 +1,8 @@
-"""Questions of a turn in a chat: sent as messages, answered by messages that are tied to them.
+"""Ask the questions of a turn in a chat, and match the user's messages with them.
 
-A reply to the question is tied to it. So is a message below it, if the service has an order and no
-earlier question is unanswered. Otherwise the answer must contain the question's number.
+A reply to the question answers it. So does a message below it, if the service's messages have a
+reliable order and no earlier question is unanswered. Otherwise the answer must contain the
+question's number.
 
 A running turn occupies one of the slots for parallel turns. While its question is pending, other
 chats can use the slot.
@@ -56,7 +57,7 @@ class _Open:
     number: str
     """Number that the answer must contain; "" if no number is needed."""
     binding: Binding
-    """How the service ties an answer to its question."""
+    """How an answer is matched with its question; see `Binding`."""
     keys: set[str]
     """Keys of the question's messages."""
     answer: asyncio.Future[str]
@@ -107,7 +108,7 @@ class Asking:
     Args:
         say: Sends a text and returns the keys of its messages.
         place: The turn's slot, freed while a question is pending.
-        binding: How the service ties an answer to its question.
+        binding: How an answer is matched with its question; see `Binding`.
         unasked: The reason to refuse every question; "" to ask.
     """
 

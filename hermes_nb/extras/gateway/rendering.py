@@ -27,7 +27,7 @@ _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^`\n]*)$", re.MULTILINE)
 
 
 def closed(pieces: Sequence[str]) -> Iterator[str]:
-    """Yield the pieces of a text; a code block that spans pieces is closed and reopened."""
+    """Yield the pieces of a text, closing and reopening a code block that spans several pieces."""
     fence = mark = ""
     for piece in pieces:
         whole = f"{fence}\n{piece}" if fence else piece

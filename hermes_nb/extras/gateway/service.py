@@ -1,8 +1,8 @@
 """The gateway: receives messages from all adapters and answers chats in parallel.
 
 Within a chat, messages are answered in order. Each message is stored, processed, answered and
-acknowledged. After a crash, `journal` has the unfinished ones. `/stop` and answers to questions
-skip the queue of their chat.
+acknowledged. After a crash, the unfinished ones are in the `journal`. `/stop` and answers to
+questions skip the queue of their chat.
 """
 
 from __future__ import annotations
@@ -159,7 +159,8 @@ class Gateway:
     async def _arrived(self, adapter: Adapter, message: Incoming) -> None:
         """Store a message and start answering it.
 
-        If the policy now forbids the adapter, the message stays with its service.
+        If the administrator's policy now forbids the adapter, the message is neither stored nor
+        confirmed to its service.
 
         Raises:
             ConfigError: the policy forbids the adapter, which ends the gateway.
@@ -247,13 +248,13 @@ class Gateway:
         )
 
     async def _show(self, adapter: Adapter, chat: str) -> None:
-        with suppress(Exception):  # optional: failures show up when the answer is sent
+        with suppress(Exception):  # optional; a real problem also shows when the answer is sent
             while True:
                 await adapter.working(chat)
                 await asyncio.sleep(SHOWN)
 
     async def _told(self, adapter: Adapter, work: Awaitable[None]) -> None:
-        """Run work that no answer depends on; failures are reported and otherwise ignored."""
+        """Await `work` that no answer depends on; failures are reported and otherwise ignored."""
         try:
             await work
         except Exception as error:  # noqa: BLE001 - one fault must not end the gateway

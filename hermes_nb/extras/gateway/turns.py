@@ -1,7 +1,7 @@
 """The agent of a chat: resumes the chat's session and answers one message at a time.
 
 Only "always" approvals are kept in memory between turns. A turn interrupted by a crash is resumed
-from its rows in the store. A stored answer is used unchanged. Otherwise the model continues after
+from its stored messages. A stored answer is used unchanged. Otherwise the model continues after
 checking the current state, since a call without a result may have run.
 """
 
@@ -154,7 +154,7 @@ class ChatAgent:
         self._checkpoints = Checkpoints(home / "checkpoints")
 
     def heard(self, message: Incoming) -> bool:
-        """Accept the asked user's answer to the pending question; return whether it is one."""
+        """Accept the asked user's answer to a pending question; return whether this is one."""
         return message.user == self._user and self._asking.heard(message)
 
     async def remind(self, message: Incoming) -> None:
@@ -167,7 +167,7 @@ class ChatAgent:
         return self._running is not None and self._running.cancel()
 
     async def answer(self, entry: Entry) -> Entry:
-        """Return a message with its answer, not yet stored. Call `settle` afterwards."""
+        """Return the entry with its answer, without storing it. Call `settle` afterwards."""
         word, rest = command_of(entry.message.text)
         self._user = entry.message.user
         try:
@@ -230,7 +230,7 @@ class ChatAgent:
         overrides = {"model": row.model or None, "approve": terms.approve or None}
         settings = load_settings(home=self._home, overrides=overrides)
         if self._asking.unasked and settings.approve != "never":
-            settings = replace(settings, approve="ask")  # refuse what a mode would allow
+            settings = replace(settings, approve="ask")  # refuse even calls that the mode allows
         kept = self._guard if self._guard and self._guard.mode == settings.approve else None
         self._asking.seconds, self._asking.refused = terms.seconds, ""
         opening = Opening(
@@ -369,12 +369,12 @@ def command_of(text: str) -> tuple[str, str]:
 
 
 def _answered(entry: Entry, text: str) -> Entry:
-    """Return a message with its answer before the files that go with it."""
+    """Return the entry with the text of its answer added before the files to send with it."""
     return replace(entry, parts=(redact(text) or "(no answer)", *entry.parts))
 
 
 def _left(store: SessionStore, session: str, began: float) -> Iterator[Message]:
-    """Yield the stored messages of a turn, starting with its prompt; nothing if it is missing.
+    """Yield the stored messages of the turn that began at `began`, if its prompt was stored.
 
     Stops at the next prompt, which comes from a notebook that resumed the session.
     """
@@ -418,7 +418,8 @@ def _prompt(entry: Entry, *, known: bool) -> Message:
 def send_tool(root: Path, send: Callable[[Path, bytes], None], most: int) -> Tool:
     """Return the tool that sends a file of at most `most` bytes along with the answer.
 
-    The current contents are sent, because later changes would not be checked for secrets.
+    The file's contents at the time of the call are sent, since later changes would not be checked
+    for secrets.
     """
     space = Workspace(root=root)
 

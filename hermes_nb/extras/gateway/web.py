@@ -51,7 +51,7 @@ class Line(TypedDict, total=False):
     files: list[str]
     """Paths of attached files."""
     again: bool
-    """Unused."""
+    """Not used by this adapter."""
     after: str
     """Key of the last answer displayed when the message was typed; "" if there was none."""
 
@@ -144,7 +144,7 @@ class WebPage(Adapter):
             self._changed.notify_all()
 
     async def after(self, number: int) -> dict[str, object]:
-        """Return the messages after a number of lines, waiting until there are new ones."""
+        """Return the messages after line `number`, waiting up to `WAIT` seconds for new ones."""
         if number >= len(self._lines):
             async with self._changed:
                 with suppress(TimeoutError):
@@ -275,10 +275,10 @@ class Refused(Handler):
 
 
 class Page(Handler):
-    """The page itself."""
+    """Serves the page with the chat."""
 
     def get(self) -> None:
-        """Send the page; only its own script and style may run."""
+        """Send the page, with a policy that allows only its own script and style sheet."""
         nonce = secrets.token_urlsafe(12)
         self.set_header(
             "Content-Security-Policy",
@@ -291,7 +291,7 @@ class Page(Handler):
 
 
 class Messages(Handler):
-    """The messages of the chat."""
+    """Serves and accepts the messages of the chat."""
 
     async def get(self) -> None:
         """Send new messages."""
@@ -313,7 +313,7 @@ class Messages(Handler):
 
 
 class Files(Handler):
-    """The files of the chat."""
+    """Serves the files of the chat."""
 
     def get(self, line: str, number: str) -> None:
         """Send a file; only images get their own content type."""

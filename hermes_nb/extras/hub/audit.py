@@ -5,8 +5,8 @@ in between, only the first exists. The lines of a file are numbered across all p
 it, and each has the digest of the previous line, so `gaps` finds missing or altered lines. Lines
 are also sent to a collector as they are written, because the user cannot modify that copy.
 
-The audit wraps tools, below the loop and above the guard, because a call that `required` cannot
-record must not start; an event would come too late.
+The audit wraps tools, below the loop and above the guard, because with `required`, a call that
+cannot be recorded must not start; an event would come too late to prevent that.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SAID = 200
 TAIL = 65_536
 """Bytes to read at the end of a file to find its last line."""
 WAITING = 2_000
-"""Maximum lines queued for a collector; further lines are lost and counted."""
+"""Maximum lines queued for a collector; further lines are dropped and counted."""
 DELIVERY = 5.0
 """Seconds that a call waits for the collector if it must be recorded."""
 LEAVING = 1.0
@@ -158,7 +158,7 @@ class Audit:
         return line
 
     def _taken(self, held: ExitStack) -> bool:
-        """Lock the file for a line; return whether its last line is incomplete."""
+        """Open and lock the file to append a line; return whether its last line is incomplete."""
         if self._handle < 0:
             self._handle, self._size = self._opened(), -1
         while True:
@@ -211,7 +211,7 @@ class Audit:
         known = next(filter(None, map(parsed, reversed(lines))), {})
         there = known.get("chain", self._chain), int(known.get("seq") or 0)
         if there < (self._chain, self._number) and there[0] == self._chain:
-            return not tail.endswith(b"\n")  # lost lines leave a gap
+            return not tail.endswith(b"\n")  # keep the number, so a gap shows
         self._chain, self._number = str(there[0]), there[1]
         self._last = digest_of(lines[-1]) if lines else ""
         return not tail.endswith(b"\n")
@@ -396,7 +396,7 @@ def audited(
 async def _witnessed(
     tool: Tool, context: ToolContext, arguments: Arguments, audit: Audit, entry: Mapping[str, Json]
 ) -> object:
-    """Run a call, which records its start, and record how it ended in all cases."""
+    """Run a call whose start was recorded, and record its end, however it ends."""
     answers: list[Json] = []
 
     def emit(event: ToolEvent) -> None:
@@ -420,12 +420,12 @@ async def _witnessed(
         return result
     finally:
         seconds = round(time.monotonic() - began, 3)
-        # In this thread: an interrupted process does not start new ones.
+        # Not in a new thread, which an interrupted process cannot start.
         audit.record({"event": "end", **entry, "answers": answers, **ended, "seconds": seconds})
 
 
 def _shown(text: str) -> str:
-    # Redact first: half a secret is not recognised.
+    # Redact first: a secret that was cut in half is not recognised.
     return one_line(redact(text[: 40 * SAID]), SAID)
 
 

@@ -1,12 +1,12 @@
 """`jupyter hermes proxy`: holds a model provider's API key and gives each user a daily budget.
 
 It is a JupyterHub service. Users authenticate with their hub token, and the key never leaves this
-process. Usage is counted from the provider's own figures. A request is recorded before it is sent,
-with an estimate that the figures replace; if the proxy is killed, the estimate remains. A user who
-disconnects during an answer pays for all of it.
+process. Usage is counted from the provider's own figures. A request is recorded with an estimate
+before it is sent, and the provider's figures replace the estimate. If the proxy is killed, the
+estimate remains. A user who disconnects during an answer is charged for the whole answer.
 
 No request starts once a budget is used up. A request that might exceed it together with running
-requests waits until these are counted, so that no one is refused because of an estimate.
+requests waits until the usage of these is known, so no one is refused because of an estimate.
 """
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ from hermes_nb.core.messages import Json
 from hermes_nb.extras.hub.usage import GUESS, Usage
 
 KNOWN = 60.0
-"""Seconds for which a token is trusted without asking the hub again; then a revoked one is refused.
+"""Seconds for which a token is trusted without asking the hub again: a revoked token works that
+long.
 """
 LARGEST = 32_000_000
 """Maximum bytes of a request, and of an answer that is not streamed."""
 ANSWER = 900.0
 """Timeout of an answer in seconds."""
 UNSAID = 1_000
-"""Estimated tokens of an answer until they are counted."""
+"""Estimated tokens of an answer until its usage is known."""
 MOST = 1 << 31
-"""Maximum tokens of a request's own answer limit that are taken into account."""
+"""Largest answer limit accepted from a request, in tokens; a larger one counts as this one."""
 MILLION = 1_000_000
 AT_ONCE = 8
 """Maximum concurrent requests per user; others wait."""
@@ -257,7 +258,7 @@ class Handler(RequestHandler):
         self.current_user = await self.hub.user(token.strip())
 
     def write_error(self, status_code: int, **kwargs: Json) -> None:
-        """Send the error in the format of model providers."""
+        """Send the error in the JSON format that model providers use."""
         error = kwargs.get("exc_info", (None, None, None))[1]
         said = error.log_message if isinstance(error, HTTPError) else None
         said = said and said.replace("%%", "%")  # tornado doubled them for logging
@@ -331,7 +332,7 @@ class Chat(Handler):
                 self.finish()
 
     async def _passed_on(self, asked: dict[str, Json], usage: Usage) -> None:
-        """Send the request and pass on the response; the status is 502 without one."""
+        """Send the request and pass on the response; if there is none, respond with status 502."""
 
         def take(piece: bytes) -> None:
             usage.take(piece)

@@ -113,13 +113,13 @@ def _revoked(release: Release, name: str, arguments: argparse.Namespace) -> Inde
 
 
 def _names(index: Index, contents: Mapping[str, bytes]) -> dict[str, str]:
-    """Return the names of skills by the names of their folders."""
+    """Return a mapping from the skills' folder names to the skills' names."""
     names = {}
     for path in index.files:
         if path.endswith(f"/{DOCUMENT}"):
             folder = path.split("/")[-2]
             names[folder] = folder
-            with suppress(SkillError):  # without a valid name it is never offered
+            with suppress(SkillError):  # a skill without a valid name is never offered
                 text = decoded(contents.get(path, b""))[0]
                 names[folder] = read_document(text, folder=folder).name
     return names

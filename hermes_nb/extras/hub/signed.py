@@ -276,9 +276,9 @@ class Release:
         return read_index(path, public_key(self._key)) if path.exists() else Index()
 
     def contents(self, *, signed: bool) -> dict[str, bytes]:
-        """Return the current contents of the files, or with `signed` the last signed ones, by path.
+        """Return the files' contents by path: the current or, with `signed`, the last signed ones.
 
-        Signed copies that were altered since are left out.
+        Copies of signed files that were altered after signing are left out.
         """
         there = self._directory / SIGNED if signed else self._directory
         found = {name: read_file(path) for name, path in files_in(there).items()}

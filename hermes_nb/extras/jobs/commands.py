@@ -49,12 +49,13 @@ from hermes_nb.safety.redact import redact
 SILENT = 300.0
 """Seconds without a check for due jobs after which the user is warned."""
 SHOWN = 160
-"""Maximum characters of a run's text in the table of runs."""
+"""Maximum characters of a run's output in the table of runs."""
 WORDS = "list, show, pause, resume, run, history, remove, install, uninstall"
 NAMES = frozenset(
     "SUN MON TUE WED THU FRI SAT JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC LW".split()
 )
-"""Words allowed in a cron line; any other word requires a translation by the model."""
+"""Words allowed in a cron line. If there are others, the model translates the text into a cron
+line."""
 CLOCKS = {"cron", "systemd", JUPYTER}
 HOW = 'an example is `{name} "0 7 * * 1-5" "What is new in data/?"`'
 WHICH = (
@@ -269,7 +270,7 @@ async def cron_for(words: str, model: ChatModel) -> str:
 
 
 def _placed(what: str, cwd: str) -> tuple[str, str]:
-    """Return the prompt or the notebook's path, and the working directory."""
+    """Return the prompt or the notebook's absolute path, and the working directory."""
     directory = Path(cwd).expanduser().absolute()
     if is_notebook(str(file := directory / Path(what).expanduser())):
         if file.is_file():
@@ -309,7 +310,7 @@ def _ended(run: Run, job: Job) -> str:
 
 
 def _told(run: Run, zone: str) -> str:
-    """Return the result of a run with its full text."""
+    """Return the result of a run with its complete output."""
     made = f"\n\n{code_span(run.output)}" if run.output else ""
     when = at(run.due, zone, named=True)
     return f"Job {run.job}, {when}: **{run.came_to}**{made}\n\n{code_block(run.text)}"
@@ -331,7 +332,7 @@ def _history(runs: list[Run], zones: Mapping[int, str], *, whole: bool) -> str:
 
 
 def cron_line(home: Path) -> str:
-    """Return the crontab line that runs due jobs; raise `ConfigError` if it is impossible."""
+    """Return the crontab line that runs due jobs."""
     if set('\n"\\') & set(str(home)):
         raise ConfigError(f"a home with such a name cannot stand in a crontab: {str(home)!r}")
     words = shlex.join([*PROGRAM, "jobs", "run"])

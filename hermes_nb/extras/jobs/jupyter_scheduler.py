@@ -121,8 +121,8 @@ class JupyterScheduler:
     def keep(self, jobs: Sequence[Job], *, only: int | None = None) -> None:
         """Create, update and remove definitions so that they match the jobs.
 
-        A definition is active if its job is. With `only`, change just this job's, as others may
-        have been paused by hand.
+        A definition is active if its job is. With `only`, change just the definition of the job
+        with this number, since the user may have paused others by hand.
         """
         there, refused = self._definitions(), []
         wanted = {f"{self._prefix}{job.id}.ipynb": job for job in jobs}

@@ -1,4 +1,4 @@
-"""Notices with the results of jobs, for chats of the gateway."""
+"""Notices that report the results of jobs to chats of the gateway."""
 
 from __future__ import annotations
 

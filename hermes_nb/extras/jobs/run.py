@@ -48,7 +48,7 @@ async def _done(schedule: Schedule, arguments: argparse.Namespace) -> str:
 
 
 async def _due(schedule: Schedule) -> int:
-    """Run due jobs. Print only exceptional results, because cron sends all output by mail."""
+    """Run due jobs. Print only unusual results, because cron sends all output by mail."""
     odd: list[Run] = []
 
     def tell(run: Run) -> None:

@@ -54,15 +54,17 @@ SIDE_BY_SIDE = 4
 LOOK = 5.0
 """Seconds between two checks for due jobs while jobs are running."""
 SET_BACK = 60.0
-"""If the last check is this many seconds in the future, the clock was set back."""
+"""If the last check appears to be more than this many seconds in the future, the clock was set
+back."""
 BRIEFLY = 0.5
-"""Seconds to wait for the lock of a job; mere checks hold it for less."""
+"""Seconds to wait for the lock of a job; a process that only checks whether a job is running holds
+it for less."""
 GRACE = 10.0
 """Seconds for a job to clean up after it was stopped."""
 KEPT = 50
 """Number of runs to keep per job, with their notebooks."""
 COUNTED = 1_000
-"""Maximum number of missed times to count."""
+"""Maximum number of missed times of a job that are counted."""
 TEXT = 20_000
 """Maximum characters stored of a run's output."""
 FIVE = 5
@@ -94,7 +96,7 @@ class Job:
     paused: bool = False
     """Whether the job is paused."""
     due: float = math.inf
-    """Next time in seconds since the epoch; infinite if there is no further one."""
+    """Next scheduled time in seconds since the epoch; infinite if there is none."""
     to: str = ""
     """Chat of the gateway that receives the results, as `ADAPTER:CHAT`; "" for none."""
 
@@ -116,7 +118,7 @@ class Run:
     missed: int = 0
     """Number of earlier times that were missed."""
     text: str = ""
-    """The answer and messages."""
+    """The output: the answer, and messages such as errors."""
     output: str = ""
     """Path of the executed notebook; "" for a prompt."""
 
@@ -147,7 +149,7 @@ CREATE INDEX runs_in_work ON runs (job) WHERE state = 'running';
 
 
 def _salvage(source: Path, target: Path) -> str:
-    """Copy the readable jobs and runs to a new file, so that past runs stay known."""
+    """Copy the readable jobs and runs of a damaged database to a new one; return a report."""
     with closing(sqlite3.connect(target, isolation_level=None)) as connection:
         SCHEMA.migrate(connection)
         for table, columns, added in (("jobs", 10, ("",)), ("runs", 8, ())):
@@ -173,7 +175,7 @@ SCHEMA = Schema(
     tables=("jobs", "runs"),
     first=("jobs", "runs"),
     salvage=_salvage,
-    rebuild=lambda _: None,  # there are no derived tables
+    rebuild=lambda _: None,  # no tables are derived from others
 )
 
 
@@ -339,7 +341,7 @@ class Schedule:
                 stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
                 run = replace(run, output=str(self.folder / str(number) / f"{stamp}.ipynb"))
             made = _insert(connection, "runs", run)
-            # The clock was set back, and this time already ran.
+            # No row was added: the clock was set back, and the job has already run for this time.
             return run if made.rowcount else None
 
         return self._database.write(begin)
@@ -369,7 +371,7 @@ class Schedule:
         return ended if noted else None
 
     def find_lost(self) -> list[Run]:
-        """Settle and return runs whose process is gone; their progress is unknown."""
+        """Record and return the runs whose process is gone, so that their progress is unknown."""
         lost = []
         for run in self._database.read(
             lambda c: [
@@ -405,7 +407,7 @@ def _job(row: sqlite3.Row) -> Job:
 
 
 def _now(job: Job, run: Run) -> tuple[Run, float]:
-    """Return the run of a due job, for its latest past time, and the job's next time."""
+    """Return a due job's run, for the latest time that has passed, and the job's next time."""
     now = run.began
     try:
         ahead = itertools.islice(times(job.cron, job.zone, job.due), COUNTED)
@@ -432,7 +434,7 @@ async def run_due(schedule: Schedule, tell: Callable[[Run], None]) -> None:
         except TimeoutError:
             return
         if schedule.looked() > time.time() + SET_BACK:
-            for each in schedule.jobs():  # otherwise they would wait for the time of a wrong clock
+            for each in schedule.jobs():  # recomputes next times that a wrong clock had set
                 schedule.pause(each.id, paused=each.paused)
         try:
             while True:
@@ -441,7 +443,7 @@ async def run_due(schedule: Schedule, tell: Callable[[Run], None]) -> None:
                     tell(lost)
                 while len(running) < SIDE_BY_SIDE and (job := schedule.next_due()):
                     running.add(asyncio.create_task(run_job(schedule, job)))
-                    await asyncio.sleep(0)  # it is not due any longer after this
+                    await asyncio.sleep(0)  # lets it start: then it isn't due any more
                 if not running:
                     return
                 over, running = await asyncio.wait(

@@ -1,1 +1,1 @@
-"""The built-in model: its server process, and tool calls by a very small model."""
+"""The built-in model: its weights, its server process, and tool calling for a very small model."""

@@ -1,4 +1,4 @@
-"""The check of the built-in model in `%hermes doctor`: an entry point of `hermes_nb.doctor`."""
+"""Check the built-in model for `%hermes doctor`; an entry point of `hermes_nb.doctor`."""
 
 from __future__ import annotations
 

@@ -241,7 +241,7 @@ class Wheels:
 
     @property
     def spare(self) -> int:
-        """Additional disk space in bytes: pip downloads a wheel and then copies it."""
+        """Additional disk space needed in bytes: pip downloads a wheel and then copies it."""
         return 2 * max((part.size for part in self.parts), default=0)
 
     def pour(self, into: Partial) -> None:

@@ -3,9 +3,9 @@
 The first request finds the weights by their digest, starts the server, and uses it like any other
 model server. It never downloads anything: `weights.fetch` does, with the user's consent.
 
-The server runs in a separate session, so Ctrl-C in a terminal does not reach it, and ends with its
-stdin. Other children cannot keep that open, because descriptors are not inherited over exec, nor
-can forks, which close theirs. A fork never uses or stops its parent's server.
+The server runs in a separate session, so Ctrl-C in a terminal does not reach it. It ends when its
+stdin is closed. Other child processes cannot keep that open, because descriptors are not inherited
+over exec; forks of this process close theirs. A fork never uses or stops its parent's server.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class _Running:
         return ""
 
     def stop(self) -> None:
-        """Stop the process by closing its stdin, then by killing it."""
+        """Stop the process by closing its stdin; kill it if that is not enough."""
         with suppress(OSError):
             self._stdin.close()
         self._wait()
@@ -231,7 +231,7 @@ class EmbeddedServer:
             running.stop()
 
     def abandon(self) -> None:
-        """Forget the child in a fork, since it belongs to the parent."""
+        """In a fork, forget the child, since it belongs to the parent."""
         self._lock = threading.Lock()  # its holder does not exist in this process
         running, self._running = self._running, None
         if running is not None:

@@ -1,7 +1,8 @@
-"""Read a reply that is a JSON object with one key: a tool and its argument, or `reply` and text.
+"""Read a reply that is a JSON object with one key: a tool's name, or `reply`.
 
-The text of `{"reply": "…"}` is decoded and shown as it arrives; no part of a call is ever shown. A
-reply that was cut off becomes the text so far, or a call with a problem; no errors are raised.
+The value is the tool's argument or the text of the reply. The text of `{"reply": "…"}` is decoded
+and shown as it arrives; no part of a call is ever shown. A reply that was cut off becomes the text
+so far, or a call whose `problem` is set; no errors are raised.
 """
 
 from __future__ import annotations

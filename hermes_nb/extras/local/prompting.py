@@ -1,9 +1,9 @@
 """Tool calling for a very small model: its answer is constrained to one JSON object.
 
 The model gets its own prompt, with examples from the user's data, at most four tools with one
-argument each, and `reply` as an additional one. It copies its examples, including names: after
-examples with an invented table it asked for that table. The allowed answers depend on the previous
-ones: after an error the model must call a tool again, after a requested value it must reply.
+argument each, and `reply` as an additional one. It copies names from its examples: if they use an
+invented table, it asks for that table. The allowed answers depend on the previous ones: after an
+error the model must call a tool again, and once it has the value that it asked for, it must reply.
 
 Measured with Qwen2.5-Coder-0.5B; the questions are in bench/embedded.py.
 """
@@ -115,7 +115,7 @@ def _required(tool: Tool) -> Sequence[str]:
 
 
 def say(name: str, value: object) -> str:
-    """Return an answer of the model: an object with one key."""
+    """Return an answer in the form that the model must use: a JSON object with one key."""
     return json.dumps({name: value}, ensure_ascii=False, default=str)
 
 
@@ -158,7 +158,7 @@ def _instructions(tools: Sequence[SmallTool], variables: Sequence[Variable]) -> 
 
 
 def shown_variables(variables: Iterable[Variable]) -> list[Variable]:
-    """Return the variables to describe: tables first, otherwise in their own order."""
+    """Return the variables to describe in the prompt: tables first, then the others."""
     return sorted(variables, key=lambda variable: not variable.columns)[:MOST_VARIABLES]
 
 
@@ -174,7 +174,7 @@ def described(variable: Variable) -> str:
 
 
 def _about(table: Variable) -> list[tuple[str, str]]:
-    """Return examples with the table's own columns; unknown values have names like `x`."""
+    """Return examples for a table as (message, answer) pairs; unknown values are named like `x`."""
     name = table.name
     rows = table.shape.split(" ")[0].replace(",", "")
     columns = (table.columns or {}).items()
@@ -199,10 +199,10 @@ def _about(table: Variable) -> list[tuple[str, str]]:
 
 
 def _grouped(name: str, group: str, first: str, second: str) -> list[tuple[str, str]]:
-    """Return examples of a value per group and of the group with the largest value.
+    """Return three (message, answer) pairs about the averages of groups and the largest of them.
 
-    They use two columns: after examples with one, the model asks for that one regardless of the
-    question.
+    `first` and `second` are different columns if possible. If all examples used the same one, the
+    model would use it for every question.
     """
     means = f"{name}.groupby({group!r})[{first!r}].mean()"
     largest = f"{name}.groupby({group!r})[{second!r}].mean().idxmax()"
@@ -232,7 +232,8 @@ RESULT_CHARACTERS = 700
 QUESTION_CHARACTERS = 3000
 CONTEXT_LINES = 6
 ERRORS_FORCED = 2
-"""After more consecutive errors, the model may stop calling tools and reply."""
+"""Up to this many consecutive errors, the model must call a tool again. After more, it may
+reply."""
 CALLS = 4
 """After this many calls for one question, the model must reply."""
 CONVERSATIONS = 4
@@ -250,13 +251,13 @@ class _Conversation:
     tools: tuple[SmallTool, ...]
     """The offered tools."""
     known: frozenset[str]
-    """Heads of the descriptions of variables in the prompt."""
+    """The beginning of each description of a variable in the prompt, to recognise known ones."""
     columns: str
     """Descriptions of the tables in the prompt; "" without tables."""
     prefix: tuple[Message, ...]
     """The system message and the examples."""
     sent: Memo[Message] = field(default_factory=Memo)
-    """The messages as sent."""
+    """The shortened form in which each message of the conversation is sent."""
 
 
 class Constrained:
@@ -390,7 +391,7 @@ def _allowed(request: Request, tools: Sequence[SmallTool]) -> list[SmallTool]:
 
 
 def _format(tools: Sequence[SmallTool]) -> Mapping[str, object]:
-    """Return the response format that allows these answers: one key, one value."""
+    """Return the response format for an object with one key, the name of one of these tools."""
     objects = [
         {
             "type": "object",
@@ -420,7 +421,7 @@ def _tokens(message: Message) -> int:
 
 
 def _trimmed(said: Sequence[Message], sent: Sequence[Message], room: int) -> list[Message]:
-    """Return the messages that fit into `room` tokens; stable as messages are added."""
+    """Return the messages that fit into `room` tokens; the choice rarely changes as they grow."""
     sizes = [_tokens(message) for message in sent]
     kept: list[int] = []
     for index in range(len(sent)):

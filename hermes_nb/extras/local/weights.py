@@ -76,7 +76,7 @@ CONSENT = "HERMES_NB_FETCH_WEIGHTS"
 
 
 class WeightsError(HermesError):
-    """The weights are not available. The text gives the reason and a solution."""
+    """The weights are not available. The message gives the reason and a solution."""
 
 
 class WeightsNeeded(ConfigError):
@@ -263,7 +263,7 @@ class WeightsStore:
 
 
 def locate() -> Path | None:
-    """Return the verified weights if they are on this machine, without using the network."""
+    """Return the path of the verified weights on this machine, or None; never use the network."""
     return WeightsStore().locate()
 
 

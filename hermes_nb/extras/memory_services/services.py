@@ -2,8 +2,8 @@
 
 The user's and the agent's messages are sent to the service at the end of a turn, so a kernel crash
 loses at most the last turn. Changes of the curated memory are sent at once. Recalled facts are
-added to the user's messages. Nothing else is sent: no tool results, no text of files or pages, no
-secrets.
+added to the user's messages. Nothing else is sent: no tool results, no text from files or web
+pages, no secrets.
 
 Each service has an entry point in the group `hermes_nb.memory_providers`: a function of the Hermes
 directory and the settings below `memory.NAME`. These are `user` (the owner of the memory, by
@@ -57,7 +57,7 @@ class Service(MemoryProvider):
     def static_block(self) -> str:
         return f"{self.name} remembers earlier conversations; what fits comes with messages."
 
-    # Deleted facts stay in the service.
+    # Facts deleted from the curated memory stay in the service.
     def on_memory_write(self, target: str, action: str, before: str, after: str) -> None:  # noqa: ARG002
         if after:
             self.keep([{"role": "user", "content": redact(after)}])
@@ -176,7 +176,7 @@ class Hindsight(Service):
         told = "\n\n".join(f"{each['role']}: {each['content']}" for each in said)
         self._client.retain(bank_id=self._bank, content=told)
 
-    # The service has it all already.
+    # Nothing to do: the service already has all messages.
     def session_ended(self, messages: Sequence[Message]) -> None:  # noqa: ARG002
         self._client.close()
 
@@ -213,7 +213,7 @@ class HonchoSession(Protocol):
 
 
 class Honcho(Service):
-    """A service that infers a model of the user from their messages."""
+    """A service that derives a model of the user from their messages."""
 
     name = "Honcho"
 

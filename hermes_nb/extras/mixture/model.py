@@ -99,7 +99,7 @@ class Mixture:
         return body_of(self._aggregator, self._weighing(request))
 
     def _weighing(self, request: Request) -> Request:
-        """Return the aggregator's request: the advice follows the prompts."""
+        """Return the request for the aggregator, in which the advice follows the prompts."""
         return replace(request, messages=renditions(request.messages, self._advised))
 
     async def _advice(

@@ -32,7 +32,7 @@ class MixtureSettings(Composed):
     """The settings of one mixture. `answers` is its aggregator."""
 
     references: tuple[Member, ...]
-    """The models that advise."""
+    """The models that give advice."""
 
 
 def mixtures(given: Json, place: Place) -> Mapping[str, MixtureSettings]:

@@ -22,7 +22,7 @@ from hermes_nb.memory.sessions import SqliteStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """A session in a store-independent form, for comparing and copying."""
+    """The contents of a session, independent of the kind of store, for comparing and copying."""
 
     row: SessionRow
     """The session's own fields."""
@@ -33,7 +33,7 @@ class Packed:
     messages: tuple[tuple[int, Role, str, float, str], ...]
     """Position, role, body, time and state of each message."""
     arrangements: tuple[tuple[int, int, str, str | None, float], ...]
-    """Start, stop, positions, previous prompt and time of each arrangement, oldest first."""
+    """Start, stop, order, previous prompt and time of each `Arrangement`, oldest first."""
 
     def digest(self) -> str:
         """Return a digest that is equal for equal sessions."""

@@ -1,6 +1,7 @@
 """Messages and sessions as rows in PostgreSQL; the server decides which rows a user can see.
 
-Positions, states and arrangements have the same meaning as in SQLite (`memory.rows`).
+Positions, states and `Arrangement` (the order of messages after a compression) have the same
+meaning as in SQLite; see `memory.rows`.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class Row:
         position: int,
         usage: Usage | None = None,
     ) -> None:
-        """Add it to a session in one statement, together with the usage of its request."""
+        """Add the message to a session in one statement, together with the usage of its request."""
         forms = set(self._document.forms) - known.forms
         query = _ADD_USED if usage else _ADD_WORDS if forms else _ADD_ALONE
         connection.execute(
@@ -224,7 +225,7 @@ def set_state(
 def arrange(
     connection: Connection[DictRow], number: int, made: Arrangement, prompt: str | None, at: float
 ) -> None:
-    """Store an arrangement, and the previous prompt if the prompt changed."""
+    """Store an arrangement; if the compression changes the system prompt, also the previous one."""
     connection.execute(
         "INSERT INTO hermes.arrangements (session, start, stop, positions, prompt_before, at)"
         " VALUES (%(session)s, %(start)s, %(stop)s, %(positions)s, CASE WHEN %(kept)s THEN"
@@ -367,7 +368,7 @@ def unpack(connection: Connection[DictRow], packed: Packed, known: tsvector.Know
 
 
 def prompt(text: str) -> str:
-    """Return a prompt in the format of its column: JSON, since it may contain NUL."""
+    """Return a system prompt in the format of its column: JSON, since it may contain NUL."""
     return json.dumps(storable(text), ensure_ascii=False)
 
 

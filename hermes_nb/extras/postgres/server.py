@@ -1,9 +1,9 @@
 """One connection per process to a PostgreSQL server, with timeouts and automatic reconnection.
 
 After a lost connection, a call reconnects a few times within about two seconds. If that fails, it
-raises `StoreError`, and so do calls in the next moments at once, so that a turn does not wait for
-every call. A server that does not answer, because it is stopped or unreachable, counts as lost
-after a timeout.
+raises `StoreError`. For `REST` seconds after that, all calls raise it at once, so that a turn does
+not wait for every call. A server that does not answer, because it is stopped or unreachable, counts
+as lost after a timeout.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ REST = 2.0
 """Seconds after the last attempt during which calls fail at once."""
 CONNECT_SECONDS = 3
 PATIENCE = 4.0
-"""Seconds after which no further attempt is made."""
+"""Seconds from the start of a call after which no further attempt to reconnect is made."""
 STATEMENT_SECONDS = 5
 """Seconds after which the server cancels a statement."""
 ANSWER_SECONDS = STATEMENT_SECONDS + 1.0
@@ -104,7 +104,7 @@ class Server:
             if time.monotonic() < until:
                 raise StoreError(why)
             deadline = time.monotonic() + PATIENCE
-            # A stale connection is always worth a second attempt.
+            # A connection may be stale, so there is always a second attempt, even in a hurry.
             for pause in (*(PAUSES[:1] if hurried() else PAUSES), None):
                 reached = False
                 try:

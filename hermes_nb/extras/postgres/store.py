@@ -45,7 +45,7 @@ must cause them to fail.
 VERSION = len(STEPS)
 """Version of the tables. Tables of a newer version are read, never written."""
 LONG = 60.0
-"""Timeout in seconds for operations on a whole session or on the list of words."""
+"""Timeout in seconds for operations on a whole session or on the index's list of words."""
 INIT = "`jupyter hermes store init`"
 
 
@@ -69,7 +69,7 @@ class PostgresStore(Ledger):
         self._begun: dict[str, SessionRow] = {}
         self._next: dict[str, int] = {}
         self._ends: dict[str, int] = {}
-        # What was sent for a session and when, until the server confirms it.
+        # By session: what was sent and when, until the server confirms it.
         self._unsure: dict[str, tuple[str | list[str], float]] = {}
         self._unreadable = False
 

@@ -1,9 +1,9 @@
 """The search index on PostgreSQL: documents as `tsvector`, and queries on them.
 
-A document is that of `documents`, with its terms as lexemes. Each lexeme starts with a prefix
-derived from its owner, which the server adds to every query. So other users' messages neither slow
-down a search nor are revealed by its timing. Hits are ranked as in SQLite; this module only finds
-them.
+A document contains the terms of a message (see `documents`) as lexemes. Each lexeme starts with a
+prefix derived from its owner, which the server adds to every query. So other users' messages
+neither slow down a search nor are revealed by its timing. Hits are ranked as in SQLite; this module
+only finds them.
 """
 
 from __future__ import annotations
@@ -33,18 +33,19 @@ from hermes_nb.memory.search.postings import (
 from hermes_nb.memory.search.query import But, Either, Every, Node, Phrase
 
 BLOCKS = 12
-"""Bits of a document's block number that count the blocks within a session."""
+"""Number of bits of a document's block number for the block within its session."""
 OF_SESSION = BLOCKS + documents.BLOCK_BITS + documents.SPOT_BITS
-"""Bits of a document's number below the session's number."""
+"""Number of low bits of a document's number; the bits above them are the session's number."""
 _LARGEST = 900_000
 """Maximum bytes of a document's lexemes and positions; PostgreSQL's limit is 1 MB."""
 _LONGEST = 1_000
 """Maximum bytes of a lexeme; PostgreSQL's limit is 2,046. Only folded ligatures come close."""
 _SMALL = 100_000
-"""Characters of a document that always fits if no lexeme is long."""
+"""A document of up to this many characters always fits if none of its lexemes is long."""
 _MOST_KNOWN = 50_000
 _LONGEST_WORD = 200
-"""Maximum characters of a word in the list, because a B-tree entry is limited to 2,700 bytes."""
+"""Maximum characters of a word in the list of words, because a B-tree entry is limited to 2,700
+bytes."""
 _RECOUNTED = 300.0
 """Seconds for which a count of all messages is reused."""
 
@@ -56,7 +57,7 @@ class Knowledge:
     sign: str
     """The owner's lexeme prefix."""
     forms: set[str] = field(default_factory=set)
-    """Forms whose words are already in the list."""
+    """Word forms whose words are already in the list of words on the server."""
     common: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Match counts of frequent expressions, each with the index size at that time."""
     size: int = 0
@@ -65,7 +66,7 @@ class Knowledge:
     """Monotonic time of that count; 0 before the first."""
 
     def learn(self, forms: Collection[str]) -> None:
-        """Record that the words of some forms are in the list."""
+        """Record that the words of these forms are in the list."""
         if len(self.forms) < _MOST_KNOWN:
             self.forms.update(forms)
 
@@ -86,7 +87,7 @@ def numbers_of(session: int) -> tuple[int, int]:
 
 
 def listed(forms: Collection[str]) -> list[str]:
-    """Return the words of some forms that the list should contain, in order."""
+    """Return those words of these forms that the list should contain, in order."""
     return [word for word in documents.listed(forms) if len(word) <= _LONGEST_WORD]
 
 
@@ -220,7 +221,7 @@ class Lexemes:
         return [(row["word"], row["shared"]) for row in rows]
 
     def load(self, spots: Collection[int]) -> dict[int, RankedMessage]:
-        """Return the messages at some spots; spots without a message are left out."""
+        """Return the messages at these spots (document numbers without the role), if they exist."""
         wanted = [
             (spot, block >> BLOCKS, (block & (1 << BLOCKS) - 1) * documents.BLOCK + offset)
             for spot in spots

@@ -1,8 +1,9 @@
 """OpenTelemetry spans of turns, requests and tool calls, with the GenAI semantic conventions.
 
 A session's events are converted to spans: `invoke_agent` for a turn, `chat` for each request in it,
-and `execute_tool` for each call. Spans of a child agent are below the call that started it, those
-of a map's tasks below the map. A background review has a separate trace with a link to its turn.
+and `execute_tool` for each call. The spans of a child agent are children of the call that started
+it, and those of a map's tasks are children of the map's span. A background review has a separate
+trace with a link to its turn.
 
 Only the API is needed (extra `[otel]`). To export spans, configure an SDK; without one they cost
 next to nothing. Attribute names are literals because the package that defines them as constants is

@@ -1,4 +1,4 @@
-"""An environment for reinforcement learning: the policy's messages in, tool results out.
+"""An environment for reinforcement learning: takes the policy's messages, returns tool results.
 
 An `Environment` runs one conversation at a time with the usual loop, tools and guard, in a separate
 Hermes directory and working directory. The policy being trained replaces the model.
@@ -37,8 +37,8 @@ Checker = Callable[[Turn, Path], float | Coroutine[object, None, float]]
 class Observation:
     """The input of a policy.
 
-    `messages` and `tools` start again if the conversation was compressed or belongs to a child
-    agent.
+    After a compression, or when another agent continues (a child or its parent), `messages`
+    contains that agent's whole conversation instead.
     """
 
     messages: list[dict[str, Json]] = field(default_factory=list)
@@ -159,7 +159,7 @@ class Environment:
             policy.asked.put(error)
 
     def step(self, action: str | Mapping[str, Json] | Message) -> Step:
-        """Reply as the model with a text, a message in TRL's format, or a `Message`.
+        """Use a text, a message in TRL's format or a `Message` as the model's reply.
 
         Raises:
             HermesError: no conversation is running, the action is not a model's message, or the

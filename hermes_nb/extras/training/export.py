@@ -80,7 +80,7 @@ class Lines:
         self._retry = arguments.retry
 
     def done(self) -> set[str]:
-        """Return the ids that are already done, and count them."""
+        """Return the ids of the conversations that the files contain, and count them."""
         ids = set()
         for about in _whole(self.path, SAID[self._form]):
             self._count(about)
@@ -109,7 +109,7 @@ class Lines:
         append_line(self.rejected if why else self.path, data, durable=True)
 
     def told(self) -> str:
-        """Return a summary: conversations, rejections, calls by tool."""
+        """Return a summary: the numbers of conversations, of rejections and of calls by tool."""
         parts = [f"{number_of(self.kept, 'conversation')} in {self.path}"]
         if self.flaws:
             whys = ", ".join(f"{why} {count}" for why, count in self.flaws.most_common(5))
@@ -191,7 +191,7 @@ async def _generate(arguments: argparse.Namespace) -> int:
 async def _led(
     prompt: str, settings: Settings, arguments: argparse.Namespace
 ) -> tuple[Trajectory, str]:
-    """Run one conversation; return it and the reason if it failed."""
+    """Run one conversation; return it, and why it failed or ""."""
     why, said = "", []
     with tempfile.TemporaryDirectory(
         prefix="hermes-trajectory-", ignore_cleanup_errors=True

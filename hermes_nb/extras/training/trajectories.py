@@ -3,10 +3,10 @@
 `sharegpt` has `conversations` of `from` (system, human, gpt, tool) and `value`, with `<think>`,
 `<tool_call>` and `<tool_response>` in the text, as used to train Hermes models. `chat` has
 `messages` and `tools` in TRL's format: calls have their arguments as objects, and `tools` is a JSON
-string so that all lines have one schema. In both, `weight` is 1 for messages to learn and 0 for
-others, and `metadata` has facts about the conversation.
+string so that all lines have one schema. In both, `weight` is 1 for messages to train on and 0 for
+others, and `metadata` describes the conversation.
 
-Broken conversations are left out and counted, because a model would learn to repeat the fault.
+Broken conversations are left out and counted, because a model would learn to repeat their faults.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def trajectory_of(
 ) -> Trajectory:
     """Return a session in its form before compression, without undone messages.
 
-    `known` has tools whose full schemas are included; for others only the arguments of calls are
-    known.
+    `known` contains the tools whose full schemas are included. For other tools, a schema lists only
+    the names of the arguments used in calls.
     """
     rows = list(rows)
     turns: list[list[StoredMessage]] = [[]]
@@ -101,7 +101,7 @@ def trajectory_of(
     messages: list[Message] = []
     for turn in turns:
         kept = [row.message for row in turn if row.state != "undone"]
-        # Messages replaced by a compression are not marked as undone with their turn.
+        # An undo does not mark those messages of a turn that a compression had already replaced.
         if len(kept) == len(turn) or turn[0].state == "active":
             messages += kept
     return Trajectory(
@@ -194,7 +194,7 @@ def _fixed(trajectory: Trajectory) -> int:
 
 
 def _groups(messages: Iterable[Message]) -> list[Group]:
-    """Return a conversation's groups with their reasoning counted, since it is learned too."""
+    """Return a conversation's groups; their sizes include reasoning, which is trained on too."""
     found = []
     for group in grouped(messages):
         thoughts = [Message.assistant(each.reasoning) for each in group.messages if each.reasoning]
@@ -267,7 +267,7 @@ def as_sharegpt(trajectory: Trajectory) -> list[dict[str, Json]]:
 
 
 def _weight(message: Message) -> int:
-    """Return 1 for messages to learn: the model's own, unless they were cut off."""
+    """Return 1 for messages to train on: the model's own, unless they were cut off."""
     return int(_says(message) and not message.interrupted)
 
 
