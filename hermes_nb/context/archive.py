@@ -116,7 +116,7 @@ def is_cut(message: Message) -> bool:
 
 
 def everything(message: Message) -> str:
-    """Return a message's text and its calls."""
+    """Return a message's text and its calls as one searchable text."""
     calls = (f"{call.name} {call.arguments_json()}" for call in message.calls)
     return "\n".join([message.text, *calls] if message.text else [*calls])
 

@@ -261,7 +261,7 @@ def divide(groups: Sequence[Group], head: int, tail: int) -> Cut:
 
 
 def asks(group: Group) -> bool:
-    """Return whether a group is a prompt, which starts a turn."""
+    """Return whether a group is the user's prompt, with which a turn starts."""
     return group.role == "user" and not is_ours(group.messages[0])
 
 

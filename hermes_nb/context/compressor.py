@@ -170,7 +170,7 @@ class Compressor(Gauged):
     async def _written(
         self, material: Material, plan: PruningPlan, whole: Cut
     ) -> tuple[str, str, Sequence[UsageReported]]:
-        """Return the model's summary, otherwise a warning for the user, and the usage."""
+        """Return the summary (or "" and a warning for the user) and the usage of its requests."""
         model = self._auxiliary
         if model is None:
             return "", "", ()

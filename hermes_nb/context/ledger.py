@@ -1,8 +1,9 @@
 """The ledger: important facts, extracted verbatim without a model, within a budget.
 
-A line's weight depends on its content and on how unusual it is: among ten thousand log lines of one
-shape, a line of another shape is news. The cost is linear in the text. The ledger is part of the
-message that replaces the summarised ones, and the next compression reads it from there.
+A line's weight depends on its content and on how unusual it is: among ten thousand log lines of the
+same shape (what remains without letters and digits), one of a different shape stands out. The cost
+is linear in the text. The ledger is part of the message that replaces the summarised ones, and the
+next compression reads it from there.
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ _BLANKS = re.compile(rb"  +")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """A line to save."""
+    """A line that may become part of the ledger."""
 
     section: Section
     """Its section in the ledger."""
@@ -234,7 +235,7 @@ class Census:
         self._judged: set[int] = set()
 
     def count(self, lines: Sequence[str]) -> CountedLines:
-        """Count the lines of a text."""
+        """Count the lines of a text and return them with their hashes."""
         text = _BLANKS.sub(b" ", "\n".join(lines).encode("utf-8", "replace"))
         words = list(map(hash, text.translate(None, _DIGITS).split(b"\n")))
         shapes = list(map(hash, text.translate(None, _LETTERS).split(b"\n")))

@@ -1,7 +1,7 @@
 """A context engine without summaries: old messages are replaced by references and can be reread.
 
-The conversation contains a table with a line for each replaced span. Two tools return spans
-verbatim from the session store.
+Old messages are grouped into spans, each of several adjacent messages. The conversation contains a
+table with one line per span, and two tools return spans verbatim from the session store.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def spans(groups: Sequence[Group], tokens: int = SPAN_TOKENS) -> list[list[Group
 
 
 def reference(groups: Sequence[Group], located: Mapping[int, int]) -> Reference:
-    """Return the reference to a span; its id is a digest if part of it isn't stored."""
+    """Return the reference to a span; if part of the span isn't stored, its id is a digest."""
     messages = flat(groups)
     between = first_and_last(located, messages)
     if between is None:
@@ -161,7 +161,7 @@ def _joined(a: Reference, b: Reference) -> Reference | None:
 
 
 def _gist(messages: Sequence[Message]) -> str:
-    """Describe messages in one line: prompts, tools and files."""
+    """Describe messages in one line: their prompts, the tools called and the files used."""
     said = [m for m in messages if m.text.strip() and m.role in ("user", "assistant")]
     asked = [m for m in said if m.role == "user"] or said[-1:]
     parts = [f'{m.role} "{clipped(m.text, 60)}"' for m in asked[:2]]
@@ -404,7 +404,7 @@ def way_back(position: int | None) -> str | None:
 
 
 def _earlier(messages: Sequence[Message]) -> tuple[str, list[Fact]]:
-    """Return the text and the facts of earlier compressions by any engine."""
+    """Return the summary text and the facts that earlier compressions left, by any engine."""
     texts: list[str] = []
     facts: list[Fact] = []
     for message in messages:

@@ -31,7 +31,8 @@ _OMITTED = "[…]"
 def cost(text: str) -> int:
     """Return an upper estimate of a text's tokens: a third of its bytes.
 
-    That is too high for English and code, and about right for scripts with three bytes per letter.
+    That is too high for English and code, and about right for scripts that need three bytes per
+    letter.
     """
     return len(text.encode("utf-8", "replace")) // 3 + 1
 
@@ -39,7 +40,7 @@ def cost(text: str) -> int:
 def entries(messages: Sequence[Message], facts: Iterable[Fact], *, tokens: int) -> list[str]:
     """Return the transcript of each message, with secrets redacted, about `tokens` tokens in total.
 
-    `Fact.source` is an index into `messages`. The transcript of an earlier summary is "".
+    `Fact.source` is an index into `messages`. A message that is an earlier summary gets "".
     """
     lines: dict[int, list[Fact]] = defaultdict(list)
     for fact in facts:

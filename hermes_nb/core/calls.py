@@ -1,4 +1,4 @@
-"""Run tool calls: a single call, or a segment of calls in parallel.
+"""Run tool calls: a single call, or a segment (see `segments`), whose calls run in parallel.
 
 Tools report errors by raising, and only this module converts exceptions to results for the model.
 Interrupts are not converted: they propagate, and the loop closes the open calls.
@@ -123,7 +123,7 @@ async def run_segment(
         calls: The calls.
         tools: The tools of the turn.
         context: Creates the `ToolContext` of a call.
-        settle: Receives each result first.
+        settle: Receives each result, before `ToolFinished` is yielded.
 
     Yields:
         The calls' events interleaved, and their result messages in call order.
@@ -166,7 +166,7 @@ async def _run_one(
     slots: asyncio.Semaphore,
     settle: Settle,
 ) -> None:
-    """Run one call of a segment and queue its events; queue a stop for the reader to raise."""
+    """Run one call of a segment and queue its events, or an exception for the reader to raise."""
     call = context.call
     async with slots:
         queue.put_nowait(ToolStarted(call))

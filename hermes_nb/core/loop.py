@@ -43,7 +43,7 @@ from hermes_nb.core.segments import segments
 from hermes_nb.core.tools import Place, ToolContext, Toolset
 
 COMPRESSING = 2
-"""Upper bound of full-size requests that a compression makes: the memory flush and the summary."""
+"""Maximum full-size requests made by a compression: to save memories, and for the summary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +151,7 @@ class Asking:
 
 
 def _spoken(message: Message, tool_choice: ToolChoice) -> Message:
-    """Return the form of the reply that is added to the conversation.
+    """Return the reply in the form in which it is added to the conversation.
 
     Forbidden tool calls are dropped. If no text is left, a placeholder replaces it, because an
     assistant message must not be empty.

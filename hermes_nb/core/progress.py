@@ -109,7 +109,7 @@ class Progress:
         return TurnEnded("failed", one_line(f"{type(error).__name__}: {error}", ERROR_CHARACTERS))
 
     def _close_call(self, call: ToolCall, reason: EndReason) -> list[Event]:
-        """Return the missing events of a call, which may be done, running or not started."""
+        """Return the events still missing for a call, which may be done, running or not started."""
         result = self._results.get(call.id)
         started = self._started.get(call.id)
         events: list[Event] = [] if started is not None else [ToolStarted(call)]

@@ -60,9 +60,9 @@ class _Segment:
 def _footprint(call: ToolCall, tool: Tool | None) -> _Footprint | None:
     """Return the paths that a call touches, or None if it must run alone.
 
-    A call of an unknown tool touches nothing. A call with unreadable arguments could have meant
-    anything, and later calls may depend on it, so it runs alone. So does a tool that writes without
-    declaring its paths.
+    A call of an unknown tool touches nothing. A call with unreadable arguments runs alone, since
+    its purpose is unknown and later calls may depend on it. A tool that writes without declaring
+    its paths runs alone, too.
     """
     if call.problem:
         return None

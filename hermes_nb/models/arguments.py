@@ -129,7 +129,7 @@ _LENIENT = json.JSONDecoder(strict=False, parse_constant=_refuse, parse_float=_f
 
 
 def _unambiguous(text: str) -> dict[str, Json] | None:
-    """Return the one object that broken JSON can mean, None if it is ambiguous."""
+    """Return the only object that the broken JSON can mean, None if there are several."""
     fenced = re.fullmatch(r"```(?:json)?\s*(.*?)\s*```", text, re.DOTALL)
     text = fenced[1] if fenced else text
     text = text.removeprefix("{}").lstrip() or text  # an empty start, then the real arguments
@@ -155,7 +155,7 @@ def _unambiguous(text: str) -> dict[str, Json] | None:
 def _balanced(text: str) -> bool:
     """Return whether every opened bracket and quote is closed.
 
-    Surplus closing brackets are fine.
+    Surplus closing brackets are accepted.
     """
     stack: list[str] = []
     for match in _TOKEN.finditer(text):

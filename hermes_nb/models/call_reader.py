@@ -1,9 +1,10 @@
 """Separate the text and the tool calls of a streamed reply, without showing a partial call.
 
-Text is held back from a call's trigger until the brackets are closed or it turns out not to be a
-call. In the latter case the trigger is shown and the rest is scanned again. Rescanning is limited,
-so that hostile text cannot cost more than a few times its length. Beyond the limit, the remainder
-is treated as plain text.
+A trigger is text with which a call may start, such as `<tool_call>`. From a trigger on, text is
+held back until the call's brackets are closed or it turns out not to be a call. In the latter case
+the trigger is shown and the rest is scanned again. Rescanning is limited, so that hostile text
+cannot cost more than a few times its length. Beyond the limit, the remainder is treated as plain
+text.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ class _LineStart:
         return self.ticks % 2 == 0
 
     def behind(self, text: str) -> _LineStart:
-        """Return the state after this text was shown."""
+        """Return the state of the line after `text`."""
         if text == "```" and self.blank:
             return _LineStart(blank=False, ticks=self.ticks, fenced=not self.fenced, last="`")
         line = text[text.rfind("\n") + 1 :]
@@ -223,7 +224,7 @@ class _Candidate:
         return min(len(self.text), stop), False
 
     def _open(self, named: str, at: int, end: int) -> tuple[list[ToolCall], int] | None:
-        """Wait for the closing bracket; a closing tag outside a string means broken JSON.
+        """Handle a missing closing bracket; a closing tag outside a string means broken JSON.
 
         At the end of the reply, a surplus quote may have swallowed the closing tag, so look inside
         strings too.

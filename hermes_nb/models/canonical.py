@@ -62,7 +62,7 @@ REWORDED: Table = (
         r"(?:(?!, changes of |, the user kept |\]$)[^\n])*",
         r"\1",
     ),
-    # Which lines of a compressed result remain depends on the version.
+    # Which lines remain of a shortened result depends on the version of hermes_nb.
     (r"\A(\[shortened(?: #\d+)?\] [^\n]*)(?:\n· [^\n]*)*\Z", r"\1"),
     # A shortened skill says how to load it again, not where it is stored.
     (
@@ -70,8 +70,8 @@ REWORDED: Table = (
         r"context_expand\('s\d+'\)|gone from view|skill_view\([^\n]*\))\Z",
         r"\1",
     ),
-    # A cassette grows while it is recorded, and a notebook whenever it is saved. So they are
-    # excluded from listings, sizes, search results and counts.
+    # A cassette grows while it is recorded, and a notebook changes when it is saved. So both are
+    # removed from listings, sizes, search results and counts.
     (r"(?m)^[^\n]*\.hermes\.jsonl(?:\.lock)?(?:  \d[^\n]*|[:-]\d[^\n]*)?(?:\n|\Z)", ""),
     (r"(?m)^([^\n]*\.ipynb)  \d[^\n]*$", r"\1"),
     (r"(?m)^[^\n]*\.ipynb(?::\d+:|-\d+-)[^\n]*(?:\n|\Z)", ""),
@@ -102,7 +102,7 @@ _PROJECT = re.compile(r"(?s)(?:\A|\n)# Project Context\n\n[^\n]*\n\n(.*?)(?=\n\n
 
 
 def counted(said: Mapping[str, Json]) -> dict[str, Json] | None:
-    """Return the part of a message's canonical form that the key covers, or None.
+    """Return the part of a message's canonical form that the key covers; None if it covers none.
 
     For the system prompt this is the project context. For a reply it is the names and arguments of
     its calls, since its text came from the recording.

@@ -81,8 +81,8 @@ class Cassette:
         model: The model, a function that creates it on first use, or None for a replay.
         path: The cassette's file, or a `Tape` that several cassettes share.
         mode: What to do with a request; see the module.
-        name: The wanted model, if the cassette has replies of several.
-        normalise: Functions from text to text that remove what differs between runs.
+        name: Name of the model to replay, if the cassette has replies of several.
+        normalise: Functions that take a text and remove what differs between runs.
         canon: Replaces the whole computation of request keys.
     """
 
@@ -220,7 +220,7 @@ class CassetteFiles:
 
 
 class Deck:
-    """Wraps models so that they record or replay with one shared cassette.
+    """Wraps models so that they all record to, or replay from, the same cassette.
 
     Nothing is read or written until a wrapped model is asked.
 
@@ -370,7 +370,7 @@ class CassetteMiss(ModelError):
 
 
 def _nearest(canonical: Canonical, tape: CassetteFile) -> tuple[Recording, str]:
-    """Return the recording that shares most messages with the request, and how it differs."""
+    """Return the recording with most messages in common with the request, and how it differs."""
     shown: dict[str, _Shown] = {}  # most recordings share most of their messages
     now = [_shown(link.said) for link in canonical.links]
     found: list[tuple[tuple[int, ...], Recording, list[_Shown]]] = []
@@ -431,7 +431,7 @@ def parting(a: str, b: str) -> int:
 
 
 def _shown(said: Mapping[str, Json]) -> _Shown:
-    """Return a canonical message as compared, and as quoted in error messages."""
+    """Return two texts of a canonical message: one to compare, and one to quote in errors."""
     from hermes_nb.models.canonical import counted
 
     counts = _spelt(counted(said) or {})

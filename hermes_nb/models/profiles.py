@@ -68,7 +68,7 @@ class Profile:
     tools: bool = True
     """Whether the API accepts tools."""
     echo: tuple[str, ...] = ()
-    """Assistant fields with reasoning that are sent back."""
+    """Fields of assistant messages with reasoning that are sent back to the provider."""
     echo_policy: EchoPolicy = "never"
     """When to send them back: `turn` means only after the last user message."""
     caching: CachingStyle = "prefix"
@@ -180,7 +180,7 @@ def _longest(family: str, table: Mapping[str, Json]) -> Json:
 
 
 _DATED = re.compile(r"-(?:\d{4}-?\d\d-?\d\d|latest)$")
-"""Suffix of a model name that gives its version."""
+"""A date or `latest` at the end of a model's name."""
 SHORT = 1_000
 """Prompt length in tokens that every provider charges at its lowest tier."""
 

@@ -48,7 +48,7 @@ class Recording:
     reply: Reply
     """The reply."""
     pieces: tuple[Piece, ...]
-    """The deltas as they arrived, and the usage of other models asked on the way."""
+    """The deltas as they arrived, and the usage of other models that were asked for this reply."""
     nth: int = 1
     """Number of this request among identical ones in its run, from 1."""
     form: int = FORM
@@ -89,7 +89,7 @@ class Recording:
         return recut(self.pieces, named.unpack), replace(self.reply, message=message)
 
     def fits(self, now: Canonical) -> bool:
-        """Return whether the reply's calls are allowed by the request."""
+        """Return whether the request allows the calls in the reply."""
         return not self.gone(now) and not (now.choice == "none" and self.reply.message.calls)
 
     def gone(self, now: Canonical) -> list[str]:
@@ -98,7 +98,7 @@ class Recording:
         return sorted(called & self.tools - now.tools)
 
     def nearness(self, now: Canonical) -> tuple[bool, bool, int]:
-        """Return how similar the request is apart from the key; greater is more similar."""
+        """Return how similar the request is apart from its key: a greater tuple is more similar."""
         return self.head == now.head, self.choice == now.choice, -len(self.tools ^ now.tools)
 
     def line(self) -> bytes:

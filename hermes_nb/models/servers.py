@@ -282,7 +282,7 @@ def proxy_for(base_url: str) -> str:
 
 
 class _Staying(urllib.request.HTTPRedirectHandler):
-    """Treats a redirect as the final response, which is then an error."""
+    """Does not follow redirects: a redirect is the final response, and an error."""
 
     def redirect_request(self, *_: object) -> None:
         return

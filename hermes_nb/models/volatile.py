@@ -28,7 +28,7 @@ class VolatileRule:
     pattern: re.Pattern[str]
     """Its first group is replaced, or the whole match if it has none."""
     names: bool = False
-    """Whether the value identifies a thing, so that a reply may repeat it."""
+    """Whether the value identifies something, such as a cell, that a reply may mention."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Masked:
     text: str
     """The text with volatile values replaced."""
     named: tuple[tuple[str, str], ...] = ()
-    """(rule, value) pairs of the values that identify a thing, in order."""
+    """(rule, value) pairs of the values that identify something, in order."""
 
 
 _TABLES = tomllib.loads(Path(__file__).with_name("volatile.toml").read_text(encoding="utf-8"))
@@ -156,9 +156,9 @@ class Places:
 
 
 class Named:
-    """The named things in a request, numbered by first appearance.
+    """The cells, sessions and files named in a request, numbered by first appearance.
 
-    Recorded replies use the numbers.
+    Recorded replies contain the numbers instead of the names.
     """
 
     def __init__(self, places: Places | None = None) -> None:

@@ -72,7 +72,7 @@ class ChatRow:
     written: float = 0.0
     """Time of the last message in seconds since the epoch."""
     spent: tuple[str, ...] = ()
-    """Ids of earlier sessions."""
+    """Ids of earlier sessions, whose usage counts against the chat's budget."""
 
 
 _TABLES = """

@@ -73,7 +73,7 @@ MXC = re.compile(r"mxc://((?=[^/]*\w)[\w.:\[\]-]+/[\w-]+)", re.ASCII)
 
 
 class Refused(Exception):
-    """The server returned an error; `code` is its Matrix error code."""
+    """The server responded with an error; `code` is the Matrix error code."""
 
     def __init__(self, error: nio.ErrorResponse) -> None:
         self.code = str(error.status_code or "")
@@ -115,8 +115,8 @@ class MatrixAdapter(Adapter):
         if self._kept.get("user") != self._user:
             self._kept = {"user": self._user}
         self._latest: dict[str, str] = {}
-        self._keys: dict[str, str] = {}  # of the bot's newest messages, by event id
-        self._above: dict[str, str] = {}  # of the bot's newest message, by room
+        self._keys: dict[str, str] = {}  # keys of the bot's newest messages, by event id
+        self._above: dict[str, str] = {}  # key of the bot's newest message, by room
 
     def _remember(self, **more: str) -> None:
         self._kept |= more

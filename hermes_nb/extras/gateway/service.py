@@ -210,7 +210,7 @@ class Gateway:
         return self._chats[key]
 
     def _queue(self, entry: Entry, *, again: bool = False) -> None:
-        """Queue a message in its chat; without a running adapter it stays in the journal."""
+        """Queue a message in its chat; if its adapter isn't running, it stays in the journal."""
         adapter = self._adapters.get(entry.adapter)
         if adapter is None:
             return

@@ -225,7 +225,7 @@ class ChatAgent:
     def _opened(
         self, row: ChatRow, send: Callable[[Path, bytes], None] = lambda *_: None
     ) -> Opening:
-        """Return a new opening of the session with the current settings."""
+        """Return a new `Opening` of the chat's session, with the current settings."""
         self._terms = terms = Terms.of(load_settings(home=self._home).gateway)
         overrides = {"model": row.model or None, "approve": terms.approve or None}
         settings = load_settings(home=self._home, overrides=overrides)

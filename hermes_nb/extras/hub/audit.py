@@ -175,7 +175,7 @@ class Audit:
         return os.open(self._path, flags, 0o600)
 
     def _after(self) -> int:
-        """Return the open file that replaced the current one, -1 if it was not replaced."""
+        """Open and return the file that replaced the current one (log rotation), else return -1."""
         ours = os.fstat(self._handle)
         with suppress(OSError):
             if os.path.samestat(os.stat(self._path), ours):  # noqa: PTH116
@@ -198,7 +198,7 @@ class Audit:
         return None if whole else OSError("the disk is full")
 
     def _catch_up(self) -> bool:
-        """Continue after lines by other processes; return whether the last line is incomplete."""
+        """Read the number and digest of the last line; return whether that line is incomplete."""
         size = os.fstat(self._handle).st_size
         if size == self._size:
             return False

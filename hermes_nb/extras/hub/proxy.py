@@ -75,8 +75,8 @@ class Model:
     cached: float | None = None
     """Price of prompt tokens read from a cache; None for the price of prompt tokens."""
     longest: int = 32_000
-    """Maximum tokens of an answer. Charged for an answer without figures if the request has no
-    limit."""
+    """Maximum tokens of an answer. Also charged if the provider reports no usage and the request
+    has no limit."""
 
     def dollars(self, read: int, written: int, cached: int = 0) -> float:
         """Return the cost of the given tokens in dollars."""
@@ -279,7 +279,7 @@ class Models(Handler):
 
 
 class Used(Handler):
-    """Returns the user's usage of today and budget."""
+    """Returns today's usage and the budget of the user."""
 
     def get(self) -> None:
         (tokens, dollars), limit = self.ledger.used(self.current_user), self.limit()

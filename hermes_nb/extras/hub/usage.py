@@ -1,4 +1,4 @@
-"""Count the tokens of a provider's answer from its figures, or estimate an upper bound."""
+"""Count the tokens of a provider's answer by the figures in it, or estimate an upper bound."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ WRITTEN = (
     ("eval_count",),
 )
 CACHED = ("cached_tokens", "cache_read_input_tokens", "cachedContentTokenCount")
-"""Names of the figures at different providers; names in one row are added up."""
+"""Names of the figures at different providers. In PROMPT and WRITTEN, the figures of a row are
+added up."""
 ENDS = ("finish_reason", "finishReason", "stop_reason", "done")
 NO_END = (None, False, "", "null")
 LAST = ("message_stop", "response.completed", "response.incomplete", "response.failed")
@@ -141,7 +142,7 @@ class Usage:
             and self.status not in LATE
         )
         if refused or not self.sent:
-            return read, written, cached  # usually nothing
+            return read, written, cached  # usually zero
         if not (read and known and self._final):
             written = max(written, longest, self.bytes // GUESS)
             app_log.warning(

@@ -332,7 +332,7 @@ def _history(runs: list[Run], zones: Mapping[int, str], *, whole: bool) -> str:
 
 
 def cron_line(home: Path) -> str:
-    """Return the crontab line that runs due jobs."""
+    """Return the crontab line that runs due jobs; raise `ConfigError` if `home` can't be quoted."""
     if set('\n"\\') & set(str(home)):
         raise ConfigError(f"a home with such a name cannot stand in a crontab: {str(home)!r}")
     words = shlex.join([*PROGRAM, "jobs", "run"])

@@ -371,7 +371,7 @@ class Schedule:
         return ended if noted else None
 
     def find_lost(self) -> list[Run]:
-        """Record and return the runs whose process is gone, so that their progress is unknown."""
+        """Record and return the runs whose process is gone; how far they got is unknown."""
         lost = []
         for run in self._database.read(
             lambda c: [

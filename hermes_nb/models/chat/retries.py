@@ -97,7 +97,7 @@ class Retrying:
         return body_of(self._model, request)
 
     def _told(self, error: ModelError) -> ModelError:
-        """Return the error with the provider's wait in its text if the wait exceeds the cap."""
+        """Return the error, with the wait that the provider asked for if it exceeds the cap."""
         asked = error.retry_after or 0.0
         if asked <= self._cap:
             return error
@@ -115,7 +115,7 @@ class Retrying:
 
 
 class Fallback:
-    """Models in order of preference: if one fails for good, the next is asked.
+    """Models in order of preference: if one fails permanently, the next one is asked.
 
     A model that failed is asked last for some time, so that a turn with many requests does not meet
     the same failure each time. If a conversation is too long for a model, it is compressed first;

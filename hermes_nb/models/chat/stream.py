@@ -281,7 +281,7 @@ class Assembly:
         yield from self._told_apart(self._thinking.feed(self._within(text)))
 
     def _told_apart(self, pieces: Iterable[Piece]) -> Iterator[Shown]:
-        """Yield reasoning found in the text as such; pass the other text to the reader."""
+        """Yield reasoning that is marked in the text, and pass the other text to the reader."""
         for kind, text in pieces:
             if kind == "text":
                 self._answer.append(text)
