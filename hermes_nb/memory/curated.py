@@ -162,7 +162,7 @@ class CuratedMemory:
             return self._refused(target, error)
 
     def entries(self, target: str) -> list[str]:
-        """Return the entries in the file, none if it cannot be read."""
+        """Return the entries in the target's file, an empty list if it cannot be read."""
         self._check(target)
         try:
             return list(self._read(target)[1].entries)
@@ -207,7 +207,7 @@ class CuratedMemory:
         origin: WriteOrigin,
         undoes: str = "",
     ) -> Outcome:
-        plan(self._changeable(target)[1].entries)  # a refusal creates no lock or directory
+        plan(self._changeable(target)[1].entries)  # refuse before creating a lock or directory
         file = self._files[target]
         file.stay_inside(self._history.path)
         file.prepare()
@@ -230,7 +230,7 @@ class CuratedMemory:
             try:
                 file.write(render(done.entries))
             except BaseException:
-                with suppress(OSError):  # disk full: the next write strikes it out
+                with suppress(OSError):  # disk full: the next write strikes the record out
                     self._history.strike(record.id)
                 raise
         fill = Fill(used=size(done.entries), limit=self.limits[target])
@@ -307,7 +307,7 @@ class CuratedMemory:
 
 
 def done_by(record: MemoryRecord) -> str:
-    """Return the actions of a write in two or three words."""
+    """Describe what a write did, such as "added" or "2 added, 1 removed"."""
     if record.undoes:
         return "undone"
     verbs = {"add": "added", "replace": "replaced", "remove": "removed"}
@@ -317,7 +317,7 @@ def done_by(record: MemoryRecord) -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """Return why a memory cannot be used, in words that a model can act on."""
+    """Return an error's message, written so that a model can act on it."""
     if isinstance(error, TimeoutError):
         return f"nothing was changed: {error}"
     if isinstance(error, OSError):
@@ -327,9 +327,10 @@ def reason_of(error: Exception) -> str:
 
 
 def to_undo(records: Sequence[MemoryRecord], record_id: str = "") -> MemoryRecord:
-    """Return the record with that id, by default the last write that is not undone.
+    """Return the record to undo: the one with `record_id`, or the last that was not undone.
 
-    Raises WriteRefusal. An undo is itself a write, so it can be undone by its id.
+    An undo is itself a write, so it can be undone by its id. Raises WriteRefusal if there is no
+    such record, or if it was already undone.
     """
     gone = undone(records)
     if record_id:

@@ -1,6 +1,6 @@
-"""Decides whether two memory entries state the same fact.
+"""Decide whether two memory entries state the same fact.
 
-An entry's core is its list of words without inflection and without words that carry no fact
+An entry's *core* is the list of its words, without inflection and without words that do not matter
 (articles, auxiliaries, "also", "please"). Two entries are near duplicates if their cores are equal,
 or if both are lists with the same words in a slightly different order. A number, a name, a
 negation, a quantifier or any other word that only one of them has makes them different facts. The
@@ -18,7 +18,7 @@ _SHORTEST_CORE = 2
 _LIST = re.compile(r",|;|\band\b")
 _RELATION = re.compile(r"(?i)\b(?:to|from|over|than|before|after|into|instead|not)\b|[<>→←]|->")
 _ORDER = 0.75
-"""Minimum share of a list that is in the same order in both entries."""
+"""Minimum share of the words that must be in the same order in both lists."""
 
 _EMPTY = frozenset(
     """a an the this that these those is are am be been being do does did and of in on at for with
@@ -92,13 +92,13 @@ def _is_list(entry: str) -> bool:
 
 
 def _plain(entry: str) -> str:
-    """Return an entry without white space, punctuation around words and upper case."""
+    """Return an entry in lower case, without white space and punctuation around words."""
     words = [word.strip(_EDGES) or word for word in unicodedata.normalize("NFKC", entry).split()]
     return " ".join(word.casefold() if word.isalpha() else word for word in words)
 
 
 def _words(raw: str) -> list[str]:
-    """Return the stems in one run of characters: several for `dark-mode`, one for `src/app.py`."""
+    """Return the stems in a string without spaces: two for `dark-mode`, one for `src/app.py`."""
     token = raw.strip(_EDGES)
     if not token:
         return []
@@ -121,7 +121,7 @@ def _words(raw: str) -> list[str]:
 
 
 def _stem(word: str) -> str:
-    """Remove English inflection from a word, roughly, but with equal results for its forms.
+    """Remove the English inflection from a word: roughly, but all its forms give the same result.
 
     The stems of search (`storage.words`) merge too much here: to them, `was` and `is`, or
     `university` and `universe`, are equal, so that different facts would be duplicates.

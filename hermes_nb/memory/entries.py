@@ -9,8 +9,8 @@ A batch of operations is applied completely or not at all. Operations are applie
 limit and duplicates are only checked at the end, so that a batch may pass through invalid states.
 An entry is identified by any text that only it contains.
 
-In the text for a model, suspicious entries are masked and long ones are cut. Masking only happens
-here; the file keeps its contents until a person decides.
+In the text for a model, a suspicious entry is replaced by a note (*masked*), and a long one is cut.
+This does not change the file, so that the user can decide what to do with the entry.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Parsed:
     entries: tuple[str, ...] = ()
     """The entries in their order."""
     oddities: tuple[str, ...] = ()
-    """Problems of its bytes, each in a few words."""
+    """Problems with the file's bytes, each in a few words."""
     canonical: bool = True
     """Whether the bytes are exactly in the file format."""
 
@@ -70,7 +70,7 @@ def render(entries: Iterable[str]) -> bytes:
 
 
 def size(entries: Iterable[str]) -> int:
-    """Return the characters that entries take in their file, separators included."""
+    """Return how many characters the entries take up in their file, including separators."""
     return len(SEPARATOR.join(entries))
 
 
@@ -85,7 +85,7 @@ def cleaned(content: str) -> str:
 
 
 def has_separator(content: str) -> bool:
-    """Return whether a line of `content` would split it in two when it is read again."""
+    """Return whether a line of `content` is a separator: it would be read as two entries."""
     return _SEPARATOR_LINE.search(content) is not None
 
 
@@ -130,7 +130,7 @@ def _decoded(data: bytes) -> tuple[str, list[str]]:
 
 
 def _blocks(text: str) -> list[str]:
-    """Split hand-written Markdown into headings, bullets with their continuations, paragraphs."""
+    """Split hand-written Markdown into headings, paragraphs, and bullets with their other lines."""
     blocks: list[list[str]] = [[]]
     fence = ""
     for line in text.split("\n"):
@@ -233,7 +233,7 @@ def gist(entry: str) -> str:
 
 
 class WriteRefusal(Exception):
-    """A write is refused and nothing has changed; the text is the reason and the remedy."""
+    """A write was refused and changed nothing; the message explains why and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -390,7 +390,8 @@ def _refuse_spread_attack(
 ) -> None:
     """Raise WriteRefusal if new entries together with old ones look like an injection.
 
-    If the old entries already did, that is no reason to refuse: they must be removable.
+    If the old entries alone already look like one, the write is allowed, so that they can be
+    removed.
     """
     if any(slot.new for slot in slots) and _blocked(after) and not _blocked(before):
         _refuse_attack("\n".join(after))

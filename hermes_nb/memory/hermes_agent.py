@@ -66,7 +66,7 @@ Result = TypeVar("Result")
 
 
 class Unreadable(Exception):
-    """The file exists but cannot be read; the text is the reason."""
+    """The file exists but cannot be read; the message explains why."""
 
 
 class Changed(Unreadable):
@@ -186,7 +186,7 @@ def query_words(query: str) -> list[str]:
 
 
 def word_start(word: str) -> str:
-    """Return the common prefix of a word's forms: `paint` for `painted`; short words stay."""
+    """Return the beginning that a word's forms share (`paint` for `painted`), or a short word."""
     root = stem(word)
     return root if len(root) >= _SHORTEST_STEM and word.startswith(root) else word
 
@@ -259,7 +259,7 @@ def _columns(connection: sqlite3.Connection, table: str) -> frozenset[str]:
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
             raise
-        return frozenset()  # an index whose module or tokenizer is missing
+        return frozenset()  # a virtual table whose module or tokenizer is missing
     return frozenset(row[0] for row in rows)
 
 
@@ -334,7 +334,7 @@ def _size(path: Path, suffix: str) -> int | None:
 
 
 def text_of(row: sqlite3.Row) -> str:
-    """Return a row's text, or its calls if it has no text."""
+    """Return the text of a message's row, or its tool calls if it has no text."""
     message = message_of(row)
     return message.text or " ".join(f"{c.name} {c.arguments_json()}" for c in message.calls)
 

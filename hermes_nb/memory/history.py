@@ -1,11 +1,12 @@
 """The history of memory writes, and safe reading and writing of the memory files.
 
-The journal is append-only. A line is written before the write that it describes, so that no write
-is missing. If the process dies in between, the next writer strikes the line out. The journal is in
-a hidden directory that Hermes Agent ignores. Only its owner can read it. Old records are dropped.
+The history is an append-only journal with one line per write. The line is added before the memory
+file is changed, so no write is missing. If the process dies in between, the next writer *strikes
+the line out*: it appends a line that cancels it. The journal is in a hidden directory that Hermes
+Agent ignores. Only its owner can read it. Old records are dropped.
 
-No function here follows a link out of the Hermes directory, blocks on a pipe, or reads without a
-limit.
+No function in this module follows a link out of the Hermes directory, blocks on a pipe, or reads
+without a limit.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from hermes_nb.core.messages import Json
 from hermes_nb.core.records import restored
 
 MOST_READ = 64_000
-"""Maximum bytes read of a file, about thirty times the limit; a larger file is never rewritten."""
+"""Maximum bytes read from a memory file, about thirty times its limit. A larger file is never
+rewritten."""
 COPIES = 5
-"""Number of saved copies of files before external edits were merged."""
+"""How many copies are kept of a file. One is made before an external edit is merged."""
 NAME = "history.jsonl"
 """The journal's file name."""
 MOST_BYTES = 256_000
@@ -37,7 +39,7 @@ LOCK_SECONDS = 5.0
 
 
 class Unusable(Exception):
-    """A file cannot be used; the text includes the remedy."""
+    """A file cannot be used; the message also says what to do about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ def orphans(path: Path) -> list[Path]:
 
 
 def sweep_locked(path: Path) -> None:
-    """Remove the temporary files of `path`; the caller holds its lock, so none is in use."""
+    """Remove the temporary files of `path`. The caller must hold its lock, so none is in use."""
     for orphan in orphans(path):
         orphan.unlink(missing_ok=True)
 
@@ -109,7 +111,10 @@ class NoteFile:
         self.stay_inside(self.path.with_name(self.path.name + ".lock"))
 
     def write(self, data: bytes) -> None:
-        """Replace the file; the caller holds its lock. Raise OSError and change nothing."""
+        """Replace the file, whose lock the caller must hold.
+
+        Raises OSError if that fails; the file is then unchanged.
+        """
         write_atomic(self.path, data, mode=0o600)
 
     def keep_copy(self, data: bytes) -> Path:
@@ -163,7 +168,7 @@ BY_HAND = WriteOrigin(source="user")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryChange:
-    """The change of one entry."""
+    """The change to one entry."""
 
     action: str
     """`add`, `replace` or `remove`."""

@@ -1,8 +1,9 @@
-"""Recall across sessions: finds messages and returns them with the messages around them.
+"""Recall across sessions: find messages and return them with the messages around them.
 
-Hits of several sources are merged by rank, because scores of different indexes do not compare. They
-are grouped by lineage: a session and the sessions made from it. The running session is never a
-result. All results are old text that may come from untrusted sources, so they are only quoted.
+Hits of several stores are merged by rank, because scores of different indexes are not comparable.
+They are grouped by *lineage*: a session together with all sessions made from it, such as its
+continuations and those of its child agents. The running session is never part of a result. All
+results are old text that may come from untrusted sources, so they are only quoted.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from hermes_nb.core.text import one_line
 Sort = Literal["relevance", "newest", "oldest"]
 
 AROUND = 5
-"""Number of messages returned on either side of a hit."""
+"""Number of messages returned before and after a hit."""
 CANDIDATES = 60
 """Number of hits requested from a source at once."""
 HITS_A_SESSION = 3
 """Maximum hits of a lineage that are returned."""
 HELPERS = frozenset({"child", "review", "subagent", "tool"})
-"""Sources of sessions without a user, ours and Hermes Agent's. They are found as part of the
-session that they were made for, not on their own."""
+"""`source` values of sessions without a user, in our store and in Hermes Agent's. Such a session is
+found as part of the session that it was made for, not on its own."""
 _ROUNDS = 5
 _DEEPEST = 100
 """Maximum number of ancestors to follow."""
@@ -36,7 +37,7 @@ _RUNNING_CELL = re.compile(r"^Cells above this one \(([\w.-]{1,64})\):$", re.MUL
 
 
 class Source(Protocol):
-    """The methods of a session store that recall uses."""
+    """The methods of a session store that `Recall` uses."""
 
     def search(
         self, query: str, *, limit: int = 20, session_id: str = "", exclude: Collection[str] = ()
@@ -60,7 +61,7 @@ class Passage:
     messages: tuple[StoredMessage, ...]
     """Its messages in order."""
     hits: frozenset[int] = frozenset()
-    """Positions of those messages that match."""
+    """Positions in the session of the messages that match the search."""
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -100,7 +101,7 @@ class ListedSession:
 
 @dataclass(slots=True)
 class Recall:
-    """Searches several stores as one. Calls block: on an event loop, use a thread."""
+    """Searches several session stores as one. Its calls block, so call it in a thread."""
 
     sources: Sequence[Source]
     _where: dict[str, Source] = field(default_factory=dict)
@@ -114,7 +115,7 @@ class Recall:
         sort: Sort = "relevance",
         exclude_lineage: Collection[str] = (),
     ) -> list[RecalledSession]:
-        """Return the lineages that match best, with the messages around their hits.
+        """Return the lineages (see this module) that match best, with the messages around hits.
 
         Args:
             query: the search query
@@ -174,7 +175,11 @@ class Recall:
         return [ListedSession(session=session, gist=self._gist(session)) for session in chosen]
 
     def _speaker_of(self, root: str, family: Sequence[StoredSession]) -> StoredSession:
-        """Return a lineage's latest session with user messages, not a helper's."""
+        """Return the latest session of `family` that has the source of its lineage's first one.
+
+        It is thus not the session of a helper, such as a child agent. `root` is the id of the first
+        session.
+        """
         first = self._session(root)
         source = first.source if first else family[0].source
         return next((session for session in family if session.source == source), family[0])
@@ -186,7 +191,10 @@ class Recall:
     def _hits(
         self, query: str, limit: int, exclude: Collection[str], hidden: set[str]
     ) -> list[Hit]:
-        """Return the sources' hits, best ranks first, without hidden lineages."""
+        """Return the hits of all stores, best ranks first, without lineages in `hidden`.
+
+        Lineages that begin with a helper's session are added to `hidden`.
+        """
         ranked: list[tuple[int, int, Hit]] = []
         for number, source in enumerate(self.sources):
             out = set(exclude)
@@ -201,7 +209,7 @@ class Recall:
                 enough = len({self._root(hit.session_id) for hit in kept}) >= limit
                 if enough or not mine or len(hits) < CANDIDATES:
                     break
-                out |= mine  # hidden hits used up the limit: search again without them
+                out |= mine  # hits in hidden lineages used up the limit: search again without them
             ranked += [(rank, number, hit) for rank, hit in enumerate(kept)]
         return [hit for _, _, hit in sorted(ranked, key=lambda item: item[:2])]
 
@@ -263,7 +271,7 @@ class Recall:
 
 
 def spoken(message: Message) -> str:
-    """Return a message's text, for the user without text that was added for the model."""
+    """Return a message's text; for a user message, without what was added for the model."""
     texts = [part.text for part in message.parts if isinstance(part, Text)]
     return (texts[0] if texts else "") if message.role == "user" else message.text
 

@@ -1,13 +1,14 @@
-"""Messages and sessions as rows; each statement runs inside the caller's transaction.
+"""Store messages and sessions as rows. All statements run inside the caller's transaction.
 
 Messages are stored as JSON, without loss. NaN and the infinities are written as in Python's `json`,
 and NUL is escaped. A message with text that UTF-8 cannot represent (a lone surrogate) is written as
 ASCII with escapes.
 
-A row's position in its session never changes. A summary, however, is written last but belongs
-between earlier messages. Each compression therefore stores an arrangement: the positions, in order,
-of the conversation after it. Messages appended later follow by position. The arrangements of a
-session form a stack; undoing a compression removes the top one.
+A row's position in its session never changes. However, when a conversation is compressed, the
+summary is written last but belongs between earlier messages. Each compression therefore stores an
+*arrangement*: the positions of the conversation's messages after it, in their order. Messages that
+are appended later follow by position. The arrangements of a session form a stack; undoing a
+compression removes the top one.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from hermes_nb.memory.search import index
 def encode(message: Message) -> str:
     """Return a message as text to store; this never raises, and the result is valid UTF-8.
 
-    Values that JSON does not support become their `str`. If a message cannot be written even so
-    (its arguments contain themselves or are nested too deeply), its parsed arguments are left out;
-    its text and the arguments as the model wrote them remain.
+    Values that JSON does not support are converted with `str`. If a message cannot be written even
+    then (its arguments contain themselves or are nested too deeply), its parsed arguments are left
+    out; its text and the arguments as the model wrote them remain.
     """
     try:
         return _dumps(message.to_dict())
@@ -48,7 +49,7 @@ def decode(body: str) -> Message | None:
 
 
 def readable(session_id: str, rows: Iterable[Mapping[str, Json]]) -> list[StoredMessage]:
-    """Return messages from their rows, without unreadable ones."""
+    """Return the messages in `rows`, without unreadable ones."""
     return [
         StoredMessage(
             session_id=session_id,
@@ -102,7 +103,10 @@ class Arrangement:
     """Positions of the conversation's messages in order."""
 
     def following(self, active: Sequence[int]) -> list[int]:
-        """Return the conversation's positions in order; `active` are ascending."""
+        """Return the positions of the messages that are active now, in the conversation's order.
+
+        `active` has the same positions in ascending order.
+        """
         kept = set(active)
         ordered = [position for position in self.order if position in kept]
         return ordered + [position for position in active if position >= self.stop]
@@ -151,7 +155,7 @@ def unpacked(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement:
-    """The changes that replace a conversation's messages by others."""
+    """The changes to the rows that replace a conversation's messages with others."""
 
     added: tuple[tuple[Message, str], ...]
     """Messages to add, each with its JSON."""
@@ -164,7 +168,10 @@ class Replacement:
     def planned(
         cls, rows: Sequence[tuple[int, str]], messages: Sequence[Message], start: int
     ) -> Replacement:
-        """Plan the replacement; `rows` are positions and JSON, `start` the next position."""
+        """Plan how to replace a conversation by `messages`.
+
+        `rows` has the position and JSON of each message in it; `start` is the next free position.
+        """
         bodies = [encode(each) for each in messages]
         before = [  # in the current encoding
             body if (message := decode(body)) is None else encode(message) for _, body in rows
@@ -191,7 +198,7 @@ def append(
     at: float,
     position: int | None = None,
 ) -> tuple[int, int]:
-    """Append an encoded message to its session; return its row and its position.
+    """Append an encoded message to its session; return its row id and its position.
 
     The index is updated later.
 
@@ -256,7 +263,7 @@ def replace(
     system_prompt: str | None,
     at: float,
 ) -> None:
-    """Make `messages` the conversation; messages no longer in it become `compressed`."""
+    """Make `messages` the conversation. Messages that are no longer in it become `compressed`."""
     rows = active(connection, session_id)
     start = next_position(connection, session_id)
     plan = Replacement.planned([(row["position"], row["body"]) for row in rows], messages, start)
@@ -390,7 +397,7 @@ class SessionRow:
     """Start in seconds since the epoch."""
 
     def plain(self) -> SessionRow:
-        """Return it with question marks for NUL, except in the prompt, for PostgreSQL."""
+        """Return this row for PostgreSQL: with question marks for NUL, except in the prompt."""
         names = ("id", "title", "source", "notebook", "model", "parent")
         plain = {name: getattr(self, name).replace("\0", "?") for name in names}
         return dataclasses.replace(self, **plain)
@@ -436,7 +443,7 @@ def listed(connection: sqlite3.Connection, notebook: str | None, limit: int) -> 
 
 
 def lineage(connection: sqlite3.Connection, session_id: str) -> list[str]:
-    """Return the ids of a session's lineage, oldest first; at least its own."""
+    """Return the ids of a session's ancestors and its own, oldest first."""
     query = _FAMILIES.format(seeds="id = ?", columns="id") + " ORDER BY rowid"
     rows = connection.execute(query, (session_id,))
     return [row["id"] for row in rows] or [session_id]
@@ -458,7 +465,7 @@ def usage(
 
 
 def summed(rows: Iterable[sqlite3.Row | dict[str, Any]]) -> dict[tuple[str, str], Usage]:
-    """Return the usage in the rows of a query for `SUMS`, by source and model."""
+    """Return the usage by source and model, from the rows of a query for the columns `SUMS`."""
     return {(row["source"], row["model"]): usage_of(row) for row in rows}
 
 

@@ -1,9 +1,9 @@
 """The tables of the session store: the migration steps, and the recovery of damaged files.
 
-No further steps may be added: a kernel with an earlier version may have the file open, and stops
-writing if it finds a version that it does not know. New tables, and new columns with defaults, are
-added if they are missing, without a new version. Claims get no new columns, because whole rows of
-them are read.
+No further migration steps may be added: a kernel with an earlier version of this package may have
+the file open, and stops writing if it finds a version that it does not know. New tables, and new
+columns with defaults, are added if they are missing, without a new version. The table `claims` gets
+no new columns, because earlier versions read whole rows of it.
 """
 
 from __future__ import annotations
@@ -105,7 +105,10 @@ UPDATE sessions SET
 
 
 def _to_3(connection: sqlite3.Connection) -> None:
-    """Rebuild the index: since this version, it may lag behind and splits words in fewer places."""
+    """Rebuild the search index. From version 3 on, it splits words in fewer places.
+
+    It may also lag behind the messages since then.
+    """
     if connection.execute("SELECT 1 FROM messages LIMIT 1").fetchone():
         index.rebuild(connection)
     else:
@@ -123,9 +126,9 @@ SESSION = (
 CURRENT = len(SESSION) + 1
 """Number of columns of a session, including `last`, which is recomputed."""
 WRITTEN = SESSION.index("ended") + 1
-"""Index of a timestamp column that the schema had until version 5."""
+"""Index of the column `written`, a timestamp that the table had until version 5."""
 LARGEST = 2**53
-"""Upper bound of ids and counts; greater values are damage."""
+"""Upper bound of ids and counts; greater values are a sign of damage."""
 
 
 def salvage(source: Path, target: Path) -> str:
@@ -190,7 +193,7 @@ def _keep_messages(connection: sqlite3.Connection, source: Path) -> int:
 
 
 def _keep_claims(connection: sqlite3.Connection, source: Path) -> None:
-    """Insert the latest version of each claim, so that no task runs again."""
+    """Insert the latest version of each claim, so that no claimed task runs again."""
     for record in records(source, columns=6):
         if _fits(record, "TTTTTR", record.values) and record.values[2] in ENDINGS:
             connection.execute(
@@ -241,7 +244,9 @@ KINDS: Mapping[str, Callable[[Value], bool]] = {
     "n": lambda value: value is None,
     "A": _is_arranged,
 }
-"""Checks by letter: text, number, count, null, positions; lower case letters also allow null."""
+"""Type checks by letter. T: text; R: number; I: id or count; A: positions in order; n: null.
+
+Lower-case t and r also allow null."""
 
 STEPS = (
     partial(run_script, script=_FIRST),

@@ -1,8 +1,9 @@
 """A process's access to a database file: connection, transactions and repair.
 
 The connection is opened on first use, guarded by a lock, closed before a fork and reopened if the
-file was replaced. Waits for other processes are limited and use jitter. Damage is repaired or the
-file moved aside, and the call retried. Remaining errors are raised as `StoreError`.
+file was replaced. Calls wait for other processes for a limited time, with random pauses. Damage is
+repaired, or the damaged file moved aside and replaced, and the call is retried. Other errors are
+raised as `StoreError`.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ BUSY_SECONDS = 5.0
 """How long a call waits for another process's transaction, in seconds. After that, the turn keeps
 the unsaved messages and tries again later."""
 SHARE_SECONDS = 1.0
-"""How long a transaction waits for a replacement of the file, in seconds; the replacement may be
-waiting for the transaction."""
+"""How long a transaction waits, in seconds, while another process replaces the file. It is short,
+since the replacement may itself be waiting for this transaction."""
 REPAIRS = 3
 """Maximum number of repairs for a call before it fails."""
 REPAIR_SECONDS = 30.0
@@ -67,15 +68,15 @@ _databases: weakref.WeakSet[Database] = weakref.WeakSet()
 would inherit that state and assume that it holds its parent's locks, even for a new connection. The
 only clean way is to have no file open during the fork; both processes then reopen theirs."""
 _forking = threading.Lock()
-"""Held while the process forks."""
+"""A lock that is held while the process forks."""
 
 
 class Database:
     """A process's connection to the database file at `path`, or to a temporary one for `:memory:`.
 
     The file is created on first use, readable by its owner only. If its schema is newer than this
-    code, it is read but never written. `edition` is a number that changes with every commit of any
-    process; it is valid within a transaction.
+    code, it is read but never written. `edition` is a number that changes with every commit by any
+    process; read it within a transaction, where it is up to date.
 
     Args:
         path: Path of the file.
@@ -111,7 +112,7 @@ class Database:
             _databases.add(self)
 
     def read(self, action: Action[T]) -> T:
-        """Return the result of a reading `action`, which may be called again; raise StoreError."""
+        """Return the result of `action`, which only reads and may be retried; raise StoreError."""
         return self._mending(partial(self._read, action))
 
     def write(self, action: Action[T], *, patience: float | None = None) -> T:
@@ -136,21 +137,22 @@ class Database:
             self._queue.close()
 
     def incidents(self) -> int:
-        """Return how often an event occurred that may have lost durable data.
+        """Return the number of events that may have lost saved data, such as repairs.
 
-        Waits for the check that runs after the file was opened or was written by another process.
+        If the check of a file that was just opened, or written by another process, is still
+        running, this waits for it.
         """
         self._wait_for_check()
         self._deliver()
         return self._incidents
 
     def tell(self, sentence: str) -> None:
-        """Send a warning."""
+        """Pass a sentence to `warn` as a warning, or collect it in `warnings`."""
         self.warnings.append(sentence)
         self._deliver()
 
     def _mending(self, call: Callable[[], T]) -> T:
-        """Return the result of `call`, retrying it after repairs."""
+        """Return the result of `call`; if the file is damaged, repair it and retry."""
         attempt = 0
         try:
             while True:
@@ -285,8 +287,8 @@ class Database:
     def _writable(self, patience: float) -> sqlite3.Connection:
         """Return the connection; raise StoreError if the file can't be written.
 
-        The file may have been replaced in the meantime; `_begin` checks that after its turn has
-        come.
+        The file may be replaced later; `_begin` checks that once it has reached the front of the
+        queue.
         """
         opened = self._opened
         if opened is None or self._pid != os.getpid():
@@ -334,9 +336,9 @@ class Database:
     def _repair(self, error: sqlite3.Error, attempt: int) -> bool:
         """React to an error; return whether a retry may succeed.
 
-        A file that fails the integrity check is replaced by a salvaged one and moved aside. A file
-        that passes is reopened at the first attempt, gets a new index at the second and is replaced
-        at the third, since it must be faulty anyway.
+        A file that fails the integrity check is moved aside and replaced by one with the rows that
+        can still be read. A file that passes is reopened at the first attempt, gets a new index at
+        the second and is replaced at the third, since it must be faulty after all.
         """
         with self._lock:
             if self._file is None or (self._opened is not None and self._opened.refusal):
@@ -373,7 +375,7 @@ class Database:
         return found is not None and found[1] in self._schema.tables
 
     def _finish(self, file: Path) -> bool:
-        """Complete a replacement that a killed process left undone; return if there was one."""
+        """Complete a replacement that a killed process left unfinished; return if there was one."""
         if half_done := unfinished(file):
             aside = repair.finish(file)
             told = f"{file.name} was damaged; the damaged file is kept as {aside.name}"
@@ -433,7 +435,7 @@ class Database:
         )
 
     def _forget(self) -> None:
-        """Close the connection; one inherited through a fork is kept untouched."""
+        """Close the connection; one that was inherited through a fork is only put aside."""
         opened, self._opened, self._version = self._opened, None, None
         if opened is None:
             return
@@ -453,7 +455,7 @@ class Database:
             self._queue.close()
 
     def after_fork(self, *, child: bool) -> None:
-        """Resume after a fork; a child that inherited an open file after all never uses it."""
+        """Resume after a fork; a child that inherited an open file nevertheless never uses it."""
         if child:
             self._lock = threading.RLock()
             self._orphan = not self._paused and self._file is not None

@@ -36,14 +36,14 @@ POLL = (0.002, 0.020)
 """Pause between attempts to take the lock, in seconds, as a range. It is random so that waiting
 processes alternate."""
 SOON, LATER = (0.001, 0.010), (0.020, 0.150)
-"""The same between attempts to start a transaction, at first and later. The pauses are random so
-that waiting kernels don't synchronise. A transaction takes a few milliseconds."""
+"""Pauses between attempts to start a transaction, as ranges in seconds: at first, and later. They
+are random so that waiting kernels don't synchronise. A transaction takes a few milliseconds."""
 QUEUE_SECONDS = 0.1
 """Waiting time after which attempts are twice as frequent; otherwise some processes wait very
 long."""
 LATER_SECONDS = 2.5
-"""Waiting time in seconds after which the other process is assumed to write for long, and attempts
-become rare."""
+"""Waiting time in seconds after which the other process is assumed to be in a long transaction, and
+attempts become rare."""
 LOOK_SECONDS = 0.1
 """How often a process in the queue checks whether the user wants to stop, in seconds."""
 
@@ -167,9 +167,10 @@ class WriterQueue:
 
 
 class _Place:
-    """A place in the queue and the thread that waits for it, since the system keeps the order.
+    """A place in the queue, with a thread that waits for it, since the system keeps the order.
 
-    A waiting thread can't be woken. On a timeout, the caller abandons the place to the thread.
+    The thread can't be woken while it waits. On a timeout, the caller leaves it behind, and the
+    thread releases the place when its turn comes.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -179,7 +180,7 @@ class _Place:
         self._left = False
 
     def wait(self, patience: float) -> bool:
-        """Return whether the turn came within `patience` seconds and before a stop."""
+        """Return whether this place came up within `patience` seconds, before the user stopped."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="hermes-queue", daemon=True)
             self._thread.start()

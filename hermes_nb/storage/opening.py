@@ -57,16 +57,16 @@ class Schema:
     name: str
     """Name of the database in error messages."""
     application: int
-    """`PRAGMA application_id` of the file. One more means that its file system can't share
-    memory."""
+    """`PRAGMA application_id` of the file. This number plus one marks a file on a file system
+    without shared memory."""
     steps: tuple[Callable[[sqlite3.Connection], None], ...]
     """Migrations: the n-th takes the file from version n to n + 1. `PRAGMA user_version` counts
     them. All missing steps run in one transaction, so a killed process leaves the old or the new
     schema."""
     tables: tuple[str, ...]
-    """Tables of a file of the current version."""
+    """Tables that a file of the current version has."""
     first: tuple[str, ...]
-    """Tables of a file of any version."""
+    """Tables that a file of any version has."""
     salvage: Callable[[Path, Path], str]
     """Writes the readable rows of a damaged file to a new one, and returns a report."""
     rebuild: Callable[[sqlite3.Connection], None]
@@ -206,8 +206,8 @@ def open_file(path: str, schema: Schema) -> Opened:
         sqlite3.DatabaseError: The file is damaged.
         sqlite3.Error: SQLite can't open it for another reason.
         OSError: The file can't be accessed.
-        StoreError: Files can't be locked, so that two processes would damage it, or the file
-            belongs to another program.
+        StoreError: The file system has no locks, so two processes could damage the file, or the
+            file belongs to another program.
     """
     if identity(path) is not None and not os.access(path, os.W_OK):
         # SQLite would open it anyway, and leave log files that can't be written either.
@@ -295,7 +295,7 @@ def _set_up(connection: sqlite3.Connection, path: str, schema: Schema) -> None:
 
 
 def _check_whose(connection: sqlite3.Connection, path: str, schema: Schema) -> None:
-    """Raise StoreError, with a solution, if the file belongs to another program or is unknown."""
+    """Raise StoreError, which suggests a solution, if this isn't a file of this database."""
     known = (0, schema.application, schema.application + 1)
     ours = _pragma(connection, "application_id") in known
     tables = {row["name"] for row in connection.execute("SELECT name FROM sqlite_master")}
@@ -313,7 +313,7 @@ def _check_whose(connection: sqlite3.Connection, path: str, schema: Schema) -> N
 def _leave_wal(connection: sqlite3.Connection, path: str, schema: Schema) -> None:
     """Switch permanently to a rollback journal. With exclusive locks a WAL needs no shared memory.
 
-    The connection must not have tried to read through a WAL before: it would try again.
+    The connection must not have tried to read with a WAL before, or it would try again.
     """
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     _check_whose(connection, path, schema)
@@ -326,8 +326,8 @@ def _leave_wal(connection: sqlite3.Connection, path: str, schema: Schema) -> Non
 def on_network(path: Path) -> bool:
     """Return whether `path` is on a network file system, as far as the system reveals it.
 
-    A WAL needs shared memory among all processes that have the file open, which none of those
-    offers.
+    A WAL needs memory that all processes with the open file share. No network file system offers
+    that.
     """
     real = os.path.realpath(path)
     if real.startswith("\\\\"):  # UNC path of a Windows share

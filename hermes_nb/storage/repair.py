@@ -19,7 +19,7 @@ from hermes_nb.storage.opening import READY, Schema, connect, lost_its_head
 from hermes_nb.storage.salvage import MAGIC
 
 BUSY_SECONDS = 5.0
-"""How long a check waits for readers of the file, in seconds; no one else writes."""
+"""How long a check waits for processes that read the file, in seconds; none can write meanwhile."""
 DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 """SQLite's errors when the file itself is damaged."""
 LOGS = ("-wal", "-journal", "-shm")
@@ -88,7 +88,10 @@ def is_newer(path: Path, schema: Schema) -> bool:
 
 
 def replace_damaged(path: Path, schema: Schema) -> str:
-    """Replace the damaged file with one of the salvaged rows; return a message for the user."""
+    """Replace the damaged file with a new file that contains the rows that could be read.
+
+    Returns a message for the user.
+    """
     unready = path.with_name(path.name + _UNREADY)
     unready.unlink(missing_ok=True)
     try:

@@ -45,13 +45,13 @@ class Record:
     rowid: int
     """The row id."""
     values: tuple[Value, ...]
-    """The columns; an INTEGER PRIMARY KEY is None, since its value is the row id."""
+    """The columns' values; that of an INTEGER PRIMARY KEY is None, since it is the row id."""
 
 
 def records(path: Path, *, columns: int) -> Iterator[Record]:
     """Yield every readable record with at least `columns` values, in page order.
 
-    The file may be missing if its log exists. A row may occur twice if an old copy of it is left.
+    The file may be missing if its log exists. A row occurs twice if the file still has an old copy.
     Raises OSError if the files can't be read.
     """
     with ExitStack() as stack:
@@ -211,7 +211,7 @@ def _signed(value: int) -> int:
 
 
 def committed(log: BinaryIO) -> tuple[int, dict[int, int]]:
-    """Return a log's page size, and offsets of the latest committed content by page number.
+    """Return a log's page size, and by page number the offset of the latest committed content.
 
     Returns `(0, {})` if the file isn't a valid log.
     """

@@ -4,7 +4,7 @@ Messages and queries are split into the same terms, so that they match regardles
 and endings. An identifier becomes the sequence of its parts (`src/app.py` is the phrase
 src-app-py). In scripts without spaces, and in Korean, each character is a term, so that words of
 any length are phrases. Terms contain neither white space nor ASCII punctuation, as the index's
-tokenizer requires.
+tokenizer requires. The *form* of a word is the string of its terms, as it is cached.
 
 Stemming makes "painting" find "painted", and "went" find "go". The suffix rules are those of
 Porter, "An algorithm for suffix stripping" (1980), as implemented in SQLite. Irregular verbs and
@@ -31,10 +31,10 @@ LONGEST_PIECE = 64
 
 ORDERED = 200_000
 """Number of characters of a message that are indexed in order. Words after that are indexed once
-each: they are found, but not as phrases."""
+each, so a search finds them, but not as part of a phrase."""
 
 MOST_OF_THE_TAIL = 50_000
-"""Maximum number of words indexed after that."""
+"""Maximum number of words that are indexed after the first `ORDERED` characters."""
 
 _SPACELESS = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
@@ -87,7 +87,7 @@ def _stop_words_by_language() -> dict[str, frozenset[str]]:
 
 
 def stop_words(words: Collection[str]) -> frozenset[str]:
-    """Return the stop words among folded words, in the language that most of them indicate.
+    """Return the stop words of the language in which most of the folded `words` are stop words.
 
     The default is English, since words such as "die" and "was" occur in several languages.
     """
@@ -97,7 +97,7 @@ def stop_words(words: Collection[str]) -> frozenset[str]:
 
 
 def stem(word: str) -> str:
-    """Return the stem of a lower-case word; words with other characters than a-z are unchanged."""
+    """Return the stem of a lower-case word; a word with characters other than a-z is unchanged."""
     word = _irregular().get(word, word)
     stemmed = SHORTEST_STEMMED <= len(word) <= LONGEST_STEMMED
     if not stemmed or not word.isascii() or not word.isalpha():
@@ -158,7 +158,7 @@ def _is_short(word: str) -> bool:
 
 
 class _Endings(dict[str, str]):
-    """A step that replaces endings if the rest of the word is long enough."""
+    """A stemming step that replaces endings if the rest of the word is long enough."""
 
     def __init__(self, pairs: str, long_enough: re.Pattern[str]) -> None:
         super().__init__(pair.split(":") for pair in pairs.split())
@@ -194,12 +194,12 @@ _STEPS = (
     (tuple(_LAST), _LAST),
     (("e", "ll"), _without_e),
 )
-"""The steps in order, each with the endings of the words that it may change."""
+"""The stemming steps in order, each with the endings of the words that it may change."""
 _NEXT = tuple(
     {ending[-1]: n for n in reversed(range(first, len(_STEPS))) for ending in _STEPS[n][0]}
     for first in range(len(_STEPS) + 1)
 )
-"""For each step, the first step from there on that may change a word with a given last letter."""
+"""For each step and last letter, the next step, from this one on, that may change such a word."""
 
 
 def pieces(text: str) -> list[str]:
@@ -237,15 +237,17 @@ def terms(text: str) -> list[str]:
 def indexed(text: str) -> str:
     """Return the terms under which a message is indexed, separated by spaces.
 
-    The terms of the text come first, in order; added terms follow.
+    The terms of the text come first, in order. Additional terms follow: the parts of compounds,
+    and the words at the end of a very long text.
     """
     return in_forms(text)[0]
 
 
 def in_forms(text: str) -> tuple[str, list[str]]:
-    """Return the result of `indexed`, and the forms (see `of_form`) in it in any order.
+    """Return the result of `indexed`, and the forms of the text's words, in any order.
 
-    Texts repeat the same forms, so that callers can cache their work by form.
+    A form is the string of a word's terms, which `of_form` splits. The same forms recur in many
+    texts, so callers can cache what they compute from one.
     """
     # Twice as fast as a loop over the words.
     forms = list(filter(None, map(_FORMS.__getitem__, _runs(text[:ORDERED]))))
@@ -265,12 +267,12 @@ def in_forms(text: str) -> tuple[str, list[str]]:
 
 
 def of_form(form: str) -> list[str]:
-    """Return the terms in a form."""
+    """Return the terms that the form of a word consists of, additional ones included."""
     return form.replace(_FENCE, " ").split()
 
 
 class _Forms(dict[str, str]):
-    """Cache of a word's form: its terms and, between two `_FENCE`s, the added terms of a compound.
+    """Cache of forms by word: the word's terms and, between two `_FENCE`s, a compound's added ones.
 
     A plain dictionary, because an LRU cache costs more time than splitting the words.
     """
@@ -313,7 +315,7 @@ def _read(piece: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def fold(text: str) -> str:
-    """Return text without case, accents and compatibility forms; accepts every string."""
+    """Return text in lower case, without accents and compatibility forms; accepts any string."""
     if text.isascii():
         return text.lower()
     plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", text))
@@ -323,14 +325,14 @@ def fold(text: str) -> str:
 
 
 def spaced(text: str) -> tuple[str, ...]:
-    """Split folded text into unstemmed terms, for searching beginnings of words."""
+    """Split folded text into unstemmed terms, to search for words by their beginning."""
     return tuple(_RUNS.findall(text))
 
 
 def places(text: str, *, beginning: Collection[str] = ()) -> Iterator[tuple[int, str]]:
     """Yield the position and the text of each word.
 
-    With `beginning`, yields only words that start like one of these terms.
+    With `beginning`, yields only words that start like one of these stemmed terms.
     """
     text = text.replace("_", " ")
     if not beginning:
