@@ -56,8 +56,8 @@ from hermes_nb.tools.installed import (
     installed_toolsets,
     left,
     left_of_added,
+    wrapped,
 )
-from hermes_nb.tools.installed_wrappers import wrapped
 from hermes_nb.tools.mcp_tools import McpTools
 
 SINKS = "hermes_nb.event_sinks"

@@ -40,7 +40,7 @@ from hermes_nb.safety.guard import Guard
 from hermes_nb.safety.markup import code_span
 from hermes_nb.safety.scan import scan, wrap
 from hermes_nb.tools.files import files
-from hermes_nb.tools.installed_wrappers import wrapped
+from hermes_nb.tools.installed import wrapped
 from hermes_nb.tools.mcp_tools import McpTools
 from hermes_nb.tools.origins import keeping_origins
 from hermes_nb.tools.terminal import terminal

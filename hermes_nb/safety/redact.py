@@ -19,16 +19,16 @@ import binascii
 import json
 import re
 import string
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from operator import eq
+from pathlib import Path
 from typing import Literal
 
 from hermes_nb.core.messages import Json, Message, Text, ToolCall
 from hermes_nb.safety import table
-from hermes_nb.safety.seed_phrases import seed_phrases
 
 STUB = "[redacted]"
 """Replaces every secret."""
@@ -57,6 +57,18 @@ _LOGIN_NAME = re.compile(r"(?i)user|login|e-?mail|host|account")
 _FIELD = re.compile(r"\{[A-Za-z_]?[\w.]*(?:![rsa])?\}")
 _PORT = re.compile(r":(?:\*|[1-9]\d{3,4}):")
 _AGING = re.compile(r":\d{1,6}(?::\d{0,6}){5}:")
+
+_PHRASE = 12
+"""Words of the shortest seed phrase of a wallet, in the word list of BIP-39."""
+_LENGTHS = frozenset({12, 15, 18, 21, 24})
+"""Numbers of words of a seed phrase in BIP-39."""
+_SHORTEST_PHRASE = 47
+"""Characters of the shortest seed phrase."""
+_SEPARATED = r"[a-z ,\n\"'+]"
+_RUNS = re.compile(rf"(?:{_SEPARATED}{{0,46}}+[^a-z ,\n\"'+]++)*+({_SEPARATED}*+)")
+"""Skips runs that are too short for twelve words of three letters."""
+_WORD = re.compile(r"[a-z]+")
+_TWELVE = re.compile(r"(?:[a-z]{3,8}+[^a-z]{1,4}+){11}[a-z]{3,8}")
 
 
 def families() -> dict[str, Json]:
@@ -507,3 +519,32 @@ def _strings(value: Json) -> Json:
     if isinstance(value, list | tuple):
         return [_strings(each) for each in value]
     return value
+
+
+def seed_phrases(text: str) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each seed phrase of a wallet, in linear time."""
+    if len(text) >= _SHORTEST_PHRASE:
+        for run in _RUNS.finditer(text):
+            yield from _phrases(text, *run.span(1))
+
+
+def _phrases(text: str, at: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each seed phrase between `at` and `end`."""
+    if not _TWELVE.search(text, at, end):
+        return
+    words = _seed_words()
+    row: list[re.Match[str]] = []
+    for word in (*_WORD.finditer(text, at, end), None):
+        if word is not None and word[0] in words:
+            row.append(word)
+            continue
+        # A phrase has a standard length, or is longer with mostly different words.
+        drawn = len({each[0] for each in row}) * 3 >= len(row) * 2
+        if len(row) in _LENGTHS or (len(row) > _PHRASE and drawn):
+            yield row[0].start(), row[-1].end()
+        row.clear()
+
+
+@cache
+def _seed_words() -> frozenset[str]:
+    return frozenset(Path(__file__).with_name("seed_words.txt").read_text("utf-8").split())

@@ -10,7 +10,7 @@ from hermes_nb.agent import runtime
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.skills import discovery
-from hermes_nb.tools import installed_wrappers
+from hermes_nb.tools import installed
 
 from tests.skills.support import put
 
@@ -114,14 +114,14 @@ def test_skills_of_a_package_are_external(install):
 
 
 def test_an_audit_that_nobody_can_write_stops_turns(without, administered):
-    without(installed_wrappers)
+    without(installed)
     administered(audit={"file": "/var/log/hermes/{user}.jsonl"})
     with pytest.raises(ConfigError, match="demands an audit"):
         asked()
 
 
 def test_an_audit_that_is_demanded_later_stops_calls(without, administered, tmp_path):
-    without(installed_wrappers)
+    without(installed)
     with Hermes(ScriptedModel([call("write_file", path="a", content="b"), "No."]), cwd=tmp_path,
                 approve="all") as hermes:  # fmt: skip
         assert hermes.session_id

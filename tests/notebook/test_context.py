@@ -8,7 +8,7 @@ import pytest
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.protocols import Variable
 from hermes_nb.notebook.failed_cell import FailedCell, last_error
-from hermes_nb.notebook.turn_context import turn_context, variable_line
+from hermes_nb.notebook.user_message import turn_context, variable_line
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,7 +7,7 @@ from hermes_nb.core.protocols import Request
 from hermes_nb.core.tools import Toolset
 from hermes_nb.extras.local.prompting import CONTEXT, Constrained, described
 from hermes_nb.notebook.run_tools import kernel_tools
-from hermes_nb.notebook.turn_context import turn_context, variable_line
+from hermes_nb.notebook.user_message import turn_context, variable_line
 from hypothesis import given
 
 from tests.notebook.conftest import shell
