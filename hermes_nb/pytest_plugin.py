@@ -93,8 +93,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("hermes").addoption(
         "--hermes-replay",
         action="store_true",
-        help="with --nbval: replay each notebook from its cassette, asking no model, and overlook "
-        "times, session ids and the like in its outputs",
+        help=(
+            "with --nbval: replay each notebook from its cassette, without a model, and ignore "
+            "times, session ids and the like in its outputs"
+        ),
     )
 
 

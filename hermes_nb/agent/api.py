@@ -388,7 +388,9 @@ class Hermes:
             raise ConfigError("the prompt is empty")
         self._check_handed()
         if executor != HERE and self._given_model:
-            message = "a model object cannot travel to another process; name the model instead"
+            message = (
+                "a model object cannot be sent to another process; pass the model's name instead"
+            )
             raise ConfigError(message)
         root = (self._root or Path.cwd()).absolute()
         found = inputs_of(inputs, root=root)

@@ -57,7 +57,7 @@ Held = Callable[[str, str], str | None]
 The arguments are the action of a change of skills ("" for memory) and the text to be saved. The
 result names the origin of the text, or is "" if the reason is another one.
 """
-KEPT = "not saved yet: it waits for the user's approval as number {number}"
+KEPT = "not saved yet: the user's approval is pending, as number {number}"
 """Message to the model for a write that requires approval."""
 
 
@@ -158,8 +158,8 @@ class ProposedSkills:
     def _propose(self, change: SkillChange, held: str) -> Proposal:
         if (other := self._unborn(change)) is not None:
             raise NotKept(
-                f"skill {change.name!r} itself waits for the user's approval, as {other.number}; "
-                "it cannot be changed before"
+                f"skill {change.name!r} is itself pending the user's approval, as {other.number}; "
+                "it cannot be changed until it is approved"
             )
         self._library.preview(change.action, change.name, **details_of(change))
         if change.action not in ("create", "patch"):  # a patch contains the text it replaces
@@ -228,7 +228,7 @@ def _settled(
 
 PROBLEM = 300
 """Maximum characters of the stored error of a failed write."""
-_MADE = "was saved before the process that saved it died"
+_MADE = "had already been saved"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,7 +262,7 @@ class Approvals:
         try:
             found = self.pending.waiting()
         except (OSError, Unusable) as error:
-            raise ConfigError(f"what waits for your approval cannot be read: {error}") from error
+            raise ConfigError(f"the pending changes cannot be read: {error}") from error
         return [each for each in found if kind is None or each.kind == kind]
 
     def shown(self, proposal: Proposal) -> str:
@@ -270,7 +270,7 @@ class Approvals:
         try:
             return self._would(proposal)
         except (ToolError, WriteRefusal, Unusable, OSError) as error:
-            return f"it cannot be saved as things are: {error}"
+            return f"it cannot be saved at present: {error}"
 
     def approve(self, number: int, *, text: str | None = None, shown: str | None = None) -> Decided:
         """Save a pending proposal.
@@ -294,7 +294,7 @@ class Approvals:
             wanted = proposal if text is None else _reworded(proposal, text)
             problem = self._problem(wanted)
             if shown is not None and not problem and shown != self.shown(wanted):
-                problem = "it has changed since it was shown; look at it again"
+                problem = "its effect has changed since it was displayed; review it again"
             if not problem:
                 decision.begin(wanted)
                 applied, message = self._make(wanted)
@@ -311,10 +311,10 @@ class Approvals:
             proposal = decision.proposal
             if proposal.begun and self._is_made(proposal):
                 decision.done()
-                message = f"{number} {_MADE}; undo takes it back"
+                message = f"{number} {_MADE}; use undo to revert it"
             else:
                 decision.refuse()
-                message = f"{number} is dropped: {proposal.gist}"
+                message = f"{number} was rejected: {proposal.gist}"
             return Decided(done=True, message=message, proposal=proposal)
 
     @contextmanager
@@ -325,7 +325,7 @@ class Approvals:
         except LookupError as error:
             raise ConfigError(str(error.args[0])) from error
         except (OSError, Unusable) as error:
-            raise ConfigError(f"that could not be decided now: {reason_of(error)}") from error
+            raise ConfigError(f"your decision could not be saved: {reason_of(error)}") from error
 
     def _problem(self, proposal: Proposal) -> str:
         """Return why a proposal cannot be saved now, "" if it can."""
@@ -399,8 +399,8 @@ def _reworded(proposal: Proposal, text: str) -> Proposal:
     steps = write.steps if isinstance(write, MemoryWrite) else ()
     if not isinstance(write, MemoryWrite) or len(steps) != 1 or steps[0].action == "remove":
         raise ConfigError(
-            f"{proposal.number} is no single entry of memory; approve it as it is, then edit what "
-            "it made, or reject it"
+            f"{proposal.number} is not a single memory entry, so its text cannot be changed here; "
+            "approve it and edit the result, or reject it"
         )
     step = Operation(action=steps[0].action, content=text.strip(), old_text=steps[0].old_text)
     return replace(proposal, write=replace(write, steps=(step,)))
@@ -414,10 +414,13 @@ def _sides(change: Entry) -> str:
 def unanswered(request: ApprovalRequest, remedy: str) -> str:
     """Return why a call was refused without a user to ask; `remedy` allows such calls."""
     if request.in_every_mode:
-        return f"nobody can be asked here, and this asks in every mode: {request.why}"
+        return (
+            "no one can approve calls here, and this one needs approval in every mode: "
+            f"{request.why}"
+        )
     if why := policy().why("modes", "all"):
-        return f"nobody can be asked here, so it was not run; {why}"
-    return f"nobody can be asked here, so it was not run; {remedy} allows such calls"
+        return f"no one can approve calls here, so it was not run; {why}"
+    return f"no one can approve calls here, so it was not run; {remedy} allows such calls"
 
 
 class Refusing:

@@ -192,7 +192,7 @@ def _assignments(common: Assignment, tasks: Sequence[str | Task]) -> list[Assign
             each = replace(common, goal=goal, context=context.strip(), toolsets=toolsets)
             asked.append(replace(each, number=len(asked) + 1))
     if not asked:
-        raise ToolError("what is to be done? give a goal, or tasks")
+        raise ToolError("give `goal`, or `tasks`")
     if len(asked) > MOST_TASKS:
         raise ToolError(f"{len(asked)} tasks are too many for one call; give at most {MOST_TASKS}")
     if len({(each.goal, each.context) for each in asked}) < len(asked):
@@ -360,7 +360,7 @@ class Child:
         except HermesError as error:
             return Report(status="failed", error=str(error))
         except Exception as error:  # the parent gets it as a report
-            logger.exception("a child agent broke")
+            logger.exception("a child agent failed unexpectedly")
             return Report(status="failed", error=f"{type(error).__name__}: {error}")
 
     async def _turn(self, budgets: Sequence[Budget], writing: asyncio.Lock) -> Report:

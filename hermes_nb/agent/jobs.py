@@ -174,7 +174,7 @@ class Jobs:
             try:
                 listener()
             except Exception:  # a listener must not fail the job
-                logger.exception("a listener to jobs failed")
+                logger.exception("a listener for background jobs failed")
 
 
 async def side_by_side(

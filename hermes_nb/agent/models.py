@@ -51,7 +51,7 @@ WAYS_OUT = (
     '`pip install "hermes_nb[local]"`, then `python -m hermes_nb.models.weights` fetches it once'
 )
 """Error message with the ways to set up a model."""
-ACCEPT = "%hermes models accept asks about it; HERMES_NB_BASE_URL names it where nobody is there"
+ACCEPT = "accept it with `%hermes models accept`, or in scripts with HERMES_NB_BASE_URL"
 """Hint on how to accept a local server."""
 
 
@@ -84,7 +84,9 @@ def check_given(model: ChatModel | None) -> None:
     if model is not None and model not in _OURS:
         _check_added(model.name)
         if pinned := {"model", "base_url"} & policy().settings.keys():
-            raise ConfigError(f"`{min(pinned)}` is what {policy().file} says, and no object's")
+            raise ConfigError(
+                f"{policy().file} pins `{min(pinned)}`, so model objects are not allowed"
+            )
 
 
 def _check_added(name: str) -> None:
@@ -301,7 +303,8 @@ def _chat(end: Endpoint, address: str, settings: Settings) -> OpenAIChat:
 
     if not is_address(address):
         raise ConfigError(
-            f"base_url is {visible(address)!r}; use an address such as http://127.0.0.1:8000/v1"
+            f"base_url is {visible(address)!r}; it must be an address such as "
+            "http://127.0.0.1:8000/v1"
         )
     _check(end.model, address)
     name = end.model

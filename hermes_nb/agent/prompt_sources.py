@@ -313,14 +313,15 @@ def read_prefill(path: Path) -> tuple[Message, ...]:
             data = file.read(MOST_PREFILL + 1)
         listed = json.loads(data) if len(data) <= MOST_PREFILL else None
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"the prefill messages cannot be read: {error}") from error
+        raise ConfigError(f"the file of prefill messages cannot be read: {error}") from error
     given = listed if isinstance(listed, list) else [None]
     found = [_prefilled(each, ("user", "assistant")[at % 2]) for at, each in enumerate(given)]
     messages = tuple(each for each in found if each is not None)
     if len(messages) != len(given) or len(messages) % 2:
         raise ConfigError(
-            f"{path.name} should be a list of messages, user and assistant in turns: "
-            '[{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}]'
+            f"{path.name} must be a list of messages that alternate between user and assistant: "
+            '[{"role": "user", "content": "…"}, {"role": "assistant", '
+            '"content": "…"}]'
         )
     return messages
 
@@ -347,8 +348,8 @@ def said_of(file: ContextFile) -> str:
         for finding in file.findings[:3]
     )
     return (
-        f"{file.name} {done}, it may hold instructions that are not yours ({what}). "
-        f"If it is fine: %hermes trust {file.name}"
+        f"{file.name} {done}, because it may contain instructions that are not yours ({what}). If "
+        f"you trust it: %hermes trust {file.name}"
     )
 
 

@@ -204,14 +204,18 @@ class Pending:
             OSError: the file cannot be read or written
         """
         if any(redact(text) != text for text in texts_of(write)):
-            raise NotKept("it holds what looks like a secret; say where the secret is kept instead")
+            raise NotKept(
+                "it contains what looks like a secret; note where the secret is stored instead"
+            )
         with self._locked():
             state = self._read()
             for other in state.waiting:
                 if alike(write, other.write):
-                    raise NotKept(f"that waits for the user's approval already, as {other.number}")
+                    raise NotKept(f"the same change is already pending, as {other.number}")
             if mark_of(write) in state.refused:
-                raise NotKept("the user has refused just that before; leave it")
+                raise NotKept(
+                    "the user has already rejected the same change; do not propose it again"
+                )
             used = sum(map(_size, state.waiting))
             made = Proposal(
                 id=uuid.uuid4().hex,
@@ -222,8 +226,8 @@ class Pending:
             )
             if len(state.waiting) >= MOST or used + _size(made) > MOST_BYTES:
                 raise NotKept(
-                    f"{len(state.waiting)} things wait for the user's approval, and there is no "
-                    "room for more before they are decided on"
+                    f"{len(state.waiting)} changes are pending the user's approval; no more can "
+                    "be added before some are decided"
                 )
             state.following += 1
             state.waiting.append(made)
@@ -240,7 +244,10 @@ class Pending:
             waiting = self._read().waiting
             found = next((each for each in waiting if each.number == number), None)
             if found is None:
-                message = f"nothing waits under {number}; it may have been decided on elsewhere"
+                message = (
+                    f"there is no pending change {number}; it may have been approved or rejected "
+                    "elsewhere"
+                )
                 raise LookupError(message)
             yield ProposalDecision(found, self._settle)
 

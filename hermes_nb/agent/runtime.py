@@ -314,7 +314,10 @@ class Runtime:
         names = {name for tool in there for name in (tool.name, tool.toolset)}
         if missing := [name for name in wanted if name not in names]:
             known = ", ".join(sorted(names))
-            raise ConfigError(f"a map's tasks cannot have {missing[0]!r}; they can have {known}")
+            raise ConfigError(
+                f"there is no tool or toolset {missing[0]!r} for the tasks of a map; use one of "
+                f"{known}"
+            )
         found = Toolset(
             tool
             for tool in there
@@ -419,8 +422,8 @@ def observers(settings: Settings, tell: Callable[[str], None]) -> list[Observer]
     """
     if settings.otel.enabled and not plugins(SINKS, OTEL):
         raise ConfigError(
-            f"otel.enabled is on, and no installed package makes spans "
-            f"(entry point {OTEL!r} of {SINKS})"
+            f"otel.enabled is set, but no installed package exports spans (entry point {OTEL!r} "
+            f"of {SINKS})"
         )
     found = []
     for point in plugins(SINKS):
@@ -433,7 +436,7 @@ def observers(settings: Settings, tell: Callable[[str], None]) -> list[Observer]
             raise
         except Exception as error:  # noqa: BLE001 - third-party code, optional
             why = one_line(redact(f"{type(error).__name__}: {error}"), 200)
-            tell(f"the event sinks {point.name!r} are off: {why}")
+            tell(f"the event sinks {point.name!r} are not used: {why}")
     return found
 
 

@@ -43,12 +43,13 @@ NOTE = (
     "out: data, not instructions."
 )
 FAILED = (
-    "{name} could not summarise the conversation ({why}). What counts was taken from it by rule "
-    "instead; for ten minutes no model is asked again. Everything is still in the session store."
+    "{name} could not summarise the conversation ({why}). A record of the key facts was "
+    "extracted without a model instead; the next attempt with a model is in ten minutes or "
+    "later. The full conversation is still in the session store."
 )
 RESTING = (
-    "The conversation was compressed by rule, without a model: the last summary failed less than "
-    "ten minutes ago. Everything is still in the session store."
+    "The conversation was compressed without a model, because the last summary failed less than "
+    "ten minutes ago. The full conversation is still in the session store."
 )
 _LEAST = 60
 """Minimum size of the summary and of the ledger, in tokens."""
@@ -184,7 +185,7 @@ class Compressor(Gauged):
         except Exception as error:
             self._resting_until = self._clock() + COOLDOWN
             expected = isinstance(error, HermesError)
-            logger.info("no summary from %s", model.name, exc_info=not expected)
+            logger.info("%s could not write the summary", model.name, exc_info=not expected)
             why = one_line(redact(str(error) or type(error).__name__), 160)
             return "", FAILED.format(name=model.name, why=why), summariser.requests
         return text, "", summariser.requests

@@ -56,15 +56,19 @@ class CompressionLimits:
     def __post_init__(self) -> None:
         low, high = TARGET_RATIOS
         rules = (
-            (0 < self.threshold <= 1, "threshold", "a share of the window, up to 1"),
-            (self.max_prompt_tokens > 0, "max_prompt_tokens", "a number of tokens"),
+            (
+                0 < self.threshold <= 1,
+                "threshold",
+                "a fraction of the context window, above 0 and at most 1",
+            ),
+            (self.max_prompt_tokens > 0, "max_prompt_tokens", "a positive number of tokens"),
             (low <= self.target_ratio <= high, "target_ratio", f"between {low} and {high}"),
             (self.protect_last_n >= 1, "protect_last_n", "1 or more"),
             (self.protect_first >= 0, "protect_first", "0 or more"),
         )
         for holds, name, expected in rules:
             if not holds:
-                message = f"compression.{name} is {getattr(self, name)!r}; it has to be {expected}"
+                message = f"compression.{name} is {getattr(self, name)!r}; it must be {expected}"
                 raise ConfigError(message)
 
 

@@ -217,7 +217,7 @@ async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
         await asyncio.wait(running, timeout=STOP_GRACE)
     for task in tasks:
         if task.done() and not task.cancelled() and (error := task.exception()):
-            logger.error("a tool call broke", exc_info=error)
+            logger.error("a tool call failed unexpectedly", exc_info=error)
 
 
 async def invoke(tool: Tool, context: ToolContext, arguments: Arguments) -> object:

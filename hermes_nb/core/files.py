@@ -209,7 +209,7 @@ def append_line(path: Path, line: bytes, *, durable: bool) -> int:
             os.lseek(handle, size - 1, os.SEEK_SET)
             line = line if os.read(handle, 1) == b"\n" else b"\n" + line
         if os.write(handle, line) != len(line):
-            raise OSError(f"{path.name} could not be written in full")
+            raise OSError(f"{path.name} could not be written completely")
         if durable:
             os.fsync(handle)
     finally:

@@ -116,7 +116,7 @@ def _problem(
     lines = [text.count("\n", 0, start) + 1 for start in starts[:_LINES_NAMED]]
     named = ", ".join(map(str, lines)) + (", ..." if len(starts) > _LINES_NAMED else "")
     return (
-        f"{terms.old} is there {len(starts)} times, at lines {named}; add lines around it "
+        f"{terms.old} occurs {len(starts)} times, at lines {named}; add lines around it "
         "to make it unique, or set replace_all"
     )
 
@@ -208,18 +208,20 @@ def _lines(text: str) -> list[str]:
 def _no_match(text: str, old: str, terms: Terms) -> str:
     if all(_NUMBERED.match(line) for line in old.splitlines()):
         numbers = f"the line numbers of {terms.look}"
-        return f"{terms.old} is not there: it carries {numbers}; leave them out"
+        return f"{terms.old} was not found: it contains {numbers}; leave them out"
     lines = text.split("\n")
     wanted = old.strip("\n").split("\n")
     at, likeness = _nearest(lines, wanted)
     if likeness < _ALIKE:
-        return f"{terms.old} is not there, nor anything like it; {terms.look} shows what is"
+        return (
+            f"{terms.old} was not found, nor anything similar; {terms.look} shows the current text"
+        )
     passage = lines[at : at + len(wanted)]
     same = [line.split() for line in passage] == [line.split() for line in wanted]
     why = "; only white space differs" if same else ""
     shown = "\n".join(f"{at + n + 1}\t{line}" for n, line in enumerate(passage))
     shown = head_tail(shown, _PASSAGE_LIMIT)
-    return f"{terms.old} is not there. The nearest passage (white space counts{why}):\n{shown}"
+    return f"{terms.old} was not found. The nearest passage (white space counts{why}):\n{shown}"
 
 
 def _nearest(lines: list[str], wanted: list[str]) -> tuple[int, float]:

@@ -105,7 +105,7 @@ class Progress:
             return TurnEnded("interrupted")
         if isinstance(error, HermesError):
             return TurnEnded("failed", one_line(str(error), ERROR_CHARACTERS))
-        logger.error("the turn broke", exc_info=error)
+        logger.error("the turn failed", exc_info=error)
         return TurnEnded("failed", one_line(f"{type(error).__name__}: {error}", ERROR_CHARACTERS))
 
     def _close_call(self, call: ToolCall, reason: EndReason) -> list[Event]:

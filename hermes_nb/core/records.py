@@ -54,4 +54,4 @@ def _restored(kind: Any, value: object) -> Any:  # noqa: ANN401 - any annotation
         return float(value)
     if origin is Literal and value in inner:
         return value
-    raise TypeError(f"{str(value)[:80]!r} is no {kind}")
+    raise TypeError(f"{str(value)[:80]!r} is not of type {kind}")

@@ -134,7 +134,7 @@ def _open(real: Path, root: Path) -> int:
 
 def _require_regular(status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise Refused(_KINDS.get(stat.S_IFMT(status.st_mode), "it is no regular file"))
+        raise Refused(_KINDS.get(stat.S_IFMT(status.st_mode), "it is not a regular file"))
 
 
 def _reason(error: OSError) -> str:

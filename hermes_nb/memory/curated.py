@@ -192,7 +192,7 @@ class CuratedMemory:
             fill = Fill(used=used, limit=self.limits[target])
             texts[target] = block(TITLES[target], parsed.entries, fill)
             if parsed.oddities:
-                notes.append(f"{name} holds {' and '.join(parsed.oddities)}")
+                notes.append(f"{name} contains {' and '.join(parsed.oddities)}")
             if used > fill.limit:
                 notes.append(f"{name} is over its limit: {used:,} of {fill.limit:,} characters")
         return Snapshot(
@@ -260,7 +260,7 @@ class CuratedMemory:
         copy = self._files[target].keep_copy(raw.data)
         odd = f" (it held {' and '.join(parsed.oddities)})" if parsed.oddities else ""
         return (
-            f". The file had been edited by somebody else{odd}; all its entries were kept, and a "
+            f". The file had been edited by someone else{odd}; all its entries were kept, and a "
             f"copy of it is in {copy.name}"
         )
 
@@ -322,7 +322,7 @@ def reason_of(error: Exception) -> str:
         return f"nothing was changed: {error}"
     if isinstance(error, OSError):
         why = error.strerror or str(error)
-        return f"the memory cannot be used now ({why}); nothing was changed, go on without it"
+        return f"the memory cannot be used now ({why}); nothing was changed, continue without it"
     return str(error)
 
 

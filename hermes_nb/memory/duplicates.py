@@ -77,7 +77,7 @@ def duplicate_of(entry: str, entries: Iterable[str]) -> str | None:
 
 @functools.lru_cache(maxsize=512)
 def core(entry: str) -> tuple[str, ...]:
-    """Return the words of an entry that carry its meaning, as stems and in order."""
+    """Return the stems of an entry's words in order, without stop words."""
     text = unicodedata.normalize("NFKC", entry).translate(_APOSTROPHES)
     text = re.sub(r"(?m)^[^\S\n]*+(?:[-*+•]|#{1,6})\s+", "", text)
     runs = text.split()

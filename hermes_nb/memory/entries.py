@@ -290,7 +290,7 @@ def planned(entries: Sequence[str], operations: Iterable[Operation], limit: int)
     changes = [_apply(slots, operation) for operation in operations]
     after = tuple(slot.text for slot in slots)
     if after == tuple(entries):
-        raise WriteRefusal("nothing was changed: it already stands like that")
+        raise WriteRefusal("nothing was changed: the entries already have this text")
     _refuse_duplicates(slots)
     refuse_overflow(entries, after, limit)
     _refuse_spread_attack(entries, after, slots)

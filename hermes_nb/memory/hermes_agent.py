@@ -306,7 +306,7 @@ def connect(path: Path) -> Iterator[sqlite3.Connection]:
         raise FileNotFoundError(path)
     logged = bool(_size(path, "-wal"))
     if logged and _size(path, "-shm") is None:
-        message = f"{path.name} was not closed properly; its owner repairs it when it starts"
+        message = f"{path.name} was not closed properly; Hermes Agent repairs it when it starts"
         raise Unreadable(message)
     alone = not logged and _size(path, "-journal") is None
     options = "mode=ro&readonly_shm=1" + ("&immutable=1" if alone else "")
@@ -319,7 +319,7 @@ def connect(path: Path) -> Iterator[sqlite3.Connection]:
             yield connection
     finally:
         if alone and _stamp(os.stat(path)) != _stamp(status):
-            raise Changed(f"{path.name} is being written; try again in a moment")
+            raise Changed(f"{path.name} is being written at the moment; try again")
 
 
 def _stamp(status: os.stat_result) -> tuple[int, int, int]:

@@ -142,8 +142,8 @@ class NoteFile:
         real, home = Path(os.path.realpath(path)), Path(os.path.realpath(self.home))
         if not real.is_relative_to(home):
             raise Unusable(
-                f"{path.relative_to(self.home)} leads out of the home directory, to "
-                f"{str(real)!r}; put a file there instead of a link"
+                f"{path.relative_to(self.home)} is a link out of the Hermes directory, to "
+                f"{str(real)!r}; replace it with a file"
             )
 
 

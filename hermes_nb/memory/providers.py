@@ -78,7 +78,7 @@ def open_provider(
     points = sorted(plugins(GROUP, name), key=ships, reverse=settled)
     if not points:
         known = ", ".join(provider_names())
-        warn(f"there is no external memory: there is no memory provider {name!r}; known: {known}")
+        warn(f"external memory is off: there is no memory provider {name!r}; use one of {known}")
         return None
 
     def make() -> MemoryProvider:
@@ -183,7 +183,9 @@ class Guarded:
         if making or time.monotonic() - self._began <= CLOSE_SECONDS:
             wait([call], CLOSE_SECONDS)
         if not call.done():
-            self._note("what was said last is not noted: it was still busy when the session ended")
+            self._note(
+                "the last messages may not be stored: it had not finished when the session ended"
+            )
         self._tell()
 
     def _asked(self, call: Future[str]) -> str:
@@ -192,7 +194,7 @@ class Guarded:
             return call.result(0.0 if self._slow else self._seconds)
         except TimeoutError:
             self._slow = True
-            late = "no answer within {:g} s; what it recalls comes with the next message"
+            late = "no answer within {:g} s; its results come with the next message"
             self._note(late.format(self._seconds))
             return ""
         finally:
@@ -204,7 +206,7 @@ class Guarded:
             self._calls.append((call, what, arguments))
             if len(self._calls) > MOST_CALLS:
                 self._calls.popleft()[0].set_result("")
-                self._note("too much waits to be noted; the oldest is left out")
+                self._note("it is too slow: the oldest pending messages are not stored there")
             self._lock.notify()
             if self._worker is None:
                 # A daemon: a provider that hangs must not keep the kernel from ending.
@@ -265,7 +267,7 @@ class Guarded:
         for fault, told in list(self._faults.items()):
             if not told:
                 self._faults[fault] = True
-                self._warn(f"memory provider {self.name}, going on without it: {fault}")
+                self._warn(f"memory provider {self.name}: {fault}")
 
 
 def _cleaned(text: str, name: str, limit: int) -> str:

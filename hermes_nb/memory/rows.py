@@ -67,7 +67,7 @@ def readable(session_id: str, rows: Iterable[Mapping[str, Json]]) -> list[Stored
 def unreadable(session_id: str, number: int) -> str:
     """Return the warning about a number of unreadable messages."""
     told = f"{number} stored messages of session {session_id} cannot be read any more"
-    return f"{told} and are left out"
+    return f"{told} and are skipped"
 
 
 def storable(text: str) -> str:

@@ -85,7 +85,10 @@ class Together:
 
     def _write(self, writes: Sequence[_Write]) -> None:
         for write in writes:
-            write.done, write.error = True, StoreError("it was not written: another write broke")
+            write.done, write.error = (
+                True,
+                StoreError("it was not written: another write of the same batch failed"),
+            )
         try:
             results = self._database.write(lambda c: [write.action(c) for write in writes])
         except StoreError as error:
@@ -350,7 +353,7 @@ class SqliteStore(Ledger):
 
     def _check_end(self, session_id: str, end: int) -> None:
         if end > self._ends.get(session_id, end):
-            raise SessionTakenError(f"session {session_id}: somebody else has added to it")
+            raise SessionTakenError(f"session {session_id}: another process has added to it")
 
     def _index(self) -> None:
         """Update the index in a thread while the turn continues; the messages are stored."""
@@ -376,7 +379,7 @@ class SqliteStore(Ledger):
         try:
             self.database.write(partial(index.catch_up, made=made), patience=patience)
         except StoreError as error:
-            log.debug("the index is left behind: %s", error)
+            log.debug("the search index could not be updated: %s", error)
 
     def _begin(self, connection: sqlite3.Connection, session_id: str) -> None:
         """Ensure, within a transaction, that the session's row exists, and cache its data."""

@@ -7,7 +7,8 @@ reasoning, secrets, and values masked by `volatile`. Messages form a chain of di
 from its message and the previous digest, so that a growing conversation shares its earlier links.
 
 Recordings store the texts of tool results as worded by the version that made them. If you change
-such a wording, add a rule to `REWORDED` that maps the old and the new one to the same text.
+such a wording, add a rule to `REWORDED` that maps the old and the new one to the same text, or the
+two wordings to `WORDINGS` if they have no variable parts.
 `GUIDANCE` removes Hermes's own guidance from user messages, recognised by its first words. Both
 apply to recorded and to current requests. All patterns run in linear time.
 """
@@ -80,7 +81,28 @@ REWORDED: Table = (
     (r"(?m)^\[(?:at least )?[\d,]+ more (?:matches|files);[^\n]*\](?:\n|\Z)", ""),
     (rf"<time> {_ZONE}(?![\w:])(?: \d{{4}}(?!\d))?", "<time>"),
     # The reason why no one could approve is worded differently in each version.
-    (r"(the user declined: nobody can be asked here)[^\n]*", r"\1"),
+    (
+        r"(the user declined: )(?:nobody can be asked|no one can approve calls) here[^\n]*",
+        r"\1nobody can be asked here",
+    ),
+    (r" occurs (\d+) times, at lines (?=\d)", r" is there \1 times, at lines "),
+    (
+        r"(a sandbox of )level (\w+ is required, )but only (\w+) is available",
+        r"\1the level \2and there is \3",
+    ),
+    # Why a command cannot be confined depends on the machine.
+    (r"(?m)^(the command was not run: )[^\n]{1,500}(; ask the user to approve it)$", r"\1\2"),
+    (
+        r" is a link out of the Hermes directory, to ([^\n]{1,500}); replace it with a file",
+        r" leads out of the home directory, to \1; put a file there instead of a link",
+    ),
+    (r"a skill of the same name in (\w+) takes precedence", r"one of that name in \1 comes first"),
+    (
+        r"it replaces the (\w+) (\S{1,99}), which is available",
+        r"it stands in for the \1 \2, which is there",
+    ),
+    # The count of a table's further columns was wrong.
+    (r"(?m)^(  …) -?[\d,]+ more$", r"\1 more"),
     # Which frames of a traceback remain, and how much source, depends on the version.
     (
         r"(?m)^(?:Cell In\[\d+\], line \d+|File \"[^\"\n]+\", line \d+|File \S+:\d+, in )"
@@ -95,6 +117,107 @@ REWORDED: Table = (
     ),
     (r"(?m)^\[\.\.\. (?:at least )?\d+ frames? left out \.\.\.\](?:\n|\Z)", ""),
 )
+WORDINGS: Table = (
+    ("give `goal`, or `tasks`", "what is to be done? give a goal, or tasks"),
+    ("give `action`, or `operations`", "what is to be done? give action, or `operations`"),
+    (" is not a URL; give one that ", " is no address; give one that "),
+    ("/robots.txt is not a URL", "/robots.txt is no address"),
+    (
+        ", which is not a public internet address, so it was not read. Tell the user, who can "
+        "allow it for web_fetch with the setting `web.private`",
+        ", which is no address of the public internet, and is not read. Tell the user, who may "
+        "allow it for web_fetch by `web.private`",
+    ),
+    ("the search endpoint did not return JSON;", "the search endpoint's answer is no JSON;"),
+    (" does not allow agents at ", " does not want agents at "),
+    (
+        " was sent compressed, which was not requested",
+        " comes packed, though that was not asked for",
+    ),
+    (
+        ". Do not try the same thing in another way; continue without it",
+        ". Do not try the same another way; go on without it",
+    ),
+    ("; write the long part to a file with", "; put what is long into a file with"),
+    (" is not a valid category; use a word", " is no category; use a word"),
+    (" is not a valid skill name; use a-z", " is no name for a skill; use a-z"),
+    ("the frontmatter is not valid YAML", "the frontmatter is no valid YAML"),
+    (
+        "`---` appears inside the frontmatter, where simple parsers take it for the end",
+        "`---` stands inside the frontmatter, where simple readers take it for its end",
+    ),
+    ("there is text before the frontmatter", "something stands before the frontmatter"),
+    (" is not a file of a skill; give a path", " is no file of a skill; give a path"),
+    (
+        "nothing was changed: the entries already have this text",
+        "nothing was changed: it already stands like that",
+    ),
+    (". The file had been edited by someone else", ". The file had been edited by somebody else"),
+    ("; nothing was changed, continue without it", "; nothing was changed, go on without it"),
+    (" was not found, nor anything similar; ", " is not there, nor anything like it; "),
+    (" shows the current text", " shows what is"),
+    (" was not found: it contains the line numbers", " is not there: it carries the line numbers"),
+    (" was not found. The nearest passage (", " is not there. The nearest passage ("),
+    (
+        " has changed since you read it, so it was not edited; it now contains:\n",
+        " was changed since it was read, and was left as it is; it now holds:\n",
+    ),
+    (
+        " has changed since you last read it, so nothing was edited. It now contains:\n",
+        " is not as you last saw it, so nothing was changed. It holds now:\n",
+    ),
+    (
+        " contains a Hermes prompt, so it cannot run during a turn",
+        " asks the agent itself; it cannot run inside of a turn",
+    ),
+    (
+        "not saved yet: the user's approval is pending, as number ",
+        "not saved yet: it waits for the user's approval as number ",
+    ),
+    (" is itself pending the user's approval, as ", " itself waits for the user's approval, as "),
+    ("; it cannot be changed until it is approved", "; it cannot be changed before"),
+    (
+        "it contains what looks like a secret; note where the secret is stored instead",
+        "it holds what looks like a secret; say where the secret is kept instead",
+    ),
+    ("the same change is already pending, as ", "that waits for the user's approval already, as "),
+    (
+        "the user has already rejected the same change; do not propose it again",
+        "the user has refused just that before; leave it",
+    ),
+    (
+        " changes are pending the user's approval; no more can be added before some are decided",
+        " things wait for the user's approval, and there is no room for more before they are "
+        "decided on",
+    ),
+    (
+        "a file of the home directory that programs run or obey",
+        "a file of the home, where programs look for what they obey",
+    ),
+    (
+        "a new hidden file or folder, which programs may run or obey",
+        "a new hidden file or folder, where programs look for what they obey",
+    ),
+    ("it is not a regular file", "it is no regular file"),
+    (" could not be written completely", " could not be written in full"),
+    (" is locked by another process; it is tried", " is held by another process; it is tried"),
+    (": it returned no answer", ": it gave no answer"),
+    (
+        "it is sent to an MCP server, a third-party program, and approvals",
+        "it is sent to an MCP server, a program of somebody else's, and approvals",
+    ),
+    (
+        "the network was not used: the conversation contains untrusted content",
+        "the network was not used: the conversation holds text from outside",
+    ),
+    (
+        "the network was not used: this code was defined while the conversation contained "
+        "untrusted content; define it again in a cell of your own",
+        "the network was not used: this code was made while the conversation held text from "
+        "outside; make it again in a cell of yours",
+    ),
+)
+"""Sentences of results: the current wording, and the one that recordings are keyed by."""
 _SET = re.compile(r"\{('[^'\n]{0,200}'(?:, '[^'\n]{0,200}'){1,200})\}")
 _NOTED = re.compile(r"(characters left out[^\n]{0,200}?); in it: [^\n]{0,700}? …\](?=\n|\Z)")
 _FLUSHED = re.compile(r"\A(?:USER|ASSISTANT|CALL|RESULT)\b[^\n]*: ")
@@ -150,11 +273,13 @@ def _counted(text: Json, role: str) -> Json:
             text = masked(text, RESULTS).text
     for pattern, instead in REWORDED:
         text = re.sub(pattern, instead, text)
+    for now, then in WORDINGS:
+        text = text.replace(now, then)
     # Sort a set of strings: its order differs between processes.
     return _SET.sub(lambda m: "{" + ", ".join(sorted(m[1].split(", "))) + "}", text).rstrip()
 
 
-FORM = 6
+FORM = 7
 """Version of the key format.
 
 Increment it with every new rule above. Form 1 covered every word and the tools' schemas. For

@@ -45,7 +45,8 @@ AROUND = 40
 """Characters quoted on each side of the first difference."""
 NAMED_TOOLS = 4
 AGAIN = (
-    "record it anew: `%hermes cassette auto` (or HERMES_NB_CASSETTE=auto), then run from the top"
+    "to record it again: `%hermes cassette auto` (or HERMES_NB_CASSETTE=auto), then run from the "
+    "top"
 )
 SUFFIX = ".hermes.jsonl"
 """File name suffix of a notebook's cassette, after the notebook's stem."""
@@ -71,7 +72,7 @@ def mode_named(text: str) -> Mode:
     for mode in MODES:
         if text.strip().lower() == mode:
             return mode
-    raise ConfigError(f"{text!r} is no cassette mode; use one of {', '.join(MODES)}")
+    raise ConfigError(f"{text!r} is not a cassette mode; use one of {', '.join(MODES)}")
 
 
 class Cassette:
@@ -194,12 +195,15 @@ class Cassette:
             except ConfigError as error:
                 if missed is None:
                     raise
-                raise self._miss(missed, f"And nothing can be recorded: {error}") from error
+                raise self._miss(missed, f"It cannot be recorded either: {error}") from error
         if self._model is not None:
             return self._model
         if missed is not None:
-            raise self._miss(missed, "And there is no model to record it with.")
-        message = f"there is no model to {self.mode}; choose one, or set HERMES_NB_CASSETTE=replay"
+            raise self._miss(missed, "It cannot be recorded, because no model is set up.")
+        message = (
+            f"cassette mode {self.mode!r} needs a model; choose one, or set "
+            "HERMES_NB_CASSETTE=replay"
+        )
         raise ConfigError(message)
 
     def _miss(self, canonical: Canonical, *way_out: str) -> CassetteMiss:
@@ -365,7 +369,7 @@ class CassetteMiss(ModelError):
         else:
             lines[0] = f"there are no recordings in {tape.path}."
         if problems := tape.problems:
-            lines.append(f"{len(problems)} damaged lines were left out: {problems[0]}.")
+            lines.append(f"{len(problems)} damaged lines were ignored: {problems[0]}.")
         super().__init__("\n".join([*lines, way_out]), kind=FailureKind.BAD_REQUEST)
 
 
@@ -391,24 +395,27 @@ def _difference(
     then: list[_Shown], now: list[_Shown], nearest: Recording, canonical: Canonical
 ) -> str:
     if not then:
-        return "what the recordings answered is not in the file, so what changed cannot be told."
+        return "the recorded messages are not in the file, so the difference cannot be shown."
     for at, (a, b) in enumerate(zip(then, now, strict=False)):
         if a[0] != b[0]:
             place = parting(a[1], b[1])
             return (
-                f"message {at + 1} ({canonical.links[at].said.get('role', '')}) is another one;\n"
-                f"  recorded: {_quoted(a[1], place)}\n  now: {_quoted(b[1], place)}"
+                f"message {at + 1} ({canonical.links[at].said.get('role', '')}) differs;\n  "
+                f"recorded: {_quoted(a[1], place)}\n  now: {_quoted(b[1], place)}"
             )
     if len(then) != len(now):
         longer, which = (now, "now") if len(now) > len(then) else (then, "recorded")
         more = _quoted(longer[min(len(then), len(now))][1], 0)
-        return f"{len(then)} messages were recorded, now there are {len(now)}; {which} also: {more}"
+        return f"{len(then)} messages were recorded, now there are {len(now)}; only {which}: {more}"
     if gone := nearest.gone(canonical):
         more = f" and {len(gone) - NAMED_TOOLS} more" if len(gone) > NAMED_TOOLS else ""
-        return f"the recording calls tools that are gone: {', '.join(gone[:NAMED_TOOLS])}{more}."
+        return (
+            "the recording calls tools that no longer exist: "
+            f"{', '.join(gone[:NAMED_TOOLS])}{more}."
+        )
     if not nearest.fits(canonical):
         return f"tool_choice was {nearest.choice!r}, now it is {canonical.choice!r}"
-    return "its messages read the same, but name other things than they did"
+    return "its messages have the same text, but refer to other cells, files or sessions"
 
 
 def _quoted(text: str, at: int) -> str:

@@ -24,8 +24,8 @@ from hermes_nb.models.recording import Recording, accepted, link_line, read
 LARGEST = 512 * 2**20
 """Maximum size of a cassette in bytes."""
 ACCEPT = (
-    "accept it with `%hermes cassette accept`, `pytest --hermes-accept` or "
-    "`jupyter hermes run --cassette replay --accept`, or record it anew"
+    "accept it with `%hermes cassette accept`, `pytest --hermes-accept` or `jupyter hermes run "
+    "--cassette replay --accept`, or record it again"
 )
 
 
@@ -307,7 +307,7 @@ class CassetteFile:
         except OSError as error:
             raise CassetteError(
                 f"the cassette {str(self.path)!r} cannot be written: {error.strerror or error}; "
-                "HERMES_NB_CASSETTE_FILE names another, `%hermes cassette off` goes on without one"
+                "set HERMES_NB_CASSETTE_FILE to another file, or use `%hermes cassette off`"
             ) from error
 
 

@@ -81,7 +81,7 @@ async def consult(model: ChatModel, request: Request, seconds: float, purpose: s
                     report = UsageReported(item.usage, item.model or model.name, purpose)
                     found.usage.append(report)
         if not found.text:
-            raise ModelError("it gave no answer", kind=FailureKind.MALFORMED)
+            raise ModelError("it returned no answer", kind=FailureKind.MALFORMED)
     except TimeoutError:
         found.why = f"no answer within {seconds:g} s"
     except HermesError as error:

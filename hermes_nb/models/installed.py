@@ -68,7 +68,7 @@ Variables = Callable[[], Sequence[Variable]]
 
 
 def _unconnected(end: Endpoint, *_: object) -> ChatModel:
-    raise ConfigError(f"nothing here can ask {end.model!r}")
+    raise ConfigError(f"no installed package can use the model {end.model!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ def left_out(name: str) -> str:
     if entry not in _ROOMS or is_installed(name):
         return ""
     needed = f"the model {name!r} needs the folder hermes_nb/{_ROOMS[entry]}, which is missing"
-    return f"{needed}; install hermes_nb again, or choose another model"
+    return f"{needed}; reinstall hermes_nb, or choose another model"
 
 
 def _entries(name: str) -> list[EntryPoint]:

@@ -153,18 +153,18 @@ def read(line: bytes) -> Recording | Link:
     try:
         data: Json = json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise ValueError("it is no UTF-8") from error
+        raise ValueError("it is not UTF-8") from error
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     if type(data) is not dict:
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     try:
         if "key" in data:
             return _recording(data)
         at, before = _typed(data, "at", str), _typed(data, "before", str)
         return Link(at, before, _typed(data, "said", dict))
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"it is no recording ({type(error).__name__}: {error})") from error
+        raise ValueError(f"it is not a recording ({type(error).__name__}: {error})") from error
 
 
 def recut(pieces: Sequence[Piece], change: Change) -> tuple[Piece, ...]:
@@ -191,7 +191,7 @@ def recut(pieces: Sequence[Piece], change: Change) -> tuple[Piece, ...]:
 
 @functools.cache
 def own_version() -> str:
-    """Return the installed version of hermes_nb, "" where it is not installed."""
+    """Return the installed version of hermes_nb, "" if it is not installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -304,13 +304,13 @@ def _usage(data: dict[str, Any]) -> Usage:
 def _check(message: Message) -> None:
     """Raise TypeError unless the message can be a model's reply."""
     texts = [p.text for p in message.parts if isinstance(p, Text)]
-    problem = "its message is no text of an assistant"
+    problem = "its message is not an assistant's text"
     if message.role == "assistant" and len(texts) == len(message.parts):
         texts += [message.reasoning, *(t for c in message.calls for t in (c.id, c.name, c.text))]
         objects = [message.echo, *(call.arguments for call in message.calls)]
         if all(isinstance(t, str) for t in texts) and all(isinstance(o, Mapping) for o in objects):
             return
-        problem = "its message has texts that are none"
+        problem = "its message has fields of the wrong type"
     raise TypeError(problem)
 
 

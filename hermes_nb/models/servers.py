@@ -173,8 +173,9 @@ def check_owner(accepted: ServerIdentity) -> None:
     """Raise `ModelError` unless the listener's owner is the one that the user accepted."""
     if owner_of(accepted.base_url) != accepted.uid:
         message = (
-            f"{accepted.name} at {accepted.base_url} is gone, or not whose you accepted: "
-            "nothing was sent; start yours, or ask again and decide about what is there"
+            f"{accepted.name} at {accepted.base_url} has stopped or is now run by another user: "
+            "nothing was sent. Start it again, or send the prompt again to decide about the "
+            "server found there"
         )
         raise ModelError(message, kind=FailureKind.NOT_FOUND)
 
@@ -247,7 +248,9 @@ def reach(base_url: str, *, api_key: str = "", timeout: float = SECONDS) -> Reac
     try:
         request = urllib.request.Request(base_url.rstrip("/") + "/models")  # noqa: S310 - see below
         if request.type not in ("http", "https"):
-            return Reached(kind="failed", problem=f"{request.type} is not spoken here")
+            return Reached(
+                kind="failed", problem=f"{request.type} is not supported; use http or https"
+            )
         request.add_header("User-Agent", "hermes_nb")
         if api_key:
             request.add_header("Authorization", f"Bearer {api_key}")
@@ -300,7 +303,7 @@ def _bounded(response: _Body, end: float) -> bytes:
     while piece := response.read1(65_536):
         body += piece
         if len(body) > MOST or time.monotonic() > end:
-            raise TimeoutError("the answer has no end")
+            raise TimeoutError("the answer is endless")
     return bytes(body)
 
 
@@ -313,8 +316,8 @@ def _listing(answer: bytes) -> Reached:
     data = document.get("data") if isinstance(document, dict) else None
     if not isinstance(data, list):
         web = answer.lstrip().startswith(b"<")
-        told = "a web page" if web else "something that is no list of models"
-        problem = f"it answers with {told}, so this is not where models are served"
+        told = "a web page" if web else "something that is not a list of models"
+        problem = f"it answers with {told}, so this is not the address of a model API"
         return Reached(kind="failed", problem=problem)
     entries = (entry for entry in data if isinstance(entry, dict) and "id" in entry)
     return Reached(kind="listed", listed=tuple(map(_entry, entries)))
@@ -355,9 +358,11 @@ def _unreached(error: BaseException, base_url: str, timeout: float, secret: str)
             case ssl.SSLCertVerificationError():
                 return f"the certificate of {host} is not trusted here ({cause.verify_message})"
             case ssl.SSLError():
-                return f"{host} does not speak TLS as it should; is it http:// and not https://?"
+                return (
+                    f"{host} failed the TLS handshake; is the address http:// instead of https://?"
+                )
             case socket.gaierror():
-                return f"the name {host} is not known: a slip in the address, or no network"
+                return f"the host {host} was not found: check the address and the network"
             case ConnectionRefusedError():
                 return f"nothing answers at {host}: no server is running there"
             case TimeoutError():
@@ -365,5 +370,5 @@ def _unreached(error: BaseException, base_url: str, timeout: float, secret: str)
             case _:
                 pass
     said = [str(cause) for cause in chain if str(cause)]
-    told = f"there is no connection to {host}: {said[-1] if said else type(error).__name__}"
+    told = f"the connection to {host} failed: {said[-1] if said else type(error).__name__}"
     return clean_line(told, secret)

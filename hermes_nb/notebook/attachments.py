@@ -84,7 +84,9 @@ def _pixels(value: Foreign, numpy: Foreign) -> Foreign:
     shape = tuple(value.shape)
     channels = shape[2:] or (1,)  # grey
     if len(shape) not in (2, 3) or channels[0] not in COLOUR_TYPES:
-        message = f"an array of shape {shape} is no picture; use rows x columns (x 3 or 4 channels)"
+        message = (
+            f"an array of shape {shape} is not an image; use rows x columns (x 3 or 4 channels)"
+        )
         raise ConfigError(message)
     if not value.size:
         raise ConfigError(f"an array of shape {shape} has no pixels")
@@ -94,13 +96,16 @@ def _pixels(value: Foreign, numpy: Foreign) -> Foreign:
     if value.dtype == bool:
         return value.astype("uint8") * 255
     if value.dtype.kind != "f":
-        message = f"an array of {value.dtype} is no picture; make it uint8, or floats from 0 to 1"
+        message = (
+            f"an array of {value.dtype} is not an image; convert it to uint8, or to floats from "
+            "0 to 1"
+        )
         raise ConfigError(message)
     known = numpy.nan_to_num(value.astype("float32"), nan=0.0, posinf=numpy.inf, neginf=-numpy.inf)
     if known.min() < 0 or known.max() > 1:
         raise ConfigError(
-            f"its values go from {known.min():g} to {known.max():g}; scale them to 0 to 1, "
-            "for instance (a - a.min()) / (a.max() - a.min())"
+            f"its values range from {known.min():g} to {known.max():g}; scale them to 0 to 1, for "
+            "instance (a - a.min()) / (a.max() - a.min())"
         )
     return numpy.rint(known * 255).astype("uint8")
 
@@ -135,7 +140,7 @@ def attachments(expressions: tuple[str, ...], shell: Shell) -> tuple[Attachment,
     Raises `ConfigError` for a value that cannot become an image; then nothing is sent.
     """
     if len(expressions) > MOST:
-        message = f"{len(expressions)} pictures are too many for one turn; send at most {MOST}"
+        message = f"{len(expressions)} images are too many for one turn; send at most {MOST}"
         raise ConfigError(message)
     return tuple(Attachment(one_line(each, 60), attached(each, shell)) for each in expressions)
 
@@ -163,7 +168,7 @@ def encoded(value: Foreign) -> bytes:
             return convert(value)
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     raise ConfigError(
-        f"{kind} is no picture; give a figure, an image, an array of 2 or 3 dimensions, or the "
+        f"{kind} is not an image; give a figure, an image, an array of 2 or 3 dimensions, or the "
         "path of a PNG, JPEG, GIF or WebP file"
     )
 
@@ -241,7 +246,7 @@ def _within(data: bytes, name: str) -> bytes:
     """Return an image's bytes unchanged if they are within the limits, otherwise reduced."""
     mime = _mime(data)
     if not mime:
-        raise ConfigError(f"{one_line(name, 80)} is not a PNG, JPEG, GIF or WebP picture")
+        raise ConfigError(f"{one_line(name, 80)} is not a PNG, JPEG, GIF or WebP image")
     head = base64.b64encode(data[: 3 * 2**16]).decode("ascii")
     size = dimensions(mime, head)
     if size is not None and max(size) <= LONGEST and len(data) <= BYTES:
@@ -251,7 +256,7 @@ def _within(data: bytes, name: str) -> bytes:
     except ImportError as error:
         if mime in ("image/gif", "image/webp") and len(data) <= BYTES:
             return data
-        message = f"{one_line(name, 80)} is too large; `pip install pillow` lets it be made smaller"
+        message = f"{one_line(name, 80)} is too large; to have it scaled down, `pip install pillow`"
         raise ConfigError(message) from error
     with PIL.Image.open(io.BytesIO(data)) as image:
         still = getattr(image, "n_frames", 1) == 1  # most models refuse animations
@@ -273,12 +278,12 @@ def _shown(value: Foreign) -> bytes:
             given = base64.b64decode(given)
         if given:
             return _within(bytes(given), type(value).__name__)
-    raise ConfigError(f"{type(value).__name__} shows no picture of itself")
+    raise ConfigError(f"{type(value).__name__} has no image representation")
 
 
 def _checked(data: bytes) -> bytes:
     if len(data) > BYTES:
-        raise ConfigError(f"even made small it has {len(data):,} bytes")
+        raise ConfigError(f"it still has {len(data):,} bytes after scaling it down")
     return data
 
 

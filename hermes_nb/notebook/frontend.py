@@ -378,8 +378,8 @@ def _refusal(error: Mapping[str, Json], arguments: Mapping[str, Json]) -> ToolEr
         case "conflict":
             source = error.get("source", "")
             return CellConflict(
-                f"cell {arguments.get('id')!r} was changed since it was read, and was left as it "
-                f"is; it now holds:\n{source}"
+                f"cell {arguments.get('id')!r} has changed since you read it, so it was not "
+                f"edited; it now contains:\n{source}"
             )
         case "missing":
             return ToolError(f"{message} in the open notebook; list its cells again")

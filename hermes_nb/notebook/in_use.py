@@ -174,9 +174,10 @@ class ModelsInUse:
         if sees(self._settings.now(), model.name, given=model if self._given else None):
             return attachments(expressions, self._shell)
         raise ConfigError(
-            f"{model.name} is not known to take pictures, so nothing was sent. Models that do: "
-            f"{', '.join(seeing())} and others (`--model NAME`), or one as `auxiliary.vision` that "
-            "describes them; if this one does, say so with `%hermes config vision on`"
+            f"{model.name} is not known to accept images, so nothing was sent. Models that do: "
+            f"{', '.join(seeing())} and others (`--model NAME`). Or set `auxiliary.vision` to one "
+            "that describes images for this model; if this model accepts them, use `%hermes "
+            "config vision on`"
         )
 
     def run_here(self, settings: Settings) -> bool:

@@ -17,9 +17,9 @@ KEY_OPTION = re.compile(r"--?(?:api[-_]?key|token|secret)\b", re.IGNORECASE)
 """An option that would carry a key."""
 REMOVED = "# (a line with an API key was removed)"
 ADVICE = (
-    "an API key does not belong in a notebook; this line was removed from the history. "
-    "`%hermes key` asks for one without showing it. Delete the key from the cell, and make a new "
-    "one at the provider: this one has been seen"
+    "an API key does not belong in a notebook; this line was removed from the history. Enter "
+    "keys with `%hermes key`, which hides the input. Delete the key from the cell, and create a "
+    "new one at the provider: this one has been exposed"
 )
 
 

@@ -93,7 +93,10 @@ def settle_running_call(shell: Shell) -> None:
     kind = _called(caller)
     if not kind:
         if any(CALL.match(line) for line in _running_cell(caller).splitlines()):
-            message = "Hermes is loaded now; run this cell once more, as it was read before that"
+            message = (
+                "Hermes is loaded now; run this cell again, because Jupyter parsed it before "
+                "Hermes was loaded"
+            )
             raise LoadedLate(message)
         return
     import asyncio
@@ -103,7 +106,7 @@ def settle_running_call(shell: Shell) -> None:
     except RuntimeError:
         _run_first_call(shell, kind)
         return
-    raise LoadedLate("Hermes is loaded now; run this cell once more")
+    raise LoadedLate("Hermes is loaded now; run this cell again")
 
 
 def _called(frame: FrameType | None) -> str:

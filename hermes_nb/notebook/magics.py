@@ -90,8 +90,8 @@ class HermesMagics(Magics):
     def take(self, shell: Shell) -> None:
         """Register these magics; tell the user if they replace those of another package."""
         if package := other(shell):
-            told = f"`%%hermes` was that of `{package}` and is Hermes' own now"
-            self._show(f"{told}; `%unload_ext hermes_nb` gives it back.")
+            told = f"`{package}` had defined `%%hermes`; it is now Hermes' own magic"
+            self._show(f"{told}. `%unload_ext hermes_nb` restores the other one.")
         manager = shell.magics_manager
         tables = [(manager.magics[kind], MAGIC) for kind in ("line", "cell")]
         tables.append((manager.registry, type(self).__name__))
@@ -105,8 +105,8 @@ class HermesMagics(Magics):
         self.failed = self.failed if isinstance(error, HermesError) else error
         package = other(self.shell)
         if package and not self._taken:
-            told = f"`%%hermes` is that of `{package}` now"
-            self._show(f"{told}; `%reload_ext hermes_nb` takes it back.")
+            told = f"`%%hermes` is now the magic of `{package}`"
+            self._show(f"{told}. `%reload_ext hermes_nb` restores Hermes' own.")
         self._taken = bool(package)
 
     def give_back(self, shell: Shell) -> None:
@@ -301,7 +301,7 @@ def exchanged() -> str:
         return ""
     return (
         f"hermes_nb {installed} was installed while this kernel runs {hermes_nb.__version__}: "
-        "restart the kernel; `%hermes resume` then goes on with this session"
+        "restart the kernel, then resume this session with `%hermes resume`"
     )
 
 

@@ -45,9 +45,11 @@ PATIENCE = 8.0
 
 
 LOST = {
-    "text/markdown": "*This page was reloaded while the cell ran: what its other code printed "
-    "since then is not shown here.*",
-    "text/plain": "(the page was reloaded while the cell ran: what other code printed is missing)",
+    "text/markdown": (
+        "*This page was reloaded while the cell ran: output of its other code since then is not "
+        "displayed here.*"
+    ),
+    "text/plain": "(the page was reloaded while the cell ran: output of its other code is missing)",
 }
 """Shown if the cell contains more code than the turn: its output is lost after a reload."""
 
@@ -156,7 +158,7 @@ class _Joining:
                 execution_count=self._count,
             )
         except ToolError as error:  # the page or the cell is gone; no caller needs the result
-            logger.info("the turn could not be shown in its page: %s", error)
+            logger.info("the turn could not be displayed in its page: %s", error)
         return True
 
     def _is_another(self, page: Info | None) -> bool:

@@ -331,7 +331,7 @@ def describe_table(table: Foreign) -> Iterator[str]:
         column = table.iloc[:, i] if pandas else table[name]
         yield f"  {one_line(str(name), 60)}  {dtype}{_missing(column, rows, width)}"
     if width > SHOWN_COLUMNS:
-        yield f"  … {width - COLUMNS:,} more"
+        yield f"  … {width - SHOWN_COLUMNS:,} more"
     if rows:
         yield f"first {min(ROWS, rows)} rows:"
         head = _masked(table.head(ROWS), pandas=pandas)

@@ -148,10 +148,13 @@ class References:
         chips = [f"{code_span(each.name)} {amount(each.tokens)}" for each in found.values()]
         told = [f"Attached: {' · '.join(chips)} tokens."] if chips else []
         if window and total > REFUSAL * window:
-            told = [f"Nothing was attached: {', '.join(chips)} tokens are over half of the window."]
+            told = [
+                f"Nothing was attached: {', '.join(chips)} tokens are more than half of the "
+                "context window."
+            ]
             found = {}
         elif window and total > WARNING * window:
-            told.append(f"That is {total / window:.0%} of the window.")
+            told.append(f"That is {total / window:.0%} of the context window.")
         return list(found.values()), " ".join([*told, *problems])
 
     async def _attached(self, name: str, kind: str, what: str) -> Attached | None:
@@ -175,7 +178,7 @@ class References:
                 text, origin = await self._git(command)
             case "git":
                 if not what.isdecimal() or not 0 < int(what) <= COMMITS:
-                    raise Missing(f"say how many commits, 1 to {COMMITS}")
+                    raise Missing(f"give the number of commits, 1 to {COMMITS}")
                 command = f"git log -p -n {int(what)}"
                 text, origin = await self._git(command)
             case "url":
@@ -227,7 +230,11 @@ class References:
         tool = self._tools[name]
         decided = await in_thread(self._guard.decide, tool, arguments)
         if decided.verdict != "allow":
-            what = "git would not only read here" if name == "terminal" else "it is not read"
+            what = (
+                "this git command could run or change something here"
+                if name == "terminal"
+                else "it is not read"
+            )
             raise Missing(f"{what} ({decided.why})")
         call = ToolCall(id="reference", name=name, arguments=dict(arguments))
         place = Place(notebook=self._access.path)
@@ -269,7 +276,7 @@ def _file(what: str) -> dict[str, Json]:
         return {"path": what, "offset": 1, "limit": LINES}
     first, last = int(lines[1]), int(lines[2] or lines[1])
     if not 0 < first <= last:
-        raise ToolError(f"{first}-{last} are no lines")
+        raise ToolError(f"{first}-{last} is not a range of lines")
     return {"path": what[: lines.start()], "offset": first, "limit": last - first + 1}
 
 
@@ -278,7 +285,7 @@ def page(address: str, policy: Policy) -> str:
     if why := policy.why("network"):
         raise Missing(why)
     if not address.startswith(("http://", "https://")):
-        raise Missing("an address begins with http:// or https://")
+        raise Missing("a URL must start with http:// or https://")
     found = _fetched(address)
     text = found.text
     if found.kind == "text/html":

@@ -129,8 +129,8 @@ async def permitted(
     if execution.refused and context.ask is not None and not way.closed:
         question = Question(
             why=(
-                "it was refused the network, as the conversation holds text from outside. It would "
-                "run again from its beginning, with the network"
+                "it was refused network access, because the conversation contains untrusted "
+                "content. It would run again from the start, with network access"
             ),
             shown=visible(code, lines=True),
         )

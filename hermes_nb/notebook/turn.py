@@ -79,7 +79,7 @@ class TurnOptions:
     def check(self, prompt: str, policy: Policy) -> None:
         """Raise `ConfigError` for an empty prompt, an invalid variable name or a forbidden mode."""
         if not prompt.strip():
-            raise ConfigError("the prompt is empty; write it below %%hermes or behind %hermes")
+            raise ConfigError("the prompt is empty; write it below %%hermes or after %hermes")
         if self.into and (not self.into.isidentifier() or keyword.iskeyword(self.into)):
             raise ConfigError(f"--into {self.into!r} is not a variable's name; nothing was sent")
         if self.approve:
@@ -213,7 +213,10 @@ class CellTurn:
         turn = session.agent.turns
         self.transcript.session = session.id
         if why := checkpoints.unsaved(session.id, turn):
-            told = "Not all that this turn changed can be undone, it could not be saved"
+            told = (
+                "Some changes of this turn cannot be undone, because their previous state could "
+                "not be saved"
+            )
             self.view.note(f"{told}: {escape(why)}.")
         with suppress(HermesError, OSError):  # then undo is not available either
             if checkpoints.has(session.id, turn):

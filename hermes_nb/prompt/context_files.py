@@ -358,7 +358,7 @@ class _Search:
             if file is None:
                 continue
             if len(file.text_loaded) > room:
-                self._skip(here / name, name, f"the rules are over {TOTAL:,} characters together")
+                self._skip(here / name, name, f"the rules exceed {TOTAL:,} characters in total")
             else:
                 room -= len(file.text_loaded)
                 files.append(file)

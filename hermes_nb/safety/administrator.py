@@ -209,7 +209,7 @@ def _read(path: Path) -> Policy:
         raise _unusable(path, str(error)) from error
     section = document.get(SECTION) if isinstance(document, dict) else None
     if not isinstance(section, dict) or len(document) != 1:
-        raise _unusable(path, f'it is no object {{"{SECTION}": {{…}}}}')
+        raise _unusable(path, f'it must be an object {{"{SECTION}": {{…}}}}')
     families: dict[str, Mapping[str, State]] = {}
     values: dict[str, Json] = {}
     for key, value in section.items():
@@ -219,17 +219,21 @@ def _read(path: Path) -> Policy:
             values[key] = value
         else:
             near = difflib.get_close_matches(key, [*FAMILIES, *VALUES], n=1, cutoff=0)
-            right = f"it is a {VALUES[key].__name__}" if key in VALUES else f"{near[0]!r}?"
-            raise _unusable(path, f"nothing reads {key!r} as it is; {right}")
+            right = (
+                f"it must be a {VALUES[key].__name__}"
+                if key in VALUES
+                else f"did you mean {near[0]!r}?"
+            )
+            raise _unusable(path, f"{key!r} is not valid: {right}")
     for family in FREE:  # a fixed setting is forced on, so that no command can change it either
         if (name := ALONE[family]) in values.get("settings", {}):
             one = str(values["settings"][name])
             states = {**families.get(family, {}), one: "force-on"}
             if families.get(family, {}).get(one, "force-on") != "force-on":
-                raise _unusable(path, f"{family} forbids what `settings` has as {name}")
+                raise _unusable(path, f"{family} forbids the value that `settings` pins for {name}")
             families[family] = _states(path, family, states)
     if "shared_skills" in values and not Path(values["shared_skills"]).is_absolute():
-        raise _unusable(path, "shared_skills is no absolute path")
+        raise _unusable(path, "shared_skills is not an absolute path")
     return Policy(file=str(path), families=families, values=values)
 
 
@@ -237,17 +241,23 @@ def _states(path: Path, family: str, given: Json) -> Mapping[str, State]:
     """Return the states of a family by pattern. Raise `ConfigError` for an invalid one."""
     states = given if isinstance(given, dict) else {ANY: given}
     if family in PLAIN and states.keys() != {ANY}:
-        raise _unusable(path, f"{family} is a state, without names")
+        raise _unusable(path, f"{family} takes one state, without names")
     for pattern, state in states.items():
         if state not in get_args(State):
             one_of = ", ".join(get_args(State))
             raise _unusable(path, f"{family}: {pattern} is {state!r}; use one of {one_of}")
         loose = pattern != ANY and not re.match("[a-z]+://|added:|proxy:", pattern.lower())
         if family == "endpoints" and loose:
-            raise _unusable(path, f"endpoints: {pattern} is no address; one begins with https://")
+            raise _unusable(
+                path, f"endpoints: {pattern} is not an address; use one such as https://HOST/v1"
+            )
         named = family == "learning" or not set("*?[") & set(pattern)
         if state == "force-on" and not (family in FORCED and named):
-            told = "it has to be named" if family in FORCED else "no setting takes it from anybody"
+            told = (
+                "a pattern is not allowed, name it exactly"
+                if family in FORCED
+                else "no setting can turn it off"
+            )
             raise _unusable(path, f"{family}: {pattern} cannot be force-on: {told}")
     if family in ALONE and list(states.values()).count("force-on") > 1:
         raise _unusable(path, f"{family}: only one can be force-on")
@@ -292,5 +302,5 @@ def not_roots(path: Path) -> str:
             continue
         anybody = bool(status.st_mode & stat.S_IWOTH)
         if anybody if os.geteuid() == _ROOT else os.access(part, os.W_OK):
-            return f"{part} can be written by others than root"
+            return f"{part} can be written by users other than root"
     return ""

@@ -43,7 +43,7 @@ _CAPABILITY = "dac_read_search"
 
 @functools.cache
 def program() -> str:
-    """Return a bwrap to try, "" if there is none."""
+    """Return the path of bwrap, "" if it or a tool that it needs is missing."""
     tools = all(shutil.which(name, path=SYSTEM_PATH) for name in ("prlimit", "setpriv"))
     return (shutil.which("bwrap", path=SYSTEM_PATH) or _bundled()) if tools else ""
 
@@ -64,7 +64,10 @@ def _bundled() -> str:
 
 @functools.cache
 def without_user_namespace() -> bool:
-    """Say whether root can set namespaces up itself, and so run what only reads as nobody."""
+    """Return whether root can create namespaces itself.
+
+    Then commands that only read run as the user "nobody".
+    """
     if os.getuid() != 0:
         return False
     probe = [program(), "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", *_AS_NOBODY]

@@ -53,7 +53,7 @@ _WHY = {
     Risk.READ: "it reads",
     Risk.REMEMBER: "it changes what Hermes remembers",
     Risk.WRITE: "it changes files",
-    Risk.LATER: "what it writes is run or obeyed later",
+    Risk.LATER: "it writes something that is run or obeyed later",
     Risk.EXECUTE: "it runs code",
     Risk.NETWORK: "it uses the network",
 }
@@ -73,7 +73,7 @@ _EACH = {
     "run_cells": "running any cells of this notebook in a row",
 }
 """What "always" covers, for tools that are remembered by name only."""
-_NETWORK = "With text from outside in the conversation, use of the network still asks"
+_NETWORK = "While the conversation contains untrusted content, network access still needs approval"
 _AGENT = "the cell would start an agent when it is run"
 _PROFILES = {
     Need.WRITE: SandboxProfile.WORKSPACE,
@@ -284,7 +284,7 @@ class Guard:
         spared = mode == "all" and tool.toolset == "memory"
         if reaches and (where := outside(messages, recalled=not spared)):
             what = _told(tool, risk) if lasts or risk is Risk.NETWORK else _UNCONFINED
-            return f"{what}, and {where} holds text from outside"
+            return f"{what}, and {where} contains untrusted content"
         texts = (value for value in arguments.values() if isinstance(value, str))
         wording = "\n".join(texts) if tool.wording is None else tool.wording(arguments)
         if lasts and (passage := taken(wording, messages)):
@@ -312,8 +312,8 @@ class Guard:
             shown=content.shown,
             shape=self.shape(tool, arguments, content),
             lasting=(
-                f"this very command in {directory.name or directory}, while the files that it "
-                "names stay as they are, until this kernel ends"
+                f"exactly this command in {directory.name or directory}, as long as the files "
+                "that it names do not change, until this kernel ends"
             ),
             way=Way(
                 SandboxProfile.READ if confines else SandboxProfile.OUTSIDE,
@@ -335,7 +335,7 @@ class Guard:
         profile = profile_for(judged.needs) if confines else SandboxProfile.OUTSIDE
         way = Way(profile, needs=judged.needs, watched=Need.CREDENTIALS not in judged.needs)
         if where and _reaches_out(profile):
-            why = visible(f"{judged.reason}, and {where} holds text from outside")
+            why = visible(f"{judged.reason}, and {where} contains untrusted content")
             asks = replace(decision, verdict="ask", why=why, shape="", lasting="", way=way)
             return replace(asks, in_every_mode=True)
         if mode == "all" and not lasts:
@@ -351,7 +351,8 @@ class Guard:
             return f"{_WHY[Risk.EXECUTE]}, and approvals are set to never"
         if judged.decision != "allow" and not level().meets(self.required):
             return (
-                f"a sandbox of the level {self.required} is required, and there is {level().name}"
+                f"a sandbox of level {self.required} is required, but only {level().name} is "
+                "available"
             )
         return ""
 
@@ -417,7 +418,7 @@ def _told(tool: Tool, risk: Risk) -> str:
     if tool.toolset == "notebook" and risk is Risk.WRITE:
         return "it changes the notebook"
     if tool.toolset == "mcp":
-        return "it is sent to an MCP server, a program of somebody else's"
+        return "it is sent to an MCP server, a third-party program"
     if tool.toolset in _LASTING:
         return _WHY[Risk.REMEMBER]
     return _WHY[risk]

@@ -266,7 +266,11 @@ def _read(file: Path, *_: int) -> tuple[Mark, ...]:
     try:
         return tuple(Mark(**each) for each in json.loads(file.read_bytes())["marks"])
     except (ValueError, TypeError, KeyError, RecursionError):
-        logger.warning("%s is damaged; what it held is not known any more", file)
+        logger.warning(
+            "%s is damaged and cannot be read; which files have untrusted content is no longer "
+            "known",
+            file,
+        )
         return ()
 
 

@@ -138,7 +138,7 @@ def _seen(command: str, workspace: Path, home: Path) -> Iterator[tuple[str, froz
             yield from _by_place(word, str(workspace), str(home))
     text = unicodedata.normalize("NFKC", command)
     if _SCHEDULES.search(text):
-        deed = "it changes what Hermes runs by the clock"
+        deed = "it changes Hermes' scheduled jobs"
         yield deed, frozenset({Need.CREDENTIALS, Need.LATER})
     for pattern, need in ((_WRITES, Need.WRITE), (_NETWORK, Need.NETWORK), (_ELSE, Need.WRITE)):
         if pattern.search(text):

@@ -58,7 +58,7 @@ class SandboxProfile(enum.Flag):
         home = " and the home" if SandboxProfile.HOME in self else ""
         parts = [f"reads the workspace{home} without secrets"]
         parts.append(f"writes {', '.join(writes)}" if writes else "writes nothing")
-        network = "uses the network, this machine's servers and 169.254.169.254 too"
+        network = "uses the network, including this machine's servers and 169.254.169.254"
         parts.append(network if SandboxProfile.NETWORK in self else "no network")
         return f"in a sandbox: {'; '.join(parts)}"
 
@@ -77,11 +77,12 @@ class Level:
         """Return a description of the level's protection."""
         match self.name:
             case "bubblewrap":
-                return "a command sees and changes only what its question names"
+                return "a command can read and change only what its question lists"
             case "landlock":
                 return (
-                    "reading is confined in full; what may write is kept inside of the workspace, "
-                    "whose secrets it can read; with network nothing is confined"
+                    "commands that only read are fully confined; commands that write are "
+                    "confined to the workspace, but can read its secrets; commands with network "
+                    "access are not confined"
                 )
             case "none":
                 return "commands are not confined"

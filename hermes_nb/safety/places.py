@@ -72,7 +72,7 @@ class SandboxPlan:
 
 @functools.cache
 def python() -> tuple[str, ...]:
-    """Return where this Python lives, which may be in the home that is hidden."""
+    """Return the directories of this Python, which may be in the hidden home directory."""
     named = [sys.prefix, sys.base_prefix, site.getusersitepackages(), *_conda()]
     places = {*map(os.path.realpath, named), str(Path(sys.executable).resolve().parent.parent)}
     homes = {
@@ -188,7 +188,7 @@ def landlock_rules(plan: SandboxPlan, temporary: str) -> list[tuple[str, str]]:
     else:
         out += _readable(plan.workspace, hidden)
     if len(out) > MOST_RULES:
-        raise ValueError("too many files lie beside the secrets of the workspace")
+        raise ValueError("there are too many files next to the secrets of the workspace")
     return out
 
 

@@ -186,7 +186,7 @@ class _Judge:
             if drafts[0].words[0] == "cd":
                 following = lines[1][0] if len(lines) > 1 else ""
                 if number or len(drafts) > 1 or following not in ("&&", ";"):
-                    needs_shell("a change of directory comes first, and something follows")
+                    needs_shell("it changes the directory and then does something else")
                 self._change(drafts[0])
             else:
                 stages = tuple(map(self._stage, drafts))
@@ -341,7 +341,7 @@ class _Judge:
         if self._linked is None:
             found = self._survey(self.place.workspace)
             if not found.complete:
-                refuse(f"{path.name!r} has a second name that could not be looked up")
+                refuse(f"{path.name!r} has another name that could not be determined")
             self._linked = found.linked
         return self._linked
 
@@ -377,7 +377,7 @@ class _Judge:
         """Count a run of git or sed that checks the command. Refuse more than `_MOST_TRIALS`."""
         self.trials += 1
         if self.trials > _MOST_TRIALS:
-            refuse("it would take long to check")
+            refuse("checking it would take too long")
 
     def _hurry(self) -> None:
         if self.deadline.over():
@@ -385,7 +385,7 @@ class _Judge:
 
 
 def _unseen(error: OSError) -> None:
-    refuse(f"{error.filename!r} could not be looked into")
+    refuse(f"{error.filename!r} could not be read")
 
 
 _ENVIRONMENT = {"PATH": SYSTEM_PATH, "LD_LIBRARY_PATH": "", "PYTHONPATH": ""}

@@ -80,7 +80,7 @@ class Rule:
             word = rest.pop()
             if word == "--":
                 if any(each.startswith("-") for each in rest):
-                    refuse(f"{name} may take {word!r} for something else")
+                    refuse(f"{name} may interpret {word!r} differently")
                 out.operands.extend(reversed(rest))
                 break
             if not word.startswith("-") or word == "-":
@@ -217,7 +217,7 @@ def sed(words: list[str]) -> tuple[list[str], bool, list[str]]:
 def which(words: list[str]) -> list[str]:
     """Return the arguments of `which` and similar programs: plain names."""
     if any(not re.fullmatch(r"-[atpP]|[\w.+][\w.+-]*", word) for word in words):
-        refuse("it looks up no plain name")
+        refuse("it looks up something other than a plain name")
     return [word for word in words if word not in ("-t", "-p", "-P")]
 
 
@@ -252,7 +252,7 @@ _KEYWORDS = frozenset("if then for while until case do done fi esac function sel
 def unknown(name: str) -> NoReturn:
     """Refuse an unknown program."""
     if name in _KEYWORDS:
-        refuse("it is a script of the shell")
+        refuse("it is a shell script")
     if "=" in name:
         refuse(f"it sets {name.partition('=')[0]}")
     refuse(f"Hermes does not know what {name!r} does; it may change something")
@@ -285,7 +285,7 @@ def found(word: str, workspace: Path) -> tuple[str, str]:
     )
     there = shutil.which(name, path=path)
     if there is None and (elsewhere := shutil.which(name)):
-        refuse(f"it runs {elsewhere}, which is no program of the system")
+        refuse(f"it runs {elsewhere}, which is not a program of the system")
     return there or f"/usr/bin/{name}", {"egrep": "grep", "fgrep": "grep"}.get(name, name)
 
 
@@ -387,7 +387,7 @@ def git_plan(words: list[str], directory: Path, *, hidden_in: Path | None) -> Gi
     name, *rest = rest or [""]
     verb = _verbs().get(name)
     if len(rest) > _MOST_WORDS:
-        refuse("git is told very much")
+        refuse("the git command has too many arguments to check")
     if verb is None or not place.is_dir() or secret_name(place.parts):
         refuse(f"git {name} may change or run something")
     ends, operands = _checked(name, verb, rest)
@@ -430,7 +430,7 @@ def _exclusions(name: str, rest: list[str], ends: int) -> list[str]:
     patch = patch or (name in ("log", "stash") and any(map(_PATCH.match, rest[:ends])))
     follows = any(word.startswith(("-L", "--follow")) for word in rest)
     if name != "blame" and follows and (patch or "--follow" not in rest):
-        refuse(f"git {name} follows a file back to when it had another name")
+        refuse(f"git {name} follows a file to its earlier names")
     if not patch:
         return []
     behind = [*(["--"] if ends == len(rest) else []), *([":/"] if not rest[ends + 1 :] else [])]
@@ -467,11 +467,11 @@ def _no_nameless(name: str, operands: list[str], place: Path) -> None:
     asked = [part if ":" in part else f"{part}^{{}}" for part in parts]
     asked += [f"{holder}^{{}}" for holder in holders]
     if any("\n" in each for each in asked):
-        refuse("git is told several lines in one word")
+        refuse("a git argument contains line breaks")
     told = _git(place, "cat-file", "--batch-check=%(objecttype)", given="\n".join(asked))
     kinds = (told or b"").decode(errors="replace").split("\n")[:-1]
     if asked and len(kinds) != len(asked):
-        refuse("git does not tell what it would show")
+        refuse("git did not report what it would show")
     for part, holder, kind, held in zip(
         parts, holders, kinds[: len(parts)], kinds[len(parts) :], strict=True
     ):
@@ -485,7 +485,7 @@ def _no_nameless(name: str, operands: list[str], place: Path) -> None:
 def _check_settings(place: Path, root: Path | None) -> None:
     listed = _git(place, "config", "--null", "--name-only", "--list", "--local")
     if listed is None and root is not None:
-        refuse("git does not tell what this repository sets")
+        refuse("git did not report this repository's settings")
     names = (listed or b"").decode(errors="surrogateescape").split("\0")
     harmless = re.compile(table("commands")["repository"]["settings"], re.VERBOSE).fullmatch
     if key := next((name for name in names if name and not harmless(name)), ""):

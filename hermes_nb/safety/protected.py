@@ -200,11 +200,11 @@ def _hides(path: Path, root: Path) -> str:
     if home.is_relative_to(os.path.realpath(root)) and path.is_relative_to(home):
         first = path.relative_to(home).parts[:1]
         if first and obeyed_at_home(first[0]):
-            return "a file of the home, where programs look for what they obey"
+            return "a file of the home directory that programs run or obey"
     below = path.relative_to(root).parts if path.is_relative_to(root) else ()
     for number, name in enumerate(below, 1):
         if hides(name) and not os.path.lexists(root.joinpath(*below[:number])):
-            return "a new hidden file or folder, where programs look for what they obey"
+            return "a new hidden file or folder, which programs may run or obey"
     return ""
 
 
@@ -253,9 +253,10 @@ def shadows(path: Path, root: Path) -> str:
 
 @functools.lru_cache(maxsize=4)
 def _installed(folders: tuple[tuple[str, int], ...]) -> frozenset[str]:
-    """Return the names that `import` finds in the standard library and in `folders`.
+    """Return the top-level modules of the standard library and of `folders`.
 
-    And those that what is installed there imports where they are, as pandas does `bottleneck`.
+    Includes the requirements of the packages in `folders`, also optional ones that are not
+    installed: pandas imports `bottleneck` if it exists.
     """
     names = {"hermes_nb", *sys.stdlib_module_names}
     for folder, _ in folders:

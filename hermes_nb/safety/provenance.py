@@ -76,8 +76,8 @@ def _place(message: Message) -> str:
 
 
 _WHERE = {
-    "system": "what a memory service told",
-    "user": "what came with a message",
+    "system": "a result of a memory service",
+    "user": "an attachment of a message",
     "assistant": "a summary of it",
     "tool": "a result",
 }
@@ -240,7 +240,7 @@ class Trust:
         try:
             return _entries(data), ""
         except (ValueError, TypeError, KeyError, RecursionError):
-            told = "it is kept aside when you next trust something"
+            told = "a copy is kept when you next trust something"
             return {}, f"{FILE} is damaged and nothing is trusted; {told}"
 
     def _read_or_set_aside(self) -> dict[str, Accepted]:
@@ -273,7 +273,7 @@ def _entries(data: bytes) -> dict[str, Accepted]:
     )
     entries = {entry.path: entry for entry in found}
     if not all(isinstance(v, str) for e in entries.values() for v in (e.path, e.sha256, e.when)):
-        raise ValueError("an entry is no text")
+        raise ValueError("an entry is not a text")
     return entries
 
 

@@ -152,7 +152,9 @@ def prepare(  # noqa: PLR0913 - all but two are keywords
     if name == "none":
         raise NoSandboxError(f"there is no sandbox here: {level().why}")
     if not directory.is_relative_to(workspace) or workspace == Path(workspace.anchor):
-        message = "only a folder below the root can be a workspace, and commands start inside of it"
+        message = (
+            "the workspace must be a folder other than the root, and the command must start in it"
+        )
         raise NoSandboxError(message)
     plan = _planned(profile, workspace, directory, home.resolve(), visible)
     plan = replace(plan, ways=ways([*written, sys.executable, sys.prefix, sys.base_prefix]))
@@ -174,7 +176,7 @@ def _planned(
     masks = list(own.secrets)
     for path in outside:
         if why := _refused(path, workspace, home):
-            raise NoSandboxError(f"{str(path)!r} cannot be shown inside of a sandbox: {why}")
+            raise NoSandboxError(f"{str(path)!r} cannot be made available in a sandbox: {why}")
         masks += _hidden(path, home).secrets if path.is_dir() else ()
     for path in (Path(os.path.realpath(each)) for each in editable()[:MOST_EDITABLE]):
         there = any(map(path.is_relative_to, (str(workspace), *python())))
@@ -216,9 +218,9 @@ def _unheld(own: Survey, workspace: Path, home: Path) -> str:
     Landlock cannot hide paths in a writable folder.
     """
     if home.is_relative_to(workspace):
-        return "the home is in it, with what programs obey"
+        return "the home directory is in it, with files that programs run or obey"
     if own.closed:
-        return f"{own.closed[0]!r} could not be looked into"
+        return f"{own.closed[0]!r} could not be read"
     for path in own.specials:
         if not Path(path).is_socket():  # the command cannot create a socket to connect to it
             return f"{path!r} is a pipe or a device, which leads out of the sandbox"
@@ -238,7 +240,7 @@ def _by_git(path: Path, profile: SandboxProfile) -> bool:
 def _hidden(root: Path, home: Path) -> Survey:
     found = survey(root, home=home)
     if not found.complete:
-        raise NoSandboxError(f"all of {str(root)!r} could not be looked at for secrets in time")
+        raise NoSandboxError(f"searching {str(root)!r} for secrets took too long")
     if len(found.secrets) > MOST_HIDDEN:
         message = f"{str(root)!r} has more than {MOST_HIDDEN} secrets, sockets and pipes to hide"
         raise NoSandboxError(message)
@@ -247,11 +249,11 @@ def _hidden(root: Path, home: Path) -> Survey:
 
 def _refused(path: Path, workspace: Path, home: Path) -> str:
     if path in (home, *home.parents) or path in workspace.parents:
-        return "it holds the home or the workspace"
+        return "it contains the home directory or the workspace"
     if path.is_relative_to(home) and any(
         part.startswith(".") for part in path.relative_to(home).parts[:1]
     ):
-        return "it is a hidden folder of the home"
+        return "it is a hidden folder of the home directory"
     return why_secret(path)
 
 
@@ -362,10 +364,12 @@ def _by_landlock(
 ) -> Launch:
     if plan.network or plan.writable:  # installing sets modes and times, which seccomp denies
         what = "the network" if plan.network else "installing packages"
-        message = f"Landlock does not carry {what}; outside of the sandbox it can be run"
+        message = f"the Landlock sandbox does not support {what}; run it outside of the sandbox"
         raise NoSandboxError(message)
     if plan.unheld:
-        raise NoSandboxError(f"Landlock cannot hide anything of a workspace, and {plan.unheld}")
+        raise NoSandboxError(
+            f"the Landlock sandbox cannot hide parts of the workspace, and {plan.unheld}"
+        )
     temporary = tempfile.mkdtemp(prefix="hermes-confined-")
     try:
         rules = landlock_rules(plan, temporary)
@@ -392,9 +396,9 @@ def _by_landlock(
 
 @functools.cache
 def level() -> Level:
-    """Return the best level here, found by running a command in the full profile once."""
+    """Return the best sandbox level that works here; the first call tests it with a command."""
     if sys.platform != "linux":
-        return Level("none", f"there is none for {sys.platform}")
+        return Level("none", f"no sandbox is available on {sys.platform}")
     why = _tried("bubblewrap")
     if not why:
         return Level("bubblewrap")
@@ -409,7 +413,7 @@ def _tried(name: str) -> str:
     if name == "bubblewrap" and not bubblewrap.program():
         return "install bubblewrap and util-linux, or the extra hermes_nb[sandbox]"
     if name == "landlock" and not confine.landlock_abi():
-        return "this kernel has none"
+        return "this kernel does not support it"
     with tempfile.TemporaryDirectory(prefix="hermes-sandbox-") as folder:
         place = Path(folder).resolve()
         probe = f"! touch {place}/x 2>/dev/null"

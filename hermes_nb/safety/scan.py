@@ -57,7 +57,7 @@ DETECTORS = "hermes_nb.detectors"
 """Entry point group for additional detectors."""
 DENSE = "too_dense"
 """The category of a text that could not be scanned in time."""
-_TOO_DENSE = "more to judge than any honest text has, so not all was read: {}"
+_TOO_DENSE = "too many suspicious passages to examine all of them: {}"
 """Description of such a text. `{}` is its beginning."""
 _SHOWN, _SHOWN_NAME, _SAMPLE = 200, 120, 80
 """Maximum characters of a passage, of a name, and of the beginning of an unscanned text."""
@@ -307,7 +307,7 @@ def _as_sign(name: str, finding: Finding, size: int) -> Sign:
 
 def _off(name: str, error: Exception) -> None:
     why = one_line(redact(f"{type(error).__name__}: {error}"), _SHOWN)
-    _log.warning("the detector %r is off: %s", name, why)
+    _log.warning("the detector %r is not used: %s", name, why)
 
 
 # Reports.

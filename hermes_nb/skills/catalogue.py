@@ -176,7 +176,9 @@ class Catalogue:
         if why := revoked.get(document.name, "") or revoked.get(found.folder, ""):
             return _skipped(found, document.name, f"the administrator has revoked it: {why}")
         if other := taken.get(document.name):
-            return _skipped(found, document.name, f"one of that name in {other.source} comes first")
+            return _skipped(
+                found, document.name, f"a skill of the same name in {other.source} takes precedence"
+            )
         try:
             level, reasons = self._examiner.level(found)
         except (OSError, SkillError) as error:

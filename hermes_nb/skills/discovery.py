@@ -155,14 +155,14 @@ def installed_roots(settled: Policy, warn: Callable[[str], None]) -> list[Root]:
                 found.append(replace(root, source="external", signed=None))
         except Exception as error:  # noqa: BLE001 - code of another package can raise anything
             why = one_line(redact(f"{type(error).__name__}: {error}"), 200)
-            warn(f"the skills of {point.name!r} are left out: {why}")
+            warn(f"the skills of {point.name!r} are not used: {why}")
     if not {SHARED, "skills_key"} & settled.values.keys():
         return found
     if points := plugins(ROOTS, SHARED):
         return [*found, *_roots_of(max(points, key=ships), settled)]
     raise ConfigError(
-        f"{settled.file} shares signed skills, and no installed package can check them "
-        f"(entry point {SHARED!r} of {ROOTS})"
+        f"{settled.file} shares signed skills, but no installed package can verify them (entry "
+        f"point {SHARED!r} of {ROOTS})"
     )
 
 
@@ -246,7 +246,12 @@ class Shelf:
                 continue
             seen.add(folder)
             if len(seen) > FOLDERS:
-                self.notes.append((self.root.path, f"more than {FOLDERS:,} folders; not all read"))
+                self.notes.append(
+                    (
+                        self.root.path,
+                        f"it has more than {FOLDERS:,} folders; the rest was not searched",
+                    )
+                )
                 return
             path = f"{folder}{os.sep}{DOCUMENT}"
             if parts and (stamp := _stamp(path)) != _YOUNG:

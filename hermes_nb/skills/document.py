@@ -167,10 +167,10 @@ def problems(text: str, *, name: str = "") -> list[str]:
     found += read.notes
     if _FENCE in parts.head:
         found.append(
-            "`---` stands inside the frontmatter, where simple readers take it for its end"
+            "`---` appears inside the frontmatter, where simple parsers take it for the end"
         )
     if not text.removeprefix("\ufeff").startswith(_FENCE):
-        found.append("something stands before the frontmatter")
+        found.append("there is text before the frontmatter")
     given = plain_text(read.fields.get("name"))
     found += name_problems(given)
     if name and given != name:
@@ -193,7 +193,7 @@ def name_problems(name: str) -> list[str]:
     if len(name) > NAME_LIMIT:
         return [f"the name is longer than {NAME_LIMIT} characters"]
     if not _NAME.fullmatch(name):
-        return [f"{name[:80]!r} is no name for a skill; use a-z, 0-9, `-`, `_`, `.`"]
+        return [f"{name[:80]!r} is not a valid skill name; use a-z, 0-9, `-`, `_`, `.`"]
     return []
 
 
@@ -356,7 +356,7 @@ def _parsed(head: str) -> Frontmatter:
         mark = getattr(error, "problem_mark", None)
         # Marks count from 0, and the fence is the first line of the file.
         where = f" at line {mark.line + 2}" if mark else ""
-        raise SkillError(f"the frontmatter is no valid YAML{where}: {problem}") from error
+        raise SkillError(f"the frontmatter is not valid YAML{where}: {problem}") from error
     if len(roots) > 1:
         raise SkillError("the frontmatter holds more than one YAML document")
     if not roots or not isinstance(roots[0], dict):

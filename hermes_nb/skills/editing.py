@@ -215,7 +215,9 @@ class Changer:
         _refuse(name_problems(name), f"{name[:80]!r} was not created")
         category = valid_category(change.category)
         if change.category.strip() and not category:
-            raise SkillError(f"{change.category[:80]!r} is no category; use a word such as `data`")
+            raise SkillError(
+                f"{change.category[:80]!r} is not a valid category; use a word such as `data`"
+            )
         _refuse(problems(text, name=name), f"{name!r} was not created")
         _refuse_harm(text, name, code=False)
         snapshot = self._catalogue.snapshot()

@@ -60,17 +60,19 @@ def source_of(place: str, folder: str = "") -> SkillSource:
     if "://" in place or re.match(r"[\w.-]+@[\w.-]+:", place):
         parts = urlsplit(place)
         if parts.scheme not in ("https", "file"):
-            raise SkillError(f"{place!r}: an address of skills begins with https:// or file://")
+            raise SkillError(f"{place!r}: the URL of skills must start with https:// or file://")
         if "@" in parts.netloc:
-            raise SkillError("an address with a name or password in it is not kept; leave it out")
+            raise SkillError("a URL with a user name or password is not saved; remove them")
     else:
         path = Path(place).expanduser().absolute()
         if not path.is_dir():
-            raise SkillError(f"{place!r} is no folder, and no address with https:// or file://")
+            raise SkillError(
+                f"{place!r} is neither a folder nor a URL that starts with https:// or file://"
+            )
         place = str(path)
     inside = PurePosixPath(folder)
     if inside.is_absolute() or ".." in inside.parts:
-        raise SkillError(f"{folder!r} leads out of the source")
+        raise SkillError(f"{folder!r} is outside the source")
     last = PurePosixPath(urlsplit(place).path if "://" in place else place).name
     name = re.sub(r"[^a-z0-9._-]+", "-", last.lower().removesuffix(".git")).strip("-._")
     return SkillSource(name=name[:NAME_LIMIT] or "skills", place=place, folder=folder)
@@ -107,7 +109,7 @@ def taken(place: Path, below: str = "") -> tuple[Files, list[SeenSkill]]:
             continue
         if one.name in names:
             one = SeenSkill(
-                name=one.name, level="dangerous", why="there is one of that name already"
+                name=one.name, level="dangerous", why="there is already a skill of that name"
             )
         elif one.level != "dangerous":
             names.add(one.name)
@@ -115,9 +117,11 @@ def taken(place: Path, below: str = "") -> tuple[Files, list[SeenSkill]]:
         seen.append(one)
         if len(seen) > MOST_SKILLS or sum(map(len, kept.values())) > LARGEST:
             most = f"{MOST_SKILLS} skills or {LARGEST:,} bytes"
-            raise SkillError(f"it has more than {most}; name a folder of it")
+            raise SkillError(f"it has more than {most}; give one of its folders")
     if not seen:
-        raise SkillError(f"there is no {DOCUMENT} in it, three folders deep; name a folder of it")
+        raise SkillError(
+            f"there is no {DOCUMENT} in it, down to three levels; give one of its folders"
+        )
     return kept, seen
 
 
@@ -160,7 +164,7 @@ def difference(before: Files, after: Files) -> str:
                 shown.append(f"{path}: {len(lines):,} lines become {len(others):,}")
             else:
                 found = [*difflib.unified_diff(lines, others, *names, lineterm="")]
-                shown += found or [f"{path} differs in what is no text, or in its line ends"]
+                shown += found or [f"{path} differs in binary content or line endings"]
     return "\n".join(shown)
 
 

@@ -33,7 +33,7 @@ def checked_path(path: str) -> str:
         and not parts[-1].endswith((" ", "."))
     )
     if not good:
-        message = f"{path[:120]!r} is no file of a skill; give a path below {', '.join(SUPPORT)}"
+        message = f"{path[:120]!r} is not a file of a skill; give a path below {', '.join(SUPPORT)}"
         raise SkillError(message)
     return plain.as_posix()
 

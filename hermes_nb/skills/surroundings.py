@@ -51,7 +51,7 @@ class Surroundings:
             if missing := [name for name in needed if name not in there]:
                 return f"it needs the {kind} {missing[0]}"
             if present := [name for name in instead if name in there]:
-                return f"it stands in for the {kind} {present[0]}, which is there"
+                return f"it replaces the {kind} {present[0]}, which is available"
         return ""
 
 

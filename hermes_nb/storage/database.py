@@ -307,7 +307,7 @@ class Database:
             # Forked without Python's fork hooks: SQLite's state of the locks is the parent's.
             self._orphan = True
             self._forget()
-            why = "not available in a process forked from its user"
+            why = "not available in a forked process"
             raise StoreError(f"{self._schema.name} {self.path}: {why}")
         if self._opened is not None and self._file is not None:
             known = self._seen is not None and self._seen == surroundings(self._folder, self.path)
@@ -364,7 +364,7 @@ class Database:
                     return True
                 if repair.with_new_index(file, schema):
                     self.warnings.append(
-                        f"the {schema.index} of {file.name} was damaged and is made anew"
+                        f"the {schema.index} of {file.name} was damaged and is being rebuilt"
                     )
                     return True
             self.warnings.append(repair.replace_damaged(file, schema))
@@ -416,7 +416,7 @@ class Database:
                     opened.connection.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1_000:.0f}")
                     opened.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self.warnings.append(
-                f"{file.name}-wal was removed while it was open; what it held is saved"
+                f"{file.name}-wal was removed while it was open; its content is saved"
             )
         self._forget()
         self._sharing.close()
@@ -430,8 +430,8 @@ class Database:
             if opened.logs[0] is not None and opened.logs == logs(self.path):
                 repair.put_aside(file, repair.LOGS)  # the log doesn't belong to the new file
         self.warnings.append(
-            f"{file.name} was removed or exchanged while it was open; what this kernel has in "
-            "memory of its session is written into the one that is there now"
+            f"{file.name} was removed or replaced while it was open; this kernel writes its "
+            "session, as far as it is in memory, to the file that is there now"
         )
 
     def _forget(self) -> None:

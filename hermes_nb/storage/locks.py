@@ -112,7 +112,9 @@ class SharedLock:
         while not _attempt(self._handle, exclusive=exclusive):
             end = end or time.monotonic() + timeout
             if time.monotonic() >= end:
-                message = f"{self.path.name!r} is held by another process; it is tried again later"
+                message = (
+                    f"{self.path.name!r} is locked by another process; it is tried again later"
+                )
                 raise TimeoutError(message)
             pause(POLL)
 

@@ -214,7 +214,7 @@ def open_file(path: str, schema: Schema) -> Opened:
         raise PermissionError(errno.EACCES, "no permission to write", path)
     if lost_its_head(path):
         # The error that SQLite raises for files that aren't databases.
-        error = sqlite3.DatabaseError(f"{Path(path).name} is empty beside a log that is not")
+        error = sqlite3.DatabaseError(f"{Path(path).name} is empty, but its log is not")
         error.sqlite_errorcode = sqlite3.SQLITE_NOTADB
         raise error
     try:
@@ -301,11 +301,12 @@ def _check_whose(connection: sqlite3.Connection, path: str, schema: Schema) -> N
     tables = {row["name"] for row in connection.execute("SELECT name FROM sqlite_master")}
     if ours and (version_of(connection) or not tables):
         return
-    message = f"{path} is another program's database: move it away, or set HERMES_HOME"
+    message = f"{path} is the database of another program: move it away, or set HERMES_HOME"
     if ours and tables.issuperset(schema.tables):
         message = (
-            f"{path} says no version, as a copy made by `.dump`; if it is one of a store of today, "
-            f"sqlite3 '{path}' 'PRAGMA user_version = {schema.version}' makes it usable"
+            f"{path} has no version number, like a copy made with `.dump`; if it is a copy of a "
+            f"current store, set the number: sqlite3 '{path}' 'PRAGMA user_version = "
+            f"{schema.version}'"
         )
     raise StoreError(message)
 

@@ -208,4 +208,7 @@ def _unstable(changed: list[str]) -> str:
 
 
 def _refusal(tool: Tool, why: str) -> str:
-    return f"{tool.name} was not run: {why}. Do not try the same another way; go on without it"
+    return (
+        f"{tool.name} was not run: {why}. Do not try the same thing in another way; continue "
+        "without it"
+    )

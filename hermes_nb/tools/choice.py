@@ -52,7 +52,7 @@ class Choice:
         there = self._names(more)
         for name in wanted:
             if name in self.groups and name not in here | there:
-                raise ConfigError(f"the list of the toolset {name!r} leads back to itself")
+                raise ConfigError(f"the toolset {name!r} contains itself")
             if name not in here | there:
                 self.policy.check("tools", name)
                 known = sorted(here | there | self.groups.keys())

@@ -40,11 +40,11 @@ def installed_tools(warn: Callable[[str], None]) -> Toolset:
             tools = _tools(point.load())
         except Exception as error:  # noqa: BLE001 - code of another package can raise anything
             why = one_line(redact(f"{type(error).__name__}: {error}"), 200)
-            warn(f"the tools {point.name!r} are off: {why}")
+            warn(f"the tools of {point.name!r} are not used: {why}")
             continue
         for tool in tools:
             if tool.name in found:
-                warn(f"{point.name!r} brings another tool {tool.name!r}; the first one stays")
+                warn(f"{point.name!r} has another tool {tool.name!r}; the first one is used")
             found.setdefault(tool.name, replace(tool, toolset=tool.toolset or point.name))
     return Toolset(found.values())
 
@@ -53,7 +53,7 @@ def without_taken(tools: Toolset, taken: Toolset, warn: Callable[[str], None]) -
     """Return the tools whose names are not taken: a package cannot replace a tool of Hermes."""
     for tool in tools:
         if tool.name in taken:
-            warn(f"the tool {tool.name!r} is off: Hermes has one of that name")
+            warn(f"the tool {tool.name!r} is not used: Hermes has a tool of the same name")
     return Toolset(tool for tool in tools if tool.name not in taken)
 
 
@@ -170,7 +170,7 @@ def _auditor(policy: Policy) -> EntryPoint | None:
     if points := plugins(WRAPPERS, AUDIT):
         return max(points, key=ships)
     raise ConfigError(
-        f"nothing runs: {policy.file} demands an audit, and no installed package has one "
+        f"nothing runs: {policy.file} requires an audit, but no installed package provides one "
         f"(entry point {AUDIT!r} of {WRAPPERS})"
     )
 

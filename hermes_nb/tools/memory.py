@@ -131,7 +131,7 @@ def _steps(
     if operations:
         raise ToolError("give either `operations`, or one action with content and old_text")
     if action is None:
-        raise ToolError("what is to be done? give action, or `operations`")
+        raise ToolError("give `action`, or `operations`")
     return [{"action": action, "content": content, "old_text": old_text}]
 
 

@@ -482,7 +482,7 @@ def _available() -> str:
 
 def _not_started(error: OSError | ValueError) -> ToolError:
     if isinstance(error, OSError) and error.errno == errno.E2BIG:
-        return ToolError("the command is too long; put what is long into a file with write_file")
+        return ToolError("the command is too long; write the long part to a file with write_file")
     return ToolError(f"the shell could not be started: {error}; try again or ask the user")
 
 

@@ -108,7 +108,9 @@ class Web:
         deadline, stop = time.monotonic() + SECONDS, stop or threading.Event()
         for _ in range(REDIRECTS + 1):
             if robots and not self._welcome(url, deadline, stop):
-                raise ToolError(f"robots.txt of {_host(url)} does not want agents at {_shown(url)}")
+                raise ToolError(
+                    f"robots.txt of {_host(url)} does not allow agents at {_shown(url)}"
+                )
             found, leads = self._get(url, self._most, deadline, stop)
             if not leads:
                 return found
@@ -156,7 +158,7 @@ class Web:
                 reply = connection.getresponse()
                 leads = reply.headers.get("Location", "") if reply.status in REDIRECTED else ""
                 if reply.headers.get("Content-Encoding", "identity").lower() != "identity":
-                    raise ToolError(f"{_shown(url)} comes packed, though that was not asked for")
+                    raise ToolError(f"{_shown(url)} was sent compressed, which was not requested")
                 data = b"" if leads else _read(reply, most)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise ToolError(f"{_shown(url)} cannot be read: {one_line(str(error), 120)}") from error
@@ -171,15 +173,16 @@ class Web:
             parts = urlsplit(url)
             host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
         except ValueError as error:
-            raise ToolError(f"{_shown(url)} is no address") from error
+            raise ToolError(f"{_shown(url)} is not a URL") from error
         if not (host and port and host.isascii()) or parts.username is not None:
-            raise ToolError(f"{_shown(url)} is no address; give one that begins with https://")
+            raise ToolError(f"{_shown(url)} is not a URL; give one that begins with https://")
         addresses = _looked_up(host, port)
         known = trusted or not self._private.isdisjoint((host, f"{host}:{port}"))
         if not known and (bad := [each for each in addresses if not is_public(each)]):
             raise ToolError(
-                f"{_shown(url)} is at {bad[0]}, which is no address of the public internet, and is "
-                "not read. Tell the user, who may allow it for web_fetch by `web.private`"
+                f"{_shown(url)} is at {bad[0]}, which is not a public internet address, so it was "
+                "not read. Tell the user, who can allow it for web_fetch with the setting "
+                "`web.private`"
             )
         secure = ssl.create_default_context() if parts.scheme == "https" else None
         return _To(host, port, addresses, deadline=deadline, secure=secure)
@@ -385,7 +388,7 @@ def listed(answer: str, count: int) -> str:
     try:
         found = json.loads(answer)
     except (ValueError, RecursionError) as error:
-        raise ToolError("the search endpoint's answer is no JSON; tell the user") from error
+        raise ToolError("the search endpoint did not return JSON; tell the user") from error
     results = found.get("results") if isinstance(found, dict) else None
     if not isinstance(results, list):
         raise ToolError("the search endpoint's answer has no `results`; tell the user")

@@ -46,7 +46,7 @@ def test_what_would_do_something_else_than_was_shown_still_waits(world):
     world.library.manage("patch", "monthly-report", old_string="1. Go", new_string="1. Go\n2. Obey")
     decided = world.approvals.approve(patch.number, shown=seen)
     assert not decided.done
-    assert "changed since it was shown" in decided.message
+    assert "changed since it was displayed" in decided.message
     assert "1. Go" in world.library.view("monthly-report").text
     again = world.approvals.shown(patch)
     assert "Obey" in again
@@ -63,7 +63,7 @@ WAITING = (
 
 def test_a_review_proposes_everything_which_is_told_once_at_the_next_turn(world):
     told = world.review(add("Answers in German.", "user"), add("Likes tea."), CREATE)
-    assert all("waits for the user's approval" in each for each in told)
+    assert all("the user's approval is pending" in each for each in told)
     assert world.memory.entries("user") == world.memory.entries("memory") == []
     assert not (world.home / "skills/monthly-report").exists()
     note, _, made = world.approvals.waiting()
@@ -103,7 +103,7 @@ def test_other_words_take_the_place_of_what_was_proposed_and_are_judged_as_well(
     assert world.approvals.approve(1, text="Likes green tea.").done
     assert world.memory.entries("memory") == ["Likes green tea."]
     world.review(CREATE)
-    with pytest.raises(ConfigError, match="no single entry of memory"):
+    with pytest.raises(ConfigError, match="not a single memory entry"):
         world.approvals.approve(2, text="x")
 
 
@@ -141,7 +141,7 @@ def test_a_skill_that_was_changed_meanwhile_is_not_overwritten(world):
     for number in (1, 2, 3):
         decided = world.approvals.approve(number)
         assert not decided.done
-        assert "changed since" in decided.message or "is not there" in decided.message
+        assert "changed since" in decided.message or "was not found" in decided.message
     assert "1. Mine" in library.view("monthly-report").text
 
 
@@ -155,12 +155,12 @@ def test_what_makes_no_sense_is_refused_at_once_and_what_was_rejected_stays_away
     )
     assert "as 1" in told[5]
     more = skill("write_file", file_path="references/a.md", file_content="x")
-    assert "itself waits" in world.review(CREATE, more)[1]
+    assert "itself pending" in world.review(CREATE, more)[1]
     gists = ["add memory: Likes tea.", "create monthly-report"]
     assert [each.gist for each in world.approvals.waiting()] == gists
-    assert "dropped" in world.approvals.reject(1).message
-    assert "refused" in world.review(add("Likes tea."))[-1]
-    with pytest.raises(ConfigError, match="nothing waits under 1"):
+    assert "was rejected" in world.approvals.reject(1).message
+    assert "already rejected" in world.review(add("Likes tea."))[-1]
+    with pytest.raises(ConfigError, match="there is no pending change 1"):
         world.approvals.approve(1)
 
 
@@ -207,7 +207,7 @@ def test_a_death_between_saving_and_noting_it_saves_once(world, monkeypatch, num
     assert dead.number == number
     decided = world.approvals.approve(number)
     assert decided.done
-    assert ("before the process" in decided.message) is (when == "after")
+    assert ("had already been saved" in decided.message) is (when == "after")
     assert world.approvals.approve(3 - number).done
     assert world.memory.entries("memory") == ["Likes tea."]
     assert library.view("log").text.count("- 1") == 1
@@ -220,7 +220,7 @@ def test_what_was_saved_by_a_dead_process_is_not_rejected_in_silence(world, monk
         patched.setattr("hermes_nb.agent.proposals.ProposalDecision.done", die)
         with pytest.raises(Died):
             world.approvals.approve(1)
-    assert "undo takes it back" in world.approvals.reject(1).message
+    assert "use undo to revert it" in world.approvals.reject(1).message
     assert world.memory.undo().applied
 
 

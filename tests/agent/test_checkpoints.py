@@ -226,7 +226,7 @@ def test_links_pipes_and_directories_in_a_files_place_are_left_alone(saved, work
         report = undo(saved, 1, force=force)
         assert (outside / "a").read_bytes() == b"not yours"
         assert (work / "b").is_symlink() and (work / "c").is_dir() and (work / "p").is_fifo()
-        link = "cannot be restored: a link leads to it"
+        link = "cannot be restored: it is behind a symbolic link"
         assert [name for name, text in texts(report.conflicts) if text == link] == ["a", "b"]
         assert len(report.conflicts) == 4
 
@@ -387,7 +387,7 @@ def test_outputs_that_are_too_large_are_left_out_and_cells_without_room_are_name
     source = os.urandom(30_000).hex()
     saved.save_cells(S, 2, "/w/n.ipynb", [cell("a", "1")], [cell("a", source)])
     assert undo(saved).notes == (
-        "the cells of n.ipynb were not saved: there is no room left among the checkpoints",
+        "the cells of n.ipynb were not saved: the space for checkpoints is full",
     )
 
 
@@ -587,7 +587,7 @@ def test_the_tools_save_what_they_change_and_say_what_they_cannot(saved, work):
     call("later", path="async.txt")
     call("terminal", command="echo hi > shell.txt")
     call("read_file", path="a.txt")
-    with pytest.raises(ToolError, match="is not there"):
+    with pytest.raises(ToolError, match="was not found"):
         call("patch", path="a.txt", old="nonsense", new="x")
     with pytest.raises(ToolError, match="outside"):
         call("write_file", path="../outside.txt", content="x")
@@ -595,7 +595,7 @@ def test_the_tools_save_what_they_change_and_say_what_they_cannot(saved, work):
     assert report.turn == 7
     assert (work / "a.txt").read_text(encoding="utf-8") == "one\n"
     assert sorted(p.name for p in work.iterdir()) == ["a.txt", "link.txt", "shell.txt"]
-    assert report.notes == ("terminal was used; what its code did is not undone",)
+    assert report.notes == ("terminal ran code; its effects are not undone",)
     assert report.conflicts == ()
 
 

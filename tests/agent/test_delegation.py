@@ -305,7 +305,7 @@ def test_what_a_child_reads_from_outside_its_report_is_from_outside(tmp_path):
     assert reports(turn)[0]["summary"] == "nothing of note"
     (asked,) = of_kind(turn, ApprovalAsked)
     assert asked.call.name == "memory"
-    assert "delegate_task holds text from outside" in asked.why
+    assert "delegate_task contains untrusted content" in asked.why
 
 
 def test_a_child_is_stored_found_and_never_offered(tmp_path, home):

@@ -202,7 +202,7 @@ def test_a_store_that_takes_no_claim_begins_nothing_and_no_result_is_an_answer_a
     assert not model.requests
     fanout = run(Filling(":memory:"), given_texts(1), answering())
     assert states(fanout) == ["done"]
-    assert "not kept for later: the disk is full" in fanout.items[0].error
+    assert "its result was not saved: the disk is full" in fanout.items[0].error
 
 
 # What is given
@@ -300,7 +300,7 @@ def test_an_empty_reply_is_asked_about_once():
     task = MapTask(prompt="p", name="a", text="t")
     assert asyncio.run(perform(task, ScriptedModel(["", "there"]))).text == "there"
     result = asyncio.run(perform(task, ScriptedModel(["", "", "(nothing)"])))
-    assert (result.status, result.error) == ("failed", "there was no answer")
+    assert (result.status, result.error) == ("failed", "the task gave no answer")
 
 
 def loopback_pool():

@@ -116,7 +116,7 @@ def test_skills_of_a_package_are_external(install):
 def test_an_audit_that_nobody_can_write_stops_turns(without, administered):
     without(installed)
     administered(audit={"file": "/var/log/hermes/{user}.jsonl"})
-    with pytest.raises(ConfigError, match="demands an audit"):
+    with pytest.raises(ConfigError, match="requires an audit"):
         asked()
 
 
@@ -128,7 +128,7 @@ def test_an_audit_that_is_demanded_later_stops_calls(without, administered, tmp_
         administered(audit={"file": "/var/log/hermes/{user}.jsonl"})
         turn = hermes.ask("go")
     (refused,) = [message.text for message in turn.messages if message.role == "tool"]
-    assert "demands an audit" in refused and not (tmp_path / "a").exists()
+    assert "requires an audit" in refused and not (tmp_path / "a").exists()
 
 
 @pytest.mark.parametrize("keys", [{"shared_skills": "/srv/skills"}, {"skills_key": "AAAA"}])

@@ -158,7 +158,7 @@ def test_help_and_completion_come_before_any_call(profile):
 def test_lazy_magics_alone_say_what_to_do(profile, serve, tmp_path, monkeypatch):
     profile.mkdir(parents=True)
     (profile / CONFIGS[0]).write_text(DECLARED)
-    with pytest.raises(CellExecutionError, match="run this cell once more"):
+    with pytest.raises(CellExecutionError, match="run this cell again"):
         run(tmp_path, "%%hermes\nwhat is it?")
     monkeypatch.setenv("HERMES_NB_APPROVE", "never")
     serve(says("Now."))
@@ -226,5 +226,5 @@ def test_a_cell_that_loads_and_asks_says_what_to_do():
     cells = [nbformat.v4.new_code_cell("%load_ext hermes_nb\n%hermes help") for _ in range(2)]
     notebook = nbformat.v4.new_notebook(cells=cells)
     NotebookClient(notebook, timeout=60, allow_errors=True).execute()
-    assert "run this cell once more" in cells[0].outputs[-1]["evalue"]
+    assert "run this cell again" in cells[0].outputs[-1]["evalue"]
     assert "%hermes resume" in cells[1].outputs[-1]["data"]["text/markdown"]

@@ -84,7 +84,7 @@ def test_a_session_whose_name_could_be_several_is_asked_for(serve, capsys):
     asked = len(server.bodies)
     capsys.readouterr()
     assert main(["run", "--session", "20", "go on"]) == 1
-    assert "several sessions begin with '20'" in capsys.readouterr().err
+    assert "several sessions match '20'" in capsys.readouterr().err
     assert len(server.bodies) == asked, "nothing is sent, and no session named 20 is begun"
 
 

@@ -78,7 +78,7 @@ def test_a_name_that_is_no_session_or_several(stored, capsys):
     assert main(["export", "none"]) == 1
     assert "there is no session 'none'" in capsys.readouterr().err
     assert main(["export", stored[:8]]) == 1
-    assert "several sessions begin with" in capsys.readouterr().err
+    assert "several sessions match" in capsys.readouterr().err
 
 
 def test_a_damaged_store_is_said(home, capsys):

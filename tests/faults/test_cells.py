@@ -86,7 +86,7 @@ def test_58_a_console_that_hangs_up(cells):
     )
     cells.run("del get_ipython().kernel.raw_input")
     assert result.status == "ok"
-    assert "nobody can be asked" in cells.results[0]
+    assert "no one can approve calls" in cells.results[0]
     assert cells.printed("print(made)") == "[]"
 
 
@@ -111,7 +111,7 @@ def folder(cells):
 def test_59_it_is_a_no(cells, folder):
     result = cells.ask(calls(*ASKED_ABOUT), calls(*HARMLESS), says("Refused."), timeout=90)
     refused, allowed = cells.results[: len(ASKED_ABOUT)], cells.results[len(ASKED_ABOUT) :]
-    assert all("nobody can be asked here" in each for each in refused)
+    assert all("no one can approve calls here" in each for each in refused)
     assert all("seven" in each for each in allowed)
     assert not (folder / "made").exists()
     assert (folder / "a.txt").read_text(encoding="utf-8") == "seven\n"
@@ -125,7 +125,9 @@ def test_59_it_is_a_no(cells, folder):
 def test_59_what_the_user_allowed_before_runs(cells, folder, mode, runs):
     cells.ask(calls(*ASKED_ABOUT), says("Done."), options=f"--approve {mode}", timeout=90)
     ran = [
-        n for n, told in enumerate(cells.results) if "nobody" not in told and "never" not in told
+        n
+        for n, told in enumerate(cells.results)
+        if "no one can" not in told and "never" not in told
     ]
     assert ran == runs
     assert (folder / "made").exists() == bool(runs)

@@ -97,7 +97,7 @@ def test_28_memory_edited_outside(home):
     assert path.read_text(encoding="utf-8") == edited
 
     outcome = memory.apply("memory", [{"action": "add", "content": "new"}])
-    assert outcome.applied and "edited by somebody else" in outcome.message
+    assert outcome.applied and "edited by someone else" in outcome.message
     kept = ["uses emacs now", "likes tea\n\n## by hand", "new"]
     assert read_memory(home, "memory") == kept == memory.entries("memory")
     (copy,) = path.parent.glob("MEMORY.md.bak.*")
@@ -143,11 +143,11 @@ def test_29_linked_memory(home, outside, linked):
     memory = CuratedMemory(home)
     assert "secret" not in str(memory.snapshot())
     assert memory.entries("memory") == []
-    with pytest.raises(ToolError, match="leads out of the home directory"):
+    with pytest.raises(ToolError, match="is a link out of the Hermes directory"):
         run(memory_tools(memory).get("memory"), action="add", content="likes tea")
     assert {path: path.read_bytes() for path in outside.iterdir()} == before
     if linked in ("file", "directory"):
-        assert "leads out" in memory.snapshot().notes[0]
+        assert "is a link out of" in memory.snapshot().notes[0]
 
 
 def test_29_a_linked_home_and_a_link_inside_are_fine(tmp_path):

@@ -282,7 +282,7 @@ def test_87_a_cell_changes_while_its_question_is_open(shell: Foreign, tmp_path: 
         go = call("run_cell", id="first")
         questions = seat.turn("go", call("read_cells"), go, go)
         changed, done = [each.text for each in seat.results[1:]]
-        assert "was changed" in changed
+        assert "has changed since" in changed
         assert "seen = 'new'" in changed  # the model, too, knows what the next question is about
         assert questions == 2
         assert "ran in" in done

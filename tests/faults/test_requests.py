@@ -91,8 +91,8 @@ def test_34_a_turn_waits_a_minute_in_all(story, waits):
     reads = calls(("read_file", {"path": "a.txt"}))
     turn = story.ask(asking("40"), reads, asking("86400"), asking("86400"), fails=True)
     assert sum(waits) == CAP and len(waits) == 2
-    assert "it asks for 24 h" in retried(turn)[1].reason
-    assert "it asks for 24 h, and a turn waits 60 s (`max_wait`)" in turn.error
+    assert "it asks to wait 24 h" in retried(turn)[1].reason
+    assert "it asks to wait 24 h, and a turn waits at most 60 s (`max_wait`)" in turn.error
     story.ask(asking("50"), says("Here."))  # the next turn has a minute of its own
     assert sum(waits) > CAP + 50
 

@@ -118,7 +118,7 @@ def test_70_yes_is_remembered_until_the_owner_is_another(
     second.ask()
     assert "Use which" not in capsys.readouterr().out and len(server.exchanges) == 2
     owned_by(0 if os.geteuid() else 1234)
-    with pytest.raises(TurnFailed, match="not whose you accepted"):
+    with pytest.raises(TurnFailed, match="now run by another user"):
         second.ask("a secret")  # in the middle of a kernel's life
     answer("n")
     for kernel in (second, desk()):

@@ -318,7 +318,7 @@ def test_73_always_ends_when_the_script_changes(work):
         agent.ask("go")
         assert len(person.asked) == 1
         assert "echo one > out.txt" in person.asked[0].shown
-        assert "while the files that it names stay as they are" in person.asked[0].lasting
+        assert "as long as the files that it names do not change" in person.asked[0].lasting
         agent.ask("again")
         assert len(person.asked) == 1
         script.write_text("echo two > out.txt\n", encoding="utf-8")

@@ -321,7 +321,7 @@ def test_77_two_kernels_one_session(home):
         assert "copy" not in one.run("%%hermes --session garden\nWhat grows?")[0]
         assert "copy" not in two.run("%%hermes --session garden\nAnd here?")[0]
         shown, roles = one.run("%%hermes\nAnd next year?")
-        assert shown.count("goes on in a copy") == 1
+        assert shown.count("continues in a copy") == 1
         assert roles == ["user", "assistant", "user"]
         for kernel in (two, one, two):
             shown, roles = kernel.run("%%hermes\nWhat else?")

@@ -303,7 +303,7 @@ def test_each_mode_asks_when_it_says_it_does(tmp_path):
     def none():
         raise ConfigError("set OPENAI_API_KEY")
 
-    for absent, told in ((None, "no model to record it with"), (none, "set OPENAI_API_KEY")):
+    for absent, told in ((None, "no model is set up"), (none, "set OPENAI_API_KEY")):
         assert said(Cassette(absent, path, "auto"), "b") == "two"
         with pytest.raises(CassetteMiss, match=told):
             said(Cassette(absent, path, "auto"), "c")
@@ -346,7 +346,7 @@ def test_a_miss_shows_the_first_difference_to_the_nearest(tmp_path):
     result = changed[3].text.replace("three rows", "four rows")
     changed[3] = Message.tool(changed[2].calls[0], result)
     told = miss(path, *changed)
-    assert "message 4 (tool) is another one" in told
+    assert "message 4 (tool) differs" in told
     assert "recorded: “…" in told and "three rows" in told and "four rows" in told
     assert "cassette auto" in told
     assert told.count("\n") <= 5 and len(told) < 700
@@ -366,7 +366,7 @@ def test_a_miss_names_tools_length_and_choice(tmp_path):
 
     replay = Cassette(None, path, "replay")
     assert ask(replay, hi, tools=Toolset([other]))[-1].message.calls[0].name == "look"
-    assert "gone: look" in miss(path, hi)
+    assert "no longer exist: look" in miss(path, hi)
     told = miss(path, hi, Message.user("and?"), tools=tools)
     assert "1 messages were recorded, now there are 2" in told
     assert "tool_choice" in miss(path, hi, tools=tools, tool_choice="none")
@@ -379,7 +379,7 @@ def test_a_miss_says_what_it_cannot_tell_and_who_recorded(tmp_path):
     path.write_text(path.read_text().replace('"hermes_nb":"', '"hermes_nb":"0.0.'))
     assert "It was recorded by hermes_nb 0.0." in miss(path, hello)
     path.write_bytes(path.read_bytes().splitlines()[-1])
-    assert "cannot be told" in miss(path, hello)
+    assert "cannot be shown" in miss(path, hello)
 
 
 PLAIN = st.text(st.characters(min_codepoint=32, exclude_categories=["Cs", "Cc"]), max_size=8)

@@ -15,7 +15,7 @@ from hermes_nb.core.loop import NUDGE, OUT_OF_BUDGET
 from hermes_nb.core.messages import Message, Text, ToolCall
 from hermes_nb.core.protocols import Request
 from hermes_nb.core.tools import Tool, Toolset
-from hermes_nb.models.canonical import FORM
+from hermes_nb.models.canonical import FORM, WORDINGS
 from hermes_nb.models.cassette import Cassette, CassetteError, CassetteMiss, Tape
 from hermes_nb.models.scripted import ScriptedModel, call
 
@@ -113,7 +113,7 @@ def test_a_call_of_a_tool_that_is_gone_is_a_miss(tmp_path):
     answer(record, Message.user("say"), tools=["look"])
     replay = Cassette(None, tmp_path / "a", "replay")
     assert answer(replay, Message.user("say")).text == "done"
-    with pytest.raises(CassetteMiss, match="gone: look"):
+    with pytest.raises(CassetteMiss, match="no longer exist: look"):
         answer(replay, Message.user("look"), tools=["see"])
 
 
@@ -237,3 +237,58 @@ def test_which_lines_stay_of_what_was_shortened_does_not_count(tmp_path, form):
     for other in (story(position=3), story(lines="\nnot ours")):
         with pytest.raises(CassetteMiss):
             answer(Cassette(None, path, "replay"), *other, tools=["run_python"])
+
+
+EXAMPLES = (
+    (
+        "terminal was not run: the user declined: nobody can be asked here, so it was not run; a. "
+        "Do not try the same another way; go on without it",
+        "terminal was not run: the user declined: no one can approve calls here, so it was not "
+        "run; b. Do not try the same thing in another way; continue without it",
+    ),
+    (
+        "terminal was not run: a sandbox of the level landlock is required, and there is none. "
+        "Do not try the same another way; go on without it",
+        "terminal was not run: a sandbox of level landlock is required, but only none is "
+        "available. Do not try the same thing in another way; continue without it",
+    ),
+    (
+        "`old` is there 3 times, at lines 1, 4, 9; add",
+        "`old` occurs 3 times, at lines 1, 4, 9; add",
+    ),
+    (
+        "the command was not run: Landlock does not carry the network; ask the user to approve it",
+        "the command was not run: this kernel has none; ask the user to approve it",
+    ),
+    (
+        "MEMORY.md leads out of the home directory, to '/x'; put a file there instead of a link",
+        "MEMORY.md is a link out of the Hermes directory, to '/x'; replace it with a file",
+    ),
+    (
+        "skill 'a' is not loaded: one of that name in home comes first",
+        "skill 'a' is not loaded: a skill of the same name in home takes precedence",
+    ),
+    (
+        "skill 'a' is not loaded: it stands in for the tool web_fetch, which is there",
+        "skill 'a' is not loaded: it replaces the tool web_fetch, which is available",
+    ),
+    ("columns:\n  a  int64\n  … -7 more\nfirst", "columns:\n  a  int64\n  … 3 more\nfirst"),
+)
+
+
+@pytest.mark.parametrize(
+    ("then", "now"), [*EXAMPLES, *((f"a{then}b", f"a{now}b") for now, then in WORDINGS)]
+)
+def test_a_result_that_was_reworded_is_found(tmp_path, then, now):
+    def story(text):
+        reply = Message.assistant("", calls=(ToolCall(id="1", name="terminal", arguments={}),))
+        return [Message.user("go"), reply, Message.tool(reply.calls[0], text)]
+
+    path = tmp_path / "x.hermes.jsonl"
+    answer(Cassette(ScriptedModel(["fine"]), path, "record"), *story(then), tools=["terminal"])
+    of_form(path, 6)
+    for text in (then, now):
+        replay = Cassette(None, path, "replay")
+        assert answer(replay, *story(text), tools=["terminal"]).text == "fine"
+    with pytest.raises(CassetteMiss):
+        answer(Cassette(None, path, "replay"), *story(f"other: {now}"), tools=["terminal"])

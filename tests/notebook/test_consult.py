@@ -92,7 +92,7 @@ def test_named_toolsets_are_off_until_they_are_named(desk, home):
     assert set(tools(desk)) >= {"clarify", "read_file"} and "terminal" not in tools(desk)
     desk.ask(tools="look")
     assert set(tools(desk)) >= {"view_image", "read_file"} and "clarify" not in tools(desk)
-    with pytest.raises(ConfigError, match="'here' leads back to itself"):
+    with pytest.raises(ConfigError, match="'here' contains itself"):
         desk.ask(tools="here")
     desk.ask(tools="ask")
     assert set(tools(desk)) >= {"view_image", "clarify"} and "terminal" not in tools(desk)

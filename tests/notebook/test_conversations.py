@@ -40,5 +40,6 @@ def test_sessions_go_along_with_a_file_that_is_gone_and_stay_with_one_that_is_th
 def test_a_store_that_cannot_be_written_is_no_reason_to_stop(tmp_path, notes):
     sessions(Unwritable(":memory:"), notes).relocate(str(tmp_path / "old.ipynb"), "/new")
     assert notes == [
-        f"this notebook's earlier sessions stay with its old name: {tmp_path}/old.ipynb stays"
+        "this notebook's earlier sessions could not be moved to its new name: "
+        f"{tmp_path}/old.ipynb stays"
     ]

@@ -52,7 +52,7 @@ def test_code_that_the_agent_runs_does_not_raise_its_mode(magics, shell, tmp_pat
     if code.startswith("%hermes"):  # `%config` logs it
         assert "code that an agent runs cannot" in model.requests[1].messages[-1].text
     assert shell.run_cell("%%hermes\ngo").success
-    assert "nobody can be asked" in model.requests[3].messages[-1].text
+    assert "no one can approve calls" in model.requests[3].messages[-1].text
     assert not (tmp_path / "made").exists()
 
 

@@ -92,7 +92,7 @@ def test_what_git_says_is_attached(desk, sent):
     assert "+two" in found["[Attached: @diff]"].text
     assert "+three" in found["[Attached: @staged]"].text
     assert "first light" in found["[Attached: @git:1]"].text
-    assert "@git:99 is sent as typed: say how many commits, 1 to 10" in told
+    assert "@git:99 is sent as typed: give the number of commits, 1 to 10" in told
 
 
 def test_of_a_folder_so_many_entries_are_attached(sent):
@@ -130,7 +130,7 @@ def test_git_that_would_run_a_program_is_refused(desk, sent):
     desk("config sandbox.use off")
     found, told = sent("@diff")
     assert not Path("ran").exists()
-    assert found == {} and "git would not only read here" in told
+    assert found == {} and "this git command could run or change something here" in told
 
 
 def test_a_page_is_text_from_outside(desk, sent):

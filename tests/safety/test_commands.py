@@ -284,7 +284,7 @@ def test_hidden_characters_do_not_hide_destruction(command):
         ("find . -delete", "find deletes or writes files"),
         ("echo hi > out.txt", "it writes to 'out.txt'"),
         ("A=1 ls", "it sets A"),
-        ("for f in *; do ls; done", "it is a script of the shell"),
+        ("for f in *; do ls; done", "it is a shell script"),
         ("cat .env", ".env may show environment secrets"),
         ("echo $(ls)", "it needs a shell from '$(ls)' on"),
     ],

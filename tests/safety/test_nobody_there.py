@@ -59,13 +59,13 @@ def remember(text):
 def test_a_refusal_that_no_mode_spares_says_why(home, tmp_path, mode):
     step = call("write_file", path="AGENTS.md", content="Be kind.\n")
     told = refusal(tmp_path, step, mode)
-    assert "asks in every mode" in told and "AGENTS.md" in told
-    assert "approve" not in told and not (tmp_path / "AGENTS.md").exists()
+    assert "needs approval in every mode" in told and "AGENTS.md" in told
+    assert "approve=" not in told and not (tmp_path / "AGENTS.md").exists()
 
 
 def test_a_command_that_runs_later_is_refused_with_its_reason(home, tmp_path):
     told = refusal(tmp_path, call("terminal", command="crontab jobs.txt"))
-    assert "asks in every mode" in told and "approve" not in told
+    assert "needs approval in every mode" in told and "approve=" not in told
 
 
 def test_a_mode_that_would_allow_it_is_named(home, tmp_path):
@@ -92,7 +92,7 @@ def test_beside_a_memory_service_own_words_are_saved_in_all(home, tmp_path, diar
 
 def test_what_a_memory_service_says_word_for_word_is_not(home, tmp_path, diary):
     told = refusal(tmp_path, remember(f"Note: {RECALLS}."))
-    assert "asks in every mode" in told and "not yours or the agent's own" in told
+    assert "needs approval in every mode" in told and "not yours or the agent's own" in told
     assert not (home / "memories" / "MEMORY.md").exists()
 
 

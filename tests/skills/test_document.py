@@ -64,7 +64,7 @@ def test_the_name_is_always_usable(given_name, folder, name):
         ("---\nname: a\n---\nbody", "no description"),
         ("---\nname: a\ndescription:\n---\nbody", "no description"),
         ("---\n- a\n---\n", "not a list of"),
-        ("---\nname: [a\n---\n", "no valid YAML"),
+        ("---\nname: [a\n---\n", "not valid YAML"),
     ],
 )
 def test_what_cannot_be_used_says_why(content, reason):
@@ -77,12 +77,12 @@ def test_what_cannot_be_used_says_why(content, reason):
     [
         (text("a", "d" * 1_025), "1,025 characters"),
         (text("a", "''"), "0 characters"),
-        (text("A"), "no name for a skill"),
+        (text("A"), "not a valid skill name"),
         (text(""), "no name"),
         (text("b"), "its name is 'b'"),
         (text("a", body=" \n"), "nothing below"),
         (text("a", body="x" * DOCUMENT_LIMIT), "100,000 is the limit"),
-        (text("a", "Use when: asked"), "no valid YAML"),
+        (text("a", "Use when: asked"), "not valid YAML"),
         (text("a", extra="a: 1\na: 2\n"), "twice"),
         (text("a", "one --- two"), "inside the frontmatter"),
         ("\n" + text("a"), "before the frontmatter"),
@@ -189,7 +189,7 @@ def test_without_a_closing_fence_it_ends_where_the_prose_begins():
 )
 def test_what_people_write_is_understood(head, field, value):
     if value is None:
-        with pytest.raises(SkillError, match="no valid YAML"):
+        with pytest.raises(SkillError, match="not valid YAML"):
             read_fields(head)
         return
     assert read_fields(head).fields[field] == value

@@ -45,7 +45,7 @@ def test_the_first_of_a_name_wins(roots, library, place, tmp_path):
     put(place["shipped"], "draw", text("draw", "The shipped one."))
     put(place["external"], "draw", text("draw", "The external one."))
     assert library.get("draw").description == "The external one."
-    assert "comes first" in reasons(library)["draw"]
+    assert "takes precedence" in reasons(library)["draw"]
     put(place["home"], "draw", text("draw", "The home's."))
     assert library.get("draw").source == "home"
 
@@ -193,7 +193,7 @@ def test_an_unknown_name_or_file_names_the_nearest(library, place):
 )
 def test_paths_that_are_no_support_files_are_refused(library, place, path):
     put(place["home"], "draw", files={"notes.md": "x"})
-    with pytest.raises(SkillError, match="is no file of a skill"):
+    with pytest.raises(SkillError, match="is not a file of a skill"):
         library.view("draw", path)
     for action in ("write_file", "remove_file", "patch"):
         outcome = library.manage(

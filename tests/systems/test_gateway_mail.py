@@ -108,7 +108,7 @@ def test_a_question_is_answered_by_a_reply_and_commands_work(server, make_gatewa
     assert (gateway.work / "a.txt").read_text() == "made"
     server.send(reply(done, "/undo"))
     *_, undone = got(server, gateway, 3)
-    assert "Taken back" in said(undone)
+    assert "Undone" in said(undone)
     assert not (gateway.work / "a.txt").exists()
     server.send(reply(undone, "/new"))
     *_, new = got(server, gateway, 4)
@@ -204,7 +204,7 @@ def test_only_what_the_mail_server_vouches_for_counts_where_one_is_named(server,
     server.send(letter("hello", "last"))
     got(server, gateway, 2)
     assert {str(m["Subject"]) for m in server.received()} == {"Re: good", "Re: last"}
-    assert "mx.loop.test does not say that it is from" in gateway.told
+    assert "mx.loop.test does not confirm that" in gateway.told
 
 
 def test_a_forger_runs_nothing_by_default(server, make_gateway, tmp_path):
@@ -245,7 +245,7 @@ def test_hostile_mails_are_read_as_what_they_are(server, make_gateway, model):
     server.send(large)
     *_, told = got(server, gateway, 2, seconds=90)
     assert "What is in it?" in said(told)
-    assert "[Not taken: what is attached: the mail has" in said(told)
+    assert "[Not taken: its attachments: the mail has" in said(told)
     server.send(b"From: ada@loop.test\r\nSubject: \xff\xfe\r\n\r\n\x00\xff no id")
     waited(lambda: len(server.received()) == 3, gateway)
     passed_on = letter("What is this?", "Fwd: urgent")
@@ -276,7 +276,7 @@ def test_a_wrong_password_ends_it(make_gateway):
 def test_servers_that_are_away_are_waited_for(make_gateway, tmp_path):
     smtp, imap = free_port(), free_port()
     gateway = make_gateway(smtp=f"127.0.0.1:{smtp}", imap=f"127.0.0.1:{imap}")
-    waited(lambda: "the next try is in" in gateway.told, gateway)
+    waited(lambda: "trying again in" in gateway.told, gateway)
     folder = tmp_path / "later"
     folder.mkdir()
     with mail_server(folder, smtp, imap) as running:

@@ -138,14 +138,14 @@ def test_a_question_is_answered_by_a_reply_and_commands_work(people, gateway):
     heard(ada, room, bot, 2, gateway)
     assert (gateway.work / "a.txt").read_text() == "made"
     ada.say(room, "/undo")
-    assert "Taken back" in heard(ada, room, bot, 3, gateway)[2]
+    assert "Undone" in heard(ada, room, bot, 3, gateway)[2]
     assert not (gateway.work / "a.txt").exists()
     ada.say(room, "/new")
     assert "new session" in heard(ada, room, bot, 4, gateway)[3]
     ada.say(room, 'call write_file {"path": "b.txt", "content": "made"}')
     heard(ada, room, bot, 5, gateway)
     ada.say(room, "yes", **{"m.relates_to": relation})  # to the question before
-    assert "This waits" in heard(ada, room, bot, 6, gateway)[5]
+    assert "Please answer the question" in heard(ada, room, bot, 6, gateway)[5]
     assert not (gateway.work / "b.txt").exists()
     ada.say(room, "yes")  # below the question
     heard(ada, room, bot, 7, gateway)
@@ -221,7 +221,7 @@ def test_strangers_edits_notices_and_imitations_are_not_answered(people, gateway
     ada.send(room, {"msgtype": "m.text", "body": "odd", "m.relates_to": {"rel_type": 7}})
     first, way_out, odd = heard(ada, room, bot, 3, gateway)
     assert (first, odd) == ("You said: hello", "You said: odd")
-    assert "x: its address is none of a file" in way_out
+    assert "x: its address is not that of a file" in way_out
     assert mallory.members(theirs)[bot.id] == "invite"
     assert len(model.exchanges) == asked + 3
     assert f"{mallory.id} in {room} is not in `allow`" in gateway.told
@@ -254,7 +254,7 @@ def test_a_wrong_password_ends_it(people, server, model, tmp_path):
     process = Process(tmp_path, model, {"matrix": settings}, MATRIX_PASSWORD="wrong")
     process.start()
     waited(lambda: not process.runs, process)
-    assert "matrix cannot be used: M_FORBIDDEN" in process.told
+    assert "gateway.matrix cannot connect: M_FORBIDDEN" in process.told
     assert "Traceback" not in process.told
 
 
@@ -269,7 +269,7 @@ def test_a_server_that_is_away_is_waited_for(model, tmp_path):
         room = ada.room(bot.id)
         ada.say(room, "hello")
         heard(ada, room, bot, 1, gateway)
-    waited(lambda: "the next try is in" in gateway.told, gateway)
+    waited(lambda: "trying again in" in gateway.told, gateway)
     with synapse(folder, port):
         ada.say(room, "are you there?")
         assert heard(ada, room, bot, 2, gateway)[1] == "You said: are you there?"

@@ -61,7 +61,7 @@ def test_jobs_run_by_the_server_and_each_time_once(lab, schedule, answering, cap
     assert "Nobody has looked" in capsys.readouterr().out
     assert main(["jobs", "install", SYSTEM]) == 1
     said = capsys.readouterr().err
-    assert "nobody can be asked here" in said and '"jobs", *words' in said
+    assert "no one can confirm this here" in said and '"jobs", *words' in said
     assert definitions(lab) == []
     assert main(["jobs", "install", SYSTEM, "--yes"]) == 0
     (mine,) = definitions(lab)

@@ -75,8 +75,8 @@ def test_tasks_may_be_objects_with_more_than_a_goal():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({}, "give a goal, or tasks"),
-        ({"goal": "  ", "tasks": [""]}, "give a goal, or tasks"),
+        ({}, "give `goal`, or `tasks`"),
+        ({"goal": "  ", "tasks": [""]}, "give `goal`, or `tasks`"),
         ({"tasks": ["same", "same "]}, "are the same"),
         ({"tasks": [str(n) for n in range(MOST_TASKS + 1)]}, f"at most {MOST_TASKS}"),
         ({"goal": "a", "toolsets": ["memory"]}, "children cannot have 'memory'; they can have"),

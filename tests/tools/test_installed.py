@@ -85,5 +85,5 @@ def test_none_of_our_own_can_be_taken_over(install, home, tmp_path):
     model = ScriptedModel([call("read_file", path="a.txt"), "read."])
     with Hermes(model, cwd=tmp_path) as hermes:
         turn = hermes.ask("Read a.txt.")
-        assert any("Hermes has one of that name" in warning for warning in hermes.warnings)
+        assert any("Hermes has a tool of the same name" in warning for warning in hermes.warnings)
     assert "the real thing" in turn.messages[2].text

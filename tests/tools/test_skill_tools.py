@@ -102,7 +102,7 @@ def test_manage_says_what_happened(tools, library):
     assert library.usage()["draw"].origin.session == "s1"
     said = run(manage, action="patch", name="draw", old_string="axes", new_string="ticks")
     assert "+2. Draw the ticks." in said
-    with pytest.raises(ToolError, match="is not there"):
+    with pytest.raises(ToolError, match="was not found"):
         run(manage, action="patch", name="draw", old_string="absent", new_string="x")
     assert manage.check({"action": "rename", "name": "draw"})
 
@@ -121,7 +121,7 @@ def test_what_cannot_be_done_is_not_asked(tools):
     events = []
     manage = asking(tools, Guard("ask"), person).get("skill_manage")
     context = context_for(manage, emit=events.append)
-    with pytest.raises(ToolError, match="no name for a skill"):
+    with pytest.raises(ToolError, match="not a valid skill name"):
         run(manage, within=context, action="create", name="../x", content=text("x"))
     assert person.asked == []
     assert not any(isinstance(event, ApprovalAsked) for event in events)

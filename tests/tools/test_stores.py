@@ -76,7 +76,7 @@ def test_a_refusal_is_an_error_that_says_what_to_do(memory):
     for arguments, said in [
         ({"action": "add", "content": "y"}, "Shorten, merge or remove"),
         (step, "no entry holds 'absent'"),
-        ({"content": "x"}, "give action"),
+        ({"content": "x"}, "give `action`"),
         ({**step, "operations": [step]}, "either `operations`"),
     ]:
         with pytest.raises(ToolError, match=said):

@@ -85,7 +85,10 @@ class MapTask:
     def to_json(self) -> str:
         """Return the task as JSON; raise `ConfigError` if its address has a password in it."""
         if "@" in urlsplit(self.base_url).netloc:
-            message = "base_url has a password in it, which must not travel; set OPENAI_API_KEY"
+            message = (
+                "base_url contains a password, which is not sent to other processes; use "
+                "OPENAI_API_KEY instead"
+            )
             raise ConfigError(message)
         return json.dumps(asdict(self))
 
@@ -118,7 +121,7 @@ class MapResult:
     @classmethod
     def from_json(cls, text: str) -> MapResult:
         """Return the result that `to_json` wrote; raise ValueError for anything else."""
-        message = f"that is no result of a task: {text[:80]!r}"
+        message = f"the executor returned something that is not a task's result: {text[:80]!r}"
         try:
             data: dict[str, Any] = json.loads(text)
             result = cls(**{**data, "usage": Usage(**data["usage"])})
@@ -165,7 +168,7 @@ async def perform(
         status = "done"
     elif turn.reason == "budget" and turn.note and not any_call(events):
         status = "budget"
-    error = turn.error or turn.note or ("" if status == "done" else "there was no answer")
+    error = turn.error or turn.note or ("" if status == "done" else "the task gave no answer")
     return MapResult(
         status=status,
         text=redact(turn.text) if status == "done" else "",
@@ -229,7 +232,9 @@ def _tools_there(
 
     root = Path(task.root)
     if not root.is_dir():
-        raise ConfigError(f"there is no directory {task.root!r} where this task runs")
+        raise ConfigError(
+            f"the task's working directory {task.root!r} does not exist on this machine"
+        )
     store = open_store(settings, logger.warning)
     ending.callback(store.close)
     sandbox = settings.sandbox
@@ -296,7 +301,7 @@ async def open_crew(name: str) -> Crew | None:
     if isinstance(executor, Crew):
         return executor
     if not isinstance(executor, Executor):
-        message = f"{name} made {type(executor).__name__}, which is no concurrent.futures.Executor"
+        message = f"{name} returned {type(executor).__name__}, not a concurrent.futures.Executor"
         raise ConfigError(message)
     return Pool(executor)
 
@@ -313,7 +318,7 @@ def _maker(name: str) -> Callable[[], object]:
             return make
     if not points and entry in _ROOMS:
         needed = f"the executor {name!r} needs the folder hermes_nb/{_ROOMS[entry]}"
-        raise ConfigError(f"{needed}, which is missing; install hermes_nb again, or use {HERE}")
+        raise ConfigError(f"{needed}, which is missing; reinstall hermes_nb, or use {HERE}")
     if not colon:
         known = ", ".join(executor_names())
         raise ConfigError(f"there is no executor {name!r}; use {known} or package:factory")

@@ -61,7 +61,7 @@ def inputs_of(
             for name, path in paths.items()
         ]
     if not found:
-        raise ConfigError("there are no inputs; name files, or patterns such as 'notes/*.md'")
+        raise ConfigError("no inputs; give files, or patterns such as 'notes/*.md'")
     if len(found) > MOST:
         raise ConfigError(f"{len(found):,} inputs are too many for one map; take at most {MOST:,}")
     return found
@@ -76,7 +76,7 @@ async def read_text(path: Path) -> str:
             data = file.read(min(size, BYTES) or BYTES)
         text = decode(data)
         if text is None:
-            raise ToolError(f"it is no text ({kind_of(path, data[:64])})")
+            raise ToolError(f"it is not a text file ({kind_of(path, data[:64])})")
         return text[0]
 
     return str(await in_thread(read))
@@ -89,7 +89,7 @@ async def read_notebook_text(path: Path) -> str:
         cells = json.loads(text)["cells"]
         return "\n\n".join(_cell(number, cell) for number, cell in enumerate(cells))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ToolError(f"it is no notebook that can be read ({type(error).__name__})") from error
+        raise ToolError(f"it cannot be read as a notebook ({type(error).__name__})") from error
 
 
 READERS: Mapping[str, Reader] = {".ipynb": read_notebook_text}

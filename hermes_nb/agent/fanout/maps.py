@@ -109,7 +109,7 @@ def known(name: str, claim: Claim) -> Item:
     """Return the item of a task that another run has claimed."""
     if claim.state == "running":
         host, process, *_ = (*claim.owner.split(":"), "")
-        told = f"it was begun by process {process} on {host} and has not ended there"
+        told = f"process {process} on {host} started it and has not finished it"
         return Item(name=name, status="unknown", error=told, kept=True)
     try:
         result = MapResult.from_json(claim.result)
@@ -252,7 +252,7 @@ class Fanout:
         try:
             await in_thread(attempt.settle, result)
         except StoreError as error:  # a later run will not find the answer
-            self._set(number, error=one_line(f"not kept for later: {error}", ERROR))
+            self._set(number, error=one_line(f"its result was not saved: {error}", ERROR))
 
     def _task(self, name: str, text: str) -> MapTask:
         plan = self.plan
@@ -480,7 +480,10 @@ async def run_map(  # noqa: PLR0913 - most of them for `Fanout`
         ConfigError: the store has no ledger, or the executor cannot be used
     """
     if not isinstance(store, ClaimLedger):
-        raise ConfigError("this session store keeps no ledger, so that tasks might run twice")
+        raise ConfigError(
+            "this session store does not record which tasks were started, so tasks could run "
+            "twice; use the built-in store"
+        )
     crew = await open_crew(executor)
     try:
         fanout = Fanout(

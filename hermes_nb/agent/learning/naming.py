@@ -50,6 +50,6 @@ async def _entitle(session: Session, settings: Settings, said: Sequence[str]) ->
             if title:
                 await asyncio.to_thread(store.rename, session_id, title)
     except HermesError as error:
-        logger.warning("a session keeps its first title: %s", error)
+        logger.warning("the session could not be named, and its first title stays: %s", error)
     finally:
         await model.aclose()

@@ -140,7 +140,7 @@ class Review:
             emit(self._finished("stopped"))
             raise
         except Exception as error:  # noqa: BLE001 - a review is optional
-            logger.warning("a review failed: %s", error)
+            logger.warning("a background review failed: %s", error)
             self._error = self._error or one_line(f"{type(error).__name__}: {error}", 200)
         finished = self._finished(self._error)
         emit(finished)

@@ -53,7 +53,9 @@ class SessionManager:
         try:
             self._store.relocate(notebook, to)
         except HermesError as error:
-            self._note(f"this notebook's earlier sessions stay with its old name: {error}")
+            self._note(
+                f"this notebook's earlier sessions could not be moved to its new name: {error}"
+            )
         if self.current is not None:
             self.current.relocate(notebook, to)
 
@@ -154,7 +156,7 @@ class SessionManager:
             raise ConfigError(message)
         if len(found) > 1:
             lines = [f"  {each.id}  {one_line(visible(each.title), 80)}" for each in found[:8]]
-            raise ConfigError("\n".join([f"{len(found)} sessions are like {wanted!r}:", *lines]))
+            raise ConfigError("\n".join([f"{len(found)} sessions match {wanted!r}:", *lines]))
         return found[0]
 
     def pick_up(self, spec: SessionSpec) -> Session | None:
@@ -251,14 +253,20 @@ def the_one(store: SessionStore, wanted: str) -> StoredSession | None:
     """Return the only session that matches, or None; raise `ConfigError` for several."""
     found = matching(store, wanted)
     if len(found) > 1:
-        message = f"several sessions begin with {wanted!r}; `jupyter hermes sessions` lists them"
+        message = (
+            f"several sessions match {wanted!r}; use a longer id: `jupyter hermes sessions` "
+            "lists them"
+        )
         raise ConfigError(message)
     return found[0] if found else None
 
 
 def _is_child(stored: StoredSession) -> str:
     """Return why a child's session cannot be resumed, and what to do instead."""
-    told = f"{stored.id} was made for one task: `%hermes history {stored.id}` shows it"
+    told = (
+        f"{stored.id} is the session of a child agent and cannot be resumed: `%hermes history "
+        f"{stored.id}` shows it"
+    )
     if not stored.parent:
         return told
-    return f"{told}, `%hermes resume {stored.parent}` goes on with the session it belongs to"
+    return f"{told}, `%hermes resume {stored.parent}` resumes its parent session"

@@ -202,7 +202,8 @@ class Recorder:
         self.store.replace(fork, self._held)
         self.session = fork
         self._warn(
-            f"another kernel went on with session {stored.id}; this one goes on in a copy, {fork}"
+            f"another kernel has continued session {stored.id}; this kernel continues in a copy, "
+            f"{fork}"
         )
         self.moved(fork)
 

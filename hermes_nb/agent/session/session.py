@@ -376,7 +376,7 @@ class Session:
             stored = [without_secrets(message) for message in self.agent.messages]
             self.store.replace(self.id, stored, system_prompt=redact(self.prompt.text))
         except StoreError as error:
-            message = f"the new prompt holds for this kernel, but is not stored: {error}"
+            message = f"the new prompt applies to this kernel but could not be saved: {error}"
             raise ConfigError(message) from error
         return self.prompt
 
@@ -403,7 +403,7 @@ class Session:
         found = [row for row in rows if row.state == "active" and _is_the_users(row.message)]
         if not 0 < turns <= len(found):
             there = number_of(len(found), "turn")
-            raise ConfigError(f"{there} of this session can be taken back, not {turns}")
+            raise ConfigError(f"cannot undo {turns}: {there} of this session can be undone")
         return found[-turns]
 
     def rewind(self, turns: int = 1) -> Message:
@@ -415,7 +415,9 @@ class Session:
         starts = [i for i, each in enumerate(self.messages) if _is_the_users(each)]
         prompt = self.messages[starts[-turns]] if len(starts) >= turns else None
         if prompt is None or without_secrets(prompt) != stored:
-            raise ConfigError("the session is not being saved now, so no turn can be taken back")
+            raise ConfigError(
+                "the session is not being saved at the moment, so no turn can be undone"
+            )
         self.agent.restore(self.messages[: starts[-turns]], phase="rewound")
         self.agent.turns -= turns
         return prompt

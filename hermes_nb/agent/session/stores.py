@@ -38,7 +38,9 @@ def own_store(settings: Settings, warn: Callable[[str], None] | None = None) -> 
         return SqliteStore(file, warn=warn)
     point = next(iter(plugins(STORES, urlsplit(url).scheme)), None)
     if point is None:
-        raise ConfigError(f"nothing that is installed keeps sessions at {urlsplit(url).scheme}:")
+        raise ConfigError(
+            f"no installed package provides a session store for {urlsplit(url).scheme}: addresses"
+        )
     make = cast("Callable[[StoreSetup], SessionStore]", loaded(point))
     return make(StoreSetup(url=url, claims=file, password=settings.store_password, warn=warn))
 

@@ -36,7 +36,7 @@ FILE_BYTES = 20_000_000
 """Default maximum size of a saved file, and of a cell's saved outputs."""
 KEEP_TURNS = 50
 """Default number of saved turns per session."""
-FULL = "there is no room left among the checkpoints"
+FULL = "the space for checkpoints is full"
 """Why a file was not saved if the size limit is reached."""
 
 
@@ -151,11 +151,15 @@ class Checkpoints:
         undoer = Undoer(self._store, self._file_bytes)
         if turn is None and number > undoer.latest(session):
             del self._unsaved[session]  # reported once; the next undo takes the previous turn
-            message = f"turn {number} cannot be undone, because nothing could be saved: {why}"
+            message = (
+                f"turn {number} cannot be undone, because its checkpoint could not be saved: {why}"
+            )
             raise NothingToUndo(message)
         report = await undoer.undo(session, turn, restorer=restorer, force=force)
         if report.turn == number:
-            report = replace(report, notes=(*report.notes, f"not everything was saved: {why}"))
+            report = replace(
+                report, notes=(*report.notes, f"some changes of this turn cannot be undone: {why}")
+            )
         return report
 
     def since(self, session: str, moment: float) -> list[int]:
@@ -208,7 +212,9 @@ class Checkpoints:
                 change(open_turn)
                 self._store.save(session, open_turn.index)
         except OSError as error:  # full disk, read-only home, lock timeout
-            logger.warning("turn %d is not saved for undo", turn, exc_info=True)
+            logger.warning(
+                "turn %d cannot be undone: its checkpoint could not be saved", turn, exc_info=True
+            )
             self._unsaved[session] = (turn, error.strerror or str(error))
 
     def _open_turn(self, session: str, turn: int) -> OpenTurn:
@@ -235,7 +241,7 @@ def checkpointed(toolset: Toolset, checkpoints: Checkpoints, root: Path) -> Tool
     """
 
     def noting(tool: Tool) -> Tool:
-        text = f"{tool.name} was used; what its code did is not undone"
+        text = f"{tool.name} ran code; its effects are not undone"
 
         async def run(context: ToolContext, arguments: Arguments) -> object:
             place = context.place
@@ -261,7 +267,7 @@ def checkpointed(toolset: Toolset, checkpoints: Checkpoints, root: Path) -> Tool
             finally:
                 await in_thread(checkpoints.after, *turn, paths)
             for path in outside:
-                text = f"{path!r} is outside of the workspace and was not saved"
+                text = f"{path!r} is outside the working directory and was not saved for undo"
                 await in_thread(checkpoints.note, *turn, text)
             return result
 

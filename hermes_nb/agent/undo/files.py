@@ -25,7 +25,7 @@ _FLAGS = (
     | getattr(os, "O_CLOEXEC", 0)
     | getattr(os, "O_BINARY", 0)
 )
-_LINK = "a link leads to it"
+_LINK = "it is behind a symbolic link"
 
 
 class NotRestored(HermesError):
@@ -54,14 +54,14 @@ def look(path: Path, limit: int) -> tuple[FileState, bytes]:
 def _content(handle: int, limit: int) -> tuple[FileState, bytes]:
     status = os.fstat(handle)
     if not stat.S_ISREG(status.st_mode):
-        return FileState(kind="odd", why="it is no regular file"), b""
+        return FileState(kind="odd", why="it is not a regular file"), b""
     mode, data = stat.S_IMODE(status.st_mode), b""
     if status.st_size <= limit:
         with os.fdopen(handle, "rb", closefd=False) as file:
             data = file.read(limit + 1)
     if max(status.st_size, len(data)) > limit:
         mark = f"{status.st_size}:{status.st_mtime_ns}"
-        why = f"it is larger than the {limit / 1e6:g} MB up to which files are saved"
+        why = f"it is larger than {limit / 1e6:g} MB, the limit for saved files"
         return FileState(kind="large", digest=mark, mode=mode, size=status.st_size, why=why), b""
     digest = hashlib.sha256(data).hexdigest()
     return FileState(kind="file", digest=digest, mode=mode, size=len(data)), data
@@ -97,9 +97,9 @@ def put_back(
     if now.kind == "odd":
         raise NotRestored(f"cannot be restored: {now.why}")
     if not force and (after is None or not now.same(after)):
-        message = "has been changed since, so it stays as it is"
+        message = "has been changed since and was not restored"
         if after is None:
-            message = "was being changed when the process ended; look at it before it is restored"
+            message = "was being changed when the process ended; check it before you restore it"
         raise NotRestored(message)
     mode = before.mode
     if after is not None and now.kind != "absent" and now.mode != after.mode:

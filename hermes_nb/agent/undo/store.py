@@ -101,7 +101,7 @@ class CheckpointStore:
         try:
             data = zlib.decompress((self._blobs / digest).read_bytes())
         except (OSError, zlib.error) as error:
-            raise SavedCopyLost("its saved copy is gone or damaged") from error
+            raise SavedCopyLost("its saved copy is missing or damaged") from error
         if hashlib.sha256(data).hexdigest() != digest:
             raise SavedCopyLost("its saved copy is damaged")
         return data

@@ -198,7 +198,7 @@ class Undoer:
     def _file_change(self, path: str, item: FileItem, root: Path | None) -> Change | None:
         name = shown_path(path, root)
         if item.after is None:
-            note = "what became of it is not known"
+            note = "its state after the turn is unknown"
             return Change(name=name, kind="edited", note=note)
         try:
             contents = [self._content(state) for state in (item.before, item.after)]
@@ -257,8 +257,8 @@ def _find(index: SessionIndex, turn: int | None, states: Sequence[str]) -> TurnR
         return found
     if wanted:
         which = "every turn" if turn is None else f"turn {turn}"
-        message = f"{which} that changed something is undone already"
-        raise NothingToUndo(message if turn is None else f"turn {turn} is undone already")
+        message = f"{which} that changed something is already undone"
+        raise NothingToUndo(message if turn is None else f"turn {turn} is already undone")
     known = ", ".join(dict.fromkeys(str(each.turn) for each in index.turns))
     message = f"there is no turn {turn} that has changed a file or a cell; such turns: {known}"
     raise NothingToUndo(message)

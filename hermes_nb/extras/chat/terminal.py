@@ -162,7 +162,7 @@ def _checked(line: str) -> str:
     """Return the command line after a `/`; raise `ConfigError` if it is not a command."""
     if line and not line.startswith("-") and find(line) is None:
         what = f"there is no command /{line.split(maxsplit=1)[0]}; /help lists them"
-        raise ConfigError(f"{what}. Behind a blank it is a prompt")
+        raise ConfigError(f"{what}. To send it as a prompt, put a space before the slash")
     return line
 
 

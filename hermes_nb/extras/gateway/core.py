@@ -194,7 +194,7 @@ def secret_of(home: Path, name: str) -> str:
     """Return a variable of the environment or of `.env`; raise `ConfigError` if it is not set."""
     value = os.environ.get(name) or read_dotenv(home).get(name, "")
     if not value:
-        raise ConfigError(f"{name} is not set; write it into {home / '.env'}")
+        raise ConfigError(f"{name} is not set; add it to {home / '.env'}")
     return value
 
 
@@ -220,12 +220,14 @@ def open_adapter(
     points = [] if name in SHIPPED else plugins(GROUP, name)
     if not (points or name in SHIPPED):
         known = ", ".join(sorted({*SHIPPED, *(point.name for point in plugins(GROUP))}))
-        raise ConfigError(f"there is no adapter {name!r}; there are {known}")
+        raise ConfigError(f"there is no adapter {name!r}; use one of {known}")
     if not isinstance(group, Mapping):
         raise ConfigError(f"gateway.{name} is not set up in {settings.home / 'config.yaml'}")
     users, chats = _listed(name, group, "allow"), _listed(name, group, "chats")
     if not users:
-        raise ConfigError(f"gateway.{name}.allow names nobody; list who may write to Hermes there")
+        raise ConfigError(
+            f"gateway.{name}.allow is empty; list the users who may write to Hermes there"
+        )
 
     def allowed(user: str, chat: str) -> bool:
         return user in users and (not chats or chat in chats)

@@ -64,8 +64,8 @@ MOST_SENT = 1_000
 JOBS = "jobs"
 """Name of the stored `Note` for mails that start a chat, such as reports of scheduled jobs."""
 UNCHECKED = (
-    "nobody checks who sends a mail, so nobody can approve anything by mail. To allow it, set "
-    "gateway.mail.checked_by in config.yaml to the mail server that checks senders"
+    "senders of mail are not verified, so calls cannot be approved by mail. To allow it, set "
+    "gateway.mail.checked_by in config.yaml to the mail server that verifies senders"
 )
 COPY = "(This may be a second copy: Hermes was interrupted while it sent this answer.)\n\n"
 FAILED = (OSError, imaplib.IMAP4.error)
@@ -108,7 +108,7 @@ class MailAdapter(Adapter):
         if missing:
             raise ConfigError(f"gateway.mail.{missing[0]} is not set")
         if odd := [each for each in setup.settings.get("allow", []) if each != str(each).lower()]:
-            raise ConfigError(f"write {odd[0]!r} in gateway.mail.allow in small letters")
+            raise ConfigError(f"write {odd[0]!r} in gateway.mail.allow in lower case")
         self._setup = setup
         self._address = given["address"].lower()
         self._user = given.get("user") or self._address
@@ -122,7 +122,9 @@ class MailAdapter(Adapter):
         if self._tls not in ("true", "starttls") and not (
             _is_here(self._imap[0]) and _is_here(self._smtp[0])
         ):
-            raise ConfigError("gateway.mail.tls is true or starttls: without, a password is public")
+            raise ConfigError(
+                "gateway.mail.tls must be true or starttls, or the password is sent in clear text"
+            )
         self._password = setup.secret("MAIL_PASSWORD")
         if self.unasked:
             setup.tell(f"mail: {UNCHECKED}")
@@ -143,7 +145,7 @@ class MailAdapter(Adapter):
                         raise
                     # A single mail must not end the gateway.
                     except Exception as error:  # noqa: BLE001
-                        self._setup.tell(f"mail: number {uid.decode()} is left: {_said(error)}")
+                        self._setup.tell(f"mail: number {uid.decode()} is skipped: {_said(error)}")
                         incoming = None
                     self._looked_at.add(uid)
                     if incoming is not None:
@@ -153,7 +155,7 @@ class MailAdapter(Adapter):
                 if not was_there and isinstance(error, imaplib.IMAP4.error):
                     raise ConfigError(f"the mailbox cannot be opened: {_said(error)}") from error
                 pause = min(2 * pause, LONGEST_PAUSE)
-                self._setup.tell(f"mail: {_said(error)}; the next try is in {pause:g} seconds")
+                self._setup.tell(f"mail: {_said(error)}; trying again in {pause:g} s")
             await asyncio.sleep(pause)
 
     def _with_box(self, work: Callable[[imaplib.IMAP4], Result]) -> Result:
@@ -205,9 +207,9 @@ class MailAdapter(Adapter):
         most = int(GROWTH * self._setup.max_bytes)
         part = "(BODY.PEEK[])" if size <= most else f"(BODY.PEEK[]<0.{HEAD}>)"
         mail = read_mail(_fetched(box, uid, part)[1])
-        files, left_out = mail.files, () if mail.whole else ("its parts: they cannot be read",)
+        files, left_out = mail.files, () if mail.whole else ("its parts: they cannot be parsed",)
         if size > most:
-            files, left_out = (), (f"what is attached: the mail has {size:,} bytes",)
+            files, left_out = (), (f"its attachments: the mail has {size:,} bytes",)
         chat, replies_to = self._chat_of(mail)
         return Incoming(
             id=f"{mail.sender} {mail.id}",
@@ -234,7 +236,7 @@ class MailAdapter(Adapter):
         ):
             return True
         else:
-            why = f"{self._checked_by} does not say that it is from {mail.sender}"
+            why = f"{self._checked_by} does not confirm that {mail.sender} sent it"
         self._setup.tell(f"mail: {visible(mail.id)} is not answered: {why}")
         return False
 
@@ -366,7 +368,7 @@ class MailAdapter(Adapter):
             raise kind(f"{host} does not take it: {_said(error)}") from error
         # An address that the server does not support.
         except (ValueError, smtplib.SMTPNotSupportedError) as error:
-            raise Undeliverable(f"{host} cannot be given it: {_said(error)}") from error
+            raise Undeliverable(f"{host} does not support the address: {_said(error)}") from error
         except smtplib.SMTPResponseException as error:
             kind = NotSent if error.smtp_code < FOR_GOOD else Undeliverable
             raise kind(f"{host} does not take it: {_said(error)}") from error
@@ -383,7 +385,7 @@ def _host(given: str, port: int) -> tuple[str, int]:
     """Parse `HOST[:PORT]`; raise `ConfigError` if it is invalid."""
     host, _, number = given.partition(":")
     if not host or not (number or "0").isdecimal():
-        raise ConfigError(f"{given!r} is no server; write HOST or HOST:PORT")
+        raise ConfigError(f"{given!r} is not a server; use HOST or HOST:PORT")
     return host, int(number or port)
 
 

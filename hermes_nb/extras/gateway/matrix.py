@@ -168,10 +168,10 @@ class MatrixAdapter(Adapter):
                     self._remember(token="")
                     self._client.access_token = ""
                 elif isinstance(error, Refused) and not was_there:
-                    raise ConfigError(f"matrix cannot be used: {error}") from error
+                    raise ConfigError(f"gateway.matrix cannot connect: {error}") from error
                 pause = min(2 * pause, LONGEST_PAUSE)
                 said = one_line(visible(str(error) or type(error).__name__), 200)
-                self._setup.tell(f"matrix: {said}; the next try is in {pause:g} seconds")
+                self._setup.tell(f"matrix: {said}; trying again in {pause:g} s")
                 await asyncio.sleep(pause)
 
     async def _invited(self, room: str, info: nio.InviteInfo) -> None:
@@ -270,13 +270,13 @@ class MatrixAdapter(Adapter):
         """Return a file, or why it was not accepted; the size in its message may be wrong."""
         most, data = self._setup.max_bytes, bytearray()
         if not (named := MXC.fullmatch(uri)):
-            return b"", "its address is none of a file"
+            return b"", "its address is not that of a file"
         where = f"{self._server}/_matrix/client/v1/media/download/{named[1]}"
         head = {"Authorization": f"Bearer {self._client.access_token}"}
         try:
             async with self._client.client_session.get(where, headers=head) as response:
                 if response.status != FOUND:
-                    return b"", f"the server does not give it ({response.status})"
+                    return b"", f"the server refused it ({response.status})"
                 async for piece in response.content.iter_chunked(2**16):
                     data += piece
                     if len(data) > most:
@@ -290,7 +290,7 @@ class MatrixAdapter(Adapter):
             await self._send(answer)
         except Refused as error:
             kind = Undeliverable if error.code in FOR_GOOD else NotSent
-            raise kind(f"{answer.chat} does not take it: {error}") from error
+            raise kind(f"{answer.chat} does not accept it: {error}") from error
 
     async def _send(self, answer: Answer) -> None:
         if answer.file is None:

@@ -26,7 +26,7 @@ from hermes_nb.safety.redact import redact
 YES_OR_NO = frozenset("y yes n no a always o outside".split())
 BARE = re.compile(r"\W*(?:(?:please|thanks|thank you|go ahead)\W*)?", re.IGNORECASE)
 """Text that may follow an approval."""
-LATE = "nobody answered in time, so it was not run"
+LATE = "there was no answer in time, so it was not run"
 THIS, ITSELF = "this message", "the question itself"
 
 
@@ -93,13 +93,13 @@ class _Open:
         """Return the instruction for answering; `to` names the message to reply to."""
         reply = f"Reply to {to} with" if self.binding == "reply" else "Reply"
         number = f" {self.number}" if self.number else ""
-        why = " The number says which question you mean." if number else ""
+        why = " The number names the question you answer." if number else ""
         if self.request.choices is not None:
             reply = f"Reply with{number} and" if number else f"{reply.removesuffix(' with')} with"
             return f"{reply} one of them, or in your own words.{why}"
         answers = [f"yes{number}", *([f"always{number}"] if self.request.shape else [])]
         answers += [f"outside{number} (of the sandbox)"] if self.request.outside else []
-        return f"{reply} {', '.join(answers)}, or no{number} and why not.{why}"
+        return f"{reply} {', '.join(answers)}, or no{number} with a reason.{why}"
 
 
 class Asking:
@@ -171,7 +171,7 @@ class Asking:
             return
         await question.sent.wait()
         if question is self._open and not question.answer.done():
-            told = f"This waits for the question above. {question.wanted(ITSELF)}"
+            told = f"Please answer the question above first. {question.wanted(ITSELF)}"
             keys = await self._say(told)
             if self._binding != "reply":
                 question.keys |= {*keys}

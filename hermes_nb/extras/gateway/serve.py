@@ -29,7 +29,7 @@ def gateway(arguments: argparse.Namespace) -> int:
         try:
             stack.enter_context(locked(folder / "running", 0, required=True))
         except TimeoutError:
-            raise ConfigError("a gateway of this home runs already") from None
+            raise ConfigError("a gateway for this Hermes directory is already running") from None
         asyncio.run(_served(arguments.adapters, root))
     return OK
 
@@ -40,7 +40,7 @@ async def _served(names: list[str], root: Path) -> None:
         name: open_adapter(name, settings, _tell)
         for name in names or adapter_names(settings) or ["web"]
     }
-    _tell(f"{', '.join(opened)}: answers in {root}, until Ctrl+C")
+    _tell(f"{', '.join(opened)}: running in {root}; press Ctrl+C to stop")
     service = Gateway(
         settings.home,
         [adapter for adapter, _ in opened.values()],

@@ -58,7 +58,7 @@ SHOWN = 4.0
 DAY = 86_400.0
 LATE = 7 * DAY
 """Age in seconds above which a notice is not sent."""
-FAILED = "✗ Something went wrong in the gateway; whoever runs it finds more in its output."
+FAILED = "✗ Something went wrong in the gateway. Its output has the details."
 
 
 @dataclass(slots=True)
@@ -151,7 +151,7 @@ class Gateway:
                 raise
             except Exception as error:  # noqa: BLE001 - one adapter must not end the others
                 told, pause = redact(f"{type(error).__name__}: {error}"), next(pauses)
-                self._tell(f"{adapter.name}: broke, started again in {pause:g} s: {told}")
+                self._tell(f"{adapter.name}: failed, restarting in {pause:g} s: {told}")
                 await asyncio.sleep(pause)
             else:
                 return
@@ -170,7 +170,7 @@ class Gateway:
             if (adapter.name, message.user) not in self._strangers:
                 self._strangers.add((adapter.name, message.user))
                 who = visible(f"{one_line(message.user, 60)} in {one_line(message.chat, 60)}")
-                self._tell(f"{adapter.name}: {who} is not in `allow`, and gets no answer")
+                self._tell(f"{adapter.name}: {who} is not in `allow`, so it gets no answer")
             return
         entry = await self._kept(partial(self._saved, adapter.name, message))
         known = await self._kept(partial(self._journal.take, entry))
@@ -267,7 +267,7 @@ class Gateway:
                 entry = await self._kept(partial(self._journal.note, replace(entry, tried=True)))
             part = entry.parts[entry.sent]
             if isinstance(part, Path) and not part.is_file():
-                part = f"✗ {part.name} could not be sent: it is gone"
+                part = f"✗ {part.name} could not be sent: the file no longer exists"
             answer = Answer(
                 chat=entry.message.chat,
                 text=part if isinstance(part, str) else "",
@@ -292,7 +292,7 @@ class Gateway:
             except NotSent as error:
                 told = str(error)
             except Undeliverable as error:
-                self._tell(f"{adapter.name}: given up: {redact(str(error))}")
+                self._tell(f"{adapter.name}: not sent, giving up: {redact(str(error))}")
                 if answer.file is None:
                     return
                 told = f"✗ {answer.file.name} could not be sent: {redact(str(error))}"
@@ -302,7 +302,7 @@ class Gateway:
                 again, told = True, f"{type(error).__name__}: {error}"
             else:
                 return
-            self._tell(f"{adapter.name}: not sent, tried again in {pause:g} s: {redact(told)}")
+            self._tell(f"{adapter.name}: not sent, trying again in {pause:g} s: {redact(told)}")
             await asyncio.sleep(pause)
 
     async def _finish(self, adapter: Adapter, entry: Entry) -> None:
@@ -319,7 +319,7 @@ class Gateway:
             try:
                 return await in_thread(call)
             except (HermesError, OSError) as error:
-                self._tell(f"the journal cannot be written, tried again in {pause:g} s: {error}")
+                self._tell(f"the journal cannot be written, trying again in {pause:g} s: {error}")
             await asyncio.sleep(pause)
         raise AssertionError
 
@@ -363,7 +363,7 @@ class Gateway:
             await asyncio.sleep(LOOK)
 
     async def _expired(self, chat: Chat) -> None:
-        await self._told(chat.adapter, chat.agent.expire("nobody has written there for long"))
+        await self._told(chat.adapter, chat.agent.expire("it was idle for too long"))
         await self._serve(chat)
 
     def _news(self, outbox: Outbox) -> list[Entry]:

@@ -86,12 +86,12 @@ class Telegram(Adapter):
                 failures = 0
             except InvalidToken as error:  # its text contains the token
                 raise ConfigError(
-                    f"Telegram knows no bot with the token in {self._named}"
+                    f"Telegram does not accept the bot token in {self._named}"
                 ) from error
             except TelegramError as error:
                 pause = PAUSES[min(failures, len(PAUSES) - 1)]
                 failures += 1
-                self._setup.tell(f"telegram: {error}; tried again in {pause:g} s")
+                self._setup.tell(f"telegram: {error}; trying again in {pause:g} s")
                 await asyncio.sleep(pause)
                 continue
             for update in updates:
@@ -108,11 +108,11 @@ class Telegram(Adapter):
         if self._setup.allowed(user, chat):
             attached = _attached(message)
             if message.effective_attachment and not (attached or text):
-                left_out.append("something that is neither a picture nor a file")
+                left_out.append("something that is neither an image nor a file")
             for each, name in attached:
                 size = each.file_size or 0
                 if size > min(MOST_DOWN, self._setup.max_bytes):
-                    left_out.append(f"{name}: {size / 1e6:.1f} MB are too much")
+                    left_out.append(f"{name}: {size / 1e6:.1f} MB are too large")
                     continue
                 try:
                     found = await each.get_file()
@@ -148,7 +148,7 @@ class Telegram(Adapter):
     async def send(self, answer: Answer) -> None:
         """Send a text, a photo or a document."""
         if not re.fullmatch(r"-?\d+", answer.chat):
-            raise Undeliverable(f"{answer.chat!r} is no chat; give its number")
+            raise Undeliverable(f"{answer.chat!r} is not a chat; give its number")
         chat = int(answer.chat)
         try:
             message = await self._posted(chat, answer)
@@ -182,7 +182,7 @@ class Telegram(Adapter):
             return await self._bot.send_message(chat, text, link_preview_options=NO_PREVIEW)
         data = answer.file.read_bytes()
         if len(data) > MOST_UP:
-            raise Undeliverable(f"{len(data) / 1e6:.0f} MB are more than Telegram takes")
+            raise Undeliverable(f"{len(data) / 1e6:.0f} MB are more than Telegram accepts")
         if answer.file.suffix.lower() in PICTURES:
             with suppress(BadRequest):  # too large in pixels, or not an image
                 return await self._bot.send_photo(chat, data, caption=mark)

@@ -58,10 +58,10 @@ from hermes_nb.tools.schema import tool
 from hermes_nb.tools.workspace import Workspace, size_text
 
 COMMANDS = {
-    "/new": "begin a new session; what is worth keeping is noted first",
-    "/stop": "stop the answer that is being made",
-    "/undo": "take back the last message, its answer and the files that it changed",
-    "/model": "say which model answers here, or choose another: /model NAME, or /model default",
+    "/new": "start a new session; lasting facts are saved first",
+    "/stop": "stop the running answer",
+    "/undo": "undo the last message, its answer and its file changes",
+    "/model": "show or choose the model for this chat: /model NAME, or /model default",
     "/help": "list these commands",
 }
 BEGIN = "/start"
@@ -71,7 +71,7 @@ GO_ON = (
     "was recorded stands there; a call without a result may have run. Look how things are before "
     "you repeat anything, then finish.]"
 )
-WORDLESS = "[It came without a word.]"
+WORDLESS = "[It came without a text.]"
 STOPPED, IDLE = "Stopped.", "Nothing runs here."
 WORTH = 4
 """Minimum messages of a session for a background review at its end."""
@@ -287,7 +287,7 @@ class ChatAgent:
         made = turn_of(events)
         notice = "" if row.session else traits_of(session.agent.model).notice
         told = f"✗ {made.error}" if made.reason == "failed" else made.note
-        refused = self._asking.refused and f"✗ Not everything could be run: {self._asking.refused}."
+        refused = self._asking.refused and f"✗ Some calls were refused: {self._asking.refused}."
         return _answered(entry, "\n\n".join(filter(None, (notice, made.text, told, refused))))
 
     def _budgets(self, row: ChatRow, session: Session) -> list[Budget]:
@@ -306,17 +306,17 @@ class ChatAgent:
                 await self.expire("by /new")
                 return "A new session begins with your next message."
             case "/model" if redact(rest) != rest:
-                raise ConfigError("that looks like a key, which is no model's name; it is not kept")
+                raise ConfigError("that looks like an API key, not a model name; it was not saved")
             case "/model" if rest not in ("", "default"):
                 self._journal.keep(replace(row, model=rest))
-                return f"{rest} answers here from now on; `/model default` takes that back."
+                return f"This chat now uses {rest}; `/model default` reverts that."
             case "/model":
                 row = replace(row, model="" if rest else row.model)
                 self._journal.keep(row)
-                return f"{row.model or await self._usual()} answers here."
+                return f"{row.model or await self._usual()} is the model of this chat."
             case "/undo":
                 if entry.state == "begun":  # a second undo would revert two messages
-                    return "The gateway was stopped while it took that back; look how things are."
+                    return "The gateway was stopped during this undo; check what was undone."
                 self._journal.note(replace(entry, state="begun"))
                 return await self._undone(row)
             case "/stop":  # `/stop` skips the queue; here it is too late
@@ -325,7 +325,7 @@ class ChatAgent:
                 pass
         listed = [f"{name}: {about}" for name, about in COMMANDS.items()]
         unknown = word not in (*COMMANDS, BEGIN)
-        return "\n".join([f"There is no {word}. There are", *listed] if unknown else listed)
+        return "\n".join([f"There is no {word}. The commands are", *listed] if unknown else listed)
 
     async def _usual(self) -> str:
         """Return the name of the model in the settings."""
@@ -335,7 +335,7 @@ class ChatAgent:
 
     async def _undone(self, row: ChatRow) -> str:
         if not row.session:
-            raise ConfigError("this chat has no session, so there is nothing to take back")
+            raise ConfigError("this chat has no session, so there is nothing to undo")
         opening = self._opened(row)
         try:
             session = await in_thread(opening.session)
@@ -345,7 +345,7 @@ class ChatAgent:
                 for turn in await in_thread(self._checkpoints.since, session.id, asked.at)
             ]
             if stay := [f"{c.name} {c.text}" for report in reports for c in report.conflicts]:
-                return "\n".join([*stay, "The conversation stays as it is."])
+                return "\n".join([*stay, "The conversation was not changed."])
             session.rewind()
         except NothingToUndo as nothing:
             return str(nothing)
@@ -353,7 +353,7 @@ class ChatAgent:
             await opening.aclose()
         done = [f"{line.name} {line.text}" for report in reports for line in report.done]
         gist = one_line(asked.message.text, 60)
-        return "\n".join([f"Taken back: {gist!r}, and its answer.", *done])
+        return "\n".join([f"Undone: {gist!r}, and its answer.", *done])
 
 
 def command_of(text: str) -> tuple[str, str]:
@@ -399,7 +399,7 @@ def _prompt(entry: Entry, *, known: bool) -> Message:
     Unless the sender is `known`, the message itself is untrusted too.
     """
     message = entry.message
-    outside = [f"[Quoted, written by somebody else:]\n{message.quoted}"] if message.quoted else []
+    outside = [f"[Quoted, written by someone else:]\n{message.quoted}"] if message.quoted else []
     images = []
     for path in entry.files:
         data = path.read_bytes()

@@ -50,8 +50,6 @@ class Line(TypedDict, total=False):
     """The text; "" for an `ack`."""
     files: list[str]
     """Paths of attached files."""
-    again: bool
-    """Not used by this adapter."""
     after: str
     """Key of the last answer displayed when the message was typed; "" if there was none."""
 

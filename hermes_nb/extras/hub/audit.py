@@ -33,7 +33,7 @@ from hermes_nb.core.errors import ConfigError, HermesError, ToolDenied, ToolErro
 from hermes_nb.core.events import ApprovalGiven, ToolEvent
 from hermes_nb.core.json_values import canonical_json, dumps
 from hermes_nb.core.messages import Json
-from hermes_nb.core.text import head_tail, one_line
+from hermes_nb.core.text import head_tail, number_of, one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Tool, ToolContext, Toolset
 from hermes_nb.safety.administrator import policy
@@ -77,14 +77,14 @@ class AuditSettings:
         kinds = {field.name: type(field.default) for field in fields(cls)}
         for key, value in given.items():
             if type(value) is not kinds.get(key):
-                known = "file and collector as texts, required as true or false"
-                raise ConfigError(f"audit.{key} in the policy cannot be {value!r}; it has {known}")
+                known = "file and collector (texts) and required (true or false)"
+                raise ConfigError(f"audit.{key} in the policy is {value!r}; the keys are {known}")
         found = cls(**given)
         if not found.file and not found.collector:
-            raise ConfigError("audit in the policy names no file and no collector")
+            raise ConfigError("audit in the policy needs a file or a collector")
         # With `{user}` it is not a path yet.
         if found.file and not os.path.isabs(found.file):  # noqa: PTH117
-            raise ConfigError(f"audit.file in the policy is {found.file!r}; use a whole path")
+            raise ConfigError(f"audit.file in the policy is {found.file!r}; use an absolute path")
         return found
 
 
@@ -135,15 +135,16 @@ class Audit:
                 self.lost += 1
             sent = self._collector.put(line) if self._collector is not None else None
         if must and error is not None:
-            raise AuditError(f"the audit {self._path!r} cannot be written: {error}")
+            raise AuditError(f"the audit log {self._path!r} cannot be written: {error}")
         if must and sent is not None and not sent.wait(DELIVERY):
-            raise AuditError(f"the collector of the audit did not take it in {DELIVERY:g} s")
+            raise AuditError(f"the audit collector did not accept the entry within {DELIVERY:g} s")
 
     def news(self) -> str:
         """Return a message about lines lost since the last call, or ""."""
         lost = self.lost + (self._collector.lost if self._collector is not None else 0)
         new, self._told = lost - self._told, lost
-        return f"The audit of this machine lost {new} of its lines; tell who runs it." * bool(new)
+        lines = number_of(new, "line")
+        return f"The audit log lost {lines}; tell its administrator." if new else ""
 
     def _linked(self, entry: Mapping[str, Json]) -> bytes:
         """Return an entry as the next line of the chain."""
@@ -283,7 +284,9 @@ def sender(address: str) -> Send:
         return _Connected(parts.path).send
     if parts.scheme == "syslog" and (parts.hostname or parts.path):
         return partial(_syslog, parts)
-    raise ConfigError(f"the collector {address!r} is no unix://, http(s):// or syslog:// address")
+    raise ConfigError(
+        f"the audit collector {address!r} must be a unix://, http://, https:// or syslog:// address"
+    )
 
 
 def _post(parts: SplitResult, lines: list[bytes]) -> None:
@@ -297,11 +300,11 @@ def _post(parts: SplitResult, lines: list[bytes]) -> None:
         connection.request("POST", path, body, {"Content-Type": "application/x-ndjson"})
         status = connection.getresponse().status
     except client.HTTPException as error:
-        raise OSError(f"the collector answers no HTTP: {error!r}") from error
+        raise OSError(f"the collector does not speak HTTP: {error!r}") from error
     finally:
         connection.close()
     if not client.OK <= status < client.MULTIPLE_CHOICES:
-        raise OSError(f"the collector answers {status}")
+        raise OSError(f"the collector answered with status {status}")
 
 
 def _syslog(parts: SplitResult, lines: list[bytes]) -> None:

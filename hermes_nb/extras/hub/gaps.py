@@ -23,7 +23,7 @@ def audit(arguments: argparse.Namespace) -> int:
                 raise ConfigError(f"{name}: {error.strerror}") from error
 
     found = list(gaps(lines()))
-    print("\n".join(found) or "each line follows the one before it")
+    print("\n".join(found) or "no gaps found")
     return FAILED if found else OK
 
 
@@ -38,7 +38,7 @@ def gaps(lines: Iterable[bytes]) -> Iterator[str]:
         entry = parsed(bare)
         seq = entry.get("seq")
         if not entry:
-            yield f"line {at}: it cannot be read"
+            yield f"line {at}: it cannot be parsed"
         elif at > 1 and not entry.get("prev"):
             yield f"line {at}: a new chain begins, by {entry.get('user')!r}"
         elif at == 1 and entry.get("prev"):

@@ -96,7 +96,7 @@ class Limit:
 
     def refusal(self, tokens: int, dollars: float) -> str:
         """Return a message if a limit is reached, otherwise ""."""
-        again = f"it begins anew at 00:00 {time.strftime('%Z')}"
+        again = f"it resets at 00:00 {time.strftime('%Z')}"
         if self.tokens is not None and tokens >= self.tokens:
             return f"today's budget of {self.tokens:,} tokens is used up ({tokens:,}); {again}"
         if self.dollars is not None and dollars >= self.dollars:
@@ -140,7 +140,7 @@ class Rules:
         paid = any(limit.dollars is not None for limit in (budget, *users.values()))
         free = [name for name, each in models.items() if None in (each.input, each.output)]
         if paid and free:
-            raise ConfigError(f"{path}: a budget in dollars needs the prices of {free[0]!r}")
+            raise ConfigError(f"{path}: a budget in dollars requires a price for {free[0]!r}")
         return rules
 
 
@@ -213,7 +213,9 @@ class Hub:
             self.prefix = os.environ["JUPYTERHUB_SERVICE_PREFIX"]
             self.url = os.environ["JUPYTERHUB_SERVICE_URL"]
         except KeyError as error:
-            raise ConfigError(f"{error} is not set: this is started by a JupyterHub") from error
+            raise ConfigError(
+                f"{error} is not set: start the proxy as a JupyterHub service"
+            ) from error
         name = os.environ.get("JUPYTERHUB_SERVICE_NAME", "")
         self._scopes = {"access:services", f"access:services!service={name}"}
         self._known: dict[str, tuple[float, str]] = {}
@@ -229,7 +231,7 @@ class Hub:
             found = json.loads((await AsyncHTTPClient().fetch(asked)).body)
         except HTTPClientError as error:
             if error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-                raise HTTPError(401, "the hub does not know this token") from None
+                raise HTTPError(401, "the hub does not accept this token") from None
             raise HTTPError(503, "the hub cannot be asked whose token this is") from None
         except OSError:
             raise HTTPError(503, "the hub cannot be asked whose token this is") from None
@@ -254,7 +256,7 @@ class Handler(RequestHandler):
         """Authenticate the user before anything else."""
         kind, _, token = self.request.headers.get("Authorization", "").partition(" ")
         if kind.lower() not in ("bearer", "token") or not token.strip():
-            raise HTTPError(401, "a token of the hub is missing")
+            raise HTTPError(401, "the request has no hub token")
         self.current_user = await self.hub.user(token.strip())
 
     def write_error(self, status_code: int, **kwargs: Json) -> None:
@@ -303,10 +305,10 @@ class Chat(Handler):
             name = asked["model"] = str(asked["model"])
             tools = [each for each in asked.pop("tools", None) or () if each["type"] in TOOLS]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise HTTPError(400, "the request is no JSON with a model") from None
+            raise HTTPError(400, "the request must be a JSON object with a `model`") from None
         if name not in self.rules.models:
             there = ", ".join(self.rules.models)
-            raise HTTPError(404, f"there is no model {name[:80]!r} here; there are: {there}")
+            raise HTTPError(404, f"there is no model {name[:80]!r} here; the models are: {there}")
         await self.ledger.room(self.current_user, self.limit())
         if self.left:
             return
@@ -377,7 +379,7 @@ class Chat(Handler):
                 self.detach().close()
             else:
                 self.set_status(HTTPStatus.BAD_GATEWAY)
-                self.write({"error": {"message": "the provider of the model cannot be reached"}})
+                self.write({"error": {"message": "the model's provider cannot be reached"}})
 
 
 def proxy(arguments: argparse.Namespace) -> int:

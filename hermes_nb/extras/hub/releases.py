@@ -37,16 +37,18 @@ def skills(arguments: argparse.Namespace) -> int:
     named = arguments.action in ("revoke", "restore")
     words = list(arguments.words)
     if named and not words:
-        raise UsageProblem(f"name the skill: `jupyter hermes skills {arguments.action} NAME`")
+        raise UsageProblem(
+            f"give the skill's name: `jupyter hermes skills {arguments.action} NAME`"
+        )
     name = words.pop(0) if named else ""
     directory = words[0] if words else str(policy().values.get("shared_skills", ""))
     if not directory or words[1:]:
-        raise UsageProblem("name the one directory with the skills")
+        raise UsageProblem("give the one directory of the skills")
     try:
         if arguments.action == "verify":
             return _verify(Path(directory), arguments)
         if not arguments.key:
-            raise UsageProblem("name the file with the private key: --key FILE")
+            raise UsageProblem("give the private key's file: --key FILE")
         release = Release(Path(directory), key := private_key(Path(arguments.key)))
         if arguments.action == "sign":
             done = _signed(release, yes=arguments.yes)
@@ -65,7 +67,10 @@ def _verify(directory: Path, arguments: argparse.Namespace) -> int:
     """Compare all files with the index and print the differences."""
     key = arguments.public or str(policy().values.get("skills_key", ""))
     if not key:
-        raise UsageProblem("there is no skills_key in a policy here; name it: --public KEY")
+        raise UsageProblem(
+            "there is no policy with a skills_key on this machine; give the public key: "
+            "--public KEY"
+        )
     index = read_index(directory / INDEX, key)
     there = digests_of({name: read_file(path) for name, path in files_in(directory).items()})
     odd = sorted({name for name, _ in there.items() ^ index.files.items()})
@@ -89,10 +94,10 @@ def _signed(release: Release, *, yes: bool) -> Index | None:
             why = f": {one_line(visible(seen.why), 300)}" if seen.level != "clean" else ""
             print(f"{visible(seen.name)} looks {seen.level}{why}")
     except SkillError as error:
-        print(f"not all was looked at: {visible(str(error))}")
+        print(f"not everything was scanned: {visible(str(error))}")
     question = f"Sign {number_of(len(now), 'file')}? [y/N] "
     if not yes and not sys.stdin.isatty():
-        raise UsageProblem("nobody can be asked here; --yes signs")
+        raise UsageProblem("not a terminal: pass --yes to sign")
     if not yes and ask_on_terminal(question).strip().lower() not in ("y", "yes"):
         return None
     return release.sign(now)
@@ -108,7 +113,9 @@ def _revoked(release: Release, name: str, arguments: argparse.Namespace) -> Inde
             raise ConfigError(f"{name!r} is not revoked")
         return release.revoke(names)
     if name not in {*there, *there.values()}:
-        raise ConfigError(f"there is no skill {name!r} in the index; there are {', '.join(there)}")
+        raise ConfigError(
+            f"there is no skill {name!r} in the index; its skills are {', '.join(there)}"
+        )
     return release.revoke(names, arguments.why)
 
 

@@ -44,7 +44,7 @@ SETTLED = 2.0
 """Seconds after which a file's times reliably reveal changes; digests of newer files are not
 cached."""
 INSTALL = "signed skills need `pip install 'hermes_nb[hub]'`"
-NEW_KEY = "`openssl genpkey -algorithm ed25519 -out FILE` makes one"
+NEW_KEY = "create one with `openssl genpkey -algorithm ed25519 -out FILE`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ def read_index(path: Path, key: str) -> Index:
         AttributeError,
         RecursionError,
     ) as error:
-        raise SkillError(f"{path} is no signed index") from error
+        raise SkillError(f"{path} is not a signed index") from error
     if not _is_signed(key, signature, index.told):
         raise SkillError(f"{path} is not signed by the administrator's key")
     return index
@@ -173,14 +173,14 @@ class Signed:
         if not listed:
             return "it is not in the signed index"
         odd = sorted(name for name, _ in listed.items() ^ digests.items())
-        return f"{odd[0]} is not as it was signed" if odd else ""
+        return f"{odd[0]} differs from its signed version" if odd else ""
 
     def check(self, path: Path, data: bytes) -> None:
         """Raise SkillError if a file's contents differ from the signed ones."""
         root = Path(os.path.realpath(self.directory))
         name = path.relative_to(root).as_posix()
         if self._look().files.get(name) != hashlib.sha256(data).hexdigest():
-            raise SkillError(f"{name} is not as it was signed")
+            raise SkillError(f"{name} differs from its signed version")
 
     def _look(self) -> Index:
         """Return the index, read again if it changed; an older index than the last is rejected."""
@@ -195,7 +195,7 @@ class Signed:
                 try:
                     index = read_index(path, self._key)
                     older = index.number < self._index.number
-                    self._problem = f"{path} is older than one that was here" if older else ""
+                    self._problem = f"{path} is older than the index used before" if older else ""
                     self._index = self._index if older else index
                 except SkillError as error:
                     self._problem = one_line(str(error), 300)
@@ -251,11 +251,9 @@ def private_key(file: Path) -> Ed25519PrivateKey:
         message = f"{file} cannot be read: {error.strerror}; {NEW_KEY}"
         raise ConfigError(message) from error
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise ConfigError(
-            f"{file} is no PEM file with a key, or a locked one; {NEW_KEY}"
-        ) from error
+        raise ConfigError(f"{file} is not a PEM file with an unencrypted key; {NEW_KEY}") from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise ConfigError(f"{file} has no Ed25519 key; {NEW_KEY}")
+        raise ConfigError(f"{file} does not contain an Ed25519 key; {NEW_KEY}")
     return key
 
 

@@ -146,7 +146,8 @@ class Usage:
         if not (read and known and self._final):
             written = max(written, longest, self.bytes // GUESS)
             app_log.warning(
-                "no final figures in an answer: counted %d and %d tokens, an upper bound",
+                "the provider reported no token usage: recorded an upper bound of %d input and "
+                "%d output tokens",
                 *(read or estimate, written),
             )
         return read or estimate, written, cached

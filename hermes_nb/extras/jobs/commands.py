@@ -112,7 +112,9 @@ class Commands:
                 return done(*kind, yes=options.yes)
             case [when, *what] if what and when not in WORDS.split(", "):
                 return await self._add(when, " ".join(what), options)
-        raise ConfigError(f"`{self._name}` cannot do that; {HOW.format(name=self._name)}")
+        raise ConfigError(
+            f"`{self._name}` does not know that command; {HOW.format(name=self._name)}"
+        )
 
     async def _add(self, when: str, what: str, options: argparse.Namespace) -> str:
         what, directory = _placed(what, options.cwd)
@@ -123,12 +125,14 @@ class Commands:
         cron = await self._translate(when) if spoken else when
         coming = ", ".join(at(each, zone) for each in islice(times(cron, zone, time.time()), 3))
         if not coming:
-            raise ConfigError(f"{cron!r} names a time that never comes")
+            raise ConfigError(f"{cron!r} never occurs")
         if spoken:
             said = f"{cron} ({explained(cron, zone)}; next {coming})"
             self._agreed(f"{one_line(visible(when), 80)!r} is {said}: right?", yes=options.yes)
         if options.to and not all(options.to.partition(":")):
-            raise ConfigError("--to is ADAPTER:CHAT, a chat of the gateway, as telegram:1234")
+            raise ConfigError(
+                "--to must be ADAPTER:CHAT, a chat of the gateway, such as telegram:1234"
+            )
         job = Job(
             cron=cron,
             zone=zone,
@@ -146,7 +150,7 @@ class Commands:
         """Raise `ConfigError` unless the user agrees."""
         answer = "y" if yes else self._ask(f"{question} [y/N] ")
         if answer is None:
-            raise ConfigError(f"nobody can be asked here, and `--yes` was not said: {question}")
+            raise ConfigError(f"no one can confirm this here; pass `--yes` to agree: {question}")
         if answer.strip().lower() not in ("y", "yes"):
             raise ConfigError("nothing was changed")
 
@@ -174,7 +178,7 @@ class Commands:
         if time.time() - looked < SILENT or (self._marker.exists() and not late):
             return ""
         since = f"since {at(looked, local_zone(), named=True)}" if looked else "yet"
-        return f"\n\nNobody has looked for what is due {since}; `{self._name} install` has it done."
+        return f"\n\nDue jobs have not been run {since}; set that up with `{self._name} install`."
 
     @property
     def _marker(self) -> Path:
@@ -192,8 +196,8 @@ class Commands:
         try:
             self._scheduler().keep(self.schedule.jobs(), only=job.id)
         except ConfigError as error:
-            told = f"{JUPYTER} does not know of that yet: {escape(visible(str(error)))}"
-            return f"\n\n{told}. `{self._name} install {JUPYTER}` tells it."
+            told = f"{JUPYTER} could not be updated: {escape(visible(str(error)))}"
+            return f"\n\n{told}. Try again with `{self._name} install {JUPYTER}`."
         return ""
 
     def _define(self, *, yes: bool) -> str:
@@ -211,7 +215,7 @@ class Commands:
         line, files = cron_line(home), units(home)
         if kind == "cron" or (not kind and shutil.which("crontab")):
             if line in _crontab().splitlines():
-                return f"It is in your crontab already: {code_span(line)}"
+                return f"Already in your crontab: {code_span(line)}"
             self._agreed(f"Add to your crontab?\n{line}\n", yes=yes)
             kept = without(_crontab(), home)
             ended = kept if kept.endswith("\n") or not kept else f"{kept}\n"
@@ -219,11 +223,11 @@ class Commands:
             return f"Added to your crontab: {code_span(line)}"
         if not shutil.which("systemctl"):
             raise ConfigError(
-                f"there is no cron and no systemd; this has to run by the minute: {line}\n"
-                f"Or a Jupyter server does it: `{self._name} install {JUPYTER}`"
+                "this machine has neither cron nor systemd; have this command run every minute: "
+                f"{line}\nOr let a Jupyter server run the jobs: `{self._name} install {JUPYTER}`"
             )
         if all(file.is_file() and file.read_text("utf-8") == text for file, text in files.items()):
-            return f"The timer is there already: {code_span(', '.join(map(str, files)))}"
+            return f"The timer already exists: {code_span(', '.join(map(str, files)))}"
         shown = "\n".join(f"{file}\n{text}" for file, text in files.items())
         self._agreed(f"Write and start this timer?\n{shown}\n", yes=yes)
         for file, text in files.items():
@@ -231,14 +235,14 @@ class Commands:
             write_atomic(file, text.encode("utf-8"))
         _call("systemctl", "--user", "daemon-reload")
         _call("systemctl", "--user", "enable", "--now", file.name)
-        lasts = "`loginctl enable-linger` has it run while you are not logged in, too"
+        lasts = "to run it while you are logged out too, use `loginctl enable-linger`"
         return f"The timer {code_span(file.name)} is started; {lasts}."
 
     def _uninstall(self, kind: str = "", *, yes: bool) -> str:
         home, gone = self.schedule.home, []
         before = _crontab() if kind in ("", "cron") and shutil.which("crontab") else ""
         if ours := [line for line in before.splitlines() if line.rstrip().endswith(_mark(home))]:
-            self._agreed("\n".join(["Take out of your crontab?", *ours, ""]), yes=yes)
+            self._agreed("\n".join(["Remove from your crontab?", *ours, ""]), yes=yes)
             _call("crontab", "-", given=without(_crontab(), home))
             gone.append("the line in your crontab")
         if kind in ("", "systemd") and (files := [file for file in units(home) if file.is_file()]):
@@ -250,11 +254,11 @@ class Commands:
             gone.append("the timer")
         if kind in ("", JUPYTER) and self._marker.exists():
             scheduler = self._scheduler()
-            self._agreed(f"Take the jobs out of {JUPYTER} at {scheduler.url}?", yes=yes)
+            self._agreed(f"Remove the jobs from {JUPYTER} at {scheduler.url}?", yes=yes)
             scheduler.keep([])
             self._marker.unlink()
-            gone.append(f"what {JUPYTER} had")
-        return f"Gone: {' and '.join(gone)}." if gone else "There was nothing to take back."
+            gone.append(f"the jobs of {JUPYTER}")
+        return f"Removed: {' and '.join(gone)}." if gone else "There was nothing to remove."
 
 
 async def cron_for(words: str, model: ChatModel) -> str:
@@ -266,7 +270,10 @@ async def cron_for(words: str, model: ChatModel) -> str:
             next(times(cron, "UTC", time.time()), None)
             return cron
     said = one_line(result.text or result.error, 80)
-    raise ConfigError(f"no cron line came of {words!r} but {said!r}; write one yourself")
+    raise ConfigError(
+        f"the model could not turn {words!r} into a cron line, it gave {said!r}; write the line "
+        "yourself"
+    )
 
 
 def _placed(what: str, cwd: str) -> tuple[str, str]:
@@ -284,7 +291,7 @@ def _placed(what: str, cwd: str) -> tuple[str, str]:
 
 def _id(word: str) -> int:
     if not (word.isascii() and word.isdigit()):
-        raise ConfigError(f"{one_line(word, 40)!r} is no job's number")
+        raise ConfigError(f"{one_line(word, 40)!r} is not a job's number")
     return int(word)
 
 
@@ -334,7 +341,10 @@ def _history(runs: list[Run], zones: Mapping[int, str], *, whole: bool) -> str:
 def cron_line(home: Path) -> str:
     """Return the crontab line that runs due jobs; raise `ConfigError` if `home` can't be quoted."""
     if set('\n"\\') & set(str(home)):
-        raise ConfigError(f"a home with such a name cannot stand in a crontab: {str(home)!r}")
+        raise ConfigError(
+            f"the Hermes directory {str(home)!r} cannot be used in a crontab: its name has a "
+            "quote, backslash or line break"
+        )
     words = shlex.join([*PROGRAM, "jobs", "run"])
     line = f"* * * * * HERMES_HOME={shlex.quote(str(home))} {words} {_mark(home)}"
     return line.replace("%", "\\%")
@@ -408,7 +418,7 @@ async def schedule(agent: KernelAgent, words: str) -> str:
     try:
         options = parser.parse_intermixed_args(shlex.split(words))
     except (UsageError, ValueError) as error:
-        raise ConfigError(f"{error}; the prompt is best put in quotes") from None
+        raise ConfigError(f"{error}; put the prompt in quotes") from None
     options.approve = agent.permission.granted(options.approve)
     found = Schedule(agent.settings().home, warn=agent.note)
     try:

@@ -111,7 +111,7 @@ class JupyterScheduler:
             else:
                 self._server, self.url = server, server.url
                 return
-        told = "; ".join(problems) or "none of yours is running"
+        told = "; ".join(problems) or "no Jupyter server of yours is running"
         raise ConfigError(f"there is no Jupyter server with jupyter-scheduler: {told}")
 
     def code(self, job: int | str) -> str:
@@ -196,4 +196,4 @@ class JupyterScheduler:
         for name in names:
             if name in specs and specs[name]["spec"]["language"] == "python":
                 return name
-        raise ConfigError(f"{self.url} has no kernel for Python")
+        raise ConfigError(f"{self.url} has no Python kernel")

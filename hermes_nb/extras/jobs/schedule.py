@@ -47,8 +47,8 @@ from hermes_nb.storage.salvage import records
 State = Literal["running", "done", "refused", "failed", "stopped", "unknown", "skipped"]
 ENDED: dict[int, State] = {0: "done", 3: "refused", 130: "stopped"}
 """States for the exit codes of `jupyter hermes run`; any other code is a failure."""
-LOST = "the process that ran it was killed: it may be done in part, and is not repeated"
-OVERLAPS = "the run before it was still going on"
+LOST = "its process was killed; it may be partly done and is not run again"
+OVERLAPS = "the previous run had not finished"
 SIDE_BY_SIDE = 4
 """Maximum number of jobs that run concurrently."""
 LOOK = 5.0
@@ -184,7 +184,9 @@ def zone_named(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (LookupError, ValueError, OSError) as error:
-        raise ConfigError(f"there is no time zone {name!r}; an example is Europe/Berlin") from error
+        raise ConfigError(
+            f"there is no time zone {name!r}; use a name such as Europe/Berlin"
+        ) from error
 
 
 def local_zone() -> str:
@@ -219,14 +221,14 @@ def times(cron: str, zone: str, after: float) -> Iterator[float]:
         ConfigError: the line does not have five valid fields.
     """
     if len(cron.split()) != FIVE:
-        raise ConfigError(f"{cron!r} is no cron line of five fields, such as 0 7 * * 1-5")
+        raise ConfigError(f"{cron!r} is not a cron line; it needs five fields, such as 0 7 * * 1-5")
     try:
         for each in CronSim(cron, datetime.datetime.fromtimestamp(after, zone_named(zone))):
             if (found := each.timestamp()) > after:
                 yield found
                 after = found
     except CronSimError as error:
-        raise ConfigError(f"{cron!r} is no cron line: {str(error).lower()}") from error
+        raise ConfigError(f"{cron!r} is not a cron line: {str(error).lower()}") from error
     except OverflowError:  # beyond the maximum year
         return
 
@@ -262,8 +264,9 @@ class Schedule:
         policy().check("modes", job.approve)
         if redact(job.what) != job.what:  # redacted, it would be another prompt
             raise ConfigError(
-                "the prompt has something in it that looks like a key, which would be stored in "
-                "clear text; put it into a file, or HERMES_HOME/.env, and name that instead"
+                "the prompt contains something that looks like a key, which would be stored in "
+                "clear text; put the key into a file or HERMES_HOME/.env, and refer to that "
+                "instead"
             )
         job = replace(job, due=next(times(job.cron, job.zone, time.time()), math.inf))
         made = self._database.write(lambda c: _insert(c, "jobs", job).lastrowid)
@@ -470,7 +473,7 @@ async def run_job(schedule: Schedule, job: Job, *, at_once: bool = False) -> Run
             lock = stack.enter_context(locked(schedule.lock(job.id), BRIEFLY, required=True))
         except TimeoutError:
             if at_once:
-                raise ConfigError(f"job {job.id} runs just now") from None
+                raise ConfigError(f"job {job.id} is running now") from None
             return schedule.begin(job.id, overlaps=True)
         run = schedule.begin(job.id, at_once=at_once)
         if run is None or run.state != "running":
@@ -508,7 +511,7 @@ async def _perform(schedule: Schedule, job: Job, run: Run, lock: int) -> tuple[S
             state = "unknown" if code < 0 else ENDED.get(code, "failed")
             note = LOST if code < 0 else ""
         except TimeoutError:
-            state, note = "stopped", f"its time limit of {job.seconds:g} s was over"
+            state, note = "stopped", f"it exceeded its time limit of {job.seconds:g} s"
         finally:
             await _end(process)
         told.seek(0)

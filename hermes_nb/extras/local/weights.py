@@ -89,9 +89,9 @@ class WeightsNeeded(ConfigError):
         self.megabytes = round(weights.size / MEGABYTE)
         self.sources = tuple(source.name for source in weights.sources)
         super().__init__(
-            f"the embedded model needs its weights once ({self.megabytes} MB from "
-            f"{' or '.join(self.sources)}); set {CONSENT}=1 to fetch them, HERMES_NB_GGUF to a "
-            f"file you have, or choose another model: %hermes model NAME"
+            f"the embedded model must download its weights once ({self.megabytes} MB from "
+            f"{' or '.join(self.sources)}); set {CONSENT}=1 to download them, set HERMES_NB_GGUF "
+            "to a file you have, or choose another model: %hermes model NAME"
         )
 
 
@@ -192,7 +192,7 @@ class WeightsStore:
             finally:
                 partial.close()
         raise WeightsError(
-            f"could not fetch {self.weights.name} ({'; '.join(said) or 'no source is known'}); "
+            f"could not download {self.weights.name} ({'; '.join(said) or 'no source is known'}); "
             "try again later, or set HERMES_NB_GGUF to a file you have"
         )
 
@@ -206,7 +206,7 @@ class WeightsStore:
             return
         partial.restart()
         if not resumed:
-            raise SourceError("sent other bytes than the weights; they were refused and removed")
+            raise SourceError("sent a file with the wrong checksum; it was deleted")
         # Data from an earlier try, perhaps by another source, may be wrong, so start again once.
         self._pour(source, partial)
 
@@ -224,7 +224,7 @@ class WeightsStore:
         megabytes = round((need or self.weights.size + spare + RESERVE) / MEGABYTE)
         return WeightsError(
             f"the disk is too full for the embedded model's weights: {megabytes} MB are needed in "
-            f"{str(self.folder)!r}; free some, set XDG_CACHE_HOME to another disk, or "
+            f"{str(self.folder)!r}; free some space, set XDG_CACHE_HOME to another disk, or "
             "HERMES_NB_GGUF to a file you have"
         )
 

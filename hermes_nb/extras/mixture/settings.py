@@ -53,7 +53,10 @@ def _mixture(name: str, group: Json, place: Place) -> MixtureSettings:
     def end(entry: Json) -> Endpoint:
         found = place(entry)
         if found is None or found.model.startswith(PREFIX) or found.model == EMBEDDED:
-            message = f"mixture.{name} names {str(entry)[:80]!r}, which is no model with an address"
+            message = (
+                f"mixture.{name} names {str(entry)[:80]!r}, which is not a known model; add its "
+                "base_url"
+            )
             raise ConfigError(message)
         return found
 

@@ -62,13 +62,13 @@ def _settings(url: str | None) -> Settings:
     """Return the settings with the given address; raise `ConfigError` without one."""
     settings = load_settings(overrides={"session_store": url} if url else {})
     if not settings.session_store:
-        raise ConfigError("name a server, postgresql://USER@HOST/DATABASE, or set session_store")
+        raise ConfigError("give a server, postgresql://USER@HOST/DATABASE, or set session_store")
     return settings
 
 
 def _on_server(settings: Settings) -> PostgresStore:
     if "postgres" not in urlsplit(settings.session_store).scheme:
-        raise ConfigError(f"{settings.session_store} is no address of a PostgreSQL server")
+        raise ConfigError(f"{settings.session_store} is not the address of a PostgreSQL server")
     return cast("PostgresStore", own_store(settings))  # raises if a package is missing
 
 
@@ -77,7 +77,7 @@ def _movable(name: str, *, there: bool = False) -> Movable:
         return _on_server(_settings(name))
     path = load_settings().home / "notebook.db" if name == HOME else Path(name)
     if name != HOME and not path.name.endswith(".db"):
-        raise UsageProblem(f"{name!r} is neither {HOME}, nor a file NAME.db, nor postgresql://…")
+        raise UsageProblem(f"{name!r} is not a store; use {HOME}, NAME.db or postgresql://…")
     if there and not path.exists():
         raise ConfigError(f"there are no sessions in {path}")
     return InFile(path, warn=lambda told: print(told, file=sys.stderr))

@@ -102,11 +102,13 @@ def move(source: Movable, target: Movable, tell: Callable[[str], None]) -> Moved
             target.unpack(ours)
             written = target.packed(session_id)
             if written is None or written.digest() != ours.digest():
-                raise StoreError(f"session {session_id} did not arrive as it was; nothing is lost")
+                raise StoreError(
+                    f"session {session_id} differs after the copy; the source was not changed"
+                )
             done.copied += 1
         else:
             done.differ = (*done.differ, session_id)
-            tell(f"session {session_id} has gone on over there; both are left as they are")
+            tell(f"session {session_id} was continued in the target; neither copy was changed")
             continue
         done.messages += len(ours.messages)
         together.update(ours.digest().encode())

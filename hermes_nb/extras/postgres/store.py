@@ -330,15 +330,19 @@ class PostgresStore(Ledger):
     def _checked(self, connection: Connection[DictRow], owner: str) -> str:
         """Return why writing is not possible, or ""; raise StoreError without usable tables."""
         if pg.passes(connection):
-            told = f"{owner} passes row-level security; log in as a role of your own"
+            told = f"{owner} bypasses row-level security; log in as an ordinary role"
             raise StoreError(f"{self.server.name}: {told}")
         version = version_of(connection)
         if version is None or version < VERSION:
-            told = "has no tables yet" if version is None else "has tables of an earlier version"
-            raise StoreError(f"{self.server.name}: {told}; an administrator runs {INIT}")
+            told = (
+                "the database has no hermes tables yet"
+                if version is None
+                else "the tables are those of an earlier version"
+            )
+            raise StoreError(f"{self.server.name}: {told}; ask an administrator to run {INIT}")
         if self._known.sign != tsvector.sign_of(owner):
             self._known = tsvector.Knowledge(tsvector.sign_of(owner))
-        newer = "its tables are those of a newer version; upgrade hermes_nb to write"
+        newer = "the tables are those of a newer version; upgrade hermes_nb to save sessions"
         return newer if version > VERSION else ""
 
     def _change(self, query: LiteralString, values: Sequence[object]) -> None:
@@ -368,7 +372,7 @@ class PostgresStore(Ledger):
         if position is None:
             position = pg.next_position(connection, number)
         if position > self._ends.get(session_id, position):
-            raise SessionTakenError(f"session {session_id}: somebody else has added to it")
+            raise SessionTakenError(f"session {session_id}: another process has added to it")
         return position
 
     def _note_end(self, session_id: str, end: int) -> None:
@@ -424,5 +428,7 @@ def initialise(url: str, password: str = "") -> str:
     except psycopg.Error as error:
         raise StoreError(f"{shown(url)}: {' '.join(str(error).split())}") from error
     if version > VERSION:
-        raise StoreError(f"{shown(url)}: its tables are those of a newer version, {version}")
+        raise StoreError(
+            f"{shown(url)}: the tables are those of a newer version, {version}; upgrade hermes_nb"
+        )
     return f"version {VERSION}, " + ("there already" if version == VERSION else "made now")

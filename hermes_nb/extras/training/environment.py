@@ -153,7 +153,7 @@ class Environment:
                 events = [event async for event in turn]
             policy.asked.put(turn_of(events))
         except asyncio.CancelledError:
-            policy.asked.put(HermesError("the conversation was given up"))
+            policy.asked.put(HermesError("the conversation was cancelled"))
             raise
         except BaseException as error:  # noqa: BLE001 - raised again in `step`
             policy.asked.put(error)
@@ -201,7 +201,7 @@ class Environment:
             given = self._loop.run(given)
         reward = float(given) if isinstance(given, SupportsFloat) else math.nan
         if not math.isfinite(reward):
-            raise HermesError(f"the checker gave {given!r}; a reward is a finite number")
+            raise HermesError(f"the checker returned {given!r}; a reward must be a finite number")
         return reward
 
 
@@ -219,7 +219,9 @@ def message_of(action: object) -> Message:
             )
     elif isinstance(action, Message) and action.role == "assistant":
         return action
-    raise HermesError(f"{action!r:.200} is no message of a model")
+    raise HermesError(
+        f"{action!r:.200} is not a model's message; use a text or a chat completion message"
+    )
 
 
 def _call(number: int, given: Json) -> ToolCall:
@@ -231,9 +233,9 @@ def _call(number: int, given: Json) -> ToolCall:
         try:
             arguments = json.loads(arguments)
         except (ValueError, RecursionError) as error:
-            arguments, problem = {}, f"the arguments are no JSON: {error}"
+            arguments, problem = {}, f"the arguments are not JSON: {error}"
     if not isinstance(arguments, Mapping):
-        arguments, problem = {}, "the arguments are no object"
+        arguments, problem = {}, "the arguments are not a JSON object"
     return ToolCall(
         id=str(given.get("id") or f"call-{number}"),
         name=str(called.get("name", "")),

@@ -47,8 +47,8 @@ from hermes_nb.extras.training.trajectories import (
 from hermes_nb.safety.redact import redact
 
 CONSENT = (
-    "sessions hold what people said. Add --consent if all whose words are in them agree that a "
-    "model is trained on them"
+    "sessions contain people's words. Add --consent if all of them agree that a model is trained "
+    "on these"
 )
 SAID = {"chat": "messages", "sharegpt": "conversations"}
 
@@ -141,7 +141,7 @@ def _whole(path: Path, said: str = "metadata") -> Iterator[Mapping[str, Json]]:
                 # Cut off only an incomplete line in our own format, since it may be a different
                 # file.
                 if each.endswith(b"\n") or not each.startswith(begun[: len(each)]):
-                    message = f"{path} is no file of trajectories in this form: {error}"
+                    message = f"{path} is not a file of trajectories in this form: {error}"
                     raise ConfigError(message) from error
                 file.truncate(file.seek(-len(each), os.SEEK_END))
                 return
@@ -237,7 +237,7 @@ def _prompts(path: Path) -> Iterator[str]:
             except (ValueError, KeyError) as error:
                 raise ConfigError(f"{path}, line {number} has no prompt: {error}") from error
         if not isinstance(found, str):
-            raise ConfigError(f"{path}, line {number}: the prompt is no text")
+            raise ConfigError(f"{path}, line {number}: the prompt is not a text")
         if found.strip():
             yield found
 

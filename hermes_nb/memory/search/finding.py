@@ -128,7 +128,7 @@ def find(
 
 @cache
 def _say_once() -> None:
-    log.warning("searching without a full-text index, which is slower and simpler")
+    log.warning("this SQLite has no full-text index (FTS5): search is slower and ranks less well")
 
 
 def _indexed(connection: sqlite3.Connection, asked: Query, only: Filter, limit: int) -> list[Hit]:

@@ -275,7 +275,7 @@ class OpenAIChat:
         for shown in rest:
             yield shown
         if decoder.bad and not (reply.message.parts or reply.message.calls):
-            message = "the server's stream could not be read: nothing of an answer was left of it"
+            message = "the server's stream could not be read: it had no part of an answer"
             raise malformed(message)
         yield reply
 
@@ -347,17 +347,17 @@ class OpenAIChat:
 
     def _require_key(self) -> None:
         if not (self._secret.isascii() and self._secret.isprintable()):
-            message = "the API key holds characters that cannot be sent; copy it again"
+            message = "the API key contains characters that cannot be sent; copy it again"
             raise ModelError(message, kind=FailureKind.AUTH)
         if self._base_url.startswith(OPENAI) and not self._secret:
-            message = "no API key: set OPENAI_API_KEY, or name another server with base_url"
+            message = "no API key: set OPENAI_API_KEY, or set base_url to another server"
             raise ModelError(message, kind=FailureKind.AUTH)
 
     def _require_reply(self, decoder: StreamDecoder, assembly: Assembly) -> None:
         if decoder.page:
             raise malformed("the server answered with a web page, not an API reply; check base_url")
         if not assembly.begun:
-            message = "the server's answer is no chat completion; check base_url"
+            message = "the server's answer is not a chat completion; check base_url"
             if not decoder.bad:
                 message = "the server sent an empty answer"
             raise malformed(message)

@@ -102,7 +102,10 @@ class Retrying:
         if asked <= self._cap:
             return error
         wait = f"{asked / 3600:.3g} h" if asked >= _HOUR else f"{asked / 60:.3g} min"
-        message = f"{error}; it asks for {wait}, and a turn waits {self._cap:g} s (`max_wait`)"
+        message = (
+            f"{error}; it asks to wait {wait}, and a turn waits at most {self._cap:g} s "
+            "(`max_wait`)"
+        )
         return ModelError(message, kind=error.kind, retry_after=asked, window=error.window)
 
     def _delay(self, error: ModelError, attempt: int) -> float:

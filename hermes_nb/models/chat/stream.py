@@ -220,7 +220,7 @@ class Assembly:
         reason = choice.get("finish_reason")
         if isinstance(reason, str) and reason:
             if reason == "error":
-                raise malformed("the provider broke the reply off with an error")
+                raise malformed("the provider ended the reply with an error")
             self._finish = _FINISH.get(reason.lower(), "stop")
 
     def _reasoned(self, delta: Mapping[str, Json]) -> Iterator[Shown]:

@@ -355,17 +355,19 @@ class Transcript:
         match self.ending.reason:
             case "answered":
                 note = self.ending.note
-                return f"**Cut off:** {escape(note)}; ask on to continue." if note else ""
+                return (
+                    f"**Cut off:** {escape(note)}. Send another prompt to continue." if note else ""
+                )
             case "interrupted":
-                return "Stopped. What was done so far is kept; ask on to continue."
+                return "Stopped. The work so far is kept; send another prompt to continue."
             case "failed":
                 return f"**Failed:** {escape(redact(self.ending.error))}"
             case _ if self.ending.note:
                 return f"**Out of budget:** {escape(self.ending.note)}."
             case _:
                 return (
-                    "**Out of requests for this turn.** Ask on to continue; "
-                    "`--max-requests N` gives a turn more."
+                    "**Out of requests for this turn.** Send another prompt to continue; "
+                    "`--max-requests N` allows more per turn."
                 )
 
     def _mark(self) -> str:
@@ -414,10 +416,10 @@ class Transcript:
 
 PHASES = {
     "pruned": "long results were shortened",
-    "summarised": "the middle became a summary",
-    "extracted": "the middle became a record made by rule, without a model",
-    "referenced": "the middle became references that can be expanded",
-    "restored": "an earlier conversation was put back",
+    "summarised": "older messages were replaced by a summary",
+    "extracted": "older messages were replaced by a record of key facts, extracted without a model",
+    "referenced": "older messages were replaced by references that can be expanded",
+    "restored": "the conversation before the compression is back",
 }
 """Descriptions of the phases of context compression."""
 
@@ -430,7 +432,7 @@ def told_compression(event: ContextCompressed) -> str:
         f"{amount(event.tokens_after)} tokens: {PHASES.get(event.phase, event.phase)}."
     )
     if not restored:
-        line += " `%hermes compress --undo` takes it back."
+        line += " Undo it with `%hermes compress --undo`."
     return f"{line} {escape(event.warning)}" if event.warning else line
 
 

@@ -332,6 +332,6 @@ def conflict(cell: Cell) -> CellConflict:
     """Return the error for a cell that has changed since an edit was made for it."""
     source = head_tail(cell.source, _SOURCE_SHOWN)
     return CellConflict(
-        f"cell {cell.id} is not as you last saw it, so nothing was changed. It holds now:\n"
-        f"{source}\nMake the edit again for this source."
+        f"cell {cell.id} has changed since you last read it, so nothing was edited. It now "
+        f"contains:\n{source}\nMake the edit again for this source."
     )

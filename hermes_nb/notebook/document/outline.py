@@ -222,7 +222,7 @@ def runnable(shell: Shell, cell: Cell) -> Cell:
     if cell.type != "code":
         raise ToolError(f"cell {cell.id} is a {cell.type} cell; only code cells run")
     if cell.id == running_cell(shell) or is_message(cell.source):
-        raise ToolError(f"cell {cell.id} asks the agent itself; it cannot run inside of a turn")
+        raise ToolError(f"cell {cell.id} contains a Hermes prompt, so it cannot run during a turn")
     return cell
 
 

@@ -267,7 +267,7 @@ class _Restoring:
         if was["source"] in (now.source, left["source"]):  # restored already, or not changed
             return True
         if now.source != left["source"] and not self._force:
-            self._conflict(was, "has been changed since, so it stays as it is")
+            self._conflict(was, "has been changed since and was not restored")
             return False
         change = self._document.replace(now.id, was["source"], seen=now.hash)
         return await self._try(was, "restored", change)

@@ -56,10 +56,10 @@ _TRACKER = re.compile(r"from multiprocessing\.resource_tracker import main;main\
 """A helper process that every pool starts, and that does not use the network."""
 _OWN_THREADS = "hermes"
 """Prefix of the names of the agent's own threads, which send requests to models."""
-REFUSED = "the network was not used: the conversation holds text from outside"
+REFUSED = "the network was not used: the conversation contains untrusted content"
 LEFT = (
-    "the network was not used: this code was made while the conversation held text from outside; "
-    "make it again in a cell of yours, or trust it with `%hermes trust kernel`"
+    "the network was not used: this code was defined while the conversation contained untrusted "
+    "content; define it again in a cell of your own, or trust it with `%hermes trust kernel`"
 )
 
 
@@ -124,13 +124,13 @@ def news() -> str:
     from hermes_nb.safety.markup import code_span  # imported only when needed
 
     return (
-        f"This kernel has loaded something from {', '.join(map(code_span, new))}: what it shows "
-        'counts as text from outside. <code title="turn 0 of kernel">%hermes trust kernel</code> '
-        "trusts what this kernel has loaded, until a restart."
+        f"This kernel has loaded data from {', '.join(map(code_span, new))}: its output counts as "
+        'untrusted content. <code title="turn 0 of kernel">%hermes trust kernel</code> trusts '
+        "what this kernel has loaded, until a restart."
     )
 
 
-CONVERSATION = "a conversation with text from outside"
+CONVERSATION = "a conversation with untrusted content"
 
 
 def take_in() -> None:

@@ -59,7 +59,7 @@ def test_several_turns_are_taken_back_to_be_edited(desk, monkeypatch):
     assert offered == ["%%hermes\nwrite one"]
     assert not Path("a.txt").exists()
     assert [text for text in said(desk) if "context" not in text][-1] == "Hello."
-    with pytest.raises(ConfigError, match="1 turn of this session can be taken back, not 2"):
+    with pytest.raises(ConfigError, match="cannot undo 2: 1 turn of this session can be undone"):
         desk("retry 2")
 
 
@@ -84,7 +84,7 @@ def test_a_turn_behind_a_compression_is_taken_back_and_the_compression_undone_la
     for number in range(8):
         desk.ask(f"question {number} " + "more words " * 400)
     before = list(desk.agent.session.messages)
-    assert "the middle became a" in desk("compress")
+    assert "older messages were replaced by a" in desk("compress")
     desk.ask("one more")
     desk("retry edit")
     assert said(desk)[-1].startswith("answer 7")
@@ -140,7 +140,10 @@ def test_a_turn_of_which_nothing_could_be_saved_says_so(desk, capsys):
     desk.plays(call("write_file", path="plan.txt", content="seals"), "Written.", "ok")
     desk("approve edits")
     desk.ask("Write the plan.")
-    assert "can be undone, it could not be saved: Not a directory" in capsys.readouterr().out
+    assert (
+        "cannot be undone, because their previous state could not be saved: Not a directory"
+        in capsys.readouterr().out
+    )
     desk.ask("hi")
     assert "could not be saved" not in capsys.readouterr().out
 

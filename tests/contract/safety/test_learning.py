@@ -86,7 +86,7 @@ def test_an_order_in_a_file_waits_and_says_where_its_words_come_from(world):
 
 def test_with_text_from_outside_in_view_everything_waits(world):
     told = look_back(world, talk("fine weather", origin="outside"), add("Likes tea."))
-    assert "waits for the user's approval" in told[-1]
+    assert "the user's approval is pending" in told[-1]
     assert kept(world) == []
     assert world.approvals.waiting()[0].origin.source == "review, after a result of read_file"
 

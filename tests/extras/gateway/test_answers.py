@@ -57,7 +57,9 @@ def test_a_yes_from_before_the_question_does_not_count(home, tmp_path):
         chat.post("write a")
         await chat.question(1)
         chat.post("yes", after="")
-        assert (await chat.said(2))[1].startswith("This waits for the question above. Reply yes")
+        assert (await chat.said(2))[1].startswith(
+            "Please answer the question above first. Reply yes"
+        )
         assert not (tmp_path / "a").exists()
         chat.post("yes")  # below the reminder
         await chat.settled()
@@ -128,7 +130,7 @@ def test_a_question_that_ended_otherwise_may_be_answered_late_too(home, tmp_path
             chat.post("write b")
         _, number = await chat.question(1 + (end == "stop"))
         chat.post("yes")
-        await chat.until(lambda: chat.sent[-1].text.startswith("This waits"))
+        await chat.until(lambda: chat.sent[-1].text.startswith("Please answer the question"))
         assert not (tmp_path / "b").exists()
         chat.post(f"yes {number}")
         await chat.settled()
@@ -237,7 +239,9 @@ def test_of_many_messages_only_those_for_the_open_question_count(home, tmp_path)
                 text, fields = f"yes {number}", {}
             chat.post(text, user=who, **fields)
         sent = sum(each.user == "ada" for each in chat.posted) - 2
-        await chat.until(lambda: sum("This waits" in each.text for each in chat.sent) == sent)
+        await chat.until(
+            lambda: sum("Please answer the question" in each.text for each in chat.sent) == sent
+        )
         assert not (tmp_path / "b").exists()
         chat.post(f"no {number} not now")
         await chat.until(lambda: "Refused." in [each.text for each in chat.sent])
@@ -265,7 +269,7 @@ def test_who_writes_before_the_question_is_there_is_told_that_it_waits(home, tmp
     async def story():
         async with serving(chat, root=tmp_path, home=home, model=model):
             chat.post("write")
-            assert "waits for the question" in (await chat.said(2))[1]
+            assert "answer the question above first" in (await chat.said(2))[1]
             chat.post("yes")
             return await chat.said(4)
 

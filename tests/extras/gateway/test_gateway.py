@@ -97,7 +97,7 @@ def test_a_key_that_is_sent_stays_nowhere_and_is_no_models_name(root, home):
         return "No."
 
     chat, _ = play(root, home, story, answer)
-    assert chat.sent[0].text.startswith("✗ that looks like a key")
+    assert chat.sent[0].text.startswith("✗ that looks like an API key")
     assert kept == [False]
     assert not [answer for answer in chat.sent if KEY in answer.text]
     files = [each for each in home.rglob("*") if each.is_file()]
@@ -115,7 +115,7 @@ def test_a_stranger_gets_nothing_and_is_told_once(root, home):
     assert [answer.to for answer in chat.sent] == ["m3"]
     assert len(model.requests) == 1
     assert [line for line in chat.told if "mallory" in line] == [
-        "memory: mallory in kitchen is not in `allow`, and gets no answer"
+        "memory: mallory in kitchen is not in `allow`, so it gets no answer"
     ]
 
 
@@ -214,7 +214,7 @@ def test_no_answer_in_time_is_a_no(root, home):
     async def story(chat):
         chat.post("make it")
         said = await chat.said(3)
-        assert "nobody answered in time" in said[1].lower()
+        assert "there was no answer in time" in said[1].lower()
         chat.post("yes")  # too late: a message like any other
         await chat.said(4)
 
@@ -335,10 +335,10 @@ def test_new_model_and_help(root, home):
     chat, model = play(root, home, story, "One.", "Two.")
     assert [m.text for m in model.requests[-1].messages[1:]] == ["two"]
     told = [answer.text for answer in chat.sent]
-    assert told[3] == told[6] == f"{model.name} answers here."
-    assert told[5] == "other answers here."
+    assert told[3] == told[6] == f"{model.name} is the model of this chat."
+    assert told[5] == "other is the model of this chat."
     assert told[7] == told[8] and "/undo" in told[8]
-    assert told[9].startswith("There is no /modle.") and "/model" in told[9]
+    assert told[9].startswith("There is no /modle. The commands are") and "/model" in told[9]
 
 
 def test_a_path_is_no_command(root, home):
@@ -440,7 +440,7 @@ def test_a_file_goes_as_it_was_when_it_was_looked_at(root, home):
     chat, _ = play(root, home, story, sends, swapped, again, lost)
     assert [each.text for each in chat.sent[2:]] == [
         "Here, too.",
-        "✗ my report.csv could not be sent: it is gone",
+        "✗ my report.csv could not be sent: the file no longer exists",
     ]
 
 

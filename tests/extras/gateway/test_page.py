@@ -251,7 +251,7 @@ def test_what_was_typed_before_a_kill_is_answered_after_it(home, tmp_path):
     ("config", "told"),
     [
         ("", "gateway.telegram is not set up"),
-        ("telegram: {}", "allow names nobody"),
+        ("telegram: {}", "allow is empty"),
         ("telegram: {allow: 7}", "use a list"),
         ("telegram: {allow: [7]}", "TELEGRAM_BOT_TOKEN is not set"),
         ("telegram: {allow: [7]}, max_bytes: 20MB", "max_bytes is '20MB'"),
@@ -302,7 +302,10 @@ def test_the_command_serves_until_it_is_stopped_and_once_for_a_home(home, tmp_pa
             command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
         ) as serving:
             try:
-                assert serving.stderr.readline() == f"web: answers in {tmp_path}, until Ctrl+C\n"
+                assert (
+                    serving.stderr.readline()
+                    == f"web: running in {tmp_path}; press Ctrl+C to stop\n"
+                )
                 base, _, token = serving.stderr.readline()[5:].strip().partition("/?")
                 asked = urllib.request.Request(f"{base}/messages?{token}", **posted("2 + 2?"))
                 urllib.request.urlopen(asked, timeout=30).close()
@@ -316,7 +319,7 @@ def test_the_command_serves_until_it_is_stopped_and_once_for_a_home(home, tmp_pa
                     check=False,
                 )  # fmt: skip
                 assert second.returncode == 1
-                assert "a gateway of this home runs already" in second.stderr
+                assert "a gateway for this Hermes directory is already running" in second.stderr
             finally:
                 serving.terminate()
             assert serving.wait(20) == 130

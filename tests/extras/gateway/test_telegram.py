@@ -223,7 +223,7 @@ def test_messages_pictures_and_files(api, home, tmp_path):
     asked = [m for m in model.requests[-1].messages if m.role == "user"]
     assert [len(message.images) for message in asked] == [0, 1, 0]
     assert [part.origin for part in asked[2].parts] == ["ours", "outside"]
-    assert "film.mp4: 30.0 MB are too much" in asked[2].text
+    assert "film.mp4: 30.0 MB are too large" in asked[2].text
 
 
 def test_what_has_no_words_is_read_as_far_as_it_goes(api, home):
@@ -241,7 +241,7 @@ def test_what_has_no_words_is_read_as_far_as_it_goes(api, home):
 
     found = asyncio.run(story())
     assert (found.id, found.text) == ("2", "")
-    assert found.left_out == ("something that is neither a picture nor a file",)
+    assert found.left_out == ("something that is neither an image nor a file",)
 
 
 def test_an_answer_is_formatted_and_its_links_are_not_opened(api, home):
@@ -287,7 +287,9 @@ def test_an_answer_stands_below_its_question_or_replies_to_it(api, home, tmp_pat
             await until(lambda: len(api.sent) == 3)
             api.post(text="yes", reply_to_message=reply(api.sent[0][1]["id"]))
             await until(lambda: len(api.sent) == 4)
-            assert all(given["text"].startswith("This waits") for _, given in api.sent[2:])
+            assert all(
+                given["text"].startswith("Please answer the question") for _, given in api.sent[2:]
+            )
             assert not (tmp_path / "a").exists()
             api.post(text="yes", reply_to_message=reply(api.sent[1][1]["id"]))
             await until((tmp_path / "a").exists)
@@ -368,7 +370,7 @@ def test_a_service_that_is_down_is_asked_again_and_a_wrong_token_ends_it(
     api.faults["getMe"] = [(401, {"ok": False, "error_code": 401, "description": "Unauthorized"})]
     with pytest.raises(ExceptionGroup) as caught:
         asyncio.run(refused())
-    wrong = "knows no bot with the token in TELEGRAM_BOT_TOKEN$"  # and it is not printed
+    wrong = "does not accept the bot token in TELEGRAM_BOT_TOKEN$"  # and it is not printed
     assert caught.group_contains(ConfigError, match=wrong, depth=1)
 
 

@@ -66,7 +66,7 @@ def test_a_budget_ends_for_one_user_and_the_cell_says_so(serving, tmp_path):
     assert second.reason == "failed"
     assert second.error.startswith(
         "the account has no quota left (402): ada: today's budget of 100 tokens is used up (105); "
-        "it begins anew at 00:00"
+        "it resets at 00:00"
     )
     sent = proxy.server.exchanges
     assert [e.headers["authorization"] for e in sent] == [f"Bearer {SECRET}"] * 2

@@ -260,7 +260,7 @@ def test_what_the_scan_did_not_look_at_is_said(shared, capsys, monkeypatch):
     monkeypatch.setattr("hermes_nb.skills.sources.LARGEST", 100)
     put(shared, "helper", HARM)
     assert cli("sign") == 0
-    assert "not all was looked at: it has more than" in capsys.readouterr().out
+    assert "not everything was scanned: it has more than" in capsys.readouterr().out
 
 
 def test_no_link_leads_what_is_kept_elsewhere(shared, tmp_path, capsys):
@@ -292,7 +292,7 @@ def test_what_is_new_is_shown_before_it_is_signed(shared, capsys):
     assert "-description: Draws a chart from a table." in told.out
     assert "+description: Draws another." in told.out
     assert "-print('plot')" in told.out
-    assert "nobody can be asked" in told.err
+    assert "not a terminal: pass --yes to sign" in told.err
     assert cli("verify") == 1
     assert cli("sign") == 0
     assert cli("verify") == 0

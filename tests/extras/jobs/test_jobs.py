@@ -136,7 +136,7 @@ def test_a_job_that_takes_too_long_is_stopped_with_all_that_it_started(serve, sc
     due(schedule, scheduled(schedule, "think", "--timeout", "4"))
     assert main(["jobs", "run"]) == 1
     (run,) = schedule.runs()
-    assert run.state == "stopped" and run.text.startswith("its time limit of 4 s was over")
+    assert run.state == "stopped" and run.text.startswith("it exceeded its time limit of 4 s")
     assert not [
         p for p in psutil.Process().children(recursive=True) if "hermes_nb.cli" in p.cmdline()
     ]
@@ -182,9 +182,9 @@ def test_a_run_that_overlaps_is_skipped_and_told(serve, schedule, tmp_path, caps
     os.utime(schedule.folder / "runner", times=(1, 1))
     assert main(["jobs", "run"]) == 0, "another one is at it"
     assert main(["jobs", "run", str(number)]) == 1
-    assert "runs just now" in capsys.readouterr().err
+    assert "is running now" in capsys.readouterr().err
     out, _ = first.communicate(timeout=60)
-    assert "skipped: the run before it was still going on" in out
+    assert "skipped: the previous run had not finished" in out
     assert time.time() - schedule.looked() < 60, "it has looked all the time"
     assert sorted(run.state for run in schedule.runs()) == ["done", "skipped"]
     assert len(server.bodies) == 1
@@ -348,7 +348,7 @@ def test_a_time_in_words_is_made_a_line_and_asked_about(serve, schedule, tmp_pat
     server = serve(says("`0 7 * * 1-5`"))
     assert main(["jobs", "every weekday at 7", "hello", "--zone", "Europe/Berlin"]) == 1
     said = capsys.readouterr().err
-    assert "nobody can be asked here" in said
+    assert "no one can confirm this here" in said
     assert "0 7 * * 1-5 (At 07:00 on Monday through Friday, Europe/Berlin; next " in said
     assert schedule.jobs() == []
     assert main(["jobs", "every weekday at 7", "hello", "--yes"]) == 0
@@ -362,7 +362,7 @@ def test_a_time_in_words_is_made_a_line_and_asked_about(serve, schedule, tmp_pat
 @pytest.mark.parametrize(
     ("words", "gist"),
     [
-        (["0 7 * *", "hello"], "no cron line of five fields"),
+        (["0 7 * *", "hello"], "is not a cron line; it needs five fields"),
         (["61 7 * * *", "hello"], "bad minute"),
         (["0 0 30 2 *", "hello"], "bad day-of-month"),
         ([YEARLY, "none.ipynb"], "there is no notebook"),
@@ -370,10 +370,13 @@ def test_a_time_in_words_is_made_a_line_and_asked_about(serve, schedule, tmp_pat
         ([YEARLY, "hello", "--zone", "Mars/Olympus"], "no time zone 'Mars/Olympus'"),
         ([YEARLY, "hello", "--cwd", "nowhere"], "there is no directory"),
         ([YEARLY, "hello", "--to", "telegram"], "--to is ADAPTER:CHAT"),
-        (["sometimes", "hello"], "no cron line came of 'sometimes' but 'Well.'"),
+        (
+            ["sometimes", "hello"],
+            "the model could not turn 'sometimes' into a cron line, it gave 'Well.'",
+        ),
         (["pause", "7"], "there is no scheduled job 7"),
         (["remove", "all"], "no job's number"),
-        (["pause"], "cannot do that"),
+        (["pause"], "does not know that command"),
     ],
 )
 def test_what_cannot_be_scheduled(serve, schedule, capsys, words, gist):
@@ -455,7 +458,7 @@ def test_the_line_is_shown_written_once_and_taken_back(schedule, crontab, capsys
     assert main(["jobs", "uninstall", "--yes"]) == 0
     assert crontab.read_bytes() == OTHERS
     assert main(["jobs", "uninstall"]) == 0
-    assert "nothing to take back" in capsys.readouterr().out
+    assert "nothing to remove" in capsys.readouterr().out
 
 
 def test_what_cron_runs_runs_what_is_due(serve, schedule, crontab, tmp_path, monkeypatch):

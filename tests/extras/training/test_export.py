@@ -141,7 +141,7 @@ def test_a_file_that_is_not_ours_stays_as_it_is(home, tmp_path, text, capsys):
     output.write_text(text)
     assert main(["trajectories", "-o", str(output), "--consent"]) == 1
     assert output.read_text() == text
-    assert "is no file of trajectories" in capsys.readouterr().err
+    assert "is not a file of trajectories" in capsys.readouterr().err
 
 
 def test_a_file_has_one_form_and_each_session_once(home, tmp_path, capsys):

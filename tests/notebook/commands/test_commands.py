@@ -88,7 +88,7 @@ def test_a_part_of_a_title_names_a_session_if_it_is_one_alone(desk):
     for part, title in (("look at the", "Look at the penguins"), ("FLIPPERS", list(begun)[2])):
         assert begun[title] in desk(f"resume {part}")
         assert desk.agent.session.id == begun[title]
-    with pytest.raises(ConfigError, match="2 sessions are like 'look'") as several:
+    with pytest.raises(ConfigError, match="2 sessions match 'look'") as several:
         desk("resume look")
     assert [ident in str(several.value) for ident in begun.values()] == [True, True, False]
     with pytest.raises(ConfigError, match="there is no session 'seals'"):

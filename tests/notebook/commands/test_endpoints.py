@@ -86,7 +86,7 @@ def test_a_model_that_is_not_served(found):
             "problem",
             "a web page",
         ),
-        (Reply([b'{"data": 7}']), KEY, "problem", "no list of models"),
+        (Reply([b'{"data": 7}']), KEY, "problem", "not a list of models"),
         (Reply([b"\xff\xfe{"]), KEY, "problem", ""),
     ],
 )
@@ -120,7 +120,7 @@ def test_nobody_there(found):
     assert state == "problem" and f"nothing answers at 127.0.0.1:{port}" in told
     with Loopback() as server:
         https = server.url.replace("http://", "https://")
-        assert "does not speak TLS" in found(https)[1]
+        assert "failed the TLS handshake" in found(https)[1]
 
 
 def test_a_proxy_is_named_and_not_its_password(found, monkeypatch):

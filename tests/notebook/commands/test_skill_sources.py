@@ -98,7 +98,7 @@ def test_a_folder_of_one_skill_and_a_folder_in_a_source(desk, tmp_path, says):
     put(tmp_path, "pruning", text("pruning", "Prunes."))
     put(tmp_path / "far/a/b/c/d", "mulching", text("mulching", "Mulches."))
     assert "1 skill" in desk(f"skills add {tmp_path / 'pruning'}")
-    with pytest.raises(ConfigError, match="three folders deep"):
+    with pytest.raises(ConfigError, match="down to three levels"):
         desk(f"skills add {tmp_path / 'far'}")
     assert "1 skill" in desk(f"skills add '{tmp_path / 'far'}' a/b/c")
     assert "pruning/pruning" in desk("skills") and "far/mulching" in desk("skills")
@@ -114,9 +114,9 @@ def test_nobody_there_is_a_no_and_an_agents_code_may_not(desk, repository):
 @pytest.mark.parametrize(
     ("place", "why"),
     [
-        ("ssh://example.org/x", "begins with"), ("git@example.org:x", "begins with"),
-        ("ext::sh -c touch% /tmp/x", "no folder"), ("https://me:pass@example.org/x", "password"),
-        ("/nowhere/at/all", "no folder"), ("--upload-pack=x", "no folder"),
+        ("ssh://example.org/x", "must start with"), ("git@example.org:x", "must start with"),
+        ("ext::sh -c touch% /tmp/x", "neither a"), ("https://me:pass@example.org/x", "password"),
+        ("/nowhere/at/all", "neither a"), ("--upload-pack=x", "neither a"),
     ],
 )  # fmt: skip
 def test_what_is_no_source(place, why):
@@ -125,7 +125,7 @@ def test_what_is_no_source(place, why):
 
 
 def test_a_folder_does_not_lead_out(tmp_path):
-    with pytest.raises(SkillError, match="leads out"):
+    with pytest.raises(SkillError, match="is outside the source"):
         source_of(str(tmp_path), "../x")
 
 

@@ -250,7 +250,7 @@ def test_a_stopped_turn_keeps_what_was_said_a_quiet_one_shows_its_end_a_failed_o
     shown.until("In [3]:")
     answer = shown.answer()
     assert answer[0] == "The beginning of"
-    assert answer[1].startswith("Stopped. What was done so far is kept")
+    assert answer[1].startswith("Stopped. The work so far is kept")
     assert answer[2].startswith("■ ")
     assert "stopped" not in answer[3:]
     assert not shown.screen.cursor.hidden

@@ -168,7 +168,7 @@ async def test_what_the_user_changed_since_stays_and_is_named(story):
     assert document.held[2].outputs == stream("mine")
     assert [line.text for line in report.conflicts] == [
         "cell 4 “new” is new and has been changed since, so it stays",
-        "cell 1 “a” has been changed since, so it stays as it is",
+        "cell 1 “a” has been changed since and was not restored",
         "cell 2 “b” has been deleted since",
         "cell 3 “c” has newer outputs, which stay",
     ]
@@ -341,7 +341,7 @@ async def test_the_commands_show_safe_markdown(shell, agent, tmp_path, monkeypat
     told = agent.told
     await told.agent().replace("c1", "```\n<script>", seen=told.document.seen("c1"))
     await told.agent().replace("c2", "y", seen=told.document.seen("c2"))
-    told.checkpoints.note(S, 1, "terminal was used; what its code did is not undone")
+    told.checkpoints.note(S, 1, "terminal ran code; its effects are not undone")
     path = (tmp_path / "<i>`.txt").resolve()
     told.checkpoints.before(S, 1, [path])
     path.write_text("new\n", encoding="utf-8")

@@ -108,8 +108,8 @@ def test_a_shrunk_array_fits_and_keeps_its_mean(rows, columns, longest):
     [
         (np.zeros((2, 2), "int64"), "floats from 0 to 1"),
         *((np.array([[0.0, 7.5]]), "scale them"), (np.array([[np.inf, 0.0]]), "scale them")),
-        *((np.zeros(5), "no picture"), (np.zeros((2, 2, 9), "uint8"), "no picture")),
-        *((np.zeros((0, 2), "uint8"), "no pixels"), (np.array([["a"]]), "no picture")),
+        *((np.zeros(5), "not an image"), (np.zeros((2, 2, 9), "uint8"), "not an image")),
+        *((np.zeros((0, 2), "uint8"), "no pixels"), (np.array([["a"]]), "not an image")),
     ],
 )
 def test_an_array_that_is_no_picture_says_what_to_do(array, told):
@@ -156,7 +156,7 @@ def test_objects_that_show_themselves():
     png = out.getvalue()
     for form in (png, (png, {}), base64.b64encode(png).decode()):
         assert picture(showing(form)).size == (4, 4)
-    with pytest.raises(ConfigError, match="shows no picture"):
+    with pytest.raises(ConfigError, match="has no image representation"):
         attached("x", Shell(x=showing(None)))
 
 

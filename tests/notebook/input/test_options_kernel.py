@@ -72,7 +72,7 @@ def test_a_model_without_eyes_gets_a_note_where_the_picture_was(shared, server):
     assert "1 picture left out here" in str(body["messages"])
     result = shared.run("%%hermes --image fig\nLook")
     assert result.status == "error"
-    told = ("not known to take pictures", "claude", "config vision on")
+    told = ("not known to accept images", "claude", "config vision on")
     assert all(part in str(result.error) for part in told)
     assert len(server.bodies) == count
     shared.run("%hermes config vision on")

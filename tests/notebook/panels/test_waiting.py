@@ -73,7 +73,7 @@ def test_all_of_a_kind_are_kept_or_dropped_at_once(agent):
     "words", ["approve", "approve x", "approve all x", "reject", "approve 9", "pending 9"]
 )
 def test_a_number_that_is_none_says_what_to_do(agent, words):
-    with pytest.raises(ConfigError, match=r"pending|nothing waits under 9"):
+    with pytest.raises(ConfigError, match=r"pending|there is no pending change 9"):
         memory(agent, words)
 
 

@@ -107,7 +107,7 @@ def test_what_always_covers(with_server, tmp_path):
         "mcp_call",
     ]
     assert person.asked[0].lasting.startswith("any mcp__t__add (")
-    assert "holds text from outside" in person.asked[1].why and not person.asked[1].shape
+    assert "contains untrusted content" in person.asked[1].why and not person.asked[1].shape
 
 
 def test_nobody_is_there(with_server, tmp_path):

@@ -104,7 +104,7 @@ def test_99_what_raised_is_started_again_and_named(home, tmp_path, monkeypatch):
     assert [answer.text for answer in other.sent] == ["1.", "2."]
     named = [line for line in told if line.startswith("other: ")]
     assert len(named) >= 3 and all("RuntimeError" in line for line in named)
-    assert "again in 0.01 s" in named[0] and "again in 0.02 s" in named[1]
+    assert "restarting in 0.01 s" in named[0] and "restarting in 0.02 s" in named[1]
     assert not any("9fK2mQ7x" in line for line in told), "its key is not shown"
 
 

@@ -288,7 +288,8 @@ def test_two_kernels_in_a_session_go_on_in_a_copy(server, tmp_path):
     assert said(stores[0], session) == ["one"]
     assert said(stores[0], moved[0]) == ["two"]
     assert told == [
-        f"another kernel went on with session {session}; this one goes on in a copy, {moved[0]}"
+        f"another kernel has continued session {session}; "
+        f"this kernel continues in a copy, {moved[0]}"
     ]
     for store in stores:
         store.close()
