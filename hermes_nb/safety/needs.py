@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import all_suffixes
-from itertools import islice, takewhile
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from posixpath import basename, join, normpath
 
@@ -22,7 +22,7 @@ from hermes_nb.safety.permissions import Need
 from hermes_nb.safety.places import python
 from hermes_nb.safety.programs import readers
 from hermes_nb.safety.protected import secret_name
-from hermes_nb.safety.shell import Rough, bare, rough_commands
+from hermes_nb.safety.shell import Rough, bare, on_one_line, rough_commands
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,7 @@ def _rows() -> dict[str, list[_Row]]:
 
 def wanted(command: str, *, workspace: Path, home: Path, directory: Path) -> Wanted:
     """Return the estimated action and needs of a command, in time linear in its length."""
+    command = on_one_line(command)
     deeds: list[str] = []
     needs: set[Need] = set()
     if not installs_only(command):
@@ -92,6 +93,10 @@ def wanted(command: str, *, workspace: Path, home: Path, directory: Path) -> Wan
 
 
 _PYTHON = re.compile(r"python[\d.]*")
+_MODULE = re.compile(r"(?:^| )-[bBdEhiOqsSuvVx]{0,9}m ?([^ .]{1,200})")
+"""Matches Python's option for a module, also among others (`-Bm NAME`, `-mNAME`)."""
+_SAFE = re.compile(r"(?:-[^ ]{1,99} ){0,9}-[bBdEhiOqsSuvVx]{0,9}[PI]")
+"""Matches options with which Python does not search the working folder."""
 
 
 def _runs_here(command: str, directory: Path) -> Iterator[str]:
@@ -101,11 +106,12 @@ def _runs_here(command: str, directory: Path) -> Iterator[str]:
     """
     for rough in islice(rough_commands(command), _MOST_COMMANDS):
         program, *rest = bare(rough.words, ()) or [""]
-        told = list(takewhile(lambda word: word.startswith("-"), rest))
-        runs = _PYTHON.fullmatch(basename(program)) and told[-1:] == ["-m"]
-        if not runs or not {"-P", "-I"}.isdisjoint(told):
+        if not _PYTHON.fullmatch(basename(program)):
             continue
-        for name in (word.partition(".")[0] for word in rest[len(told) : len(told) + 1]):
+        told = " ".join(rest)
+        found = None if _SAFE.match(told) else _MODULE.search(told)
+        if found is not None:
+            name = found[1]
             if any(os.path.lexists(directory / f"{name}{end}") for end in ("", *all_suffixes())):
                 yield f"it runs {name!r} of the working folder"
 

@@ -277,17 +277,23 @@ class Rough:
 
 def destroys(command: str, home: Path) -> str:
     """Return a description of the disaster that a command would cause, "" if none is recognised."""
+    command = on_one_line(command)
     if _BOMB.search(command):
         return "it forks without end"
     command = _HOME_VARIABLE.sub("~", command)
     directory = "."
     for rough in rough_commands(command):
         name, *rest = bare(rough.words, _NAMES) or [""]
-        if name == "cd":
+        if name in ("cd", "pushd"):
             directory = join(directory, rest[0] if rest else "~")
         if lost := _written(rough, directory) or _destroyed(basename(name), rest, directory, home):
             return lost
     return ""
+
+
+def on_one_line(command: str) -> str:
+    """Return the command without the line ends that a backslash continues."""
+    return re.sub(r"(\\\\)|\\\n", r"\1", command)
 
 
 def rough_commands(source: str, depth: int = 0) -> Iterator[Rough]:
@@ -409,7 +415,7 @@ def _path(word: str, directory: str, home: Path) -> str:
     """
     if len(word) > 1 and word.partition("=")[0] == "of":
         word = word[3:]
-    word = re.sub(r"/(\*|\.\*|\.)?$", "", word) or "/"
+    word = re.sub(r"/([*?]+|\.\*|\.)?$", "", word) or "/"
     if word in ("*", ".*", "."):
         word = ""
     path = normpath(join(directory, _HOME.sub("~", word, count=1))).replace("//", "/")

@@ -95,6 +95,36 @@ def test_destruction_is_denied(command):
     assert assess(command).decision == "deny"
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rm -rf \\\n/",
+        "rm \\\n-rf \\\n~",
+        "r\\\nm -rf /",
+        "rm -rf /\\\n",
+        "rm -rf $HO\\\nME",
+        "sh -c 'rm -rf \\\n/'",
+        "shut\\\ndown now",
+        "dd if=/dev/zero of=/de\\\nv/sda",
+        "pushd / && rm -rf *",
+        "rm -rf /?*",
+        "rm -rf /**",
+    ],
+)
+def test_a_line_that_goes_on_hides_no_destruction(command):
+    assert assess(command).decision == "deny"
+
+
+def test_a_backslash_that_is_none_of_a_line_end_stays():
+    assert assess("echo a\\\\\nrm -rf /").decision == "deny"
+    assert assess("rm -rf build\\\n/cache").decision == "ask"
+
+
+def test_a_line_that_goes_on_hides_no_clock(tmp_path):
+    for command in ("cron\\\ntab jobs", "jupyter hermes \\\n jobs add x"):
+        assert Need.LATER in decided(command, tmp_path).needs
+
+
 @pytest.mark.parametrize("command", commands("never_allowed.txt"))
 def test_what_may_do_more_than_read_is_not_allowed(command, work):
     assert assess(command, directory=work).decision == "ask"

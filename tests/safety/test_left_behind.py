@@ -170,6 +170,9 @@ def test_a_module_of_the_workspace_is_named(work, run):
     for command, name in {
         "python -m pip install x && python mine.py": "pip",
         "python3 -u -m venv --clear here > log": "venv",
+        "python3 -Bm pip install x": "pip",
+        "python3 -mpip install x": "pip",
+        "python3 -W ignore -m pip install x": "pip",
     }.items():
         _, asked = run(command, "deny")
         assert asked[-1].why.startswith(f"it runs {name!r} of the working folder")
