@@ -1,16 +1,16 @@
 """Questions to the user: before a tool call runs, and before an unnamed model is used.
 
 Questions appear as buttons if a page answers, otherwise as `input()`. If neither is possible, the
-policy decides. The page treats all texts as plain text, never as HTML, and shows the question again
-after a reload. Only the answer stays in the notebook, in the line of the call.
+policy decides. The page renders all text as plain text, never as HTML, and shows the question again
+after a reload. Only the answer is saved in the notebook, in the line that shows the call.
 
-On a shared machine anyone may listen on a well-known port. So a local server is offered with its
-owner, and used once the user accepts it. Downloading the built-in model's weights also needs
-approval.
+On a shared machine anyone may listen on a well-known port. So a local server is offered together
+with its owner's name, and used only after the user accepts it. Downloading the built-in model's
+weights also needs approval.
 
-Only the user may raise the approval mode, not the code that Hermes runs. A cell of someone else's
-notebook may say `--approve all`: in a notebook that is new to this home the user is asked once. In
-a headless kernel only the mode that the process was started with counts.
+Only the user may raise the approval mode, not the code that Hermes runs. A cell in someone else's
+notebook may contain `--approve all`, so the user is asked once for each notebook. In a headless
+kernel only the mode that the process was started with counts.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ LEFT = (
     "wanted to do, so that the user can ask again"
 )
 ABSENT = 600.0
-"""Seconds that a question waits for its page to return, such as after a laptop slept."""
+"""Seconds that a question waits for a disconnected page, for example while a laptop sleeps."""
 
 
 class CellApprover:
@@ -71,9 +71,10 @@ class CellApprover:
         learn: Callable[[Mapping[str, Json]], None] | None = None,
         read: Callable[[str], Awaitable[str | None]] | None = None,
     ) -> None:
-        """`learn` receives the cell that an answer was about, with its source at that time.
+        """Create the approver of a kernel.
 
-        `read` asks a question if there is no page; by default `ask_user` does.
+        `learn` receives the cell that an answer was about, with its source at that time. `read`
+        asks a question if there is no page, None for `ask_user`.
         """
         self._shell = shell
         self._read = read
@@ -81,12 +82,12 @@ class CellApprover:
         self._learn = learn
 
     async def ask(self, request: ApprovalRequest) -> Approval:
-        """Return the user's answer; anything but an approval is a denial with a reason."""
+        """Ask the user about a tool call; without a clear approval, return a denial."""
         if not can_ask(self._shell):
             return Approval("deny", unanswered(request, REMEDY))
         if await self._frontend.present() is not None:
             question = _question(request) | {"cell": running_cell(self._shell)}
-            # In another window the cell may differ, so the box shows all of the change there.
+            # Another window may have a different cell, so the question itself shows the change.
             given = await self._frontend.hold("ask", ABSENT, {"change": None}, **question)
             if given is None:
                 return Approval("deny", LEFT)
@@ -128,7 +129,7 @@ class CellApprover:
 def ask_user(question: str, read: Callable[[str], str] | None = None) -> str | None:
     """Return the user's typed answer, None at the end of the input.
 
-    It blocks the event loop on purpose. The stop button still raises KeyboardInterrupt in it.
+    This blocks the event loop on purpose. The stop button still raises KeyboardInterrupt here.
     """
     forget_typed()
     with user_code():
@@ -192,7 +193,7 @@ _TITLES = {
 
 
 def _question(request: ApprovalRequest) -> dict[str, Json]:
-    """Return the box for the page: plain texts, `lines` with their CSS classes."""
+    """Return a question as data for the page: plain text, and `lines` with their CSS classes."""
     tool = request.tool
     if request.choices is not None:
         box = _box(request.shown, request.choices, request.nonce)
@@ -403,13 +404,16 @@ class Permission:
         self._answers: dict[tuple[str, Mode], bool] = {}
 
     def check(self, deed: str = "change the approval mode") -> None:
-        """Raise `ConfigError` if code of the agent, also a task that it left, makes this change."""
+        """Raise `ConfigError` if the agent's code, or a task that it left running, calls this.
+
+        `deed` describes the attempted change for the message.
+        """
         if self._held or by_call():
             raise ConfigError(f"code that an agent runs cannot {deed}; the user can, in a cell")
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Run code for the agent, and restore the approval mode and our variables afterwards."""
+        """Run the agent's code in this block; then restore the mode and `HERMES_*` variables."""
         mode, before = self._guard.mode, _ours()
         self._held += 1
         try:
@@ -422,7 +426,7 @@ class Permission:
             os.environ.update(before)
 
     async def granted_in_page(self, wanted: Mode) -> Mode:
-        """Return what `granted` returns; ask in the page if there is one."""
+        """Like `granted`, but ask in the page if there is one."""
         frontend = self._access.frontend
         unknown = CEILING is None and self._known(wanted)[0] is None
         if unknown and await frontend.present() is not None:
@@ -432,7 +436,7 @@ class Permission:
         return self.granted(wanted)
 
     def granted(self, wanted: Mode) -> Mode:
-        """Return the mode that a cell gets for the one it wants; ask once per notebook."""
+        """Return the mode that a cell gets if it requests `wanted`; ask once per notebook."""
         if CEILING is not None:
             if (lower := within(wanted)) != wanted:
                 self._note(f"`{wanted}` is above what this kernel allows: `{lower}`.")
@@ -450,9 +454,9 @@ class Permission:
         return started
 
     def _known(self, wanted: Mode) -> tuple[bool | None, Mode]:
-        """Return whether the notebook may choose a mode, and the mode without its choice.
+        """Return whether the notebook may choose a mode, and the mode that applies if it may not.
 
-        None means that the user has to be asked.
+        The first value is None if the user has to be asked.
         """
         if wanted not in _LETS or not has_kernel(self._shell):
             return True, wanted  # in a terminal the user types every line
@@ -488,7 +492,7 @@ class Permission:
 
 
 def _ours() -> dict[str, str]:
-    """Return the environment variables that set something in Hermes."""
+    """Return the environment variables that configure Hermes."""
     return {name: value for name, value in os.environ.items() if name.startswith("HERMES_")}
 
 

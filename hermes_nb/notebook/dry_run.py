@@ -33,12 +33,12 @@ SHOWN = 6_000
 SHOWN_MESSAGES = 40
 """Number of latest messages to show, in addition to the system prompt."""
 UNSAID = "(new session)"
-"""Placeholder for the id that a new session would get."""
+"""Stands for the id of a session that does not exist yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRun:
-    """A request that could be sent, and its destination."""
+    """A request that would be sent, and its destination."""
 
     model: str
     """Name of the model."""
@@ -77,7 +77,7 @@ class DryRun:
 
     @property
     def wire(self) -> Mapping[str, Json]:
-        """The body, or the messages and tool names of a model without one."""
+        """The JSON body; without one, the messages and the names of the tools."""
         if self.body:
             return self.body
         return {
@@ -105,7 +105,7 @@ class DryRun:
         return f"Nothing was sent: {name} is the request, about {total} tokens."
 
     def told(self) -> str:
-        """Return a Markdown report: sizes, messages, and tools and settings in a fold."""
+        """Return a Markdown report: sizes, messages, and (folded) tools and settings."""
         total = sum(self.tokens.values())
         where = f" at {code_span(self.endpoint)}" if self.endpoint else ""
         session = f"session {code_span(self.session)}" if self.session else "a new session"
@@ -145,7 +145,7 @@ def preview(
     """Return the request that a turn would begin with; nothing is sent or stored.
 
     Args:
-        env: what the turn would work with
+        env: the turn's environment, such as its session and tools
         message: the user's message
         store: the session store
         source: the kind of caller of a new session, as in `Identity`
@@ -199,7 +199,7 @@ def _shown(text: str) -> str:
 
 
 def _text_of(item: Mapping[str, Json]) -> str:
-    """Return a wire message as text: its words, images by their size, calls as JSON."""
+    """Return a message of the request's JSON as text, with images as sizes and calls as JSON."""
     content = item.get("content", item.get("parts"))
     parts = content if isinstance(content, list) else [{"text": content or ""}]
     texts = [_part(part) for part in parts if isinstance(part, Mapping)]

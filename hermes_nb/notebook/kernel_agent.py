@@ -1,4 +1,4 @@
-"""The agent of a kernel: one model, one set of tools, one session at a time.
+"""The agent of a kernel, with one model, one set of tools and one session at a time.
 
 Everything is built on first use: no client, directory or connection exists before the first turn.
 """
@@ -129,7 +129,7 @@ class KernelAgent:
 
     @property
     def turn_here(self) -> Turn | None:
-        """The last turn of this kernel, None if the session has changed since."""
+        """The last turn of this kernel, None if another session has become current since."""
         return self.turn if self._turn_session == self.place.session else None
 
     @property
@@ -185,7 +185,10 @@ class KernelAgent:
         return self._reviewed(turn)
 
     async def _preview(self, prompt: str, options: TurnOptions) -> str:
-        """Return the first request of a turn as Markdown, or bind it; change nothing else."""
+        """Build the first request of a turn without sending it, and return it as Markdown.
+
+        With `--into`, the request is also bound to that variable.
+        """
         settings = self.settings(model=options.model or None)
         async with self.models.lent(options.model) as model:
             pictures = self.models.pictures(options.images, model)
@@ -209,7 +212,7 @@ class KernelAgent:
         return request.given(options, self.shell.user_ns)
 
     async def _prepare(self, prompt: str, turn: CellTurn) -> TurnEnv:
-        """Get the model and the session ready, and return what the turn works with."""
+        """Get the model and the session ready, and return the turn's environment."""
         options = turn.options
         if options.model:
             self.choose_model(options.model)
@@ -250,7 +253,7 @@ class KernelAgent:
         """Return the answer, and review the session if that is due; raise as `ask` does."""
         came = self.turn
         if came is not None and came.reason == "failed" and not traits_of(self.models.main).local:
-            # A corrected key or address takes effect. A local model has neither and stays loaded.
+            # So a corrected key or address takes effect. A local model has neither: keep it loaded.
             self.models.renew()
         if came is None or came.reason == "interrupted":
             raise Stopped("stopped") if came is None else stopped_in_view(self.shell)
@@ -262,7 +265,7 @@ class KernelAgent:
 
     @asynccontextmanager
     async def _taking(self, prompt: str, turn: CellTurn) -> AsyncIterator[None]:
-        """Show a turn under its settings; keep a prompt that is interrupted before it begins."""
+        """Show a turn and apply its options; if interrupted before it begins, save the prompt."""
         options = turn.options
         try:
             async with turn.shown(self.access.frontend), self._under(turn):
@@ -366,19 +369,19 @@ class KernelAgent:
         self._spec = None
 
     def _renew(self) -> None:
-        """Discard everything that was built from the settings; it is rebuilt on next use."""
+        """Discard everything that was built from the settings, to be rebuilt on next use."""
         self.change_models()
         if self._reviews is not None:
             self._reviews.close()
         self._runtime = self._reviews = None
 
     def switch_cassette(self, mode: CassetteMode) -> None:
-        """Set recording and replay from the next turn on; raise `ConfigError`."""
+        """Switch recording or replay from the next turn on; raise `ConfigError` if impossible."""
         self.deck.switch(mode)
         self.change_models()
 
     def configure(self, key: str, value: object) -> None:
-        """Set a setting for this kernel, None to restore the default; raise `ConfigError`."""
+        """Set a setting for this kernel, None to reset it; raise `ConfigError` if invalid."""
         if key == "approve":
             self.permission.check()
             wished = self.settings(approve=value)
@@ -408,7 +411,7 @@ class KernelAgent:
 
     @property
     def _looks_back(self) -> bool:
-        """Whether background reviews run: interactively, and with a model that can learn."""
+        """Whether background reviews run; they need a user to ask and a model that can learn."""
         return can_ask(self.shell) and self.models.can_learn
 
     def tell_what_was_learned(self, session: Session) -> None:
@@ -440,14 +443,14 @@ class KernelAgent:
         return variables_of(self.shell)
 
     def _personal(self) -> Sequence[str]:
-        """Return the running prompt's layers from the Hermes directory."""
+        """Return the layers of the current session's prompt that come from the Hermes directory."""
         return self.session.personal if self.session is not None else ()
 
     def _notebook(self) -> str:
         return self.access.path
 
     def _moved(self, notebook: str, to: str) -> None:
-        """Take the sessions along after a rename of the notebook."""
+        """Assign the notebook's sessions to its new path after it was renamed."""
         if notebook or self._sessions is not None:
             self.sessions.relocate(notebook, to)
 

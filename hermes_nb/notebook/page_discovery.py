@@ -1,7 +1,8 @@
 """The comm between the kernel and the pages that show its notebook, and the choice of a page.
 
-A page ignores a comm that was opened before it loaded, so calls are repeated until a page answers.
-A page that is loading may even close a comm because its handler is not registered yet.
+The kernel calls by opening a comm, and a page answers with a hello. A page ignores a comm that was
+opened before the page loaded, so calls are repeated until one answers. A page that is still loading
+may even close a comm, because its handler is not registered yet.
 
 ipykernel 6 queues comm messages until the running cell ends, so neither a page's answer nor a click
 would reach a turn. While a turn waits for one, this module takes them out of the queue. Later
@@ -28,7 +29,7 @@ _HEADER = 1
 
 @asynccontextmanager
 async def comms_heard() -> AsyncIterator[None]:
-    """Let comm messages reach the running cell in this block."""
+    """Deliver comm messages while this block runs, even if the kernel would queue them."""
     from IPython.core.getipython import get_ipython
 
     kernel = getattr(get_ipython(), "kernel", None)
@@ -54,7 +55,7 @@ async def _listen(kernel: Foreign) -> None:
 
 
 def _take(kernel: Foreign) -> None:
-    """Handle the queued comm messages; the others stay queued in order."""
+    """Handle the comm messages in the queue; other messages stay queued, in order."""
     queue, session = kernel.msg_queue, kernel.session
     waiting = [queue.get_nowait() for _ in range(queue.qsize())]
     comms = []
@@ -84,12 +85,12 @@ GONE: Mapping[str, Json] = {"error": {"kind": "gone", "message": "the page has c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Info:
-    """The hello of a page about one notebook that it shows."""
+    """The data of a hello: a page and one of the notebooks that it shows."""
 
     path: str
     """The notebook's path relative to the server's root."""
     name: str
-    """The address of this notebook in this page."""
+    """The address to which requests about this notebook in this page are sent."""
     client: str = ""
     """Id of the page's connection to the kernel."""
     holds: bool = False
@@ -111,7 +112,7 @@ class Info:
 
     @classmethod
     def parse(cls, hello: Mapping[str, Json]) -> Info:
-        """Return the data of a hello; older extensions may omit some of it."""
+        """Parse a hello; older versions of the extension may omit some of its data."""
         known = {name: hello[name] for name in cls.__slots__ if hello.get(name) is not None}
         return cls(**{"path": "", "name": "", **known})
 
@@ -132,9 +133,9 @@ class Channel:
         comm: Foreign = create_comm(target_name=TARGET, data=dict(opening))
         # Not on_msg: it runs the shell's pre_execute and post_execute hooks around every message.
         # Those are meant for cells; matplotlib's would flush figures in the middle of one.
-        # ipykernel 7.4 delivers answers to the async cell's loop itself: 6 ms a call. Using the
-        # page's subshell instead (`_reply_subshell_for`) took 60 ms, and each answer made the page
-        # believe that the kernel was idle. Older kernels do that anyway, on other threads.
+        # ipykernel 7.4 delivers answers on the async cell's own loop, which takes 6 ms a call. The
+        # page's subshell (`_reply_subshell_for`) took 60 ms instead, and each answer made the page
+        # show the kernel as idle. Older kernels do that anyway, on other threads.
         comm.handle_msg = lambda message: self._threadsafe(self._receive, message)
         comm.on_close(lambda _: self._threadsafe(self._end))
         self._comm = comm
@@ -142,7 +143,10 @@ class Channel:
     async def ask(
         self, to: str, op: str, arguments: Mapping[str, Json], timeout: float | None
     ) -> Mapping[str, Json]:
-        """Send a request and return its answer; raise `TimeoutError` if `timeout` is not None."""
+        """Send a request and return its answer; raise `TimeoutError` after `timeout` seconds.
+
+        With None, it waits without a limit.
+        """
         number = token_hex(16)  # random, so that stale or guessed answers match no request
         future: asyncio.Future[Mapping[str, Json]] = asyncio.get_running_loop().create_future()
         self._pending[number] = future
@@ -181,7 +185,10 @@ class Channel:
             future.set_result(data)
 
     def _end(self) -> None:
-        """Handle a comm closed by the page: the page closes, or has no such extension."""
+        """Answer all requests with `GONE`, because the page closed the comm.
+
+        Either the page is closing, or it does not have this extension.
+        """
         self.closed = True
         for future in self._pending.values():
             if not future.done():
@@ -189,19 +196,19 @@ class Channel:
 
     def _threadsafe(self, callback: Callable[..., None], *arguments: object) -> None:
         """Run a callback in the loop, in the context of the cell that opened the comm."""
-        with suppress(RuntimeError):  # the loop is closed: no request is pending
+        with suppress(RuntimeError):  # the loop is closed, so no request is pending
             self._loop.call_soon_threadsafe(callback, *arguments, context=self._context)
 
 
 GRACE = 0.25
-"""Seconds to wait after the first hello for one from the page that ran the cell."""
+"""Seconds to wait, after another page's hello, for a hello of the page that ran the cell."""
 BUSY = 3.0
-"""The same if that page has answered before: it may be rendering, or in a background tab."""
+"""The same limit if that page has answered before: it may be busy, or in a background tab."""
 PAUSES = (0.7, 3.0)
 """Seconds between repeated calls without an answer: the first pause and the longest."""
 
 Heard = tuple[Channel, Info]
-"""A hello, with the channel that it arrived on."""
+"""The data of a hello, after the channel on which it arrived."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +218,7 @@ class RollCall:
     cell: str
     """Id of the running cell, "" for none."""
     client: str
-    """Id of the connection that runs it."""
+    """Id of the page connection that started the running cell (the "client")."""
     last: str = ""
     """Name of the page that answered last, "" for none."""
     expected: bool = False
@@ -222,9 +229,11 @@ class RollCall:
     async def answer(
         self, hellos: asyncio.Queue[Heard], call: Callable[[], None], timeout: float
     ) -> Heard | None:
-        """Call until a page says hello; return the best of those that answer about then.
+        """Repeat `call` until a page answers, and return the best of the answers.
 
-        None if no page answers within `timeout` seconds.
+        A page that has the running cell is preferred, then the page that ran it. After the first
+        answer, others are awaited for `GRACE` or `BUSY` seconds unless it is already the best one
+        possible. Returns None if no page answers within `timeout` seconds.
         """
         now = asyncio.get_running_loop().time
         best: Heard | None = None

@@ -1,4 +1,4 @@
-"""IPython's shell as this package uses it: its type, our magics, the running cell."""
+"""IPython's shell as this package uses it: a type for it, and helpers to inspect it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hermes_nb.core.errors import ConfigError
 EXTENSION = "hermes_nb"
 MAGIC = "hermes"
 Foreign: TypeAlias = Any
-"""A value of a library without types here: a part of the shell, a table, a stream."""
+"""A value from a library that is used without types, such as a part of the shell."""
 
 
 class Shell(Protocol):
@@ -55,7 +55,7 @@ class Shell(Protocol):
 
     @property
     def run_cell_async(self) -> Callable[..., Coroutine[Foreign, Foreign, Foreign]]:
-        """Run a cell; return its `ExecutionResult`."""
+        """A coroutine function that runs a cell and returns its `ExecutionResult`."""
         ...
 
     def set_next_input(self, s: str, replace: bool = False) -> None:  # noqa: FBT001, FBT002
@@ -64,7 +64,7 @@ class Shell(Protocol):
 
     @property
     def should_run_async(self) -> Callable[..., bool]:
-        """Return whether a cell needs the event loop."""
+        """A function that returns whether a cell needs the event loop."""
         ...
 
     def showtraceback(self, exc_tuple: Foreign = None) -> None:
@@ -103,9 +103,10 @@ def running_cell(shell: Shell) -> str:
 
 
 def next_number(shell: Shell) -> int:
-    """Return the execution count of the next cell to end: the running one, unless one is nested.
+    """Return the execution count of the running cell.
 
-    The kernel counts the running cell at its start or, with an older IPython, at its end.
+    Outside of a cell that is stored in the history, it is the count of the next cell. IPython
+    increments `execution_count` when a cell starts or, in older versions, when it ends.
     """
     kernel = getattr(shell, "kernel", None)
     content = (kernel.get_parent() if kernel is not None else {}).get("content") or {}

@@ -67,17 +67,17 @@ class CheckResult:
     text: str
     """The finding, with advice if something should be done."""
     name: str = ""
-    """Title of its row, "" for the name of the check."""
+    """Title of its row, "" to use the name of the check."""
 
     @property
     def marked(self) -> str:
-        """The text after the symbol of its state."""
+        """The finding, preceded by the symbol of its state."""
         return f"{MARKS[self.state]} {self.text}"
 
 
 Check = Callable[[], CheckResult | list[CheckResult]]
 GROUP = "hermes_nb.doctor"
-"""Entry point group of checks, each by the name of its row."""
+"""Entry point group for additional checks; the name of an entry point titles its row."""
 
 
 def installed() -> dict[str, Check]:
@@ -185,7 +185,7 @@ def model(
     variables: Variables = tuple,
     replayed: Path | None = None,
 ) -> CheckResult:
-    """Report the model that would answer; a replay needs none."""
+    """Report the model that would answer; replaying a cassette needs no model."""
     from hermes_nb.agent.models import build_model, not_accepted
 
     if replayed is not None:
@@ -302,7 +302,7 @@ def sandbox() -> CheckResult:
 
 
 def sandbox_told() -> str:
-    """Return the sandbox for commands on this machine, and why it is not stricter."""
+    """Describe the sandbox for commands on this machine, and why it is not stricter."""
     found = level()
     why = f" ({found.why})" if found.why else ""
     if found.name == "none":
@@ -311,7 +311,7 @@ def sandbox_told() -> str:
 
 
 def endpoints(settings: Settings, *, timeout: float = SECONDS) -> list[CheckResult]:
-    """Report for each server in the settings whether it answers; nothing in a replay.
+    """Report for each server in the settings whether it answers; skipped during a replay.
 
     Blocks for at most a few times `timeout` seconds per server.
     """
@@ -325,7 +325,10 @@ def endpoints(settings: Settings, *, timeout: float = SECONDS) -> list[CheckResu
 
 
 def tried(end: Endpoint, timeout: float = SECONDS) -> tuple[Kind | None, State, str]:
-    """Return the result of asking a server, None if it was not asked, with its state and text."""
+    """Request a server's list of models; return the kind of result, its state and its text.
+
+    The kind is None if the server was not asked.
+    """
     address = end.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI
     key = end.api_key or ("" if end.base_url else os.environ.get("OPENAI_API_KEY", ""))
     shown = visible(redact(address))
@@ -375,7 +378,7 @@ def _listed(
 
 
 def _served(wanted: str, models: Sequence[str]) -> bool:
-    """Return whether a name is listed, ignoring a folder before or a tag after it.
+    """Return whether a model is listed, ignoring a folder before its name or a tag after it.
 
     `gemini-x` is listed as `models/gemini-x`, `llama3` as `llama3:latest`, `a/b:free` as `a/b`.
     """

@@ -1,4 +1,4 @@
-"""`%hermes undo`, `retry` and `diff`: the changes of a turn."""
+"""`%hermes undo`, `retry` and `diff`: undo, repeat or show the changes that a turn made."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NO_SESSION = "Hermes has changed nothing in this notebook yet. Send a prompt in 
 
 
 async def undo(agent: KernelAgent, words: str) -> str:
-    """Undo a turn's changes of files and cells, and return a report in Markdown.
+    """Undo a turn's changes to files and cells, and return a report in Markdown.
 
     The turn belongs to the current session, or to the one named after `of`.
     """
@@ -64,9 +64,9 @@ def _restorer(agent: KernelAgent) -> DocumentRestorer:
 
 
 async def retry(agent: KernelAgent, words: str) -> str:
-    """Undo the last turns, with their cells and files, and send the first one's prompt again.
+    """Undo the last turns and their changes, and send the prompt of the first of them again.
 
-    With `edit` the prompt becomes a new cell below instead. If undoing would overwrite later
+    With `edit`, the prompt is put into a new cell below instead. If undoing would overwrite later
     changes, the turns stay in the conversation.
     """
     turns, given = _arguments(words, flags=("edit", "--force"), usage=RETRY)
@@ -96,7 +96,7 @@ async def retry(agent: KernelAgent, words: str) -> str:
 
 
 async def diff(agent: KernelAgent, words: str) -> str:
-    """Show a turn's changes of files and cells; return a message if it made none."""
+    """Show a turn's changes to files and cells; return a message if it made none."""
     turn, _ = _arguments(words, flags=(), usage="`%hermes diff [TURN]`; TURN is a number")
     if not (session := _session_id(agent)):
         return NO_SESSION
@@ -162,7 +162,7 @@ def _listed(lines: Sequence[UndoLine]) -> str:
 
 
 def _name(path: str) -> str:
-    """Return a path, relative to the working directory if below it, with escapes visible."""
+    """Return a path for display, relative to the working directory if it is inside."""
     inside = Path(path).is_relative_to(_here())
     return visible(Path(path).relative_to(_here()).as_posix() if inside else path)
 

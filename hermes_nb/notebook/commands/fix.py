@@ -34,7 +34,7 @@ async def explain(agent: KernelAgent, words: str) -> str:
 
 
 async def _named(agent: KernelAgent, words: str) -> tuple[Cell | None, str]:
-    """Return the cell of a leading `--cell ID` with its outputs, and the remaining words."""
+    """Parse a leading `--cell ID`: return that cell with its outputs, and the remaining words."""
     first, _, rest = words.strip().partition(" ")
     if first != "--cell":
         return None, words
@@ -106,7 +106,7 @@ def explain_prompt(
         shell: the kernel's IPython shell
         above: the cell to explain, None to use the last input instead
         wish: text from the user
-        named: whether the user chose `above`; then its own error counts, not the last one
+        named: whether the user chose `above`; then its own error is explained, not the last one
     """
     told = True
     if named and above is not None:
@@ -136,7 +136,7 @@ def explain_prompt(
 
 
 def _evidence(failed: FailedCell, *, told: bool) -> list[str]:
-    """Return the failed cell and its error as quotes; `told` leaves out the error."""
+    """Quote the failed cell and its error; `told` refers to the notebook context for the error."""
     where = f" {failed.cell_id}" if failed.cell_id else ""
     cell = [f"Cell{where}:\n{_quoted(failed.source, 'python')}"] if failed.source.strip() else []
     if told:

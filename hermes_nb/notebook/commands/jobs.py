@@ -51,15 +51,15 @@ if TYPE_CHECKING:
 WIDTH = 24
 """Characters of the progress bar."""
 NAMED = 4
-"""Maximum inputs in progress to name."""
+"""Maximum number of inputs in progress that are listed by name."""
 ENDS = ("done", "failed", "unknown", "stopped", "budget")
 """Final states of an input."""
 WORDS = {"budget": "not begun for want of budget"}
-"""Words for states whose names are not clear."""
+"""Descriptions of states whose names are unclear."""
 
 
 class MapView:
-    """Shows one map in a cell or terminal."""
+    """Shows the progress of a map, which runs one prompt over many inputs."""
 
     def __init__(self, shell: Shell, fanout: Fanout) -> None:
         self._fanout = fanout
@@ -73,7 +73,7 @@ class MapView:
         self._closed = False
 
     def moved(self) -> None:
-        """Update the view soon; called at each change, on the map's loop."""
+        """Schedule an update; called after every change, on the map's event loop."""
         if self._closed or self._due or not (self._cell or self._screen):
             return
         self._due = True
@@ -302,7 +302,7 @@ async def map_(agent: KernelAgent, words: str) -> str:
 
 
 async def notebook_text(path: Path) -> str:
-    """Return the cells and outputs of a closed notebook, in the form of `read_cells`."""
+    """Return the cells and outputs of a closed notebook, formatted as by `read_cells`."""
     document = FileDocument(path)
     cells = await document.cells()
     names = short_ids(cell.id for cell in cells)
@@ -330,7 +330,7 @@ def _parsed(words: str) -> argparse.Namespace:
 async def _model(
     agent: KernelAgent, settings: Settings, ending: AsyncExitStack, options: argparse.Namespace
 ) -> ChatModel:
-    """Return the conversation's model, or another one that `ending` closes."""
+    """Return the conversation's model, or the one in `options`, which `ending` will close."""
     if options.executor != HERE and (agent.models.given or agent.deck.on):
         raise ConfigError("a model object or a cassette cannot travel; leave --executor out")
     if not options.model:

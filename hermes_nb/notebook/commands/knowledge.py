@@ -58,7 +58,7 @@ WHOLE = 100_000
 
 
 def pending(approvals: Approvals, kind: Kind, words: str) -> str:
-    """List the pending proposals of a kind, or show one in full."""
+    """List the pending proposals about memory or about skills, or show one in full."""
     waiting = approvals.waiting(kind)
     if words:
         wanted = _number(words, kind)
@@ -77,7 +77,7 @@ def pending(approvals: Approvals, kind: Kind, words: str) -> str:
 
 
 def approve(approvals: Approvals, kind: Kind, words: str) -> str:
-    """Save pending proposals by number, all of a kind, or one with other words."""
+    """Save pending proposals by number, or all of a kind, or one with an edited text."""
     first, _, rest = words.strip().partition(" ")
     text = None if all(map(str.isdecimal, rest.replace(",", " ").split())) else rest.strip()
     one = "" if text is None else str(_number(first, kind))
@@ -94,7 +94,7 @@ def approve(approvals: Approvals, kind: Kind, words: str) -> str:
 
 
 def reject(approvals: Approvals, kind: Kind, words: str) -> str:
-    """Drop pending proposals by number, or all of a kind."""
+    """Discard pending proposals by number, or all of a kind."""
     numbers = _numbers(approvals, kind, words)
     return "\n\n".join(_told(approvals.reject(number)) for number in numbers)
 
@@ -117,10 +117,10 @@ def _told(outcome: Decided) -> str:
 
 
 def _numbers(approvals: Approvals, kind: Kind, words: str) -> list[int]:
-    """Return the numbers in words, or of all pending proposals for "all"; raise `ConfigError`.
+    """Parse proposal numbers, or "all" for all pending ones; raise `ConfigError` if invalid.
 
-    A number of the other kind is also an error, because the user should see a proposal in its own
-    list before deciding.
+    The number of a proposal of the other kind is also an error, because the user should see a
+    proposal in its own list before deciding.
     """
     if words.strip().casefold() == "all":
         found = [each.number for each in approvals.waiting(kind)]
@@ -145,9 +145,9 @@ DECIDING = {"pending": pending, "approve": approve, "reject": reject}
 DIGITS = 9
 """Maximum digits of a proposal's number."""
 SHOWN_RECORDS = 5
-"""Number of latest changes of memory to list."""
+"""Number of the latest memory changes to list."""
 CELLS = 20
-"""Characters of the bar for a memory's size."""
+"""Width in characters of the bar that shows a memory's size."""
 
 
 def memory(agent: KernelAgent, words: str) -> str:
@@ -224,7 +224,7 @@ def skills(agent: KernelAgent, words: str) -> str | Awaitable[str]:
 
 
 async def _sourced(agent: KernelAgent, action: str, words: str) -> str:
-    """Add the skills of a source, update them, or drop them."""
+    """Add, update or drop a source of skills, that is, a folder or repository."""
     sources = agent.knowledge.sources
     known = sources.all()
     try:
@@ -322,7 +322,7 @@ async def _cloned(address: str, place: Path) -> str:
 
 
 def _waits(agent: KernelAgent) -> str:
-    """Return a paragraph about pending proposals, "" if there are no proposals."""
+    """Return a paragraph about pending proposals, "" without any."""
     try:
         waiting = agent.runtime.approvals.waiting()
     except ConfigError as error:
@@ -331,7 +331,7 @@ def _waits(agent: KernelAgent) -> str:
 
 
 def trust(agent: KernelAgent, words: str) -> str:
-    """List files that were not loaded unchanged, trust one of them, or revoke that.
+    """List files that were not loaded as they are, trust one of them, or stop trusting one.
 
     `conversation` trusts the untrusted content in the current conversation, `kernel` the data that
     this kernel has loaded from the network.

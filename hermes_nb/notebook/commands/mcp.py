@@ -44,7 +44,7 @@ async def mcp(agent: KernelAgent, words: str) -> str:
 
 
 def use_servers(agent: KernelAgent) -> None:
-    """Start the servers of the current settings, and stop the others."""
+    """Start the servers in the current settings, and stop all others."""
     settings = agent.settings()
     servers = agent.knowledge.mcp_servers(settings.mcp)
     agent.mcp.use(servers, home=settings.home, allowed=settings.mcp.allow)

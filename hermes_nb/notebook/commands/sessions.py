@@ -34,7 +34,7 @@ from hermes_nb.safety.provenance import outside
 from hermes_nb.safety.redact import redact
 
 OUTSIDE = "what could act on it asks; `%hermes trust conversation` or `%hermes new` ends that"
-"""Advice for a conversation with untrusted content."""
+"""Explanation for a conversation with untrusted content."""
 AGE = re.compile(r"--older-than[ =](\d+)d?(?= |$)")
 LISTED_SESSIONS = 15
 LISTED_HITS = 10
@@ -119,7 +119,7 @@ def _used(usage: Usage) -> str:
 
 
 def last(agent: KernelAgent, _words: str) -> str:
-    """Show the last turn again: the kernel has it even if a page reload lost it."""
+    """Show the last turn again, for example after a page reload has lost its output."""
     if agent.last is None:
         raise ConfigError(
             "this kernel has run no turn yet; `%hermes history` shows earlier sessions"

@@ -30,7 +30,7 @@ from hermes_nb.safety.redact import redact
 NAME = re.compile(r"[A-Z][A-Z_]*_(?:KEY|TOKEN)")
 """Names of environment variables that hold keys."""
 OTHERS = {"sk-ant-": "Anthropic", "gsk_": "Groq", "AIza": "Google", "xai-": "xAI"}
-"""Beginnings of keys that must not be sent to OpenAI, and their providers."""
+"""Prefixes of keys that must not be sent to OpenAI, and their providers."""
 
 
 async def key(agent: KernelAgent, words: str) -> str:
@@ -57,7 +57,7 @@ async def key(agent: KernelAgent, words: str) -> str:
 
 
 def _name_of(value: str, settings: Settings) -> str:
-    """Return the variable for a key; raise `ConfigError` if its provider is unclear."""
+    """Return the environment variable for a key; raise `ConfigError` if its provider is unclear."""
     if value.startswith("sk-or-"):
         return "OPENROUTER_API_KEY"
     whose = next((whose for begins, whose in OTHERS.items() if value.startswith(begins)), "")
@@ -144,7 +144,7 @@ def _value(text: str) -> object:
         value: object = yaml.safe_load(text)
     except yaml.YAMLError:
         return text
-    # keep `off` and `none` as text: settings that are switches parse them
+    # keep `off` and `none` as text: the settings that accept them parse the text themselves
     return text if isinstance(value, bool) or value is None else value
 
 

@@ -5,9 +5,8 @@ Hermes' own commands are in `commands.toml`. Other packages add theirs under the
 of a command are imported when it runs.
 
 Completion is a matcher for IPython's completer, which terminals and kernels share. It reads only
-the line: commands and options come from tables, other names from an agent that is already in use.
-It imports nothing slow, opens nothing and sends nothing. Names that are not available are not
-offered.
+the line: commands and options come from tables, other names from the agent if it is already in use.
+It imports nothing slow, opens no files or connections, and omits names that would require this.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ GROUP = "hermes_nb.commands"
 CLOSE_ENOUGH = 0.7
 """Minimum similarity (0 to 1) of a word to a known one to count as a typo."""
 LONG, LONG_SLIP = 6, 2
-"""Words of at least the first number of letters may have the second number of typos."""
+"""Words of `LONG` letters or more may have `LONG_SLIP` wrong letters."""
 LINE = re.compile(r"^\s*(?:[\w.,\[\]'\" ]+=\s*)?%hermes[ \t]+(.*)$", re.DOTALL)
 CELL = re.compile(r"^%%hermes[ \t]+(.*)$", re.DOTALL)
 CELL_HEAD = re.compile(r"%%hermes\b")
@@ -54,7 +53,7 @@ OFFERED = {"--model": "models", "--session": "sessions", "--tools": "tools"}
 VARIABLE = ("--image", "--into")
 """Options whose values start with a variable's name."""
 ASKED = "comm_info_request"
-"""Type of the control messages by which a page asks; see labextension/static/prompts.js."""
+"""Type of the control messages that request completions; see labextension/static/prompts.js."""
 IN_CELLS = (
     "`%%hermes` sends the rest of its cell as a prompt; `%hermes PROMPT` sends a line.",
     "`%hermes help COMMAND` explains a command; `%%hermes?` shows the options of a prompt.",
@@ -83,7 +82,7 @@ PLACEHOLDERS: Mapping[str, Names] = {
     "JOB": "jobs",
     "SERVER": "servers",
 }
-"""Values of commands that are names, by their word in `values`."""
+"""The kind of name that a placeholder in a command's `values` stands for."""
 Run = Callable[[Foreign, str], str | Awaitable[str]]
 """Runs a command with the kernel's agent and its arguments."""
 
@@ -103,7 +102,7 @@ class Command:
     examples: tuple[str, ...] = ()
     """Lines that use it, without `%hermes`."""
     values: Mapping[str, str] = field(default_factory=dict)
-    """What it takes, each with its meaning; commands.toml explains the keys."""
+    """Its possible arguments and their meanings; commands.toml explains the format."""
     run: str | Run
     """A function of the kernel's agent and the arguments, or its name as `module:function`.
 
@@ -168,13 +167,13 @@ COMMANDS = _own()
 
 
 def commands() -> dict[str, Command]:
-    """Return Hermes' own commands and those of its extras, whose modules import little."""
+    """Return Hermes' own commands and those of its extras; importing these is fast."""
     extras = {name: point for name, point in installed().items() if _is_ours(point)}
     return COMMANDS | {name: cast("Command", point.load()) for name, point in extras.items()}
 
 
 def installed() -> Mapping[str, EntryPoint]:
-    """Return the entry points of commands; names of own commands cannot be replaced."""
+    """Return the commands' entry points, except those named like one of Hermes' own commands."""
     return {point.name: point for point in plugins(GROUP) if point.name not in COMMANDS}
 
 
@@ -230,9 +229,9 @@ def find(line: str) -> tuple[Command, str] | None:
 
 
 async def perform(command: Command, agent: KernelAgent, words: str) -> str:
-    """Run a command and return what to show.
+    """Run a command and return the text to display.
 
-    Raises `ConfigError` if code that the agent runs could change something by it.
+    Raises `ConfigError` if the agent's code calls it and the command could change something.
     """
     if not command.shows:
         agent.permission.check("use this command")
@@ -272,7 +271,7 @@ def _meant(word: str, rest: str) -> str:
 
 
 def _is_slip(typed: str, name: str) -> bool:
-    """Return whether a word is a name with swapped letters, or one wrong (two in a longer word).
+    """Return whether a word is a misspelt name: letters swapped, or one wrong (two if long).
 
     The first letter must match unless it was swapped, because people rarely mistype it: `next` is
     not a typo of `context`.
@@ -285,7 +284,7 @@ def _is_slip(typed: str, name: str) -> bool:
 
 
 def _nearest(word: str, known: Iterable[str], least: float) -> str:
-    """Return the most similar word, "" if none has at least this similarity (0 to 1)."""
+    """Return the known word most similar to `word`, "" if all are below `least` (0 to 1)."""
     from difflib import get_close_matches  # imported late: only typos need it
 
     return next(iter(get_close_matches(word, list(known), n=1, cutoff=least)), "")
@@ -369,7 +368,7 @@ class Completions:
         return match
 
     def found(self, typed: str) -> tuple[str, list[str]] | None:
-        """Return completions for the end of a cell's text, None if it is not for Hermes."""
+        """Return completions at the end of a cell's text, None if it is not a Hermes magic."""
         above, newline, line = typed.rpartition("\n")
         inside = bool(newline) and CELL_HEAD.match(above) is not None
         if not inside and not LINE.match(line):
@@ -387,11 +386,12 @@ class Completions:
         return agent.mcp.references if agent is not None else {}
 
     def answer_while_busy(self, kernel: Foreign) -> None:
-        """Let a page ask for completions while a cell runs.
+        """Let a page request completions while a cell runs.
 
-        It asks on the control channel, which is read at all times. The messages are requests for a
-        target's comms with an additional field. JupyterLab 4.5 and later do not read those as a
-        change between busy and idle, and a kernel without Hermes answers them too.
+        The page sends its request on the control channel, which the kernel always reads. The
+        request is a `comm_info_request` with an additional field. JupyterLab 4.5 and later do not
+        take such a message for a change between busy and idle, and a kernel without Hermes answers
+        it too.
         """
         if not hasattr(kernel, "control_handlers"):
             return
@@ -409,7 +409,7 @@ class Completions:
         kernel.control_handlers[ASKED] = answer
 
     def offered(self, line: str, *, first: bool = True) -> tuple[str, list[str]] | None:
-        """Return the start of the last word and its completions; None if not for Hermes.
+        """Return the start of the last word, and its completions; None if not a Hermes magic.
 
         `line` ends at the cursor; `first` is True for the cell's first line.
         """
@@ -443,7 +443,7 @@ class Completions:
         }
 
     def _value(self, option: argparse.Action | None, fragment: str) -> tuple[str, list[str]] | None:
-        """Return the values of an option that start with the fragment."""
+        """Return the start of the value being typed, and the option's values that match it."""
         if option is None:
             return None
         name = option.option_strings[-1]
@@ -514,7 +514,7 @@ def _built_in() -> tuple[str, ...]:
 
 
 def _known(agent: KernelAgent, kind: str) -> list[str]:
-    """Return names from an agent in use, without opening anything that is slow."""
+    """Return the names of a kind that the agent knows, without slow operations."""
     from hermes_nb.agent.session.context_usage import shares
     from hermes_nb.core.escapes import visible
     from hermes_nb.models.installed import model_names
@@ -582,7 +582,7 @@ def _open_option(
 
 
 def _beginning(words: Iterable[str], fragment: str) -> list[str]:
-    """Return the distinct words that start with the fragment, those in the same case first."""
+    """Return the distinct words that start with the fragment; matches in case come first."""
     lower = fragment.lower()
     found = dict.fromkeys(word for word in words if word.lower().startswith(lower))
     return sorted(found, key=lambda word: not word.startswith(fragment))

@@ -22,13 +22,13 @@ from hermes_nb.core.text import one_line
 from hermes_nb.notebook.document.json_scanner import PIECE, Malformed, Scanner, Span
 
 LOADED = 16_000_000
-"""Bytes of a cell's outputs that are read completely; of larger ones only the beginnings."""
+"""Maximum bytes of a cell's outputs to read completely; larger ones are cut."""
 SMALL = 2_000
-"""Bytes of a value that is never cut."""
+"""Maximum bytes of a value that is never cut."""
 PART = 200_000
-"""Bytes of the beginning of a longer value that are kept."""
+"""Bytes to keep from the beginning of a longer value."""
 CLIPPED = "hermes_clipped"
-"""The key of a cut output, as in the front end's bridge; such an output cannot be written."""
+"""Key that marks a cut output, also used by the front end; such an output cannot be written."""
 CELLS = 20_000
 """Maximum number of cells; reading them takes about two seconds on a slow core."""
 
@@ -38,7 +38,7 @@ _BRIEF = 400
 _LOOKED_AT = 4_096
 _MARK = b"\xef\xbb\xbf"
 _LISTS = {"": ("cells", "worksheets"), "worksheets": ("cells",), "cells": ("outputs",)}
-"""The lists that are read item by item, by the key of the list around them."""
+"""Keys of the lists that are read item by item, by the key of the list that contains them."""
 _NO_BEGINNING = ("json", "png", "jpeg")  # names in nbformat 3; newer images are `image/…`
 
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -61,14 +61,14 @@ class Stored:
 
 @dataclass(slots=True)
 class Notebook:
-    """A notebook in the format nbformat 4.5."""
+    """A notebook in nbformat 4.5, with large parts still in its file."""
 
     document: dict[str, Json]
     """The notebook; the `outputs` of a cell are a list, or `Stored` in the file."""
     scanner: Scanner
     """The scanner of the file, which has to remain open."""
     indent: int | str | None = 1
-    """Indentation of the file as for `json.dumps`; None for a file in one line."""
+    """Indentation of the file, as for `json.dumps`; None for a file of one line."""
     final_newline: bool = True
     """Whether the file ends with a newline."""
 
@@ -78,9 +78,10 @@ class Notebook:
         return cells
 
     def outputs(self, cell: NotebookCell, *, briefly: bool = False) -> list[dict[str, Json]]:
-        """Return a cell's outputs; beyond `LOADED` bytes only beginnings with a note.
+        """Return a cell's outputs, cut if they exceed `LOADED` bytes in total.
 
-        With `briefly`, longer values are empty, and there are at most 64 outputs besides errors.
+        With `briefly`, long values are left empty, and at most 64 outputs are returned in addition
+        to errors.
         Raises ToolError if the outputs are not valid JSON.
         """
         stored = cell.get("outputs", [])
@@ -117,9 +118,10 @@ class Notebook:
 
 
 def read_notebook(file: BinaryIO, name: str, *, whole: bool = False) -> Notebook:
-    """Parse a notebook's file; raise ToolError that tells where it is damaged.
+    """Parse a notebook's file; raise a ToolError that gives the position of any damage.
 
-    With `whole` it can be written again. Otherwise, large outputs are cut if the format is old.
+    With `whole`, nothing is cut, so the notebook can be written back. Otherwise, large outputs of a
+    notebook in an older format are cut.
     """
     file.seek(0)
     head = file.read(_LOOKED_AT)
@@ -142,7 +144,10 @@ def read_notebook(file: BinaryIO, name: str, *, whole: bool = False) -> Notebook
 
 
 def _object(scanner: Scanner, name: str, inside: str = "") -> dict[str, Json]:
-    """Read an object of a notebook; of outputs only their position."""
+    """Read an object of a notebook, with `Stored` positions in place of outputs.
+
+    `inside` is the key of the list that contains the object, "" for the notebook itself.
+    """
     found: dict[str, Json] = {}
     for key in scanner.members():
         if key not in _LISTS.get(inside, ()) or scanner.peek() != b"[":
@@ -164,7 +169,7 @@ def _object(scanner: Scanner, name: str, inside: str = "") -> dict[str, Json]:
 
 
 def _parts(walk: Scanner, part: Callable[[str], Json]) -> dict[str, Json]:
-    """Return an output with `part(key)` for each value, also inside its MIME bundle."""
+    """Read an output, using `part(key)` to read each value, also those inside its MIME bundle."""
     return {
         key: {mime: part(mime) for mime in walk.members()}
         if key == "data" and walk.peek() == b"{"
@@ -178,7 +183,7 @@ def _briefs(scanner: Scanner, span: Span) -> list[dict[str, Json]]:
 
     def part(name: str) -> Json:
         kind, value = walk.peek(), walk.skip()
-        if "/" in name or value.size > _BRIEF or kind == b"{":  # of a MIME type only the name
+        if "/" in name or value.size > _BRIEF or kind == b"{":  # keep only the MIME type
             return {} if kind == b"{" else ""
         return walk.load(value)
 
@@ -194,7 +199,7 @@ def _briefs(scanner: Scanner, span: Span) -> list[dict[str, Json]]:
 
 
 def _loaded(scanner: Scanner, span: Span, limit: int | None) -> list[dict[str, Json]]:
-    """Read outputs; beyond `limit` bytes the first ones completely, of others the beginnings."""
+    """Read outputs; if they exceed `limit` bytes in total, cut all that do not fit."""
     if limit is None or span.size <= limit:
         return [output for output in scanner.load(span) if isinstance(output, dict)]
     walk = Scanner(scanner.file, span.start)
@@ -215,7 +220,7 @@ def _loaded(scanner: Scanner, span: Span, limit: int | None) -> list[dict[str, J
 
 
 def _cut(walk: Scanner, size: int) -> dict[str, Json]:
-    """Return an output with longer values cut, images removed, and a note about it."""
+    """Return an output with long values cut, large images removed, and a note about it."""
 
     def part(name: str) -> Json:
         kind, span = walk.peek(), walk.skip()
@@ -262,7 +267,7 @@ def _list_head(walk: Scanner) -> list[str]:
 def _current(
     document: dict[str, Json], scanner: Scanner, name: str, limit: int | None
 ) -> dict[str, Json]:
-    """Return the notebook in format 4; one that was converted has no cell ids yet."""
+    """Return the notebook, converted to nbformat 4 if needed; converted cells have no ids yet."""
     major = document.get("nbformat")
     if not isinstance(major, int):
         raise ToolError(f"{name!r} is JSON but not a notebook: it has no nbformat number")
@@ -284,7 +289,7 @@ def _current(
             f"converted ({what}); open it in JupyterLab and save it"
         ) from error
     for cell in new["cells"]:
-        cell.pop("id", None)  # these are random; ours are the same for every read
+        cell.pop("id", None)  # it is random; `_complete` generates one that never changes
     return dict(new)
 
 
@@ -305,7 +310,7 @@ def _check(document: Mapping[str, Json], name: str) -> None:
 
 
 def _complete(document: dict[str, Json]) -> None:
-    """Add the fields of nbformat 4.5 that are missing, for example from earlier formats.
+    """Add missing fields of nbformat 4.5, which notebooks in earlier formats lack.
 
     A generated id depends only on the cell's position and source, so that it is the same for every
     read.
