@@ -1,4 +1,4 @@
-"""External memory providers: found by name, at most one active, and never blocking a turn for long.
+"""External memory providers: found by name, at most one active, and limited in how long they block.
 
 A provider is a factory in the entry point group `hermes_nb.memory_providers`, called as
 `factory(home, settings)`. `Guarded` isolates it from the agent: the provider is made and called in
@@ -29,9 +29,9 @@ from hermes_nb.safety.scan import scan
 GROUP = "hermes_nb.memory_providers"
 """The entry point group of providers."""
 ANSWER_SECONDS = 0.3
-"""Maximum seconds that a turn waits for a provider that was in time before."""
+"""Maximum seconds that a turn waits for a provider whose last answer was in time."""
 RECORDED_SECONDS = 30.0
-"""The same while replies are recorded or replayed: requests must not depend on timing."""
+"""The same while a cassette is recorded or replayed: requests must not depend on timing."""
 CLOSE_SECONDS = 3.0
 """Maximum seconds that the end of a session waits for queued calls."""
 MOST_CALLS = 100
@@ -60,9 +60,9 @@ def open_provider(
     warn: Warn,
     seconds: float = ANSWER_SECONDS,
 ) -> Guarded | None:
-    """Return the provider of that name in a `Guarded`, None without a name or if not installed.
+    """Return the named provider in a `Guarded`, or None without a name or if it is not installed.
 
-    An unknown name causes a warning. The provider is made on the first call.
+    An unknown name causes a warning. The provider is created by the first call to it.
 
     Args:
         name: the entry point's name, "" for none
@@ -88,11 +88,11 @@ def open_provider(
 
 
 class Guarded:
-    """Calls a provider so that it cannot block or fail a turn, whatever it does.
+    """Calls a provider so that it cannot block a turn or make it fail, whatever it does.
 
-    All calls run one at a time in one thread. Callers wait for calls that return text, and for the
-    end of a session, but not for other calls. After a late answer, callers stop waiting until the
-    provider is in time again. A text that is recalled too late goes with the next message.
+    All calls run one at a time in one thread. Callers wait for calls that return text and for the
+    end of a session, but not for other calls. After a late answer, they stop waiting until the
+    provider answers in time again. A text that is recalled too late is sent with the next message.
 
     Args:
         make: makes the provider, on the first call
@@ -131,9 +131,9 @@ class Guarded:
         return _cleaned(text, self.name, BLOCK_CHARACTERS) if text else ""
 
     def prefetch(self, query: str) -> str:
-        """Return the recalled text below a heading.
+        """Return the text that the provider recalls for `query`, below a heading.
 
-        It belongs to this message or, if the provider was late, to the previous one.
+        If the provider was late for the previous query, the text may be about that one.
         """
         with self._lock:
             late, self._late = self._late, ""
@@ -178,7 +178,7 @@ class Guarded:
         self._finish(calls[-1])
 
     def _finish(self, call: Future[str]) -> None:
-        """Wait for the last call, unless an earlier one hangs; report lost calls."""
+        """Wait for `call`, the last one, unless an earlier one hangs; report all lost calls."""
         making = self._provider is None  # an import may take seconds
         if making or time.monotonic() - self._began <= CLOSE_SECONDS:
             wait([call], CLOSE_SECONDS)

@@ -1,6 +1,6 @@
-"""Recalled messages as text for a model: quoted, limited in size, and optionally summarised.
+"""Render recalled messages as text for a model: quoted, limited in size, optionally summarised.
 
-Every line of old text starts with `|`, so that it cannot be taken for the text around it. Secrets
+Every line of old text starts with `|`, so that it is not mistaken for the surrounding text. Secrets
 and suspicious passages are removed first. The auxiliary model summarises several sessions in
 parallel. If that fails, the excerpts are returned instead, with a note on the reason.
 """
@@ -88,7 +88,7 @@ def day(when: float) -> str:
 
 
 def said(message: Message) -> str:
-    """Return a message as text: its words, then its calls."""
+    """Return a message as text: what it says, then its tool calls."""
     calls = (f"[calls {c.name} {one_line(c.arguments_json(), 300)}]" for c in message.calls)
     images = ("[image]" for _ in message.images)
     return "\n".join(part for part in (message.text, *calls, *images) if part)
@@ -159,7 +159,7 @@ def lines_of(rows: Iterable[StoredMessage]) -> list[str]:
 
 
 TRANSCRIPT = 100_000
-"""Maximum characters sent of a session, selected around the matches."""
+"""Maximum characters of a session that are sent to be summarised, selected around the matches."""
 OF_THE_WINDOW = 0.6
 """Maximum share of the model's context window for a transcript."""
 WORDS = 200

@@ -443,7 +443,10 @@ def listed(connection: sqlite3.Connection, notebook: str | None, limit: int) -> 
 
 
 def lineage(connection: sqlite3.Connection, session_id: str) -> list[str]:
-    """Return the ids of a session's ancestors and its own, oldest first."""
+    """Return the ids of a session's lineage: its ancestors and all their descendants.
+
+    They are sorted, oldest first, and include the session's own id.
+    """
     query = _FAMILIES.format(seeds="id = ?", columns="id") + " ORDER BY rowid"
     rows = connection.execute(query, (session_id,))
     return [row["id"] for row in rows] or [session_id]

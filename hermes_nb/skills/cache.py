@@ -1,9 +1,9 @@
 """Cache parsed documents and verdicts of skills on disk for the next process.
 
-A document is valid for one file with the same path, size, inode and times, a verdict for one
-content, and both for the same version of code and rules. The cache file is limited, private and
-safe to delete; a damaged file counts as empty. Anyone who can write it could also write skills or
-accept texts for the user.
+A cached document is valid while its file has the same path, size, inode and times, and a cached
+verdict while the content is the same. Both are only valid for the same version of the code and the
+rules. The cache file is limited in size, private and safe to delete; a damaged file counts as
+empty. Anyone who can write it could also write skills or accept texts for the user.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ LIMIT = 5_000
 _LARGEST = 2**25
 """Maximum size in bytes of the file; a thousand skills take about 0.5 MB."""
 WORTH_SAVING = 20
-"""New entries after which the file is written; parsing and scanning that many takes 0.1 s."""
+"""Number of new entries from which the file is written; making that many takes 0.1 s."""
 Kind = Literal["documents", "verdicts"]
 
 
 class Cache:
-    """The cache in `directory`, or in memory with None. Thread-safe."""
+    """The cache in `directory`; without a directory, it is in memory only. Thread-safe."""
 
     def __init__(self, directory: Path | None) -> None:
         self._path = directory / "cache.json" if directory else None
@@ -48,8 +48,8 @@ class Cache:
     def put(self, kind: Kind, entries: Mapping[str, Json], *, worth: int = 0) -> None:
         """Add entries, which must be JSON values (tuples become lists).
 
-        They count as at least `worth` entries toward the next save, for entries that are slow to
-        compute.
+        For entries that are slow to compute, `worth` is the number of entries that they count as
+        (at least) in deciding whether the cache is worth saving.
         """
         with self._lock:
             known = self._loaded()[kind]

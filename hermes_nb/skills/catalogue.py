@@ -1,4 +1,4 @@
-"""The current skills of all roots: which one wins a name, and which are not offered.
+"""The current skills of all roots: which of several namesakes is used, and which are not offered.
 
 A snapshot combines the files in the roots, the verdicts, the user's acceptance and the usage
 counts. It is cheap if nothing has changed. Thread-safe.
@@ -32,11 +32,11 @@ class Skill:
     name: str
     """Unique name."""
     description: str
-    """When to use it; neutralised if suspicious."""
+    """When to use it. If it is suspicious, without the suspicious passages."""
     category: str
     """Category, with at most one `/`; "" for none."""
     path: str
-    """Path of its document, in a directory without links."""
+    """Path of its document (SKILL.md). The directory has no symbolic links in its path."""
     root: Root
     """The root in which it was found."""
     digest: str

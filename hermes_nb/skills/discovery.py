@@ -1,9 +1,9 @@
 """Find skills: the root directories, and the SKILL.md files below them.
 
-A repeated scan costs one `stat` a skill and one listing a category: parsed documents are cached
-until their stamps change, also on disk for the next process. A stamp so recent that the file system
-could not distinguish a later change is not trusted. Links out of the root, pipes, and folders
-beyond the limits of depth and number are skipped, with a note.
+A repeated scan costs one `stat` per skill and one directory listing per category: parsed documents
+are cached until their *stamps* (file times, size and inode) change, also on disk for the next
+process. A stamp is not trusted if it is so recent that a further change might leave it the same.
+Links out of the root, pipes, and folders that are too deep or too many are skipped, with a note.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Source = Literal["workdir", "home", "external", "shared", "admin", "shipped"]
 Stamp = tuple[int, int, int, int]
 """A file's modification and change time in nanoseconds, its size and its inode."""
 _YOUNG: Stamp = (-1, 0, 0, 0)
-"""The stamp for a missing file or an untrusted stamp; no real file has it."""
+"""Used instead of a stamp that is missing or not trusted; no real file has it."""
 
 
 class Signatures(Protocol):
@@ -100,7 +100,7 @@ class Root:
 
     @property
     def vouched(self) -> bool:
-        """Whether text from here is shown without a note on its origin."""
+        """Whether text from this root is displayed without a note on its origin."""
         return self.source in ("shipped", "home", "shared")
 
 
@@ -120,7 +120,7 @@ def standard_roots(
     Args:
         home: the Hermes directory; its skills are in `skills/`.
         workdir: the working directory, also with `skills/`; None for none.
-        external: directories of the settings; they may begin with `~`.
+        external: directories named in the settings; they may begin with `~`.
         installed: roots of installed packages.
         admin: directories of the administrator.
         shipped: the directory that comes with Hermes.
@@ -212,7 +212,7 @@ class FoundSkill:
 
 
 class Shelf:
-    """The skills of one root, cached between scans. Not thread-safe."""
+    """Scans one root and caches its skills between scans. Not thread-safe."""
 
     def __init__(self, root: Root, cache: Cache | None = None) -> None:
         self.root = root
@@ -352,7 +352,10 @@ def decoded(data: bytes) -> tuple[str, bool]:
 
 
 def _listed(folder: str) -> tuple[list[tuple[str, bool]], str]:
-    """Return a folder's subfolders (last first; True for a link) and its document's name."""
+    """Return the subfolders of a folder, in reverse order, and the name of its document.
+
+    Each subfolder is its name and whether it is a link.
+    """
     folders: list[tuple[str, bool]] = []
     document = ""
     with os.scandir(folder) as entries:
@@ -377,7 +380,7 @@ def _stamp(path: str) -> Stamp:
 
 
 def _believed(stamp: Stamp) -> Stamp:
-    """Return the stamp if it is old enough to reveal later changes, or `_YOUNG`."""
+    """Return the stamp if it is old enough for a later change to differ, otherwise `_YOUNG`."""
     coarse = stamp[0] % 1_000_000_000 == 0
     age = time.time() - max(stamp[0], stamp[1]) / 1e9
     young = abs(age) < (_COARSE if coarse else _FINE)

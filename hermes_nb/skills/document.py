@@ -1,4 +1,4 @@
-"""Read SKILL.md files leniently, and check strictly those that are written.
+"""Read any SKILL.md leniently, but check those strictly that Hermes writes.
 
 The format is that of agentskills.io: YAML frontmatter with `name` and `description` (at most 64 and
 1,024 characters) and a Markdown body. Reading adds a note for everything irregular. A skill is
@@ -23,9 +23,9 @@ from hermes_nb.core.messages import Json
 NAME_LIMIT = 64
 DESCRIPTION_LIMIT = 1_024
 DOCUMENT_LIMIT = 100_000
-"""Maximum characters of a SKILL.md that is written; longer ones of others are still read."""
+"""Maximum characters of a SKILL.md that Hermes writes. Longer ones by others are still read."""
 FRONTMATTER_LIMIT = 65_536
-"""Maximum characters; the largest in public skills have about 4,000."""
+"""Maximum characters of a frontmatter; the largest in public skills have about 4,000."""
 TAGS_LIMIT = 30
 CATEGORY_LEVELS = 2
 _DEPTH = 20
@@ -41,7 +41,7 @@ _UNCLOSED = "the frontmatter is not closed by a line `---`"
 
 
 class SkillError(ToolError):
-    """An operation on a skill is impossible; the message tells what to do next."""
+    """An operation on a skill is impossible; the message explains what to do next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +51,13 @@ class Gates:
     platforms: tuple[str, ...] = ()
     """Platforms on which it works, in lower case."""
     requires_tools: tuple[str, ...] = ()
-    """Tools that have to be on."""
+    """Tools that have to be enabled."""
     requires_toolsets: tuple[str, ...] = ()
-    """Toolsets that have to be on."""
+    """Toolsets that have to be enabled."""
     fallback_for_tools: tuple[str, ...] = ()
-    """Tools that it replaces: it is offered only if they are off."""
+    """Tools that it replaces: it is offered only if they are disabled."""
     fallback_for_toolsets: tuple[str, ...] = ()
-    """Toolsets that it replaces: it is offered only if they are off."""
+    """Toolsets that it replaces: it is offered only if they are disabled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class Document:
     tags: tuple[str, ...] = ()
     """Tags, at most `TAGS_LIMIT`."""
     category: str = ""
-    """The category that the document names; used only if its folder is in no category."""
+    """The category that the document names; used only if its folder is not in a category folder."""
     gates: Gates = field(default_factory=Gates)
     """The conditions under which it is offered."""
     environment: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A document split at its fences."""
+    """A document split at its fences, the `---` lines around the frontmatter."""
 
     head: str
     """The frontmatter without the fences."""
@@ -354,7 +354,7 @@ def _parsed(head: str) -> Frontmatter:
     except (yaml.YAMLError, UnicodeError) as error:
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "unreadable"
         mark = getattr(error, "problem_mark", None)
-        # Marks count from 0, and the fence is the first line of the file.
+        # PyYAML counts lines from 0, and the fence is the first line of the file.
         where = f" at line {mark.line + 2}" if mark else ""
         raise SkillError(f"the frontmatter is not valid YAML{where}: {problem}") from error
     if len(roots) > 1:

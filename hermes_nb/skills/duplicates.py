@@ -1,4 +1,4 @@
-"""Find the skill that a new one nearly repeats, by shared words and shared runs of words."""
+"""Find the skill that a new one nearly repeats, by shared words and sequences of words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ALIKE = 0.6
 _RELATED = 0.25
 """Share of common words above which the bodies are compared."""
 _COPIED = 0.7
-"""Share of common runs of words, in the shorter body, that makes it a copy."""
+"""Share of common sequences of words, in the shorter body, that makes it a copy."""
 _RUN = 5
 _SHORTEST_BODY = 20
 _COMPARED = 5

@@ -40,7 +40,7 @@ from hermes_nb.skills.trust import Accepts, Examiner, examine_own
 
 Action = Literal["create", "edit", "patch", "delete", "write_file", "remove_file", "undo"]
 COPIED = 16 * FILE_LIMIT
-"""Maximum size in bytes of a skill that is copied to the home to be changed."""
+"""Maximum size in bytes of a skill that is copied to the Hermes directory to be changed."""
 _DIFF_LIMIT = 3_000
 _TERMS = Terms(old="`old_string`", new="`new_string`", look="skill_view")
 _UNWRITABLE = "the home directory cannot be written"
@@ -91,8 +91,8 @@ class SkillChange:
     replace_all: bool = False
     """True to replace all occurrences, for patch."""
     seen: str | None = None
-    """Digest of the file as the requester saw it, "" for a missing file; a change of any other
-    version is refused. None skips this check."""
+    """Digest of the file as the requester saw it, "" for a missing file. If the file differs from
+    that, the change is refused. None skips this check."""
     origin: SkillOrigin = field(default_factory=SkillOrigin)
     """Who makes the change."""
 
@@ -124,7 +124,7 @@ class SkillOutcome:
 
 
 class Changer:
-    """The part of a library that changes the skills below `roots`."""
+    """The base class of `Library` with the methods that change the skills below `roots`."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class Changer:
         return digest_of(_bytes_at(self._catalogue.find(change.name), _file(change)))
 
     def has_made(self, proposal: str) -> bool:
-        """Return whether the change with this `origin.proposal` was made, as far as recorded."""
+        """Return whether the records show that the change with this `origin.proposal` was made."""
         return self._writer is not None and self._writer.has_made(proposal)
 
     def _prepared(
@@ -391,9 +391,9 @@ def _after(change: SkillChange, skill: Skill, before: bytes | None) -> bytes | N
 
 
 def _check_document(text: str, skill: Skill, before: str, *, is_patch: bool) -> None:
-    """Raise SkillError if a document is not valid; a patch only must not make it worse.
+    """Raise SkillError if a document is invalid or, for a patch, if it has new problems.
 
-    Skills of others may violate the format in ways that a patch of their body need not fix.
+    A skill by someone else may violate the format in ways that a patch to its body need not fix.
     """
     found = problems(text, name=skill.name)
     if found and is_patch and len(found) <= len(problems(before, name=skill.name)):

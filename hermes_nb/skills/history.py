@@ -1,16 +1,17 @@
-"""Write the home's skills on disk atomically, with a history for undo and usage counts.
+"""Write the skills in the Hermes directory atomically, with a history for undo and usage counts.
 
-A skill appears with one rename, so a killed process never leaves a folder without its SKILL.md. Its
-leftovers are in the hidden state directory next to the skills and are removed by the next writer.
-The locks are there as well: a skill's folder contains only the skill.
+A new skill is built elsewhere and appears with one rename, so a killed process never leaves a
+folder without its SKILL.md. What such a process leaves behind is in the hidden state directory next
+to the skills, and the next writer removes it. The locks are there as well: a skill's folder
+contains only the skill.
 
 A record is written before its change, with the state before and after. If a crash prevents the
 change, the files show that it never happened, and the record is dropped. Records are limited in
 number and size.
 
 Views, uses, changes, creation and on/off state of skills are logged as JSON lines in `usage.jsonl`,
-one line an event. They are appended under a lock without fsync, because a lost count does no harm.
-A long log is compacted to one line a skill. Unreadable lines are skipped.
+one line per event. They are appended under a lock without fsync, because a lost count does no harm.
+A long log is compacted to one line per skill. Unreadable lines are skipped.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ _NEVER = SkillUsage()
 
 
 class UsageLog:
-    """The usage log in `directory`, or counts in memory with None. Thread-safe."""
+    """The usage log in `directory`. Without one, usage is counted in memory. Thread-safe."""
 
     def __init__(self, directory: Path | None) -> None:
         self._path = directory / "usage.jsonl" if directory else None
@@ -102,7 +103,7 @@ class UsageLog:
         return self.entries().get(name, _NEVER)
 
     def note(self, name: str, event: Event, origin: SkillOrigin | None = None) -> None:
-        """Add an event; kept in memory only if it cannot be written."""
+        """Add an event to the log. If it cannot be written, the event is only kept in memory."""
         line: dict[str, Json] = {"skill": name, "event": event, "at": round(time.time(), 3)}
         if origin and origin.session:
             line |= {"session": origin.session, "turn": origin.turn}
@@ -202,7 +203,7 @@ Kind = Literal["made", "file", "removed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillRecord:
-    """The record of a change of one skill."""
+    """The record of a change to one skill."""
 
     id: str
     """Unique id; ids sort by time."""
@@ -242,7 +243,7 @@ class Writer:
     def alone(self, name: str = "") -> Iterator[None]:
         """Hold the lock of one skill or, without a name, the lock for creating and removing skills.
 
-        A caller that needs both takes the latter first. Raises TimeoutError.
+        A caller that needs both takes the general lock first. Raises TimeoutError.
         """
         locks = self.state / "locks"
         make_private(locks)
@@ -257,7 +258,7 @@ class Writer:
         action: str,
         origin: SkillOrigin,
     ) -> Path:
-        """Create a skill from files by relative path and return its folder; needs both locks."""
+        """Create a skill from `files` (by relative path) and return its folder; needs both locks."""
         target = self.root / category / name
         self._refuse_links(target)
         if os.path.lexists(target):
@@ -325,7 +326,7 @@ class Writer:
     def undo(self, name: str = "") -> SkillRecord:
         """Undo the last change, optionally of one skill, and return its record; needs the locks.
 
-        Raises SkillError if there is no change, or if the files were changed by other means since.
+        Raises SkillError if there is no change, or if the files have since been changed otherwise.
         """
         for record in self.records(name):
             done = self._undone(record)

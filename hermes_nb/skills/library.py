@@ -1,7 +1,8 @@
 """The skills library: find, view and change skills.
 
-Roots are searched in order, and the first skill with a name wins. Only the home's skills are
-written. A skill of a later root is copied to the home when it is first changed, and the copy wins.
+Roots are searched in order; of several skills with the same name, the first one is used. Only the
+skills in the Hermes directory are written. A skill of a later root is copied there when it is first
+changed, and the copy is used from then on.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class SkillView:
 
 
 class Library(Changer):
-    """The skills below `roots`, in order; of plain paths the first is the home's, others external.
+    """The skills below `roots`, in order. See `as_roots` for how plain paths are treated.
 
     `accepts(path, text)` returns whether the user trusts a text; without it, no skill of the
     working directory is loaded. `on_changed(outcome)` is called after every change made through the
@@ -71,8 +72,8 @@ class Library(Changer):
         """Return the list of skills for the system prompt; "" if there are none to offer.
 
         Args:
-            budget_tokens: maximum size; beyond it, the skills that match `query` best and were used
-                most are kept, and the others counted.
+            budget_tokens: maximum size; if it is exceeded, only the skills that match `query` best
+                and were used most are listed, and the others counted.
             query: text for ranking, such as the user's prompt.
             platform: the platform, as in `sys.platform`.
             tools: names of the tools that are on; None satisfies every condition on tools.
@@ -115,8 +116,9 @@ class Library(Changer):
     def view(self, name: str, file: str | None = None, *, counted: bool = True) -> SkillView:
         """Return a skill's SKILL.md or, with `file`, one of its support files, for display.
 
-        With `counted` false the user views it: it is not counted as a view, and works for a skill
-        that is switched off. Raises SkillError if the skill or file is missing or refused.
+        `counted` is false if the user views the skill: this is not added to its usage, and works
+        for a skill that is switched off too. Raises SkillError if the skill or file is missing or
+        refused.
         """
         skill = self.get(name)
         if not (skill.enabled or not counted):

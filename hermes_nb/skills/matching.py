@@ -80,13 +80,13 @@ def scores(texts: Mapping[str, SkillTerms], query: str) -> dict[str, float]:
 
 
 def likeness(one: SkillTerms, other: SkillTerms) -> float:
-    """Return the share of common words of two texts, 0 to 1 (Jaccard, each word counted once)."""
+    """Return the share of words that two texts have in common, 0 to 1 (Jaccard index)."""
     together = len(one.terms.keys() | other.terms.keys())
     return len(one.terms.keys() & other.terms.keys()) / together if together else 0.0
 
 
 def same_name(one: str, other: str) -> bool:
-    """Return whether two names mean the same: same words in any order, or a typing error.
+    """Return whether two names mean the same: same words, or a difference like a typing error.
 
     Names that differ in a number never do: `report-2024` is not `report-2025`.
     """
@@ -112,7 +112,7 @@ def _meant(wanted: set[str], known: set[str]) -> dict[str, list[str]]:
 
 
 def _matched(text: SkillTerms, words: Mapping[str, Sequence[str]]) -> dict[str, float]:
-    """Return the query terms in a text with their weights; a match of a prefix counts half."""
+    """Return the query terms in a text with their weights; half the weight for a prefix match."""
     found: dict[str, float] = {}
     for term, meant in words.items():
         if exact := text.terms.get(term):

@@ -1,4 +1,4 @@
-"""The list of skills in the prompt: one line a skill, by category, within a token budget.
+"""The list of skills in the prompt: one line per skill, by category, within a token budget.
 
 If not all fit, those that match the query best and were used most are listed, and the others
 counted. The same skills give the same bytes, so that the prompt can be cached.

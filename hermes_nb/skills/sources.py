@@ -1,8 +1,9 @@
 """Skills from other people: copied, compared and removed under the user's control.
 
-A folder below `skill_sources` in the Hermes directory is a copy of a source's skills, one folder
-each. It contains only documents and support files, no links. Dangerous skills are not copied. The
-copy changes only after the user has seen the diff, whatever happens at the source.
+A *source* is a repository or directory with skills. Each source is copied to its own folder below
+`skill_sources` in the Hermes directory, with one folder per skill. The copy contains only documents
+and support files, no links. Dangerous skills are not copied. Whatever happens at the source, the
+copy changes only after the user has seen the diff.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ MOST_SKILLS = 200
 LARGEST = 16_777_216
 """Maximum size in bytes of all skills of a source together."""
 COMPARED = 20_000
-"""Lines of both versions of a file up to which a diff is shown."""
+"""Maximum number of lines, in both versions of a file together, for which a diff is shown."""
 Files = Mapping[str, bytes]
 """Contents of files by their path below the source's folder, such as `skill/SKILL.md`."""
 
@@ -93,7 +94,7 @@ class SeenSkill:
 
 
 def taken(place: Path, below: str = "") -> tuple[Files, list[SeenSkill]]:
-    """Return the files and verdicts of the skills in a folder of a place.
+    """Return the files and verdicts of the skills in `place`, or in its subfolder `below`.
 
     Raises SkillError and OSError.
     """

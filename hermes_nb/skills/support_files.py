@@ -1,4 +1,4 @@
-"""Find and check a skill's support files, and tell which of them are code."""
+"""Find and check a skill's support files, and recognise those that are code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The environment in which skills are offered: the platform, and the tools that are on."""
+"""The environment in which skills are offered: the platform, and the enabled tools."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Surroundings:
     """Names of the toolsets that are on; None if unknown, which satisfies every condition."""
 
     def closed(self, gates: Gates) -> str:
-        """Return why a skill with these conditions is not offered; "" if it is."""
+        """Return why a skill with these conditions is not offered here; "" if it is."""
         here = _platform(self.platform)
         wanted = {_platform(name) for name in gates.platforms}
         if wanted and here not in wanted and not wanted & _ANYWHERE:

@@ -1,4 +1,4 @@
-"""Decide how far a skill is trusted: scan its texts, and respect what the user has accepted.
+"""Decide how far a skill is trusted: scan its texts, and consider what the user has accepted.
 
 Each text is checked twice: by the injection scan, for text that would steer the agent, and by rules
 on code, for commands that would do harm if the agent ran them. These heuristics stop known tricks;
@@ -28,14 +28,14 @@ Level = Literal["clean", "suspicious", "dangerous"]
 Accepts = Callable[[Path, str], bool]
 """Returns whether the user has accepted a text at a path, whatever the verdict."""
 UNFIT = "unnamed"
-"""The category for skills whose folder names are not fit for display."""
+"""The category for skills whose folder names should not be displayed."""
 _AT_ONCE = 64
-"""Number of new documents that a process scans completely when it finds them, in about 0.1 s. If
-there are more, it scans only their names and descriptions, and each document when it is loaded."""
+"""Up to this many new documents are scanned completely when they are found, in about 0.1 s. If
+there are more, only names and descriptions are scanned, and each document when it is loaded."""
 _SMALLEST = 40
 """Size of a batch of texts that is not split further to find the suspicious one."""
 _BETWEEN = "\n\n---\n\n"
-"""Separator of texts in a batch, so that no text can excuse the next one."""
+"""Separator of texts in a batch. It keeps one text from being read as an excuse for the next."""
 _OPENS = ("```", "~~~")
 """Beginnings of code blocks, in which some findings count less; such texts are scanned alone."""
 _EXAMINED = 4 * FILE_LIMIT
@@ -56,7 +56,7 @@ _GUIDES = {
     "secret_access": 2.0,
     "secret-access": 2.0,
 }
-"""The score up to which findings of a category are normal in the code of honest guides."""
+"""The score up to which findings of a category are normal in the code of harmless guides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +66,9 @@ class SkillVerdict:
     level: Level = "clean"
     """How dangerous it is."""
     reasons: tuple[str, ...] = ()
-    """The findings with their passages, fit for display."""
+    """The findings with their passages, made safe for display."""
     text: str = ""
-    """The text to load, neutralised if suspicious; "" if dangerous."""
+    """The text to load: without its suspicious passages if it is suspicious, "" if dangerous."""
 
     @property
     def why(self) -> str:
@@ -80,7 +80,7 @@ Judged = tuple[Level, tuple[str, ...]]
 """The level of a text and the reasons."""
 _CLEAN: Judged = ("clean", ())
 _DOWNLOAD = "remote-code"
-"""The category of commands that run a download unread."""
+"""The category of commands that run a download directly, so that no one reads it."""
 
 
 def examine(text: str, *, name: str = "", strict: bool = False, code: bool = False) -> SkillVerdict:
@@ -113,8 +113,8 @@ def examine(text: str, *, name: str = "", strict: bool = False, code: bool = Fal
 def examine_own(text: str, *, name: str = "", code: bool = False, before: str = "") -> SkillVerdict:
     """Return the verdict on a new text for a skill, which replaces `before`.
 
-    This is stricter than for skills of others: a download that is piped to a shell or evaluated is
-    refused, unless it was there before. `examine` only marks it.
+    This is stricter than `examine`, for skills by others: a download that is piped to a shell or
+    evaluated is refused, unless `before` contains it already. `examine` only marks it.
     """
     known = set(_downloads(before, code=code))
     if found := [each for each in _downloads(text, code=code) if each not in known]:
@@ -229,7 +229,7 @@ class Examiner:
         return known
 
     def neutral(self, found: FoundSkill, document: Document) -> str:
-        """Return the neutralised description of a suspicious skill, for the list in the prompt."""
+        """Return a suspicious skill's description without suspicious passages, for the prompt."""
         try:
             text, _ = decoded(read_regular(found.file))
             verdict = self.judged(found.root, found.file, text, digest=found.digest)
@@ -274,7 +274,10 @@ class Examiner:
         self._take_in({key: t for key, t in named.items() if not any(o in t for o in _OPENS)})
 
     def _take_in(self, named: Mapping[str, str]) -> None:
-        """Scan texts in one batch; split it in halves if it is not clean."""
+        """Scan the texts `named`, by cache key, in one batch, and record them as clean if they are.
+
+        A large batch that is not clean is split in halves.
+        """
         pending = [[key for key in named if self._known(key) is None]]
         while pending:
             keys = pending.pop()
@@ -309,7 +312,7 @@ class Examiner:
                 return None
 
     def _glanced(self, found: FoundSkill) -> Judged:
-        """Return the level of the name and description; "suspicious" counts as "dangerous"."""
+        """Return the level of a skill's name and description, where "suspicious" is "dangerous"."""
         document = found.document
         if document is None or self._known(_glance(found.digest, document.name)):
             return _CLEAN

@@ -1,12 +1,13 @@
 """The document of a message in the index: its terms, marks for its day and speaker, and a number.
 
-A document only depends on the message's row: to remove a document from a contentless index, its
-exact terms must be given again, by any version of this package.
+A *mark* is a term that no text contains, such as one for the speaker's name. A document depends on
+nothing but the message's row: to remove it from a contentless index, its exact terms must be given
+again, by any version of this package.
 
-Its number encodes, from the highest bits to the lowest: the block of the session, the place in the
-block, the role, the class of length. Adjacent messages therefore have adjacent numbers, a session
-is a few ranges of numbers, and ranking needs no lookup by document. A spot is a number without role
-and length, for uses that only need the position.
+Its number encodes, from the highest bits to the lowest: the *block* (a section of a session), the
+place in the block, the role, and the message's length class. Adjacent messages therefore have
+adjacent numbers, a session is a few ranges of numbers, and ranking needs no lookup by document. A
+*spot* is such a number without role and length, for uses that only need the position.
 
 Only words that are new to a process are looked up in the list of all words, because a lookup takes
 longer than indexing. For searches, the list is cached as one string with a line per word, which
@@ -32,18 +33,19 @@ from hermes_nb.storage import words
 
 ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
 _MARGIN = 2
-"""Free places at both ends of a block, so that ranking never spreads to the next block."""
+"""Free places at both ends of a block. Ranking, which also scores a hit's neighbours, then never
+reaches into another block."""
 BLOCK = 256 - 2 * _MARGIN
-"""Messages of a session that have consecutive places."""
+"""Number of messages in a block."""
 _CLASSES = (24, 96, 384, 1536, 6144, 24576, 98304)
-"""Maximum terms of a message in the first, second ... class of length."""
+"""Maximum number of terms of a message in the first, second ... length class."""
 
 SPOT_BITS = 5
-"""Bits of a document's number below its spot."""
+"""Number of low bits in a document's number that are not part of its spot."""
 BLOCK_BITS = 8
-"""Bits of a spot below its block."""
+"""Number of low bits in a spot that are not part of its block."""
 LENGTH_MASK = 7
-"""The lowest bits of a document's number, which are its class of length."""
+"""Mask for the lowest bits of a document's number, which are its length class."""
 BLOCK_OF = "(rowid >> 13)"
 """SQL for the block of a document."""
 ROLE_OF = "(rowid >> 3 & 3)"
@@ -100,7 +102,7 @@ class IndexedMessage:
     terms: str
     """Terms and marks in order, separated by spaces."""
     forms: list[str]
-    """The words that terms and marks are made of (see `words.of_form`)."""
+    """The forms of its words (strings of terms, see `words.of_form`), and its marks."""
 
     def number(self, block: int, position: int) -> int:
         """Return its number in the index at a position of its session."""
@@ -142,7 +144,7 @@ def speaker(text: str) -> str:
 
 
 def said(text: str) -> str:
-    """Return a text without the speaker and the log's prefix."""
+    """Return a text without the speaker's name and the log prefix at its beginning."""
     found = _SPEAKER.match(text)
     return text[found.end() :] if found else text
 
@@ -156,7 +158,7 @@ _SPEAKER = re.compile(
 
 
 def spoken_by(term: str) -> str:
-    """Return the mark of messages whose speaker's name has this term."""
+    """Return the mark of messages whose speaker's name contains this term."""
     return f"{MARK}v{term}"
 
 
@@ -197,11 +199,11 @@ def _joined(*parts: str | None) -> str:
 _MOST_KNOWN = 50_000
 """Maximum number of cached forms."""
 GRAM = 3
-"""Characters of the parts by which words are compared."""
+"""Length of the parts (trigrams) by which words are compared, in characters."""
 
 
 def listed(forms: Collection[str]) -> list[str]:
-    """Return the words of some forms that belong in the list of words, sorted."""
+    """Return the terms in `forms` that belong in the index's list of words, sorted."""
     terms = {term for form in forms for term in words.of_form(form)}
     return sorted(t for t in terms if t[0] == MARK or (len(t) > GRAM and t.isalpha()))
 
@@ -217,7 +219,7 @@ class Vocabulary:
             self._known.forms.clear()  # the transaction that added these words was rolled back
 
     def add(self, forms: set[str]) -> None:
-        """Add the words of some forms to the list."""
+        """Add the words in `forms` to the list, unless they are known to be in it."""
         new = forms - self._known.forms
         added = self._connection.execute(
             "INSERT OR IGNORE INTO search_words (word) SELECT value FROM json_each(?)",
@@ -292,13 +294,13 @@ class Known:
     name: str
     """The index's random name."""
     forms: set[str] = field(default_factory=set)
-    """Forms whose words are in the index's list, or that have none."""
+    """Forms whose words are in the index's list, or that have no words for it."""
     last: tuple[int, str] | None = None
     """Id and text of the last word that this process added, None for none."""
     words: WordList = field(default_factory=WordList)
     """The cached list of words."""
     common: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Frequent expressions: their count, and the index's last document at that time."""
+    """By frequent expression: the number of matches, and the index's last document when counted."""
 
 
 known = lru_cache(maxsize=4)(Known)

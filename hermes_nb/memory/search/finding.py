@@ -1,8 +1,8 @@
-"""From a query to hits: reads the messages found in the index, scores them, and cuts snippets.
+"""Turn a query into hits: read the messages found in the index, score them, and cut snippets.
 
 A text has clues that the index lacks: who speaks, and whether it is an answer. Each clue raises or
-lowers a score by a share of it. The shares were tuned on the first half of `bench/recall.py`; the
-other half measures them.
+lowers the score by a share of it. The shares were tuned on the first half of `bench/recall.py` and
+are measured on the other half.
 
 If SQLite was built without FTS5, the newest messages are read and matched by words only, without
 neighbours, sessions and clues. The same is done for messages that are not in the index because the
@@ -43,28 +43,28 @@ _BEFORE = 80
 """Characters of a snippet before the first matching word."""
 
 SPEAKER = 0.7
-"""Added to the factor of a score if the speaker is named in the query."""
+"""Added to the factor for a message's score if the query names its speaker."""
 NUMBER = 0.3
 """Added if the query asks how many and the text has a number."""
 QUESTION = -0.25
 """Added if the text is itself a question."""
 ANSWER = 0.8
-"""Share of the difference between a question's score and the next turn's that is added to the
-latter."""
+"""If a question scores higher than the turn after it, this share of the difference is added to that
+turn's score."""
 
 _READ_FOR_CLUES = 1_000
 """Characters of a message that are read for clues."""
 _MENTIONS = 1_000
-"""Messages with a name that are read to find out whose name it is."""
+"""Maximum number of messages mentioning a name that are read to find out whose name it is."""
 _ENOUGH_MENTIONS = 4
-"""Minimum messages with a name to decide that."""
+"""Minimum number of such messages for a decision."""
 _ONE_SIDED = 0.75
 """Minimum share of those messages that must come from one role."""
 _UNINDEXED, _LONGEST = 5_000, 20_000
 """Messages that are read without an index, newest first, and characters of each."""
 _SEARCHED, _READ_WHOLE = 400_000, 20_000
-"""Characters of a text that are searched for words to display: in the form of the query's terms,
-and in other forms. The rest of a longer text is ignored."""
+"""How many characters of a text are searched for words to display: for words that begin like the
+query's terms, and for all other words. The rest of a longer text is ignored."""
 _CUT = 30
 """Characters that a cut may move to fall between words."""
 _SLIP = 2
@@ -184,7 +184,7 @@ def ranked(
 
 
 def _distinct(found: list[RankedMessage]) -> list[RankedMessage]:
-    """Return the messages with those that repeat an earlier text at the end."""
+    """Move messages that repeat the text of an earlier one to the end."""
     seen: set[tuple[Role, str]] = set()
     first: list[RankedMessage] = []
     repeated: list[RankedMessage] = []
@@ -241,7 +241,7 @@ class People:
 
     @classmethod
     def named(cls, query: Query, postings: SearchIndex) -> People:
-        """Return the speakers among a query's capitalised words."""
+        """Find out which of a query's capitalised words are names of speakers."""
         terms = query.terms & query.names
         marks = postings.known({spoken_by(term) for term in terms})
         roles = {}
@@ -258,7 +258,7 @@ class People:
         )
 
     def speak(self, role: str, text: str) -> bool:
-        """Return whether one of them wrote a text."""
+        """Return whether one of these people wrote the text of a message with this role."""
         if role in self.roles:
             return True
         return bool(self.marks) and any(
@@ -267,7 +267,7 @@ class People:
 
 
 def clues(passage: RankedMessage, people: People, *, number: bool) -> float:
-    """Return the factor for a message's score; `number` means that the query asks for one."""
+    """Return the factor for a message's score; `number` means that the query asks for a number."""
     text = passage.text[:_READ_FOR_CLUES]
     out = 1.0
     if people.speak(passage.role, text):
@@ -287,7 +287,7 @@ def asks(passage: RankedMessage) -> bool:
 def with_answers(
     found: Mapping[int, float], texts: Mapping[int, RankedMessage]
 ) -> dict[int, float]:
-    """Return scores in which the turn after a question gets most of the question's."""
+    """Return the scores, with those of turns after a question raised toward the question's."""
     out = dict(found)
     for spot, score in found.items():
         if score > found.get(spot + 1, score) and asks(texts[spot]):

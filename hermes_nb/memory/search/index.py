@@ -1,6 +1,6 @@
 """The tables of the full-text index, and how messages are added to it.
 
-Every message is one document of a contentless FTS5 table; its row id encodes its position.
+Every message is one document in a contentless FTS5 table; the row id encodes its position.
 
 Messages are indexed in batches, in the order of their rows; one by one would take twice as long.
 `search_state` has the last indexed row, updated in the same transaction, so that messages of killed
@@ -201,7 +201,7 @@ def rebuild(connection: sqlite3.Connection, made: Made | None = None) -> None:
 
 
 def drop(connection: sqlite3.Connection, table: str) -> None:
-    """Drop a table; if a virtual one is too damaged for that, drop its parts."""
+    """Drop a table; if it is a virtual one that is too damaged for that, drop its parts."""
     try:
         connection.execute(f"DROP TABLE IF EXISTS {table}")
     except sqlite3.DatabaseError:
@@ -272,9 +272,10 @@ def _numbered(
     made: Made,
     forms: set[str] | None = None,
 ) -> list[tuple[int, str]]:
-    """Return messages as rows of the FTS5 table, sorted: descending row ids would cost segments.
+    """Return messages as rows of the FTS5 table, sorted by row id.
 
-    Missing blocks are created and added to `blocks`; the documents' forms are added to `forms`.
+    In descending order, they would take additional segments of the index. Missing blocks are
+    created and added to `blocks`; the documents' forms are added to `forms`.
     """
     found = []
     for row in rows:

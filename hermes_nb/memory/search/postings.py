@@ -1,4 +1,4 @@
-"""SQLite's full-text index as one search sees it, restricted by its filter.
+"""Access to SQLite's full-text index for one search, restricted by the search's filter.
 
 All filters except times are part of the SQL statement, so that excluded messages don't count
 against the query's budget.
@@ -24,11 +24,11 @@ RECOGNISED = 3
 MOST_ALIKE = 20
 """Maximum number of similar words."""
 STALE = 1.1
-"""Growth factor of the index up to which a cached word count is used."""
+"""A cached word count is used until the index has grown by this factor."""
 MOST_COMMON = 1_000
 """Maximum number of cached counts of common expressions."""
 _ENDINGS = ("", "g", "ng", "ing", "d", "ed", "s", "es", "n", "on", "ion", "y", "r", "er", "e")
-"""Beginnings of endings, to complete a prefix before stemming it."""
+"""Endings, and parts of endings, with which a prefix is completed before it is stemmed."""
 _EVERYTHING = f'"{documents.WRITTEN}" *'
 """FTS5 expression that matches all messages."""
 
@@ -109,7 +109,7 @@ class Postings:
 
     def counted(self, match: Node, *, most: int) -> tuple[int, list[int] | None]:
         # With a filter, the query takes most of the time, so return its documents too. Without one,
-        # reading them would, and expressions that were too common recently still are.
+        # reading the documents would take longest, and what was too common recently still is.
         asked = expression(match)
         if not self._where:
             common = known(self._name).common

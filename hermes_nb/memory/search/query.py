@@ -17,7 +17,7 @@ from hermes_nb.storage import words
 LONGEST = 8_000
 """Maximum characters of a query; the rest is ignored."""
 MOST_UNITS = 40
-"""Maximum units of a query that are searched."""
+"""Maximum number of units (words or phrases) of a query that are searched."""
 MOST_OPERANDS = 200
 """Maximum operands of a query with operators."""
 DEEPEST = 8
@@ -63,7 +63,7 @@ class Query:
     """A parsed query."""
 
     text: str
-    """The query as typed, used to detect kinds of questions."""
+    """The query as typed. It shows what kind of question it is."""
     units: tuple[Phrase, ...]
     """The phrases that a message is scored by."""
     must: Node | None = None
@@ -116,7 +116,7 @@ def parse(text: str) -> Query:
 
 
 ASKING = 4
-"""Number of words from which on a query counts as a question or description."""
+"""A query with at least this many words counts as a question or description."""
 
 
 def _is_question(text: str, tokens: list[_Token]) -> bool:

@@ -1,9 +1,9 @@
-"""Scores messages by a query's words, as far as the index knows.
+"""Score messages by a query's words, using only the index.
 
-A query's cost is the number of documents that it reads, newest first, so that number is limited.
-Rare words are read first: they say most and cost least. A word too common for the budget is skipped
-while others remain. If all words are common, messages with several of them are searched. An unknown
-word is taken for a part of a word, or a misspelt one.
+A query's cost is the number of documents that it reads, newest first. That number is limited by a
+budget. Rare words are read first: they are the most significant and cost least. A word that is too
+common for the budget is skipped. If all words are too common, messages with several of them are
+searched. An unknown word is assumed to be a part of a word, or a misspelt one.
 
 A message counts by its own words and, less, by the words of the messages around it, because an
 answer often does not repeat the question. Rare words count more than common ones, and several of
@@ -28,7 +28,7 @@ from hermes_nb.storage.words import stem
 
 
 class SearchIndex(Protocol):
-    """An index as one search sees it, restricted by its filter."""
+    """Access to an index for one search, restricted by the search's filter."""
 
     def documents(self, match: Node, *, most: int) -> list[int]:
         """Return up to `most` documents that match, the newest sessions first."""
@@ -60,13 +60,13 @@ NEAR = {-2: 0.3, -1: 0.55, 1: 0.55, 2: 0.3}
 SATURATION = 1.2
 """BM25's k1."""
 SHORTER = 0.8
-"""Factor of a word's weight per class of length; each class is four times as long."""
+"""Factor of a word's weight for each length class; each class is four times as long."""
 SESSION = 0.5
 """Share added to a score if the session has all words of the query; less if it lacks some."""
 COVERAGE = 0.3
 """Share added to a score if the message has all words of the query; less if it lacks some."""
 SEEDS = 150
-"""Number of best spots that are scored together with their neighbours."""
+"""Number of best spots (positions of messages) that are scored together with their neighbours."""
 SYNONYM = 0.5
 """Weight of a synonym of the query's word."""
 PART = 0.6
@@ -81,11 +81,11 @@ _ALIKE = 0.6
 _MOST_TOGETHER = 4
 """Maximum number of common words that are searched together."""
 _ENOUGH = 60
-"""Number of messages with several common words from which on fewer words are not tried."""
+"""If this many messages have several common words, fewer words are not tried."""
 
 
 class EvidenceCollector:
-    """Collects the evidence for one query.
+    """Collects the evidence for one query: which documents contain which of its words.
 
     Args:
         postings: the index
@@ -199,7 +199,7 @@ class EvidenceCollector:
         return found
 
     def _together(self, units: Sequence[Phrase], counted: dict[Phrase, int]) -> list[Evidence]:
-        """Return evidence for common words: messages with all, then with the rarer ones."""
+        """Return evidence for common words: for messages with all of them, then with fewer."""
         out: list[Evidence] = []
         most = max(self._limit, self._budget // 8)
         for number in range(min(len(units), _MOST_TOGETHER), 0, -1):
