@@ -258,7 +258,7 @@ class Writer:
         action: str,
         origin: SkillOrigin,
     ) -> Path:
-        """Create a skill from `files` (by relative path) and return its folder; needs both locks."""
+        """Create a skill from files, by relative path. Return its folder; needs both locks."""
         target = self.root / category / name
         self._refuse_links(target)
         if os.path.lexists(target):

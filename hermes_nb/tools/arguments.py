@@ -18,7 +18,7 @@ from hermes_nb.core.text import one_line
 from hermes_nb.core.tools import Arguments, Run, ToolContext
 
 Function: TypeAlias = Callable[..., Any]
-"""The Python function that a tool calls; its parameters vary."""
+"""The Python function that a tool calls, with any parameters."""
 Convert: TypeAlias = Callable[[Json], Any] | None
 """Converts a valid JSON value to the Python value that a parameter expects; None if unchanged."""
 _PROBLEMS_SHOWN = 3
@@ -55,7 +55,7 @@ def calling(
     *,
     wants_context: bool,
 ) -> Run:
-    """Wrap a function as `run(context, arguments)`; async only if the function is.
+    """Wrap a function as `run(context, arguments)`. The result is async only if the function is.
 
     An explicit null for one of the `nullable` parameters is treated as an omitted argument.
     """

@@ -42,8 +42,8 @@ def asking(toolset: Toolset, guard: Guard, approver: Approver) -> Toolset:
     """Wrap a toolset so that the guard decides on every call that does more than read.
 
     The guard allows the call, denies it, or asks the approver. A call that may need approval never
-    runs in parallel with others. The tool gets the permitted way to run in its context and may ask
-    further questions there. A denied call raises `ToolDenied`.
+    runs in parallel with others. The tool's context tells it how it may run (see `guard.Way`), and
+    lets it ask further questions. A denied call raises `ToolDenied`.
     """
 
     def ask(tool: Tool) -> Tool:
@@ -60,7 +60,7 @@ def asking(toolset: Toolset, guard: Guard, approver: Approver) -> Toolset:
 
 @dataclass(slots=True)
 class _GuardedCall:
-    """One call and its shape: the key under which "always" is remembered."""
+    """One call and its *shape*: the key that stores an "always" answer for similar calls."""
 
     tool: Tool
     context: ToolContext
@@ -68,7 +68,7 @@ class _GuardedCall:
     guard: Guard
     approver: Approver
     shape: str = ""
-    """Key of the content that was displayed last; empty if an "always" cannot be remembered."""
+    """Shape for the content that was displayed last. Empty if "always" cannot be remembered."""
 
     async def permitted(self) -> object:
         """Return how the call may run, after asking if necessary; raise ToolDenied."""
@@ -87,7 +87,7 @@ class _GuardedCall:
         raise ToolDenied(_refusal(self.tool, _unstable(changed)))
 
     async def _decision(self, content: Content) -> Decision:
-        """Return the guard's decision on the call in the current state."""
+        """Return the guard's decision on the call with its current content."""
         tool, arguments, messages = self.tool, self.arguments, self.context.messages
         left = None
         if tool.result is not None:
@@ -96,7 +96,11 @@ class _GuardedCall:
         return await in_thread(judge, tool, arguments)
 
     async def further(self, question: Question) -> Answer:
-        """Ask a question of the tool; with `question.again` it is bound to the call's content."""
+        """Ask a question that the tool has while it runs.
+
+        With `question.again`, the answer only applies to the call's current content, so the user is
+        asked again if that changes.
+        """
         if not self.guard.asks:
             return "deny"
         if not question.again:

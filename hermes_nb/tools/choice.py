@@ -11,7 +11,7 @@ from hermes_nb.core.tools import Toolset
 from hermes_nb.safety.administrator import NONE, Policy
 
 DEFAULT = "default"
-"""The toolset of a turn that names no tools."""
+"""Name of the toolset for a turn that names no tools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,9 @@ class Choice:
     more: Callable[[], Toolset] = Toolset
     """Return the optional tools, which have to be named; called only when needed."""
     groups: Mapping[str, Sequence[str]]
-    """Toolsets of the configuration. Inside its own group, a name means the tool or toolset."""
+    """Toolsets in the configuration: names of tools, toolsets and other groups, by group name.
+
+    Inside a group, its own name means the tool or toolset of that name."""
     policy: Policy = NONE
     """The administrator's policy, which can force or forbid tools."""
     _made: dict[tuple[str, ...], Toolset] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from pathlib import Path
 from hermes_nb.core.errors import ToolError
 
 SAMPLE = 65_536
-"""Bytes read to tell text from binary."""
+"""Number of bytes read to distinguish text from binary data."""
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
@@ -38,7 +38,7 @@ _SIGNATURES = (
 _MUCH_CONTROL = 0.1
 """Share of control characters above which bytes that are not UTF-8 count as binary."""
 _BLANK = ord(" ")
-"""The first byte above the ASCII control characters."""
+"""The first byte after the ASCII control characters."""
 _TEXT_CONTROL = frozenset(b"\t\n\r\f\b\x1b")
 
 

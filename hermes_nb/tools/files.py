@@ -1,6 +1,7 @@
 """The toolset `files`: read, write, patch and list files of the working directory.
 
-Reads are streams with a budget, so a file of any size or type is safe to read. Writes are atomic.
+Files are read as streams with a size limit, so reading is safe for any size or type. Writes are
+atomic.
 Notebooks can be read but not written: an open notebook is owned by its front end.
 """
 
@@ -158,7 +159,7 @@ def _nothing(offset: int, lines: int, size: int) -> str:
 
 
 def _rest(lines: StreamLines, first: int, last: int, size: int) -> list[str]:
-    """Return a note if the file continues below the last line shown."""
+    """Return a note, as a list of one line, if the file continues after the last line shown."""
     if lines.next() is None:
         return []
     going_on = f"go on with offset={last + 1}"

@@ -1,9 +1,10 @@
-"""Apply `.gitignore` rules, and walk the files that they do not ignore.
+"""Apply `.gitignore` rules, and list the files that they do not ignore.
 
 The rules are git's as ripgrep applies them: the nearest `.gitignore` with a matching line decides,
-files above the top of a repository are ignored, and a repository is not required. Only `.gitignore`
-is read, neither `.ignore` nor the user's global file, so every machine sees the same files. Known
-difference: ripgrep reads `{a,b}` in a rule as alternatives; git and this module do not.
+a `.gitignore` above the top of a repository has no effect, and a repository is not required. Only
+`.gitignore` is read, not `.ignore` or the user's global file, so the result is the same on every
+machine. Known difference: ripgrep reads `{a,b}` in a rule as alternatives; git and this module do
+not.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class IgnoreRule:
     """
 
     leaves_out: bool
-    """True for a rule that ignores, False for one that re-includes (`!`)."""
+    """True for a rule that ignores paths, False for one that re-includes them (`!`)."""
     matches: Callable[[str], object]
     """The pattern's match function; its result is None if a path does not match."""
     is_name: bool
@@ -92,7 +93,7 @@ def rules_for(directory: Path) -> Rules:
 
 
 def counts_above(directory: Path) -> bool:
-    """Return whether the rules above a directory apply in it; not if they ignore it."""
+    """Return whether rules from above apply in a directory: not if they ignore the directory."""
     return _rules_above(directory) is not None
 
 

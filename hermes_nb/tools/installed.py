@@ -4,8 +4,8 @@ A package registers its tools under the entry point group `hermes_nb.tools`. An 
 `Tool`, a `Toolset`, a list of tools, or a function without parameters that returns one of these. An
 entry point that fails to load is reported and skipped, so it cannot break a turn.
 
-Wrappers stand under `hermes_nb.tool_wrappers`. They may be safety measures: if one cannot be
-loaded, no tool runs.
+Wrappers are registered under `hermes_nb.tool_wrappers`. They may be safety measures: if one cannot
+be loaded, no tool runs.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def without_taken(tools: Toolset, taken: Toolset, warn: Callable[[str], None]) -
 
 
 def left(tools: Toolset, policy: Policy) -> Toolset:
-    """Return the tools that the policy allows; the guard checks it again at each call."""
+    """Return the tools that the policy allows. The guard checks the policy again at each call."""
     return Toolset(tool for tool in tools if not policy.why("tools", tool.name, tool.toolset))
 
 
@@ -116,7 +116,7 @@ def _tools(given: object) -> list[Tool]:
 
 WRAPPERS = "hermes_nb.tool_wrappers"
 AUDIT = "audit"
-"""Key of the policy that demands an audit, and name of the wrapper that it uses then."""
+"""Policy key that makes an audit mandatory, and name of the wrapper that then has to do it."""
 
 
 class Wrapper(Protocol):

@@ -1,8 +1,8 @@
 """Search files without ripgrep: the fallback of `search_files`, a script that can be killed.
 
-It runs in a separate Python (`python -I -S matching.py OPTIONS FILES`), because a hostile regular
-expression never returns and Python cannot stop a thread. It imports only the standard library and
-prints the part of the `rg --json` format that the caller reads.
+It runs in a separate Python (`python -I -S matching.py OPTIONS FILES`), because matching a hostile
+regular expression may never end, and Python cannot stop a thread. It imports only the standard
+library and prints the part of the `rg --json` format that the caller reads.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Run MCP servers: programs or addresses that provide tools, from start to end of the kernel.
+"""Run MCP servers: programs or URLs that provide tools, from the start to the end of the kernel.
 
-A server is third-party code: it may die, hang, flood, change its tools or ask questions. So its
-output is bounded and treated as untrusted content, it is restarted once after it has died, each
-call has a timeout, and an interrupt is passed on. Servers run on their own event loop, so they
+A server is third-party code: it may die, hang, flood its output, change its tools or ask questions.
+So its output is limited and treated as untrusted content, it is restarted once after it has died,
+each call has a timeout, and an interrupt is passed on. Servers run on their own event loop, so they
 never block a turn. Without a server, nothing is started and `mcp` is not imported.
 """
 
@@ -51,9 +51,9 @@ QUIET, BUSY, LATEST = 0.3, 0.05, 15.0
 than the share `BUSY` of its time for `QUIET` seconds, or after `LATEST` seconds."""
 MOST_TOOLS = 256
 LINES, WIDTH = 300, 500
-"""Number of stored log lines of a server, and the characters of each."""
+"""Maximum number of stored log lines of a server, and maximum characters of each."""
 PATIENCE = 10
-"""Factor of the timeout that a call may take in total while it reports progress."""
+"""A call that reports progress may take this many times the timeout in total."""
 PROGRESS = 0.1
 """Minimum seconds between two progress updates."""
 LAST = 0.2
@@ -123,7 +123,7 @@ class Connection:
         return self._session
 
     async def fresh(self) -> None:
-        """Wait until the list of tools is up to date; raise `ToolError`."""
+        """Wait until the list of tools is up to date; raise `ToolError` if that fails."""
         await self.ready()
         if self._stale and "tools" in self.capabilities:
             await self.request(self._list)
@@ -135,7 +135,7 @@ class Connection:
             await asyncio.wait({self._task}, timeout=6 * GRACE)
 
     async def _serve(self) -> None:
-        """Run the server until it has finally ended; once it was ready, it is restarted once.
+        """Run the server until it has ended for good. If it was ready before, restart it once.
 
         A program that exits when it is offered the newer protocol is restarted with the older one.
         """
@@ -233,7 +233,7 @@ class Connection:
     async def call(self, tool: Document, arguments: Document, caller: Caller) -> dict[str, Json]:
         """Call a tool and return its result in wire format; raise `ToolError`.
 
-        `tool` is the definition that the session has. If the server has changed it since, the user
+        `tool` is the definition that the session uses. If the server has changed it since, the user
         has to approve the new one.
         """
         name = str(tool["name"])
@@ -311,9 +311,10 @@ class Connection:
             limit.reschedule(None if seconds is None else now + seconds)
 
     async def _asked(self, question: Question, given: Document | None = None) -> str | None:
-        """Ask the user of the latest call a question of the server; return None if declined.
+        """Ask the user a question from the server, within the latest call that is still running.
 
-        If the user agrees, return the model's reply to `given`, or "" without `given`.
+        If the user agrees, return the model's reply to the sampling request `given`, or "" without
+        one. Return None if the user declines, or if no call is running.
         """
         async with self._asking:
             callers = [(limit, caller) for limit, caller in self._limits.items() if caller]
@@ -401,7 +402,7 @@ async def _quiet(hurry: asyncio.Event) -> None:
 class Servers:
     """The MCP servers of one agent, on their own event loop; methods may be called in any thread.
 
-    `told(connection)` is called on that loop when the tools of a server have been listed.
+    `told(connection)` is called on that loop each time a server's tools have been listed.
     """
 
     def __init__(self, told: Callable[[Connection], None] = lambda _: None) -> None:

@@ -1,4 +1,4 @@
-"""Offer the tools of MCP servers to a session; the list is fixed while a session lasts.
+"""Offer the tools of MCP servers to a session. The list does not change during a session.
 
 The schemas come from the last start of each server and are cached in the Hermes directory, so that
 a first turn does not wait for a server. Other tools are found with `mcp_search` and called with
@@ -41,9 +41,9 @@ FILE = "mcp_tools.json"
 """Name of the cache in the Hermes directory: tools and references by the server's key."""
 VERSION = 1
 LARGEST, SERVERS = 30_000_000, 200
-"""Maximum size of the cache in bytes, and number of servers; those changed last are kept."""
+"""Maximum size of the cache in bytes and maximum number of servers; those changed last are kept."""
 SHARE, WINDOW = 0.1, 100_000
-"""Share of the context window for schemas, and the window in tokens of a model without one."""
+"""Maximum share of the context window for schemas, and the window in tokens if it is unknown."""
 FOUND, NAMED = 8, 100
 """Number of tools that a search shows with their schemas, and by name only."""
 WAIT = 10.0
@@ -51,7 +51,7 @@ WAIT = 10.0
 NAME = 64
 """Longest tool name in characters that all providers allow."""
 MOST_TEXT, MOST_IMAGES, MOST_IMAGE = 4_000_000, 8, 8_000_000
-"""Largest text of a result in characters, number of images, and base64 characters of an image."""
+"""Limits for a result: characters of text, number of images, base64 characters of an image."""
 PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 INSTALL = "it needs `pip install 'hermes_nb[mcp]'`"
 
@@ -143,7 +143,10 @@ class McpTools:
         return Toolset([*(self._tool(offer, model) for offer in self._sent), *self._finding(model)])
 
     def _remembered(self, most: float) -> tuple[Offer, ...]:
-        """Load the cached tools; return those to send, or none if there are too many tokens."""
+        """Load the cached tools; return those to send to the model.
+
+        None are sent if their schemas would take more than `most` tokens.
+        """
         cache = read_cache(self._file)
         offers: dict[str, Offer] = {}
         for name, connection in self.connections.items():
@@ -158,7 +161,10 @@ class McpTools:
 
     @property
     def references(self) -> Mapping[str, Sequence[str]]:
-        """References for prompts, by server, as far as known; does not wait for a server."""
+        """What a user can attach to a prompt, by server: URIs of resources, and prompts.
+
+        Does not wait for servers.
+        """
         live = self.connections.items()
         return {name: each.references or self._names.get(name, ()) for name, each in live}
 
@@ -278,7 +284,7 @@ class McpTools:
         ]
 
     def _found(self, query: str) -> ToolOutput:
-        """Return the matching tools, the best with their schemas, and the servers not ready.
+        """Return the matching tools, the best with their schemas, and which servers are not ready.
 
         The result is trusted like any tool definition, unless its text reads like an attack.
         """

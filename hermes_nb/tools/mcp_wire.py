@@ -1,7 +1,8 @@
-"""Configure and connect to MCP servers, and read their messages, with any supported `mcp`.
+"""Configure and connect to MCP servers, and read their messages, with any supported `mcp` SDK.
 
-`mcp` 1.28 to 2.x are supported. Their models are read in the wire format, which both share; the few
-calls that differ are in `Wire`. `mcp` is not imported before the first server starts.
+The versions 1.28 to 2.x of the package `mcp` are supported. Their objects are read in the *wire
+format*, the JSON of the protocol, which both share; the few calls that differ are in `Wire`. `mcp`
+is not imported before the first server starts.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ LONGEST_WAIT = 86_400.0
 KILL = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
 
 DESCRIBED, SCHEMA = 4_000, 40_000
-"""Characters of a tool's description (longer ones are cut) and schema (longer ones are dropped)."""
+"""Maximum characters of a tool's description, which is cut, and schema: a longer one is dropped."""
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
@@ -95,7 +96,7 @@ class ServerSpec:
 
 
 def specs(servers: object, environ: Mapping[str, str], source: str) -> dict[str, ServerSpec]:
-    """Return the servers of a configuration by name; `problem` tells why one cannot be used.
+    """Return the servers of a configuration by name. If one cannot be used, `problem` says why.
 
     The keys are those of Hermes Agent and of `.mcp.json`; `${NAME}` is replaced from `environ`.
     """
@@ -268,7 +269,7 @@ def wire(model: object) -> dict[str, Json]:
 
 
 def kept(tool: Document) -> dict[str, Json] | None:
-    """Return the parts of a tool definition that are used; None if it is invalid or too large."""
+    """Return the parts of a tool definition that we use; None if it is invalid or too large."""
     schema = clean(tool.get("inputSchema"))
     name = str(tool.get("name") or "")
     if not name or not isinstance(schema, dict) or len(canonical_json(schema)) > SCHEMA:
@@ -327,7 +328,7 @@ class Caller:
 
 
 def said(message: Document) -> Message:
-    """Convert a message of a sampling request; its text is untrusted unless the assistant's."""
+    """Convert a message of a sampling request. Its text is untrusted, unless the assistant's."""
     content = message.get("content")
     blocks = content if isinstance(content, list) else [content]
     texts = [str(b.get("text") or f"[{b.get('type')}]") for b in blocks if isinstance(b, Mapping)]

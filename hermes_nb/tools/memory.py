@@ -20,7 +20,7 @@ from hermes_nb.memory.history import EntryChange, Unusable, WriteOrigin
 from hermes_nb.tools.schema import tool
 
 MOST_NOTED = 50_000
-"""Largest `memory` call in characters; a batch that replaces all of both memories is far
+"""Largest `memory` call in characters. A batch that replaces everything in both memories is far
 smaller."""
 
 

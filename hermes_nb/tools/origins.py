@@ -86,7 +86,7 @@ def _runs(tool: Tool) -> bool:
 
 
 async def _left(tool: Tool, context: ToolContext, arguments: Arguments) -> str:
-    """Return the source that a cell will have; "" for other calls."""
+    """Return the source that a cell will have after a call that writes it; "" for other calls."""
     if tool.toolset != "notebook" or tool.risk is not Risk.WRITE:
         return ""
     if tool.result is None:

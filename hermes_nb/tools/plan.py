@@ -1,6 +1,7 @@
-"""The tool for the plan of a longer task. It stores nothing: each call contains the whole plan.
+"""The tool `todo`, with which a model plans a longer task: a list of steps with their states.
 
-The user sees the plan of the last call. Context compression saves it among the facts it keeps.
+It stores nothing: each call contains the whole plan. The user sees the plan in the last call.
+Context compression saves it among the facts it keeps.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _MARKS: Mapping[str, State] = {"x": "done", "X": "done", ">": "now", " ": "open"
 
 
 def steps(arguments: Mapping[str, Json]) -> list[tuple[State, str]]:
-    """Return the steps of a call with their states; a step without a mark is open."""
+    """Return the steps in a call's arguments, with their states. A step without a mark is open."""
     items = arguments.get("items")
     return [_step(str(item)) for item in items] if isinstance(items, list | tuple) else []
 

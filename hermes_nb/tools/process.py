@@ -1,9 +1,9 @@
 """Run a pipeline of programs with one output pipe, within limits of time and memory.
 
-Each child leads its own session, so that its descendants can be killed with it, also those that it
-leaves running when it exits. A program that starts its own session (`setsid`) survives a command
-that exits by itself, as in a terminal; an interrupt finds it by the mark in its environment
-(`kill_marked`). If this process is killed, a watcher kills the groups.
+Each child leads its own session, so that its descendants can be killed with it, including those
+that it leaves running when it exits. A program that starts its own session (`setsid`) survives a
+command that exits by itself, as in a terminal; an interrupt finds it by the mark in its environment
+(`kill_marked`). If this process is killed, a watcher kills the process groups.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hermes_nb.core.threads import in_thread
 GRACE = 1.0
 """Seconds between SIGTERM and SIGKILL."""
 STOP_GRACE = 0.5
-"""The same in seconds after an interrupt, when the user is waiting."""
+"""Seconds between SIGTERM and SIGKILL after an interrupt, when the user is waiting."""
 _DRAIN = 0.25
 """Seconds to read the pipe after the child has exited, if another process keeps it open."""
 _TICK = 0.1
@@ -83,7 +83,10 @@ class Program:
 
 
 def kill_marked(mark: str, group: int) -> None:
-    """Kill processes of a command that have left its group, unless they cleared the mark."""
+    """Kill processes of a command that left its process group `group`.
+
+    They are found by `mark` in their environment, so a process that has removed it survives.
+    """
     for file in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):
             pid = int(file.parent.name)
@@ -404,7 +407,10 @@ async def _until_done(
     deadline: float,
     stop: threading.Event | None,
 ) -> bool:
-    """Wait for exit, full sink, deadline or interrupt; return True if the deadline passed."""
+    """Wait until the programs exit or the sink is full; return True if the deadline passed first.
+
+    An interrupt ends the wait too.
+    """
     while not exited.done():
         if drain.done() and drain.result():
             return False

@@ -21,8 +21,8 @@ _AROUND = 8_192
 class Capture:
     """Collects output; `text()` returns all of it, or its head and tail around a marker.
 
-    `clean` redacts secrets in everything returned. Where the middle is dropped, it also gets the
-    next `_AROUND` bytes, because it would not recognise half a secret.
+    `clean` redacts secrets in everything returned. If the middle is dropped, `clean` also gets the
+    adjacent `_AROUND` bytes of it, because it would not recognise half a secret.
     """
 
     def __init__(self, clean: Callable[[str], str] | None = None) -> None:

@@ -45,7 +45,7 @@ Annotation: TypeAlias = Any
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shape:
-    """The meaning of an annotation."""
+    """What an annotation means for a tool: the schema, and how values are converted."""
 
     schema: Schema
     """Its JSON Schema."""
@@ -237,7 +237,7 @@ def as_tool(thing: Tool | Function) -> Tool:
 
 @dataclass(frozen=True, slots=True)
 class _Parameter:
-    """One argument of a tool; an `optional` one has a default, which may be None."""
+    """One parameter of a tool. If it is `optional`, it has a default, which may be None."""
 
     shape: Shape
     optional: bool

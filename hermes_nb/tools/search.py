@@ -39,7 +39,7 @@ from hermes_nb.tools.workspace import Workspace
 
 LINE_LIMIT = 300
 COUNT_LIMIT = 10_000
-"""Matches after which a search stops, because the pattern is too general."""
+"""Number of matches after which a search stops, because the pattern is too general."""
 _LEAD = 60
 
 
@@ -74,7 +74,7 @@ class Results:
     def feed(self, chunk: bytes) -> bool:
         """Add a chunk of output; return False once there are more than `COUNT_LIMIT` matches."""
         self._pending.append(chunk)
-        if b"\n" in chunk:  # joined once a line, however many chunks a long line comes in
+        if b"\n" in chunk:  # chunks are joined once per line, since a long line may have many
             *whole, rest = b"".join(self._pending).split(b"\n")
             self._pending = [rest]
             for line in whole:
@@ -125,14 +125,14 @@ def _line(data: dict[str, Json], *, is_match: bool) -> _Line:
 
 
 def _text(data: dict[str, str]) -> str:
-    """Return a text, which is in base64 if it is not UTF-8."""
+    """Return the text in a part of an event, where text that is not UTF-8 is in base64."""
     if "text" in data:
         return data["text"]
     return base64.b64decode(data["bytes"]).decode("utf-8", "replace")
 
 
 def _path(data: dict[str, str]) -> str:
-    """Return a path in Python's form, which can represent any bytes."""
+    """Return the path in a part of an event, with undecodable bytes as Python represents them."""
     return data["text"] if "text" in data else os.fsdecode(base64.b64decode(data["bytes"]))
 
 
@@ -215,7 +215,7 @@ class _Files:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One search: its workspace, start, program, call and deadline."""
+    """One search: its workspace, start path, program, tool call and deadline."""
 
     space: Workspace
     start: Path

@@ -24,7 +24,7 @@ from hermes_nb.tools.schema import tool
 
 Act = Literal["create", "edit", "patch", "delete", "write_file", "remove_file", "undo"]
 LISTED = 100
-"""Maximum number of skills in a list; the rest is counted."""
+"""Maximum number of skills in a list, which ends with the number of the others."""
 DESCRIPTION = 160
 
 

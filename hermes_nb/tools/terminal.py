@@ -1,14 +1,16 @@
 """The toolset `terminal`: run shell commands in the working directory, as the guard permits.
 
-A command gets an allowlisted environment and no input. It runs until it ends, times out or is
-interrupted, and its process group is killed with it. The guard decides whether it runs by a plan
-(without a shell), in a profile of the sandbox, or outside of the sandbox.
+A command gets only allowed environment variables and no input. It runs until it ends, times out or
+is interrupted, and its process group is killed with it. The guard decides how it runs: as a *plan*
+(a list of checked pipelines that run without a shell), in a sandbox with the permissions of a
+profile, or without a sandbox.
 
-A command that runs without approval can only read. If it fails because it needed more access, it
+A command that runs without approval can only read. If it fails because it needs more access, it has
 had no side effects, and the user is asked to run it again with more. After a command that could
-write, changes of files that a program or an agent would run or obey later are reverted until the
-user has seen and approved them. The output of a command without approval is redacted: arguments of
-other processes, addresses in `.git/config` and variables may contain keys.
+write, changes to some files are reverted until the user has seen and approved them: files that a
+program would later execute or read as configuration, or that instruct an agent. The output of a
+command without approval is redacted: arguments of other processes, addresses in `.git/config` and
+variables may contain keys.
 """
 
 from __future__ import annotations
@@ -141,7 +143,10 @@ class CommandRun:
         return ToolOutput(self._told(text, ended, facts), origin=origin)
 
     def _bare_plan(self) -> Plan:
-        """Return the plan for running without a sandbox; raise NoSandboxError if not allowed."""
+        """Return a plan for a command that may run without a sandbox, because it only reads.
+
+        Raises NoSandboxError for other commands.
+        """
         from hermes_nb.safety.policy import CommandPlace, judge
 
         place = CommandPlace(workspace=self.root, directory=self.cwd, home=Path.home())
@@ -153,7 +158,10 @@ class CommandRun:
     async def _planned(
         self, plan: Plan, context: ToolContext, *, confined: bool
     ) -> tuple[str, Ended]:
-        """Run the programs of a plan, without a shell."""
+        """Run the pipelines of a plan (see `policy.Pipeline`) without a shell.
+
+        Return the output and how the last one ended. `confined` runs the programs in a sandbox.
+        """
         capture, started, code = Capture(clean=_cleaned), time.monotonic(), 0
         ended = Ended(code=0, seconds=0.0)
         for line in plan:
@@ -204,7 +212,10 @@ class CommandRun:
         )
 
     async def _in_shell(self, way: Way, context: ToolContext) -> tuple[str, Ended, list[Taken]]:
-        """Run it in a shell; revert and return changes of files that are run or obeyed later."""
+        """Run the command in a shell. Return the output, how it ended, and the reverted changes.
+
+        Changes to files that run later are reverted (see `safety.restore`).
+        """
         unasked = way.profile is SandboxProfile.READ
         capture, watched = Capture(clean=_cleaned if unasked else None), None
         launch = await in_thread(self._launch, way.profile, way.closed)
@@ -246,7 +257,10 @@ class CommandRun:
         )
 
     def _wanted(self, text: str, ended: Ended) -> SandboxProfile | None:
-        """Return the profile that the command seems to need; None if it needs no other."""
+        """Return the profile that a failed command seems to need, judging by its output.
+
+        Return None if it needs no other profile.
+        """
         if not ended.code or ended.timed_out or ended.cut_off:
             return None
         masked = hidden(self.root, Path.home())
@@ -284,7 +298,7 @@ class CommandRun:
         context: ToolContext,
         why: str = "it failed where it could only read. It would run again",
     ) -> Way | None:
-        """Ask whether it may run with more access; return how, or None if denied."""
+        """Ask whether the command may run with more access. Return how, or None if denied."""
         if context.ask is None or (way.closed and opens_network(way.profile)):
             return None
         confined = SandboxProfile.OUTSIDE not in way.profile
@@ -302,7 +316,7 @@ class CommandRun:
         if answer == "deny":
             return None
         if answer == "outside" or not confined:
-            needs = way.needs | {Need.CREDENTIALS}  # outside, it may read them and use the network
+            needs = way.needs | {Need.CREDENTIALS}  # unconfined, it may read these and use the net
             return replace(way, profile=SandboxProfile.OUTSIDE, needs=needs, watched=False)
         if answer == "always":
             context.remember(way)
@@ -353,7 +367,7 @@ class CommandRun:
 
 
 def _at_home(named: str) -> Path | None:
-    """Map a path that a confined command printed (its home is /tmp) to one below the home."""
+    """Convert a path in a sandboxed command's output, where the home is /tmp, to the real one."""
     path, home = Path(named), Path.home()
     if path.is_relative_to(TMP) and os.path.exists(home / path.relative_to(TMP)):
         path = home / path.relative_to(TMP)
@@ -377,8 +391,8 @@ def _shell() -> str:
 def _bounded(shell: str, command: str) -> list[str]:
     """Return the shell with a command and a limit on its processes (Linux).
 
-    Linux counts all processes and threads of the user, so the limit is the count of the whole
-    machine plus `MORE_PROCESSES`. It has no effect on root.
+    Linux counts all processes and threads of the user, so the limit is the number on the whole
+    machine plus `MORE_PROCESSES`. It has no effect for root.
     """
     try:
         count = Path("/proc/loadavg").read_text(encoding="utf-8").split()[3].partition("/")[2]
@@ -390,7 +404,7 @@ def _bounded(shell: str, command: str) -> list[str]:
 
 
 def _cleaned(text: str) -> str:
-    """Return the output of a command without approval, free of terminal codes and secrets."""
+    """Return an output without terminal codes and secrets, for commands without approval."""
     return redact(plain(text))
 
 

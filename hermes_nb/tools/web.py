@@ -87,7 +87,7 @@ class Fetched:
 
 
 class Web:
-    """Fetches pages; hosts in `private` (`name` or `name:port`) may have private addresses."""
+    """Fetches pages. Hosts may have private addresses only if `private` lists `name[:port]`."""
 
     def __init__(self, *, private: Iterable[str] = (), most: int = MOST_BYTES) -> None:
         self._private = frozenset(host.lower() for host in private)
@@ -298,7 +298,10 @@ _SPECIAL = (ipaddress.IPv4Network("192.0.0.0/24"), ipaddress.IPv4Network("168.63
 
 
 def allowance(status: int, text: str) -> Callable[[str], bool]:
-    """Return the test whether a URL may be read, from the response to `robots.txt` (RFC 9309)."""
+    """Return a function that tests whether a URL may be read.
+
+    `status` and `text` are the response to the request for `robots.txt` (RFC 9309).
+    """
     if status >= http.client.INTERNAL_SERVER_ERROR or status == http.client.TOO_MANY_REQUESTS:
         return lambda _: False
     rules = urllib.robotparser.RobotFileParser()

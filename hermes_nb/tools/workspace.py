@@ -104,7 +104,7 @@ class Workspace:
 
     @contextmanager
     def explained(self, path: Path) -> Iterator[None]:
-        """Convert OS errors about `path` to ToolErrors that tell what to do."""
+        """Convert an OSError about `path` in the block to a ToolError that says what to do."""
         try:
             yield
         except FileNotFoundError as error:

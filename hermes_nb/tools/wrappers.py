@@ -1,8 +1,8 @@
 """Wrappers for all tools of a toolset: limit, mark and extend their results.
 
 `limited` limits the length of results, `marked` marks untrusted ones, `with_hints` appends hints
-from folders. Other wrappers are in the modules of their mechanism: `tools.asking` asks the guard
-before a call, `agent.checkpoints` saves what a call changes.
+found in folders. Other wrappers are next to what they use: `tools.asking` asks the guard before a
+call, `agent.checkpoints` saves what a call changes.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def context_tools(engine: ContextEngine) -> Toolset:
 
 
 def in_turn(toolset: Toolset, lock: asyncio.Lock) -> Toolset:
-    """Return the tools so that those that write hold the lock while they run.
+    """Return the tools, of which those that write hold the lock while they run.
 
     Child agents then change files one at a time, so that no change is lost. Within one agent the
     loop takes care of this.
@@ -178,7 +178,7 @@ def following(
     apart: type[ToolError] | tuple[()] = (),
     failed: Change | None = None,
 ) -> Tool:
-    """Return the tool with `change` applied to what it returns or raises, as text for the model.
+    """Return the tool with `change` applied to its results and the messages of its errors.
 
     Errors of the type `apart` are unchanged; `failed` replaces `change` for other errors if given.
     """
@@ -212,7 +212,7 @@ def _source(tool: Tool, arguments: Arguments) -> str:
 
 
 def _whose(tool: Tool, source: str, given: Origin) -> Origin:
-    """Return the origin of a result; a result that the tool declares as outside remains so."""
+    """Return the origin of a result. One that the tool itself declares as "outside" stays that."""
     stranger = tool.toolset in OUTSIDE if tool.origin is None else bool(source)
     if given == "outside" or stranger:
         return "outside"
@@ -256,7 +256,7 @@ def with_context(tools: Toolset, engine: ContextEngine | None, policy: Policy) -
 def with_hints(
     toolset: Toolset, tracker: HintTracker, foreign: Callable[[str], bool] = lambda _: False
 ) -> Toolset:
-    """Append the tracker's hints for a call to each result, also to errors.
+    """Append the tracker's hints for a call to its result or error.
 
     A hint that is `foreign` makes the result untrusted. If several parallel calls lead to the same
     hint, only the first in call order gets it. Denied and interrupted calls get none.
