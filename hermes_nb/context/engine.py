@@ -37,9 +37,10 @@ class Setup:
     limits: CompressionLimits = field(default_factory=CompressionLimits)
     """When to compress, and how far."""
     flush: Flush | None = None
-    """To be called before messages are dropped, to save memories; None to skip that."""
+    """To be called before messages are dropped, to save memories; None to save none."""
     before_compress: BeforeCompress | None = None
-    """To be called before messages are dropped, for the memory provider; None without one."""
+    """To be called before messages are dropped, for the memory provider; None if there is no
+    provider."""
 
 
 Factory = Callable[[Setup], ContextEngine]

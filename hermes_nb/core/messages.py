@@ -260,7 +260,7 @@ class Reply:
 
 
 def least_trusted(origins: Iterable[Origin]) -> Origin:
-    """Return the least trusted of some origins; "ours" without any."""
+    """Return the least trusted of some origins; "ours" if there are none."""
     found = set(origins)
     order: tuple[Origin, ...] = ("outside", "workspace", "ours", "user")
     return next((origin for origin in order if origin in found), "ours")

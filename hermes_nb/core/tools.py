@@ -112,7 +112,7 @@ class Content:
     shown: str
     """The whole content, as text for the user."""
     digests: Mapping[str, str] = field(default_factory=dict)
-    """Digests of the files, notebooks, cells or texts that the call names, by name."""
+    """Digests of the files, notebooks, cells or other content that the call refers to, by name."""
     whole: bool = True
     """Whether all of them were read completely. If not, an approval is not remembered."""
 

@@ -261,7 +261,7 @@ class Deck:
     def on(self) -> bool:
         """Whether requests are recorded or replayed.
 
-        Sessions then start empty, so that the recording does too.
+        Sessions then start empty, so that recordings do not depend on earlier ones.
         """
         return self.mode != "off"
 

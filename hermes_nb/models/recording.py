@@ -171,7 +171,7 @@ def recut(pieces: Sequence[Piece], change: Change) -> tuple[Piece, ...]:
     """Apply `change` to the joined text of the deltas, and cut the result at the same positions.
 
     The deltas of each kind are joined first, because a match may span two of them. If the text gets
-    longer, the last delta has the rest.
+    longer, the last delta contains the additional text.
     """
     texts = [p for p in pieces if not isinstance(p, UsageReported)]
     left = {kind: change("".join(p.text for p in texts if type(p) is kind)) for kind in _KINDS}

@@ -202,7 +202,7 @@ class Reached:
     listed: tuple[ListedModel, ...] = ()
     """The models; empty unless `kind` is `listed`."""
     problem: str = ""
-    """The problem; "" without one."""
+    """Why the models could not be listed; "" if there was no problem."""
 
     @property
     def chatting(self) -> tuple[ListedModel, ...]:

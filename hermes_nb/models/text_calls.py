@@ -1,4 +1,4 @@
-"""Tool-calling strategies: the `tools` parameter, or calls in plain text for models without it.
+"""Tool-calling strategies: the `tools` parameter, or calls in plain text for models that lack it.
 
 A strategy converts the conversation for the model, adds request fields, and provides a reader for
 replies. The agent loop is independent of it. With `TextCalls` the tools are in the system message,

@@ -1,10 +1,10 @@
-"""E-mail adapter: receives over IMAP and answers over SMTP. Each thread is a chat.
+"""Email adapter: receives over IMAP and answers over SMTP. Each thread is a chat.
 
-Unseen mails are pending, and a mail is marked as seen once it is answered. Mails from strangers,
+Unseen emails are pending. An email is marked as seen once it is answered. Emails from strangers,
 programs and lists are left unchanged. Answers are sent only to the sender's allowed address, even
-if a mail's headers name another one.
+if an email's headers name another one.
 
-The Message-ID of an answer is random, recorded, and the same when sent again. A mail belongs to a
+The Message-ID of an answer is random, recorded, and the same when sent again. An email belongs to a
 chat only if it replies to an id that was sent to its sender's address. It answers a question only
 if it replies to the id of that question.
 """
@@ -58,11 +58,11 @@ GROWTH = 1.4
 FOR_GOOD = 500
 """SMTP codes of this value and above are permanent errors."""
 HEAD = 200_000
-"""Maximum bytes read of a mail's headers, and of a mail that is too large."""
+"""Maximum bytes read of an email's headers, and of an email that is too large."""
 MOST_SENT = 1_000
-"""Number of newest mails in a chat that can be replied to."""
+"""Number of newest emails in a chat that can be replied to."""
 JOBS = "jobs"
-"""Name of the stored `Note` for mails that start a chat, such as reports of scheduled jobs."""
+"""Name of the stored `Note` for emails that start a chat, such as reports of scheduled jobs."""
 UNCHECKED = (
     "senders of mail are not verified, so calls cannot be approved by mail. To allow it, set "
     "gateway.mail.checked_by in config.yaml to the mail server that verifies senders"
@@ -78,7 +78,7 @@ Result = TypeVar("Result")
 class Note(TypedDict, total=False):
     """The stored state of a chat.
 
-    Notes of older versions have no `sent`, so a reply to an older mail starts a new chat.
+    Notes of older versions have no `sent`, so a reply to an older email starts a new chat.
     """
 
     to: str
@@ -192,14 +192,15 @@ class MailAdapter(Adapter):
         self._box = None
 
     def _unseen(self, box: imaplib.IMAP4) -> list[bytes]:
-        """Return the UIDs of unseen mails that were not checked yet, oldest first."""
+        """Return the UIDs of unseen emails that were not checked yet, oldest first."""
         box.noop()
         (found,) = _ok(box.uid("SEARCH", "UNSEEN"))
         numbers = found.split() if isinstance(found, bytes) else []
         return sorted(set(numbers) - self._looked_at, key=int)
 
     def _read(self, uid: bytes, box: imaplib.IMAP4) -> Incoming | None:
-        """Return a mail if it is to be answered, else None; only headers of others are fetched."""
+        """Return an email to be answered, None for others; of those only the headers are
+        fetched."""
         about, head = _fetched(box, uid, f"(RFC822.SIZE BODY.PEEK[HEADER]<0.{HEAD}>)")
         if not self._is_welcome(read_mail(head), head):
             return None
@@ -224,7 +225,7 @@ class MailAdapter(Adapter):
         )
 
     def _is_welcome(self, mail: Mail, head: bytes) -> bool:
-        """Return whether to answer a mail; report a mail whose sender could not be verified."""
+        """Return whether to answer an email; report an email whose sender could not be verified."""
         if mail.automatic or mail.sender in ("", self._address):
             return False
         if not self._setup.allowed(mail.sender, mail.sender):
@@ -241,7 +242,7 @@ class MailAdapter(Adapter):
         return False
 
     def _chat_of(self, mail: Mail) -> tuple[str, str]:
-        """Return a mail's chat and the key of the answer it replies to; store the chat's note."""
+        """Return an email's chat and the key of the answer it replies to; store the chat's note."""
         with self._noting:
             replied = self._sent_to(mail.sender, mail.replies_to)
             others = (self._sent_to(mail.sender, each) for each in reversed(mail.thread))
@@ -276,7 +277,7 @@ class MailAdapter(Adapter):
         """Return the note of an answer's chat, and its recorded Message-ID."""
         address, _, name = answer.chat.partition(" ")
         with self._noting:
-            if not re.fullmatch(r"[0-9a-f]{16}", name):  # a mail that starts a chat
+            if not re.fullmatch(r"[0-9a-f]{16}", name):  # an email that starts a chat
                 name = self._random(JOBS, "", f"{answer.key} {address}", 8)[1]
             note, random = self._random(name, address, answer.key, 16)
         return note, f"<{name}.{random}@{self._address.rpartition('@')[2]}>"
@@ -307,7 +308,7 @@ class MailAdapter(Adapter):
         await in_thread(self._sent, message)
 
     def _composed(self, answer: Answer) -> EmailMessage:
-        """Return an answer as a mail; if the chat is only an address, the mail starts a thread."""
+        """Return an answer as an email; for a chat that is only an address, it starts a thread."""
         note, own = self._outgoing(answer)
         text = answer.text or (answer.file.name if answer.file else "")
         subject = str(note.get("subject") or one_line(text.strip().partition("\n")[0], 60))
@@ -338,7 +339,7 @@ class MailAdapter(Adapter):
         return message
 
     def _sent(self, message: EmailMessage) -> None:
-        """Send a mail.
+        """Send an email.
 
         Raises:
             NotSent: the server has definitely not accepted it.
@@ -404,7 +405,7 @@ def _ok(answer: tuple[str, Sequence[Found]]) -> Sequence[Found]:
 
 
 def _fetched(box: imaplib.IMAP4, uid: bytes, what: str) -> tuple[bytes, bytes]:
-    """Return a mail's metadata and the requested data; both are empty if it is gone."""
+    """Return an email's metadata and the requested data; both are empty if it is gone."""
     found = _ok(box.uid("FETCH", uid.decode(), what))
     around = b" ".join(each[0] if isinstance(each, tuple) else each or b"" for each in found)
     return around, next((each[1] for each in found if isinstance(each, tuple)), b"")
@@ -415,10 +416,10 @@ def _said(error: BaseException) -> str:
 
 
 _ANSWERS = re.compile(r"(re|aw|sv|antw|fwd?|wg|tr|rv)\s*:", re.IGNORECASE)
-"""Subject prefixes of replies and forwarded mails, whose subject is someone else's."""
+"""Subject prefixes of replies and forwarded emails, whose subject is someone else's."""
 
 
 def _with_subject(mail: Mail) -> str:
-    """Return the user's text; for a mail that starts a thread, preceded by its subject."""
+    """Return the user's text; for an email that starts a thread, preceded by its subject."""
     begins = not mail.thread and not _ANSWERS.match(mail.subject) and not mail.text.startswith("/")
     return "\n\n".join(filter(None, [mail.subject if begins else "", mail.text]))

@@ -1,8 +1,8 @@
-"""Parse a mail: its sender, its thread, the sender's own text and quoted text.
+"""Parse an email: its sender, its thread, the sender's own text and quoted text.
 
-Mail headers are not trusted. Exactly one sender is accepted. Only text that the sender typed counts
-as the user's, so a command in a quoted line has no effect. Mails from programs and mailing lists
-are recognised and not answered. Malformed mails are parsed as far as possible.
+Email headers are not trusted, and exactly one sender is accepted. Only text that the sender typed
+counts as the user's, so a command in a quoted line has no effect. Emails from programs and mailing
+lists are recognised and not answered. Malformed emails are parsed as far as possible.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _PROGRAMS = ("list-id", "list-post", "list-unsubscribe", "x-autoreply", "x-autor
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """A file attached to a mail."""
+    """A file attached to an email."""
 
     name: str
     """File name."""
@@ -63,7 +63,7 @@ class Mail:
     """A parsed mail."""
 
     id: str
-    """Message-ID with brackets; generated if the mail has none."""
+    """Message-ID with brackets; generated if the email has none."""
     sender: str
     """Address of the sender; "" unless there is exactly one valid address."""
     subject: str
@@ -85,7 +85,7 @@ class Mail:
 
 
 def read_mail(data: bytes) -> Mail:
-    """Parse a mail. Given only the headers, the result has no text."""
+    """Parse an email. Given only the headers, the result has no text."""
     message = parsed(data)
     own = _ID.findall(header(message, "message-id"))
     made = hashlib.sha256(data.partition(b"\r\n\r\n")[0]).hexdigest()
@@ -123,7 +123,7 @@ class _Bounded(policy.EmailPolicy):
 
 
 def parsed(data: bytes) -> EmailMessage:
-    """Return a parsed mail; only its headers if it has too many or too deeply nested parts."""
+    """Return a parsed email; only its headers if it has too many or too deeply nested parts."""
     reader: BytesParser[EmailMessage] = BytesParser(EmailMessage, policy=_Bounded())  # type: ignore[arg-type]
     many = data.lower().count(b"\ncontent-type") > PARTS or data.count(b"\n--") > MARKS
     try:
@@ -138,7 +138,7 @@ def header(message: EmailMessage, name: str) -> str:
 
 
 def _sender(message: EmailMessage) -> str:
-    """Return the only address that a mail is from, in lower case.
+    """Return the only address that an email is from, in lower case.
 
     Returns "" for several addresses or an ambiguous one, since the server that checks senders might
     read it differently, and for incomplete headers.
@@ -178,7 +178,7 @@ _CONTROL = re.compile(r"[\0-\x08\n-\x1f\x7f]")
 
 
 def authenticated(message: EmailMessage, server: str, domain: str) -> bool:
-    """Return whether `server` confirms in its topmost header that a mail is from `domain`.
+    """Return whether `server` confirms in its topmost header that an email is from `domain`.
 
     A DMARC result is decisive; without one, DKIM or SPF for exactly that domain is sufficient. A
     malformed header (RFC 8601) fails the check, as do all headers below it.
@@ -263,7 +263,7 @@ def _contents(message: EmailMessage) -> tuple[str, str, tuple[Attached, ...]]:
 
 
 def _leaves(part: EmailMessage, depth: int = 0) -> Iterator[EmailMessage]:
-    """Yield the parts with content; an attached mail counts as one part."""
+    """Yield the parts with content; an attached email counts as one part."""
     inner = part.get_payload() if part.is_multipart() else None
     if part.get_content_maintype() == "multipart" and isinstance(inner, list) and depth < DEEPEST:
         for each in inner:
@@ -285,7 +285,7 @@ _FORWARDED = re.compile(
     r".{0,40}-{3,}|_{20,}|begin forwarded message:)\s*",
     re.IGNORECASE,
 )
-"""A line with which mail clients introduce forwarded or quoted messages."""
+"""A line with which email clients introduce forwarded or quoted messages."""
 _HEADER = re.compile(r"\s*\*?(?:from|von|de|da):\*?\s.*\S", re.IGNORECASE)
 _HEADERS = re.compile(
     r"\s*\*?(?:sent|date|to|subject|gesendet|datum|an|betreff|envoyé|objet|à|enviado|para|asunto"
@@ -302,7 +302,7 @@ empty lines after them."""
 
 
 def split_quoted(text: str) -> tuple[str, str]:
-    """Split a mail's text into the sender's own text and quoted text, without the signature.
+    """Split an email's text into the sender's own text and quoted text, without the signature.
 
     Quoted are lines starting with `>`, the line that introduces them, and everything after the
     start of a forwarded or original message.
@@ -387,7 +387,7 @@ class _Reader(HTMLParser):
 
 
 def text_of_html(source: str) -> str:
-    """Return the visible text of an HTML mail, one line per block."""
+    """Return the visible text of an HTML email, one line per block."""
     import nh3
 
     reader = _Reader()

@@ -190,7 +190,7 @@ def _answer(text: str, word: str) -> str:
     """Return an approval without extra words, or the reason given with a denial.
 
     An approval with a condition is returned unchanged, so it does not count. A separate paragraph
-    below, such as a name in a mail, is ignored.
+    below, such as a name in an email, is ignored.
     """
     rest = text.strip()[len(word) :]
     if word in ("n", "no"):

@@ -1,4 +1,4 @@
-"""Render answers from Markdown to HTML, for the web page, chats and mail readers.
+"""Render answers from Markdown to HTML, for the web page, chats and email clients.
 
 The output uses only tags that Matrix allows in messages, or the fewer that Telegram allows. Images
 are removed, because loading them reveals the reader to a server.

@@ -361,7 +361,7 @@ def audited(
     guard: Guard,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Toolset:
-    """Wrap tools so that the audit, if there is one, records every call before and after it runs.
+    """Wrap tools so that the audit, if configured, records every call before and after it runs.
 
     Args:
         tools: The tools to wrap.
@@ -482,7 +482,7 @@ def _alone(handle: int) -> Iterator[None]:
 
 
 def audit_now() -> Audit | None:
-    """Return this process's audit, None without one; raise `ConfigError` for an invalid policy."""
+    """Return this process's audit or None; raise `ConfigError` if the policy is invalid."""
     given = policy().values.get("audit")
     return _audit_of(AuditSettings.of(given), os.getpid()) if given else None
 

@@ -9,11 +9,11 @@ from hermes_nb.core.protocols import Notice
 from hermes_nb.extras.jobs.schedule import Schedule
 
 LATEST = 1_000
-"""Number of latest runs to read."""
+"""Number of the latest runs whose results are considered."""
 
 
 class JobsOutbox:
-    """The `Outbox` with the results of jobs that have a target chat."""
+    """The `Outbox` with the results of jobs that have a chat in `Job.to`."""
 
     def __init__(self, home: Path, warn: Callable[[str], None]) -> None:
         self._schedule = Schedule(home, warn=warn)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hermes_nb.extras.postgres.store import PostgresStore
 
 HOME = "home"
-"""Denotes the SQLite file in the Hermes directory, regardless of the settings."""
+"""Name for the SQLite store in the Hermes directory, whatever the settings say."""
 
 
 def init(arguments: argparse.Namespace) -> int:
@@ -59,7 +59,7 @@ def move_command(arguments: argparse.Namespace) -> int:
 
 
 def _settings(url: str | None) -> Settings:
-    """Return the settings with the given address; raise `ConfigError` without one."""
+    """Return the settings with this address of a store; raise `ConfigError` if none is set."""
     settings = load_settings(overrides={"session_store": url} if url else {})
     if not settings.session_store:
         raise ConfigError("give a server, postgresql://USER@HOST/DATABASE, or set session_store")

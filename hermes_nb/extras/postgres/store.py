@@ -400,7 +400,7 @@ def version_of(connection: Connection[DictRow]) -> int | None:
 
 
 def open_store(setup: StoreSetup) -> PostgresStore:
-    """Return the store at an address, as an entry point."""
+    """Return the store at an address; an entry point of `hermes_nb.stores`."""
     return PostgresStore(setup.url, claims=setup.claims, password=setup.password, warn=setup.warn)
 
 

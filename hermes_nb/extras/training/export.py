@@ -127,7 +127,11 @@ class Lines:
 
 
 def _whole(path: Path, said: str = "metadata") -> Iterator[Mapping[str, Json]]:
-    """Yield the metadata of lines that have the key `said`; an incomplete last line is cut off."""
+    """Yield the metadata of each line; cut off an incomplete last line.
+
+    Raises:
+        ConfigError: a line lacks the metadata or the key `said`.
+    """
     if not path.exists():
         return
     begun = f'{{"{said}": '.encode()

@@ -243,7 +243,7 @@ def _without_reply(error: BaseException, secret: str) -> ModelError:
         kind = FailureKind.NETWORK
     else:
         kind = FailureKind.MALFORMED
-    # The text of a cancellation is about scopes and tasks, not about the server.
+    # Skip cancellations: their texts are about scopes and tasks, not about the server.
     told = (str(link) for link in reversed(chain) if not isinstance(link, asyncio.CancelledError))
     reason = next(filter(None, told), "")
     if not reason and kind is not FailureKind.TIMEOUT:
