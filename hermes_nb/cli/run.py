@@ -115,7 +115,7 @@ def _prompt(prompt: str, arguments: argparse.Namespace) -> int:
 async def _turn(
     prompt: str, opening: Opening, title: str, seen: Transcript, wanted: argparse.Namespace
 ) -> TurnEnded | None:
-    """Return the end of the turn, None if it was interrupted before it started."""
+    """Run the turn and return its last event, None if it was interrupted before it started."""
     ending = None
     try:
         with stoppable():
@@ -257,7 +257,7 @@ def _notebook(file: Path, arguments: argparse.Namespace) -> int:
 async def _cells(
     notebook: Foreign, file: Path, arguments: argparse.Namespace
 ) -> tuple[bool, Failure | None]:
-    """Return whether Ctrl-C ended the run, and the failed cell, if any."""
+    """Run the cells; return whether Ctrl-C ended the run, and the failed cell, if any."""
     from hermes_nb.notebook.execute.fresh_kernel import run_notebook
 
     wanted = {

@@ -292,7 +292,7 @@ def clipped(line: str, limit: int = LINE) -> str:
 
 
 def _of_speech(message: Message, index: int) -> Iterator[Fact]:
-    """Yield the sentences of the user or the assistant."""
+    """Yield a fact for each sentence of a message by the user or the assistant."""
     user = message.role == "user"
     said = said_in(message)
     talk = said if len(said) <= _TALK else said[: _TALK // 4]
@@ -307,7 +307,7 @@ def _of_speech(message: Message, index: int) -> Iterator[Fact]:
 
 
 def _of_calls(message: Message, index: int, files: dict[str, Fact]) -> Iterator[Fact]:
-    """Yield the short arguments of calls; collect the paths in them in `files`."""
+    """Yield facts for the short arguments of calls; add those for their paths to `files`."""
     for call in message.calls:
         if plan := plan_of(call):
             yield Fact(section="said", text=plan, weight=1.0, source=index)

@@ -143,7 +143,7 @@ class Asking:
         self.conversation.measure(reply)
 
     def _noted(self, note: str) -> str:
-        """Return the system prompt to use after a compression."""
+        """Return the system prompt to use after a compression, with the engine's `note`."""
         if self.rebuild is not None:
             return self.rebuild(note)
         system = self.conversation.system

@@ -157,7 +157,7 @@ class Cassette:
     async def _record(
         self, request: Request, canonical: Canonical
     ) -> AsyncGenerator[Delta | Reply, None]:
-        """Ask the model and record its reply before it is passed on."""
+        """Ask the model; record its reply, then yield it."""
         from hermes_nb.models.recording import Recording
 
         if self.mode == "replay":

@@ -199,8 +199,7 @@ class MailAdapter(Adapter):
         return sorted(set(numbers) - self._looked_at, key=int)
 
     def _read(self, uid: bytes, box: imaplib.IMAP4) -> Incoming | None:
-        """Return an email to be answered, None for others; of those only the headers are
-        fetched."""
+        """Return an email to be answered, None for others, of which only headers are fetched."""
         about, head = _fetched(box, uid, f"(RFC822.SIZE BODY.PEEK[HEADER]<0.{HEAD}>)")
         if not self._is_welcome(read_mail(head), head):
             return None

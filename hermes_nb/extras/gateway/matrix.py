@@ -258,7 +258,7 @@ class MatrixAdapter(Adapter):
         )
 
     def _note(self, room: str, event: nio.Event) -> None:
-        """Remember a message of the bot; the server returns its transaction id."""
+        """Remember a message that this bot sent, known by the transaction id in the event."""
         unsigned = event.source.get("unsigned")
         key = unsigned.get("transaction_id") if isinstance(unsigned, dict) else None
         if isinstance(key, str):

@@ -233,7 +233,7 @@ class Gateway:
             await self._told(chat.adapter, chat.agent.settle())
 
     async def _answered(self, chat: Chat, entry: Entry) -> Entry:
-        """Return the entry with its answer, which is stored."""
+        """Answer an entry's message; store the entry with the answer and return it."""
         showing = asyncio.create_task(self._show(chat.adapter, entry.message.chat))
         try:
             made = await chat.agent.answer(entry)
@@ -367,7 +367,7 @@ class Gateway:
         await self._serve(chat)
 
     def _news(self, outbox: Outbox) -> list[Entry]:
-        """Return the new notices as entries, already stored."""
+        """Store the new notices as entries and return them."""
         found: list[Entry] = []
         for notice in outbox.notices():
             adapter = self._adapters.get(notice.adapter)

@@ -177,7 +177,7 @@ class WebPage(Adapter):
             self._noted(line)
 
     def _noted(self, line: Line) -> None:
-        """Add a line in memory; a typed message is open until it is acknowledged."""
+        """Add a line to those in memory; a typed message stays open until it is acknowledged."""
         self._lines.append(line)
         if line["by"] == "you":
             self._open.add(line["key"])

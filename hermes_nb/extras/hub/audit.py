@@ -147,7 +147,7 @@ class Audit:
         return f"The audit log lost {lines}; tell its administrator." if new else ""
 
     def _linked(self, entry: Mapping[str, Json]) -> bytes:
-        """Return an entry as the next line of the chain."""
+        """Return an entry as the next line, with its number and the digest of the previous line."""
         self._number += 1
         head: dict[str, Json] = {"chain": self._chain, "seq": self._number, "prev": self._last}
         if self.lost:

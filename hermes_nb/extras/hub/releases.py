@@ -64,7 +64,7 @@ def skills(arguments: argparse.Namespace) -> int:
 
 
 def _verify(directory: Path, arguments: argparse.Namespace) -> int:
-    """Compare all files with the index and print the differences."""
+    """Compare all files with the index, print the differences, and return the exit code."""
     key = arguments.public or str(policy().values.get("skills_key", ""))
     if not key:
         raise UsageProblem(
@@ -104,7 +104,7 @@ def _signed(release: Release, *, yes: bool) -> Index | None:
 
 
 def _revoked(release: Release, name: str, arguments: argparse.Namespace) -> Index:
-    """Revoke or restore a skill by its own name and that of its folder."""
+    """Revoke or restore a skill under its own name and that of its folder; return the index."""
     index = release.before()
     there = _names(index, release.contents(signed=True))
     names = {name, *(each for pair in there.items() if name in pair for each in pair)}

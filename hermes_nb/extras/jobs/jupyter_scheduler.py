@@ -189,7 +189,7 @@ class JupyterScheduler:
             file.unlink(missing_ok=True)
 
     def _kernel(self) -> str:
-        """Return a Python kernel of the server, preferably its default kernel."""
+        """Return the name of a Python kernel of the server, preferably of its default kernel."""
         found = cast("Mapping[str, Json]", self._server.ask("api/kernelspecs"))
         specs = cast("Mapping[str, Mapping[str, Mapping[str, str]]]", found["kernelspecs"])
         names = [str(found["default"]), *specs]

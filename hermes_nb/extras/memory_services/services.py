@@ -37,7 +37,7 @@ Said = list[dict[str, str]]
 
 @contextmanager
 def _client_of(service: str) -> Iterator[None]:
-    """Raise `ConfigError` with the package to install if a client is missing."""
+    """Turn an ImportError of a client into a `ConfigError` that names the package to install."""
     try:
         yield
     except ImportError as error:

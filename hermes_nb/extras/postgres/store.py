@@ -358,7 +358,7 @@ class PostgresStore(Ledger):
         return self._numbers[session_id]
 
     def _locked(self, connection: Connection[DictRow], session_id: str) -> int:
-        """Return a session's number and lock the session for this transaction."""
+        """Lock a session for this transaction and return its number."""
         query: LiteralString = "SELECT FROM hermes.sessions WHERE number = %s FOR UPDATE"
         number = self._number(connection, session_id)
         if connection.execute(query, (number,)).rowcount == 0:

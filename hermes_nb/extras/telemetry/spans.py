@@ -106,7 +106,7 @@ class Spans:
         self._since = 0
 
     def __call__(self, event: Event) -> None:
-        """Process an event."""
+        """Start, change or end spans for an event."""
         match event:
             case TurnStarted():
                 self._begin()
