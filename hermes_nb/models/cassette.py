@@ -157,7 +157,7 @@ class Cassette:
     async def _record(
         self, request: Request, canonical: Canonical
     ) -> AsyncGenerator[Delta | Reply, None]:
-        """Ask the model; record its reply, then yield it."""
+        """Ask the model; yield its deltas, and its reply after recording it."""
         from hermes_nb.models.recording import Recording
 
         if self.mode == "replay":

@@ -131,8 +131,7 @@ class _Script:
             yield from self._placed(word)
 
     def _changed(self, word: str) -> Iterator[Mention]:
-        """Yield the directory of `cd WORD` and make it the current one, unless WORD is a
-        pattern."""
+        """Yield the directory of `cd WORD`; make it the current one unless WORD is a pattern."""
         if found := mention(word, sure=True):
             yield from self._placed(word, sure=True)
             if not _UNKNOWN.search(word):  # otherwise stay in the current directory
