@@ -72,7 +72,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecalledSession:
-    """The passages found in one lineage."""
+    """The passages found in one lineage: a session and all sessions made from it."""
 
     lineage: str
     """The id of the lineage's first session."""

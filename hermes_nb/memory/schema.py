@@ -172,7 +172,10 @@ def _keep_session(connection: sqlite3.Connection, record: Record) -> None:
 
 
 def _keep_messages(connection: sqlite3.Connection, source: Path) -> int:
-    """Insert messages and arrangements; return the number of unreadable messages."""
+    """Insert the readable messages, and the arrangements (orders of messages, see `rows`).
+
+    Returns the number of unreadable messages.
+    """
     unreadable = 0
     for record in records(source, columns=7):
         values = record.values
