@@ -17,7 +17,7 @@ PYTEST := $(BIN)/python -m pytest -q -p no:nbval
 SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo test test-systems check lint types imports quick notebooks examples earlier recordings lab weights clean system \
-        everything core house prose docs wheel release-check wheels-check \
+        everything core house shape prose docs wheel release-check wheels-check \
         bench bench-loop bench-embedded bench-policy bench-sandbox bench-scan bench-memory bench-recall bench-hints \
         bench-harm bench-comfort \
         bench-context bench-bill bench-map bench-mixture bench-schedule bench-skills bench-prompt bench-learning bench-load \
@@ -96,7 +96,7 @@ recordings: $(STAMP) weights  ## record the example notebooks anew: outputs and 
 docs: $(STAMP)  ## build the documentation into build/site; a warning is an error
 	@$(BIN)/python -m sphinx -q -W --keep-going -n -T -j 2 -c docs -d build/doctrees . build/site
 
-check: lint types imports  ## ruff, mypy, layer contracts
+check: lint types imports shape prose  ## ruff, mypy, layer contracts, signs of tangled structure, plain words
 
 lint: $(STAMP)
 	@$(BIN)/ruff check --quiet && $(BIN)/ruff format --check --quiet && echo "lint ok"
@@ -107,6 +107,9 @@ types: $(STAMP)
 
 imports: $(STAMP)
 	@$(BIN)/lint-imports --no-logo
+
+shape: $(STAMP)
+	@$(BIN)/python bench/house.py --stage check
 
 CORE = $(addprefix tests/,agent contract models notebook tools) -m 'not embedded and not kernel and not slow'
 
