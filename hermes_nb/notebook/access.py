@@ -11,9 +11,9 @@ The path comes from the first of these that is available:
 jupyter_server is not imported: in a kernel that takes 15 s.
 
 An open notebook is edited only through its page, so that unsaved input stays and every edit is one
-step of the front end's undo. Its file is not written while any session has it open. A notebook that
-the user named and that is not open is edited on disk. If neither is possible, cells are offered
-below the running one.
+step of the front end's undo. Its file is not written while any session has it open. A closed
+notebook is edited on disk if the user has named it. If neither is possible, cells are offered below
+the running one.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _cell(found: Mapping[str, Json]) -> Cell:
 
 
 def _joined(output: Mapping[str, Json]) -> dict[str, Json]:
-    """Return an output whose text is one string: the front end's model joins lists with commas."""
+    """Return an output with its text as one string: the front end would join a list by commas."""
     text = output.get("text")
     return {**output, "text": "".join(text)} if isinstance(text, list) else dict(output)
 
@@ -129,7 +129,7 @@ def _joined(output: Mapping[str, Json]) -> dict[str, Json]:
 TIMEOUT = 1.0
 """Seconds for one server to answer."""
 FRESH = 8
-"""Maximum server files to try: the parent's and the newest ones."""
+"""Maximum server files to try: that of the kernel's parent process, and the newest ones."""
 
 
 def notebook_path(namespace: Mapping[str, Json], *, explicit: str = "", open_path: str = "") -> str:
@@ -170,10 +170,10 @@ def kernel_id() -> str:
 
 
 def _from_server(open_path: str = "") -> str:
-    """Return the path of the notebook that runs this kernel, from the servers of this machine.
+    """Ask the servers of this machine for the path of the notebook that runs this kernel.
 
-    With `open_path`, only the root of the kernel's server is used: several notebooks may share one
-    kernel, and the page knows its own.
+    With `open_path`, a server only provides its root: several notebooks may share one kernel, and
+    the page knows its own path.
     """
     mine = kernel_id()
     if not mine:
@@ -186,9 +186,9 @@ def _from_server(open_path: str = "") -> str:
 
 
 def _below_a_root(open_path: str) -> str:
-    """Complete a page's path from the working directory or `JPY_SESSION_NAME`.
+    """Make a page's path absolute, using the working directory or `JPY_SESSION_NAME`.
 
-    A kernel starts in its notebook's directory, so the directory ends like the path does.
+    A kernel starts in its notebook's directory, so that directory ends with the page's folder.
     """
     started_for = Path(_from_environment())
     for place in (started_for, Path.cwd() / Path(open_path).name):
@@ -257,7 +257,7 @@ class NotebookAccess:
 
         Args:
             shell: the kernel's IPython shell
-            settings: name the Hermes home, and the notebook if the user set its path
+            settings: contain the Hermes directory, and the notebook's path if the user set it
             moved: called with the old and the new path, "" for an unknown one, when that changes
         """
         self.frontend = FrontEnd(shell)
@@ -279,7 +279,7 @@ class NotebookAccess:
 
     @property
     def checkpoints(self) -> Checkpoints:
-        """The saved states for undo, of this session and others."""
+        """The states that are saved for undo, of this and other sessions."""
         if self._checkpoints is None:
             self._checkpoints = Checkpoints(self._home / "checkpoints")
         return self._checkpoints
@@ -303,7 +303,7 @@ class NotebookAccess:
 
     @property
     def marks(self) -> Marks:
-        """The register of untrusted content in this home."""
+        """The register of untrusted content in the Hermes directory."""
         return marks_of(self._home)
 
     def foreign(self, source: str) -> bool:
@@ -319,7 +319,7 @@ class NotebookAccess:
         return running_cell(self._shell) or (page.active if page is not None else "")
 
     async def site(self, session: str, turn: int, *, look: bool) -> Place:
-        """Return the place of a turn; with `look`, a renamed notebook is found again."""
+        """Return the place of a turn; with `look`, find the notebook again if it was renamed."""
         place = Place(session=session, turn=turn, cell=running_cell(self._shell))
         if look and (place.cell or self.frontend.in_lab):
             with suppress(ToolError):  # the notebook tools report the reason
@@ -352,7 +352,7 @@ class NotebookAccess:
         return text, running, any(self.foreign(cell.source) for cell in before)
 
     async def cell_above(self, place: Place) -> Cell | None:
-        """Return the cell above the running one, without empty cells and prompts to the agent.
+        """Return the nearest cell above the running one that is neither empty nor a prompt.
 
         None if the notebook cannot be read or has no such cell.
         """
@@ -367,7 +367,7 @@ class NotebookAccess:
         return None
 
     def learn(self, cell: Mapping[str, Json]) -> None:
-        """Record a cell as the page showed it when the user approved its edit."""
+        """Record that the agent has seen a cell in the state in which its edit was approved."""
         self.seen.learn(LiveDocument.way, [_cell(cell)])
 
     async def look(self) -> str:
@@ -377,7 +377,7 @@ class NotebookAccess:
         return self.path
 
     async def _reach(self, place: Place) -> NotebookDocument:
-        """Return the notebook; once a turn and page, find its path again."""
+        """Return the notebook; its path is looked up again once per turn and page."""
         page = await self.frontend.present()
         if page is not None:
             mark = (place.session, place.turn, page.name)

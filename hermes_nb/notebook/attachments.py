@@ -1,9 +1,9 @@
-"""Images that go with a turn: figures, images, arrays and files.
+"""Images attached to a prompt, made from figures, images, arrays and files.
 
 An image is sent with at most `LONGEST` pixels on its longer side and at most `BYTES` of PNG or
 JPEG. Providers scale larger images down or refuse them, and charge for them either way. Pillow and
 matplotlib are used only if the object comes from them or a file needs them. Arrays are encoded with
-numpy alone, so that their bytes are reproducible and a recorded turn matches.
+numpy alone, so that their bytes are reproducible and match those in a recording.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 
 LONGEST = 1_568
-"""Pixels; Claude scales larger images down, and other models count more tiles."""
+"""Pixels of the longer side; Claude scales larger images down, other models charge more."""
 BYTES = 1_500_000
 """Bytes of one encoded image: 2 million characters of base64, which every provider accepts."""
 MOST = 8
@@ -146,7 +146,7 @@ def attachments(expressions: tuple[str, ...], shell: Shell) -> tuple[Attachment,
 
 
 def attached(expression: str, shell: Shell) -> Image:
-    """Return one expression's value as an image; raise `ConfigError`."""
+    """Return one expression's value as an image; raise `ConfigError` if it cannot become one."""
     value = evaluate(expression, shell, shown=f"--image {one_line(expression, 60)}")
     try:
         with user_code(), warnings.catch_warnings():
@@ -162,7 +162,7 @@ def attached(expression: str, shell: Shell) -> Image:
 
 
 def encoded(value: Foreign) -> bytes:
-    """Return a value as the bytes of an image within the limits; raise `ConfigError`."""
+    """Encode a value as an image within the limits; raise `ConfigError` if it is not an image."""
     for fits, convert in CONVERTERS:
         if fits(value):
             return convert(value)
@@ -272,7 +272,7 @@ def _shows_itself(value: Foreign) -> bool:
 def _shown(value: Foreign) -> bytes:
     for name in ("_repr_png_", "_repr_jpeg_"):
         given = getattr(value, name)() if hasattr(type(value), name) else None
-        if isinstance(given, tuple):  # with metadata
+        if isinstance(given, tuple):  # data and metadata
             given = given[0]
         if isinstance(given, str):
             given = base64.b64decode(given)

@@ -48,7 +48,10 @@ def completed(
 
 
 def in_words(prompt: str, shell: Shell) -> tuple[str, list[str]] | None:
-    """Complete a variable's name in plain text, an unknown word to itself; None in code."""
+    """Complete a variable's name in plain text; None if the prompt looks like code.
+
+    An unknown word completes to itself.
+    """
     word = _WORD.search(prompt)
     if word is None or bare(f"{prompt}x")[-1] == " ":
         return None

@@ -1,7 +1,7 @@
 """The state of this kernel's sessions for panels, computed from their events.
 
-The hub is a sink of every session that the kernel enters, from the start. So a panel that opens
-late still gets the whole history. The hub draws nothing and knows no widgets.
+The hub receives the events of every session that the kernel enters, from its start. So a panel that
+opens late still gets the whole history. The hub itself displays nothing and uses no widgets.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hermes_nb.core.events import (
 from hermes_nb.core.messages import Usage
 
 MOST_SESSIONS = 50
-"""Maximum accounts to store; the least recently used one is dropped."""
+"""Maximum sessions whose activity is stored; the least recently used one is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class EventHub:
         return self._accounts.get(session_id, Account())
 
     def __call__(self, event: Event) -> None:
-        """Handle an event of the current session, as a sink."""
+        """Handle an event of the current session."""
         match event:
             case TurnStarted(turn):
                 self.running = self._turn = turn

@@ -43,7 +43,7 @@ class FailedCell:
 
     @property
     def title(self) -> str:
-        """The error as in the last line of a traceback."""
+        """The error as the last line of a traceback shows it."""
         return f"{self.ename}: {self.evalue}" if self.evalue else self.ename
 
 
@@ -122,6 +122,6 @@ def _first_cell(shell: Shell, error: BaseException) -> str:
 
 
 def _cell(shell: Shell, filename: str) -> str:
-    """Return IPython's name for the cell of a code file name, "" if it belongs to no cell."""
+    """Return IPython's name for the cell with this code file name, "" if there is no such cell."""
     named = shell.compile.format_code_name(filename)
     return " ".join(named) if named else ""

@@ -38,7 +38,7 @@ RELOAD = 20.0
 Loading takes 1 to 5 s, and several times that on a busy machine or a slow connection.
 """
 SILENT = 0.5
-"""Seconds to wait for a client that did not answer the previous probe."""
+"""Seconds to wait for a client (a page's connection) that did not answer the previous probe."""
 FRESH = 1.0
 """Seconds after a message during which a page counts as present."""
 PING = 1.0
@@ -115,7 +115,7 @@ class FrontEnd:
     async def look(self) -> Info | None:
         """Return the page that answers now, and have the next request ping again.
 
-        Otherwise a page that closes right after this check would count as present.
+        Without that ping, a page that closes right after this check would count as present.
         """
         async with self._one_probe:
             self._heard = -math.inf
@@ -144,19 +144,19 @@ class FrontEnd:
     async def hold(
         self, op: str, absent: float, beside: Mapping[str, Json], **arguments: Json
     ) -> Json:
-        """Send a request that takes as long as its user does, and return the result.
+        """Send a request that waits for the user, and return the result.
 
         Other windows that show the running cell are asked too, also those opened later; the first
         answer counts. After a reload the request is sent again with `again=True`. When this method
-        ends for any reason, pages close a request that has no answer.
+        ends for any reason, all pages close the request.
 
         Returns None if no page has answered for `absent` seconds. Raises `ToolError` as `call`
         does.
 
         Args:
             op: name of the operation
-            absent: seconds to wait for a page to return
-            beside: arguments that replace some in requests to the other windows
+            absent: seconds to wait for a page that has gone away
+            beside: replacements for some of the arguments in requests to the other windows
             **arguments: arguments of the operation; `id` identifies the request
         """
         page = await self.present()
@@ -361,7 +361,7 @@ async def _echoes(channel: Channel, page: Info) -> bool:
 
 
 def _is_gone(reply: Mapping[str, Json]) -> bool:
-    """Return whether the page could not be asked, because it closed the notebook or comm."""
+    """Return whether the request failed because the page has closed the notebook or the comm."""
     return (reply.get("error") or {}).get("kind") == "gone"
 
 

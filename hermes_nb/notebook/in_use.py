@@ -1,4 +1,4 @@
-"""What one kernel uses from turn to turn: its models and its choice of tools.
+"""The models and the tools that one kernel currently uses.
 
 Models are built on first use, replaced between turns, and closed when replaced.
 """
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 
 class ToolsInUse:
-    """The tools that the user chose for the turns to come; () for the usual ones."""
+    """The tools that the user chose for the following turns; () for the default ones."""
 
     def __init__(self) -> None:
         self._names: tuple[str, ...] = ()
 
     def choose(self, spec: SessionSpec, names: str) -> Toolset:
-        """Use only these tools or toolsets (comma-separated; "" or "all" for the usual ones)."""
+        """Use only these tools or toolsets (comma-separated; "" or "all" for the default ones)."""
         wanted = _listed(names)
         wanted = () if wanted == ("all",) else wanted
         chosen = spec.choose(wanted)
@@ -49,7 +49,7 @@ class ToolsInUse:
         return chosen
 
     def chosen(self, spec: SessionSpec, names: str = "") -> Toolset:
-        """Return the tools for a turn that names these; "" for those chosen before."""
+        """Return the tools for a turn with `--tools NAMES`, or those chosen before for ""."""
         wanted = _listed(names) or self._names
         return spec.choose(() if wanted == ("all",) else wanted)
 
@@ -120,7 +120,7 @@ class ModelsInUse:
 
     @asynccontextmanager
     async def lent(self, name: str = "") -> AsyncIterator[ChatModel]:
-        """Lend the conversation's model, or one of another name, which is closed afterwards."""
+        """Yield the conversation's model, or the model `name`, which is closed afterwards."""
         if not name:
             yield await in_thread(getattr, self, "main")
             return
@@ -195,7 +195,7 @@ class ModelsInUse:
     def address(self, settings: Settings, *, named: bool = False) -> str:
         """Return the address that requests go to, "" for a model that was passed as an object.
 
-        `named` means another model than the current one, which the settings name.
+        `named` means that `settings` name a model for one turn only, not the current one.
         """
         if self._given and not named:
             return ""

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 CALL = re.compile(
     r"^(\s*(?:[\w.,\[\]'\" ]+=\s*)?)(get_ipython\(\)\.run_(?:cell|line)_magic\('hermes',)"
 )
-"""The call that IPython generates for one of our magics, with an assignment before it."""
+"""The call that IPython generates for one of our magics, with any assignment before it."""
 
 
 EMPTY = re.compile(r"(run_cell_magic\('hermes', .*), ''\)$")
-"""The call for a cell without a body, which IPython refuses before our magic sees it."""
+"""The call for a cell without a body, which IPython rejects without calling our magic."""
 QUESTION = re.compile(r"^(\s*)%hermes[ \t]+(\S.*\?)\s*$")
 """A line magic that ends with a question mark."""
 
@@ -57,7 +57,7 @@ def questions(lines: list[str]) -> list[str]:
 
 
 def _others() -> bool:
-    """Return whether the magics belong to another package now and must not be awaited."""
+    """Return whether another package has replaced the magics, so they must not be awaited."""
     shell: Foreign = get_ipython()
     return shell is not None and bool(other(shell))
 
@@ -109,10 +109,10 @@ def awaited(lines: list[str]) -> list[str]:
 
 
 def _around() -> tuple[str, bool] | None:
-    """Return the magic or function that runs these lines without awaiting, None if none does.
+    """Return the magic or function that runs these lines without `await`, None if there is none.
 
-    The second value is True if it ignores errors. In a terminal no loop runs yet, so a nested cell
-    may start one.
+    The second value is True if it ignores errors. In a terminal no event loop runs yet, so a nested
+    cell may start one.
     """
     frame, unheard = inspect.currentframe(), False
     while frame is not None:

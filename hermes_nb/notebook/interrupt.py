@@ -36,7 +36,7 @@ CLOSE = 1e-4
 
 
 class TimeLimit(KeyboardInterrupt):
-    """The time limit has passed: like a Ctrl-C sent by a timer.
+    """The time limit has passed; it acts like a Ctrl-C sent by a timer.
 
     Code that cleans up after a Ctrl-C (IPython's `!`, subprocess, joblib) also cleans up after
     this, and `except Exception` does not catch it.
@@ -61,10 +61,10 @@ class Stop:
         self._old = signal.signal(signal.SIGINT, self._on_signal)
 
     async def catch_up(self) -> None:
-        """Take over an interrupt from just before this block.
+        """Take over an interrupt that arrived just before this block.
 
-        The kernel's own handler received it, and cancels the task after a few iterations of the
-        loop.
+        The kernel's own handler has received it, and will cancel the task after a few iterations of
+        the loop.
         """
         try:
             for _ in range(4):
@@ -154,8 +154,8 @@ class Signals:
     def raise_pending(self) -> None:
         """Raise KeyboardInterrupt if the user has already interrupted.
 
-        Call it before the code starts, at a place where signals may raise. An interrupt from just
-        before has only requested a cancellation, which synchronous code would delay.
+        Call it before the code starts, at a place where signals may raise. An interrupt that
+        arrived just before has only requested a cancellation, which synchronous code would delay.
         """
         stop = getattr(self._before, "__self__", None)
         if self._pending or (isinstance(stop, Stop) and stop.stopped):
@@ -247,8 +247,7 @@ def user_code(
         timeout: seconds, None for no limit; ignored without SIGALRM (Windows) and off the main
             thread
         inside: returns whether a signal may raise in the interrupted frame; callers that pass it
-            must
-            call `raise_pending` there, before the code starts
+            must call `raise_pending` in such a frame, before the code starts
         elsewhere: called for a signal outside of such frames; by default an interrupt goes to the
             previous handler, and a timeout waits for the next alarm
     """

@@ -1,4 +1,4 @@
-"""The settings of one kernel: those of its home, and what its cells set since it started."""
+"""The settings of one kernel: those of the Hermes directory, and those that its cells have set."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hermes_nb.core.messages import Json
 
 
 class KernelSettings:
-    """The current settings, read once a turn.
+    """The current settings, which are read only once during a turn.
 
     `overrides` returns the traitlets' values, which `%config` may change in any cell.
     """
@@ -40,7 +40,7 @@ class KernelSettings:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Read the settings only once while a turn runs."""
+        """Read the settings only once in this block, which is a turn."""
         self._in_turn = True
         try:
             yield

@@ -1,4 +1,4 @@
-"""API keys in a line: the line is refused, and removed from IPython's history."""
+"""Refuse a line that contains an API key, and remove it from IPython's history."""
 
 from __future__ import annotations
 

@@ -57,9 +57,9 @@ load_ipython_extension = watch
 
 
 def _load(shell: Shell) -> None:
-    """Load the extension, and deliver an interrupt only when the cell runs.
+    """Load the extension, and delay any interrupt until the cell runs.
 
-    An interrupt earlier would end the kernel's handling of the message, and the cell would never
+    An earlier interrupt would end the kernel's handling of the message, and the cell would never
     get a reply.
     """
     import asyncio
@@ -110,7 +110,7 @@ def settle_running_call(shell: Shell) -> None:
 
 
 def _called(frame: FrameType | None) -> str:
-    """Return how the callers of a frame call the magic: `line`, `cell`, or "" for not at all."""
+    """Return how a frame or its callers call the magic: `line`, `cell`, or "" for not at all."""
     kinds = {"run_line_magic": "line", "run_cell_magic": "cell"}
     while frame is not None:
         kind = kinds.get(frame.f_code.co_name, "")
@@ -121,7 +121,7 @@ def _called(frame: FrameType | None) -> str:
 
 
 def _running_cell(frame: FrameType | None) -> str:
-    """Return the source of the cell that a frame is called from, or ""."""
+    """Return the source of the cell from which a frame was called, or ""."""
     while frame is not None:
         if frame.f_code.co_name == "run_cell_async":
             return str(frame.f_locals.get("raw_cell", ""))

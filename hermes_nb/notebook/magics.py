@@ -71,7 +71,7 @@ class HermesMagics(Magics):
 
     @validate("approve", "model", "base_url", "max_requests")
     def _another_value(self, proposal: Foreign) -> Foreign:
-        """Refuse `%config` to code that the agent runs."""
+        """Raise an error if code that the agent runs uses `%config`."""
         if self.awake is not None:
             try:
                 self.awake.permission.check("change a setting")
@@ -100,7 +100,7 @@ class HermesMagics(Magics):
         shell.events.register("post_run_cell", self._look)
 
     def _look(self, _result: Foreign) -> None:
-        """Store the last error that is not Hermes'; warn once if another package has the magics."""
+        """Store the last error that is not from Hermes; warn once if our magics were replaced."""
         error = getattr(sys, "last_value", None)
         self.failed = self.failed if isinstance(error, HermesError) else error
         package = other(self.shell)
@@ -184,7 +184,7 @@ class HermesMagics(Magics):
         """
         refuse_key(self.shell, line)
         if cell is not None and not cell.strip():
-            cell = None  # such a cell is the line alone
+            cell = None  # then the line is all there is
             if not line.strip():
                 self._show(EMPTY)
                 return
@@ -283,7 +283,7 @@ class HermesMagics(Magics):
         from hermes_nb.notebook.shell import has_kernel
 
         markdown = markdown.replace("`%hermes ", f"`{self.spelled}")
-        # Notebooks show the Markdown, but their runs are compared by the plain text: fix its width.
+        # Notebook outputs may be compared by their plain text, so its width must not vary.
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
         plain = plain_text(markdown) if has_kernel(self.shell) else printed(markdown, width)
         show({"text/markdown": markdown, "text/plain": plain})

@@ -26,7 +26,7 @@ from hermes_nb.notebook.shell import Shell, can_ask, has_kernel, next_number, ru
 logger = logging.getLogger(__name__)
 
 EVERY = 2.0
-"""Seconds between checks; each costs one message, or makes a reloaded page render the turn."""
+"""Seconds between checks; each costs a message, or an update of the turn in a reloaded page."""
 SURE = 2.0
 """Seconds after which another page is checked again before it gets the turn.
 
@@ -41,7 +41,7 @@ AFTERWARDS = 30.0
 Running its cell again ends that period.
 """
 PATIENCE = 8.0
-"""Seconds that the end of a turn waits for a reloaded page to accept it; it may do so later."""
+"""Seconds for which a turn, at its end, waits until a reloaded page has accepted it."""
 
 
 LOST = {
@@ -106,13 +106,13 @@ class _Joining:
             await asyncio.wait(self._tasks, timeout=PATIENCE)
 
     def leave(self) -> None:
-        """Show nothing new, but finish showing the turn if that has started."""
+        """Stop, but finish showing the turn if that has started."""
         with suppress(ValueError):
             self._frontend.listeners.remove(self.hear)
             self._shell.events.unregister("pre_run_cell", self._begin)
 
     def _begin(self, _: object) -> None:
-        """Stop when the cell is run again: its output belongs to the new run."""
+        """Stop when the cell is run again, because its output then belongs to the new run."""
         if running_cell(self._shell) == self._cell:
             self._cancel()
             self.leave()

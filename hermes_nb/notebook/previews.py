@@ -1,11 +1,11 @@
-"""Cheap facts about a value, and its text within limits.
+"""Describe a value cheaply: its type, shape and columns, and a preview of limited length.
 
 Types, shapes and columns are read without running the value's own code: nothing is imported, no
 `__repr__` is called, no `__len__` of an unknown type, and no lazy or remote object computes
 anything. Libraries are looked up in `sys.modules`: a library that is not loaded has no values.
-Containers are walked item by item, never printed as one. A `__repr__` that may not be harmless is
-called only under a time limit. The descriptions of tables, columns, arrays and tensors call their
-methods, which may be slow or raise: `variables.describe` sets the limits.
+Containers are read item by item, never printed as a whole. A `__repr__` that may not be harmless is
+called only with a time limit. The descriptions of tables, columns, arrays and tensors call their
+methods, which may be slow or raise, so `variables.describe` limits their time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def library(value: object) -> str:
 
 
 def told(kind: type, name: str) -> object:
-    """Return a class's own attribute, bypassing its metaclass."""
+    """Return an attribute that a class itself defines, bypassing its metaclass."""
     return type.__getattribute__(kind, name)
 
 
@@ -102,7 +102,7 @@ def shape_of(value: object) -> str:
     if issubclass(kind, bytes):
         return f"{bytes.__len__(value):,} bytes"  # type: ignore[arg-type]
     for base in _SIZED:
-        if issubclass(kind, base):  # the base's length: a subclass may run code in its own
+        if issubclass(kind, base):  # use the base's `__len__`: a subclass's own may run code
             return _items(base.__len__(value))  # type: ignore[attr-defined]
     if is_tensor(value) or (_is_a(value, _TABLES + _SERIES + _ARRAYS) and not overridden(value)):
         dimensions = _dimensions(value)
@@ -191,7 +191,7 @@ _SPACE = re.compile(r"\s")
 
 
 def names_a_secret(name: str, value: object) -> bool:
-    """Return whether a value is a secret by its name.
+    """Return whether the name of a variable or key suggests that its value is a secret.
 
     A string or bytes called `db_password` always is; one called `key` only if it is long and has no
     spaces.

@@ -91,7 +91,7 @@ class Attached:
 
 
 class Missing(HermesError):
-    """A reference cannot be resolved; the text gives the reason."""
+    """A reference cannot be resolved; the message explains why."""
 
 
 class References:
@@ -226,7 +226,7 @@ class References:
         return text, origin
 
     async def _by_tool(self, name: str, arguments: Mapping[str, Json]) -> tuple[str, Origin]:
-        """Return a tool's result and origin; raise `Missing` if it would need approval."""
+        """Call a tool and return its result and origin; raise `Missing` if it needs approval."""
         tool = self._tools[name]
         decided = await in_thread(self._guard.decide, tool, arguments)
         if decided.verdict != "allow":
@@ -296,7 +296,7 @@ def page(address: str, policy: Policy) -> str:
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
-    """Follows no redirects: they are raised as errors."""
+    """Does not follow redirects, which are raised as errors instead."""
 
     def redirect_request(self, *_: object) -> None:
         return None

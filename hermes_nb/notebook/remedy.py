@@ -1,7 +1,7 @@
-"""Advice after a failed turn: the second half of the line that its cell ends with.
+"""Advice after a failed turn, which is added to the error in the last line of its cell.
 
-A failure is recognised by the beginning of its text, as defined in `models.chat.errors`. Scripts
-and the command line need different advice, so the texts for notebooks are here.
+A failure is recognised by the beginning of its message, as defined in `models.chat.errors`. Scripts
+and the command line need different advice, so the advice for notebooks is here.
 """
 
 from __future__ import annotations

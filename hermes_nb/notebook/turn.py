@@ -56,11 +56,11 @@ class TurnOptions:
     context: bool = True
     """Whether to send the model the changes in the notebook."""
     max_requests: int | None = None
-    """Maximum model requests of this turn; None for that of the settings."""
+    """Maximum model requests of this turn; None to use the settings."""
     limits: Limits = field(default_factory=Limits)
     """Cost and token limits of this turn alone."""
     approve: Mode | None = None
-    """Approval mode of this turn; None for that of the settings."""
+    """Approval mode of this turn; None to use the settings."""
     effort: Effort = ""
     """Reasoning effort; "" for the model's default."""
     images: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class TurnOptions:
             policy.check("modes", self.approve)
 
     def preface(self) -> Preface:
-        """Return the extra prompt and messages of this turn; raise `ConfigError`."""
+        """Return the extra prompt and messages of this turn; raise `ConfigError` if invalid."""
         if not (self.system or self.prefill):
             return Preface()
         return preface_of(Path(), self.system, self.prefill)
@@ -94,7 +94,7 @@ class TurnOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnv:
-    """What one turn works with. It is made once, before the turn's message, and passed down."""
+    """The environment of one turn; created once, before the turn's message."""
 
     settings: Settings
     """The settings, with the administrator's policy applied."""
@@ -103,7 +103,7 @@ class TurnEnv:
     spec: SessionSpec
     """The model, and what a new session is built from."""
     session: Session | StoredSession | None
-    """The session; for a dry run perhaps only its row in the store, or None for a new one."""
+    """The session; a dry run may have only its data from the store, or None for a new session."""
     site: Place
     """The session, the notebook and the cell in which the turn runs."""
     tools: Toolset

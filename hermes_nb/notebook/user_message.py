@@ -1,8 +1,8 @@
 """The user's message: the prompt with its values filled in, then changes in the notebook.
 
-The changes are a block that begins with `[Notebook context]`. Variables follow a line `Variables:`,
-each as `- name: type shape (columns)`. The embedded model looks for exactly these, so no other line
-starts with `- `.
+The changes are a block that begins with `[Notebook context]`. Below a line `Variables:`, each
+variable has a line `- name: type shape (columns)`. The embedded model relies on this format, so no
+other line starts with `- `.
 """
 
 from __future__ import annotations
@@ -141,8 +141,8 @@ def turn_context(
 ) -> str:
     """Return the block, "" if nothing has changed.
 
-    Lines that do not fit are omitted: the outline's furthest from the running cell first, then
-    variables.
+    Lines that do not fit are omitted: first the outline's lines that are furthest from the running
+    cell, then variables.
 
     Args:
         notebook: name of the notebook, "" if unknown
@@ -194,7 +194,7 @@ def _error_lines(error: FailedCell | None) -> list[str]:
 
 
 def _cell_lines(outline: str, running_cell: str | None, room: int) -> list[str]:
-    """Return the outline's last lines, which are next to the running cell."""
+    """Return a title and as many of the outline's last lines as fit into `room` characters."""
     lines = _plain(redact(outline).splitlines())
     selected = ", the last one is selected"
     here = f" this one ({one_line(running_cell, 40)})" if running_cell else selected
@@ -206,7 +206,10 @@ def _cell_lines(outline: str, running_cell: str | None, room: int) -> list[str]:
 
 
 def _fitting(lines: Sequence[str], room: int, hint: str = "") -> list[str]:
-    """Return the first lines that fit, and a line that counts the omitted ones."""
+    """Return the lines that fit into `room` characters, then a line that counts the omitted ones.
+
+    `hint` is added to that line.
+    """
     if _size(lines) <= room:
         return list(lines)
     kept: list[str] = []
@@ -223,10 +226,10 @@ def _fitting(lines: Sequence[str], room: int, hint: str = "") -> list[str]:
 
 
 def _size(lines: Sequence[str]) -> int:
-    """Return the characters of lines in a text, each with a line end."""
+    """Return the number of characters in the lines, including a newline after each."""
     return sum(len(line) + 1 for line in lines)
 
 
 def _plain(lines: Iterable[str]) -> list[str]:
-    """Return foreign lines, indented if they look like a variable's."""
+    """Return the lines, indenting those that could be mistaken for a variable's line."""
     return [f" {line}" if line.startswith("- ") else line for line in lines]

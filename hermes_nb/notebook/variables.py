@@ -57,7 +57,7 @@ _TYPES = 4
 
 @dataclass(frozen=True, slots=True)
 class VariableChanges:
-    """Names that differ between two states of a namespace, each tuple in its order."""
+    """Names that differ between two states of a namespace, in the order of the namespace."""
 
     added: tuple[str, ...] = ()
     """New names."""

@@ -24,7 +24,7 @@ Tell = Callable[[Mapping[str, Json]], None]
 
 
 def teller(kernel: Foreign) -> Tell:
-    """Return a function that reports idle in the name of a kernel; without one it does nothing."""
+    """Return a function that reports a kernel as idle; it does nothing without a kernel."""
     if kernel is None:
         return lambda _: None
 
@@ -73,7 +73,7 @@ async def widgets_live(shell: Shell) -> AsyncIterator[None]:
         try:
             with user_code():
                 return handle(stream, identities, message)
-        except KeyboardInterrupt:  # raised in a user's handler that hung: interrupt the turn too
+        except KeyboardInterrupt:  # it stopped a hanging widget handler: interrupt the turn too
             signal.raise_signal(signal.SIGINT)
         finally:
             if _is_widgets(message):

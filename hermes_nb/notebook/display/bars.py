@@ -20,7 +20,7 @@ def shade(index: int) -> str:
 
 
 def widths(sizes: Sequence[float], width: int = WIDTH) -> list[int]:
-    """Return whole numbers in proportion to the sizes, whose sum is `width`.
+    """Return integers that are proportional to the sizes and add up to `width`.
 
     A size above zero gets at least 1 if there is enough width. If all sizes are zero, so are the
     results.
@@ -32,7 +32,7 @@ def widths(sizes: Sequence[float], width: int = WIDTH) -> list[int]:
     exact = [size / total * width for size in some]
     room = sum(size > 0 for size in some) <= width
     found = [max(int(share), int(share > 0 and room)) for share in exact]
-    for _ in range(sum(found) - width):  # the largest gives up what the small ones were given
+    for _ in range(sum(found) - width):  # take from the largest what the small ones were given
         found[found.index(max(found))] -= 1
     short = width - sum(found)
     by_rest = sorted(range(len(found)), key=lambda i: found[i] - exact[i])

@@ -1,9 +1,9 @@
 """Render tool calls, their child agents, and the fold that contains the calls of a finished turn.
 
-A call is a line that opens to its arguments and its result, both cut; it also shows the user's
-answer to an approval question. A notebook saves what its cells display, in every copy and commit,
-so the fold is limited in size and not in the number of calls. In a turn of 1,500 calls, the last
-few are shown completely, some hundred more as a line each, and the first ones are counted.
+A call is a line that opens to its arguments and its result, both shortened; it also shows the
+user's answer to an approval question. A notebook saves what its cells display, so the fold is
+limited in size, not in the number of calls. In a turn of 1,500 calls, the last few are shown
+completely, some hundred before them as one line each, and the first ones are only counted.
 """
 
 from __future__ import annotations
@@ -281,7 +281,7 @@ def gist_of(call: ToolCall, described: str = "") -> str:
 
 
 def _cut(text: str) -> str:
-    """Return a text cut before and after escaping, which makes it longer."""
+    """Return a text cut both before and after escaping, because escaping lengthens it."""
     cut = visible(head_tail(redact(text), SHOWN_CHARACTERS), lines=True)
     return head_tail(cut, SHOWN_CHARACTERS * 2)
 
@@ -291,7 +291,7 @@ KEPT_IN_FULL = 30
 WHOLE = 50_000
 """Maximum bytes of the calls that are shown completely."""
 LISTED = 25_000
-"""Maximum bytes of the calls that are shown as a line, and of the text between calls."""
+"""Maximum bytes of the calls that are shown as one line, and of the text between calls."""
 SAID = 2_000
 """Maximum characters of a text between calls."""
 REASONING = 6_000
@@ -314,7 +314,7 @@ class TurnStep:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A block inside the fold; `line` is true for a call that is only a line."""
+    """A block inside the fold; `line` is true for a call that is shown only as a line."""
 
     text: str
     line: bool = False

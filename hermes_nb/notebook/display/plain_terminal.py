@@ -67,7 +67,7 @@ class TerminalView:
             self._line(line, style="dim" if calm else "red")
 
     def _take(self, text: str) -> None:
-        """Print more of the answer in whole words, as half a secret would not be recognised."""
+        """Print more of the answer, in whole words: a secret cut in two would not be redacted."""
         self._held += text
         self._say(max(self._held.rfind(" "), self._held.rfind("\n")) + 1)
 

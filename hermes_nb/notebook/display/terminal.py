@@ -109,7 +109,7 @@ class DrawnView(TerminalView):
                 super().close()
 
     def again(self) -> None:
-        """Print a turn that has ended, in the form in which it was printed while it ran."""
+        """Print a turn that has ended, as it was printed while it ran."""
         with self._one:
             for note in self.transcript.notes:
                 self.note(note)

@@ -1,8 +1,8 @@
 """Render Markdown in a terminal with rich, without interpreting escape sequences or HTML.
 
-Text of a model is displayed or formatted only: escape sequences and rich markup have no effect,
-HTML is shown as text, and a link shows its address. Nothing is lost either: link definitions,
-images and tables that are too wide become text.
+Text of a model can do nothing but appear: escape sequences and rich markup have no effect, HTML is
+shown as text, and a link shows its address. Nothing is lost either: link definitions, images and
+tables that are too wide become text.
 
 A growing text is split into its top-level blocks. Markdown is parsed line by line, so all blocks of
 the complete lines except the last are final (`finished`).
@@ -44,7 +44,7 @@ LANGUAGES = frozenset(
     "bash c c++ console cpp css diff html ini ipython javascript js json julia latex markdown md "
     "py pycon python python3 r rust sh sql tex text toml ts typescript xml yaml yml".split()
 )
-"""Lexers that are used, all well-tested; some others of Pygments take quadratic time."""
+"""Pygments lexers that are used, all well-tested; some others take quadratic time."""
 NARROWEST = 8
 """Minimum width of a table column in characters; without enough space, each row becomes a list."""
 WHOLE_WORD = 40
@@ -142,7 +142,7 @@ def _page(markdown: str) -> Iterator[tuple[ConsoleRenderable, int, str]]:
 
 
 def rendered(source: str, *, ours: bool = False) -> ConsoleRenderable:
-    """Return Markdown, already free of escape sequences, as something rich can print.
+    """Parse Markdown, already free of escape sequences, into an object that rich can print.
 
     With `ours`, the tags of trusted Markdown are interpreted. Markdown that is nested too deeply
     remains text.
@@ -285,7 +285,7 @@ class _Harmless(Markdown):
 
 
 def _harmless(token: Token) -> Token:
-    """Return a token with text only, without control characters that entities may contain."""
+    """Return a token as plain text, without control characters that HTML entities may produce."""
     token.content = readable(token.content)
     name = token.info.partition(" ")[0].lower()
     token.info = name if name in LANGUAGES and len(token.content) <= HIGHLIGHTED else ""

@@ -70,7 +70,7 @@ PLAIN_CALLS = 60
 
 
 class Transcript:
-    """Everything that is displayed of a turn; call it with each event.
+    """All data that is displayed about a turn; call the object with each event.
 
     Attributes:
         model: name of the model.
@@ -78,11 +78,11 @@ class Transcript:
         loading: returns whether the model is still being loaded.
         live: returns the end of the output of running code in this kernel, None if none runs.
         drew: true if images are displayed below the view; the status line is then below them.
-        spelled: how a command begins in this front end, such as `%hermes `.
+        spelled: prefix of commands in this front end, such as `%hermes `.
         usage: the requests and tokens used so far.
         ending: the event that ended the turn; None while it runs.
         notes: lines that do not come from the model, as Markdown.
-        changes: the remaining changes of the turn, as known to undo.
+        changes: changes of the turn that have not been undone.
         learned: number of notes that the turn saved to memory.
         session: id of the turn's session.
     """
@@ -340,11 +340,11 @@ class Transcript:
                 self._settle(call.id)
                 if call.name == TODO and status == "ok":
                     self._plan = steps(call.arguments)
-            case _:  # of an unknown call, which is not part of this turn
+            case _:  # an event of an unknown call, which is not part of this turn
                 pass
 
     def _settle(self, call_id: str) -> None:
-        """Record an answered question; the turn's clock continues after the last one."""
+        """Record that a question was answered; the turn's clock resumes after the last one."""
         if call_id in self._asked:
             self._asked.discard(call_id)
             self._waited += 0.0 if self._asked else time.monotonic() - self._asked_since

@@ -1,6 +1,6 @@
 """A notebook that the agent edits: open in a front end, closed in a file, or out of reach.
 
-Edits are data objects, and each kind of notebook applies them in its own way, which a result names.
+Edits are data objects, which each kind of notebook applies in its own way.
 Cells are addressed by id. An edit includes the hash of the source that it was made for: if a cell
 was changed since, the edit raises a conflict and does not overwrite it.
 """
@@ -33,7 +33,7 @@ _SOURCE_SHOWN = 8_000
 _MARKDOWN = "%%markdown\n"
 
 OFFERED = "below"
-"""The id of the cell offered below the running one; it does not exist yet, so the id is free."""
+"""Id used for the cell offered below the running one, which does not exist yet."""
 _WAY_OUT = (
     "the cells of this notebook cannot be reached; ask the user to open it in JupyterLab or "
     "Notebook 7 with the hermes_nb extension, or to save it as a file"
@@ -136,9 +136,9 @@ Edit = Insert | Replace | Delete | Move | SetOutputs
 
 
 class NotebookDocument(ABC):
-    """A notebook that can be read and edited; subclasses implement each kind of notebook.
+    """A notebook that can be read and edited; there is a subclass for each kind of notebook.
 
-    Every method raises `ToolError` with advice, and `CellConflict` if `seen` is no longer the hash
+    Any method may raise `ToolError`, with advice, or `CellConflict` if `seen` is no longer the hash
     of the cell's source.
     """
 
@@ -155,7 +155,7 @@ class NotebookDocument(ABC):
         """Return all cells in order."""
 
     async def sketch(self) -> list[Cell]:
-        """Return the cells; where this saves time, outputs have only their types and MIME types."""
+        """Return the cells; if it saves time, outputs contain only their types and MIME types."""
         return await self.cells()
 
     @abstractmethod
@@ -198,10 +198,11 @@ class NotebookDocument(ABC):
 
 
 class FallbackDocument(NotebookDocument):
-    """The fallback: the code that ran, from the input history, and one new cell offered below.
+    """The fallback for a notebook out of reach: code that ran, and one new cell offered below.
 
-    Existing cells cannot be changed. A front end inserts a single new cell when the running one
-    ends, the last that it was given, so several new cells are joined.
+    The code comes from the input history, and existing cells cannot be changed. When the running
+    cell ends, a front end inserts only the last new cell that it was given, so several new cells
+    are joined into one.
     """
 
     way = "the input history (the notebook is out of reach; a new cell is offered below)"
@@ -324,7 +325,7 @@ def no_such_cell(wanted: str, cells: Sequence[Cell]) -> ToolError:
 
 
 def named(cell: Cell) -> str:
-    """Return a cell's id, index and first words."""
+    """Return a cell's id, index and first words as one text."""
     return f"{brief_id(cell.id)} [{cell.index}] {one_line(visible(cell.source, lines=True), 40)!r}"
 
 

@@ -221,7 +221,7 @@ def new_cell(edit: Insert, used: Collection[str]) -> NotebookCell:
 
 
 def on_disk(outputs: Sequence[Output]) -> list[dict[str, Json]]:
-    """Return outputs as nbformat writes them, with long texts as lists of lines."""
+    """Return outputs as nbformat writes them, with multi-line text as lists of lines."""
     import nbformat
     from nbformat.v4.rwbase import split_lines
 

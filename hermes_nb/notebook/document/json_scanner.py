@@ -26,7 +26,7 @@ _FLAT = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
 
 
 class Malformed(ValueError):
-    """The bytes at `offset` are not valid JSON; the message tells what was expected."""
+    """The bytes at `offset` are not valid JSON; the message says what was expected."""
 
     def __init__(self, message: str, offset: int) -> None:
         super().__init__(message)

@@ -34,7 +34,7 @@ _TRACEBACK_LIMIT = 200_000
 _HTML_LIMIT = 400_000
 _JPEG_HEAD = 65_536
 _NAME_ALONE = 500
-"""Text of at least this many characters is more than an object's name."""
+"""Text of at least this many characters is not just an object's name."""
 _MARKER = 0xFF
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 """The bytes after a marker byte that begin a frame header in a JPEG file."""
@@ -139,7 +139,7 @@ def error_text(ename: str, evalue: str, traceback: str) -> str:
     """Return an error's name and message, and the useful frames of its traceback.
 
     These are the last frames in the user's own code, and the failed line of the last frame.
-    Tracebacks of IPython and Python are parsed; of other formats the head and tail are kept.
+    Tracebacks of IPython and Python are parsed; for other formats, the head and tail are returned.
     """
     title = f"{ename}: {evalue}" if evalue else ename
     title = head_tail(clean(title), _FRAME_LIMIT)
@@ -175,7 +175,7 @@ def _useful(frames: list[str], title: str, least: str) -> Iterator[str]:
 
 
 def _one(output: Mapping[str, Json], *, room: int) -> tuple[str, Image | None]:
-    """Return an output's text, and its image if there is one and `room` for it."""
+    """Return an output's text, and its image if there is one and another image is allowed."""
     match output.get("output_type"):
         case "stream":
             text = clean(joined_text(output.get("text", ""))).strip("\n")
@@ -259,7 +259,7 @@ def _settle(line: str) -> str:
     """Apply one line's carriage returns, then its backspaces."""
     shown: list[str] = []
     width = 0
-    # Backwards: an earlier part is visible only beyond the end of the later ones.
+    # Backwards, because an earlier part is visible only beyond the end of the later ones.
     for stretch in reversed(line.split("\r")):
         text = _rub_out(stretch) if "\b" in stretch else stretch
         if len(text) > width:

@@ -1,11 +1,12 @@
 """Save a turn's edits of a notebook as they happen, and undo them.
 
-Only the agent's part is saved. A cell is saved when the agent first edits it, and again if the user
-has edited it since the agent last did; undo restores that state. Other edits of the user are in
-neither saved state, so undo does not touch them.
+Only cells that the agent edits are saved. A cell is saved when the agent first edits it, and again
+if the user has edited it since; undo restores that state. Other edits of the user are not saved, so
+undo does not touch them.
 
-Cells are compared by id. A change is undone if the cell is still in the state that the turn left.
-Otherwise it stays and is reported as a conflict. Undo deletes only cells that the turn inserted.
+Cells are identified by id. A change is undone if the cell is still as the turn left it. Otherwise
+the cell stays as it is and is reported as a conflict. Undo deletes only cells that the turn
+inserted.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from hermes_nb.notebook.document.document import (
 )
 
 CUT_MARKS = ("hermes_clipped", "[... an output of ")
-"""Marks of outputs that were too large to be read completely; these cannot be restored."""
+"""Marks in outputs that were too large to be read completely; such outputs cannot be restored."""
 
 CellStates = dict[str, dict[str, Json]]
 """Cells in the format of checkpoints, by id and in order."""
@@ -188,7 +189,7 @@ def _whole(cell: Cell) -> dict[str, Json]:
 
 
 def _in_place(cells: CellStates, cell_id: str, order: Sequence[Cell]) -> CellStates:
-    """Return the cells with one of them moved below its nearest neighbour above in `order`."""
+    """Return the cells with one of them moved to where it is in `order`, the notebook's cells."""
     ids = [cell.id for cell in order]
     above = ids[: ids.index(cell_id)] if cell_id in ids else ids
     others = [name for name in cells if name != cell_id]
@@ -345,7 +346,7 @@ class _Restoring:
         return True
 
     def _named(self, cell: CellJson) -> str:
-        """Return the user's name of a cell, by its position before the turn if it existed then."""
+        """Return a cell's name for the user, with its position before the turn if it existed."""
         order = list(self._before if cell["id"] in self._before else self._after)
         source = str(cell["source"]).strip()
         gist = f" “{one_line(source.splitlines()[0], 40)}”" if source else ""
@@ -365,7 +366,7 @@ def _neighbour(cell_id: str, order: Iterable[str], known: Mapping[str, object]) 
 
 
 def _moved(before: Mapping[str, object], after: Mapping[str, object]) -> set[str]:
-    """Return a smallest set of cells whose moves explain the new order.
+    """Return the smallest set of cells that must have been moved to get the new order.
 
     The other cells are a longest subsequence that kept its order.
     """

@@ -1,9 +1,10 @@
 """Capture the output of a nested run, and restore the state of IPython and the streams afterwards.
 
-Each entry is something that a nested `run_cell` changes, or a way in which its output would reach
-the front end. Output goes to its usual destination if it is written after the capture has ended, in
-a forked child, or by code that is not the agent's (such as a thread of the user). A logging
-handler, for example, keeps the stream that it was given.
+A nested run is code that the agent runs while a cell is running. `undisturbed` restores what a
+nested `run_cell` changes, and `captured` replaces every way in which its output would reach the
+front end. Output goes to its usual destination if it is written after the capture has ended (for
+example by a logging handler, which keeps its stream), in a forked child, or by code that is not the
+agent's (such as a thread of the user).
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _DRAIN = 0.2
 
 
 class Stream(io.TextIOBase):
-    """A proxy for `sys.stdout` or `sys.stderr`; outlives the capture in logging handlers.
+    """A proxy for `sys.stdout` or `sys.stderr`, which logging handlers may use after the capture.
 
-    There is one for each stream, and it is never freed: `print` holds no reference to the stream it
-    writes to, so CPython crashes if the proxy is freed while another thread prints. Output of the
-    user's own threads is passed on to the stream.
+    Each stream has one proxy, which is never freed: `print` holds no reference to the stream that
+    it writes to, so CPython crashes if the proxy is freed while another thread prints. Output of
+    the user's own threads is passed on to the stream.
     """
 
     encoding = "utf-8"
@@ -166,7 +167,7 @@ edited modules. All others (timers, checkers, recorders) are meant for the user'
 
 _LINE_LIMIT = 20_000
 _HANDLER = f"{Path('hermes_nb', 'notebook', 'interrupt.py')}:"
-"""How a traceback names the frame of our signal handler, which raises KeyboardInterrupt."""
+"""Marks the frame of our signal handler, which raises KeyboardInterrupt, in a traceback."""
 
 
 @contextmanager
@@ -218,7 +219,7 @@ def captured(shell: Shell, collector: OutputCollector, code: str) -> Iterator[No
             ask_exit=partial(sys.exit, 0),  # `exit()` ends the code, not the kernel
         )
         _swap(stack, shell.events, trigger=_quiet_trigger(shell))
-        # Inside a running cell, `sys` is searched for the hook, otherwise the trap.
+        # IPython takes the hook from `sys` inside a running cell, otherwise from the trap.
         _swap(stack, shell.display_trap, hook=hook)
         _swap(stack, sys, displayhook=hook)
         stack.callback(shell.hooks.__setitem__, "show_in_pager", shell.hooks["show_in_pager"])
@@ -289,7 +290,7 @@ def _quiet_trigger(shell: Shell) -> Callable[..., None]:
 def _swap(stack: ExitStack, target: Foreign, **values: object) -> None:
     """Set attributes (`...` only saves them) and restore all of them at the end of the stack.
 
-    If an instance attribute shadowed a method, it is deleted again and not set to the method.
+    An attribute that was not set on the instance before, such as a method, is deleted from it.
     """
     for name, value in values.items():
         mine: dict[str, object] = target.__dict__

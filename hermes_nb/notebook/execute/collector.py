@@ -24,14 +24,13 @@ Output = dict[str, Json]
 HEAD = 5_000_000
 """Characters of stream text that are kept from the beginning of a run."""
 TAIL = 5_000_000
-"""Characters of stream text that are kept from its end; those between are dropped and counted."""
+"""Characters of stream text that are kept from its end; any in between are dropped and counted."""
 DISPLAYS = 64_000_000
 """Characters of displayed data that are kept; later displays are dropped and counted."""
 LATEST = 4_000
 """Characters from the end of the text that are displayed while code runs."""
 _ENTRY = 65_536
-"""Size of an entry in characters; long stream text is split, so that its beginning can be
-dropped."""
+"""Maximum characters of an entry; long stream text is split, so that parts can be dropped."""
 _OVERHEAD = 256
 _PENDING = 512
 
@@ -179,7 +178,7 @@ class OutputCollector:
             yield gap
 
     def _shed(self) -> None:
-        """Drop the oldest text of the tail while it is too long; displays move to the head."""
+        """Drop the oldest text while the tail is too long; displays in it move to the head."""
         while self._tail_size > TAIL + _ENTRY and len(self._tail) > 1:
             entry = self._tail.popleft()
             if entry.output is not None:
@@ -205,8 +204,8 @@ _readers: WeakSet[threading.Thread] = WeakSet()
 def collecting() -> OutputCollector | None:
     """Return the collector for output of the calling code; None for the user's code.
 
-    Code of a run is identified by its context. A thread is identified by having been started by
-    such code. It may outlive its run (as in a pool), and is then assigned to the run that is open.
+    Code of a run is recognised by its context variable, and a thread by having been started by such
+    code. A thread that outlives its run (as in a pool) is assigned to the run that is open.
     """
     run = current_run.get()
     if run is not None and run.takes:
@@ -217,7 +216,7 @@ def collecting() -> OutputCollector | None:
 
 
 def opened(collector: OutputCollector) -> None:
-    """Also assign output of threads that the agent's code has started to `collector`."""
+    """Register a collector, which then gets the output of threads started by the agent's code."""
     _collectors.append(collector)
 
 

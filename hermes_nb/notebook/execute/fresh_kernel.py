@@ -1,8 +1,8 @@
 """Run a notebook from the top in a fresh kernel, for a tool and for the command line.
 
-The kernel is driven by nbclient. After any kind of end, the kernel and all its processes are
-killed. After a cancellation it is interrupted first, so that a turn in it can stop its commands.
-Then its process group is killed, and then processes that have left the group.
+The kernel is driven by nbclient. However the run ends, the kernel and all its processes are killed:
+first its process group, then processes that have left the group. After a cancellation it is
+interrupted first, so that a turn in it can stop its commands.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SET = {"HERMES_NB_APPROVE": "never", "HERMES_NB_CEILING": "never"}
 
 
 class NoKernel(ConfigError):
-    """No kernel could be started: it is `missing`, or failed for the reason `why`."""
+    """The kernel could not be started, because it is not installed (`missing`) or failed."""
 
     def __init__(self, why: str, *, missing: bool) -> None:
         told = (
@@ -234,8 +234,8 @@ async def _started(
 ) -> AsyncIterator[str]:
     """Start a kernel for a client, and kill it and its processes afterwards.
 
-    `more` are options of its process. Yields the name of the notebook's kernel if python3 was used
-    instead, else "".
+    `more` are options for its process. Yields "", or the name of the kernel that the notebook asks
+    for if python3 was used instead.
     """
     manager = client.create_kernel_manager()
     inherited = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}

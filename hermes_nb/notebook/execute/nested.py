@@ -1,8 +1,8 @@
 """Run code in the user's namespace from within a running cell, without other side effects.
 
-Counter, history, `_` and `Out`, last error, payloads, hooks and streams of the outer cell are the
-same afterwards. Output is returned and does not reach the front end. All nested runs go through
-this module; `capture.py` handles outputs and `interrupt.py` signals.
+Afterwards the execution counter, history, `_` and `Out`, last error, payloads, hooks and streams
+are as before. Output is returned and does not reach the front end. All nested runs go through this
+module; `capture.py` handles outputs and `interrupt.py` signals.
 
 While code of IPython or the user runs, an interrupt or timeout is raised right there, as in any
 Jupyter cell. It is never raised in frames of the agent, which would be left in an inconsistent
@@ -38,7 +38,7 @@ from hermes_nb.notebook.shell import Foreign, Shell, ours
 
 
 class NestedCell:
-    """Code to run in `shell`, with its input transformed; `_problem` is the error of doing so."""
+    """Code to run in `shell`, after input transformation; `_problem` is an error raised by that."""
 
     def __init__(self, shell: Shell, code: str) -> None:
         self._shell = shell
@@ -206,9 +206,9 @@ async def execute(
         code: the code, which may contain magics.
         timeout: limit in seconds; has no effect on synchronous code on Windows or outside of the
             main thread.
-        offline: refuse the network to this code, also later.
-        approved: the user has allowed the network, so the code may also use functions that offline
-            code has left behind.
+        offline: deny network access to this code and whatever it leaves running.
+        approved: whether the user has allowed network access; the code may then also call functions
+            that were defined by offline code.
     """
     started = time.monotonic()
     collector = OutputCollector()
@@ -240,7 +240,10 @@ async def execute(
 
 @asynccontextmanager
 async def _its_turn(shell: Shell, mark: OutputCollector) -> AsyncIterator[None]:
-    """Wait while other nested code runs, except the code around: hooks have to unwind in order."""
+    """Wait until no other nested code runs, except code that contains this run.
+
+    Otherwise hooks would be restored in the wrong order.
+    """
     around = current_run.get()
     # Not an asyncio.Event, as the other run may use the loop of another thread.
     while (outer := _running.get(shell)) not in (None, around):  # noqa: ASYNC110

@@ -1,14 +1,15 @@
 """Control the network use of code in this kernel, and record what it has loaded.
 
 An audit hook is called for every connection of Python's sockets and every program that is started.
-The responsible party is determined by the task (a context variable), else by the thread, which
-inherits it from the code that started it, else by what the kernel is running: a call of the agent,
-a turn, or a cell of the user.
+It determines the responsible party (`Party`): a tool call that runs the agent's code (called "a
+call" here), the agent itself, or the user. The party comes from the task (a context variable), else
+from the thread, which inherits it from the code that started it, else from what the kernel is
+running: a call, a turn, or a cell of the user.
 
-- Code of the agent that runs `offline` is refused the network. So are the threads, tasks and
-  functions that it leaves behind, even if others call them (a callback, a signal, a patched
-  method). Two cases are not detected: a function of a library that waits in a pool of an earlier
-  call, and sockets opened in C.
+- Code of a call that runs `offline` is denied network access. So are the threads, tasks and
+  functions that it leaves behind, even if other code calls them (a callback, a signal handler, a
+  patched method). Two cases are not detected: a library function that waits in a pool of an
+  earlier call, and sockets opened in C.
 - The hosts from which the kernel has loaded something, except this machine, are recorded in memory
   shared with forked children. From then on, the kernel's output is untrusted content.
 
@@ -68,10 +69,9 @@ class Party:
     """The party that is responsible for running code, with its permissions and network use."""
 
     offline: bool = False
-    """True to refuse the network."""
+    """True to deny network access."""
     approved: bool = False
-    """True if the user has allowed a call to use the network, also through code left by offline
-    calls."""
+    """True if the user has allowed network access, also through code left by offline calls."""
     networked: bool = False
     """True once it has used the network."""
     refused: bool = False
@@ -93,7 +93,7 @@ _names: list[str] = []
 
 @dataclass(slots=True)
 class _Now:
-    """What this process is doing: turns of the agent, a cell of the user, or exit callbacks."""
+    """What this process is doing: running turns, a cell of the user, or exit callbacks."""
 
     turns: int = 0
     cell: bool = False
@@ -189,7 +189,10 @@ def _cell_ends() -> None:
 def by_hermes(
     function: Callable[Arguments, Coroutine[None, None, Result]],
 ) -> Callable[Arguments, Coroutine[None, None, Result]]:
-    """Make the agent itself responsible for the network use of a coroutine function."""
+    """Decorate a coroutine function so that its network use is attributed to the agent itself.
+
+    The agent is allowed to use the network.
+    """
 
     @wraps(function)
     async def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -206,7 +209,7 @@ def by_hermes(
 
 @contextmanager
 def watched(*, offline: bool = False, approved: bool = False) -> Iterator[Party]:
-    """Make a call of the agent responsible for the code that it runs or leaves behind."""
+    """Attribute to one call all code that this block runs or leaves behind; yield its `Party`."""
     import_module("hermes_nb.safety.policy")  # used by the hook, so loaded before the code runs
     _install()
     party = Party(offline=offline, approved=approved)
@@ -222,7 +225,7 @@ def watched(*, offline: bool = False, approved: bool = False) -> Iterator[Party]
         _current.reset(token)
         _watching.remove(party)
         party.networked = party.networked or _memory()[:4] != before
-        if offline:  # last registered, first called: both markers enclose the call's own callbacks
+        if offline:  # exit callbacks run in reverse order, so the markers enclose the call's own
             atexit.register(partial(_leave, begins=True))
 
 
@@ -305,17 +308,17 @@ def _responsible() -> Party | None:
 
 
 def in_thread_of_call() -> bool:
-    """Return whether this thread was started by a call of the agent, directly or indirectly."""
+    """Return whether this thread was started by a call, directly or indirectly."""
     return _threads.get(threading.current_thread()) not in (None, _HERMES, _USER)
 
 
 def by_call() -> bool:
-    """Return whether a call of the agent is running, or a task or thread that it has left."""
+    """Return whether the calling code belongs to a call, or to a task or thread that it left."""
     return in_thread_of_call() or _current.get() not in (None, _HERMES, _USER)
 
 
 def _inherit(function: object, party: Party | None) -> None:
-    """Let a new thread inherit its party; refuse one of offline code that cannot be tracked."""
+    """Assign a party to a new thread; refuse a thread of offline code that cannot be tracked."""
     thread = getattr(function, "__self__", None)
     if isinstance(thread, threading.Thread):
         if party is not None:
@@ -396,7 +399,7 @@ def _remember_name(host: object) -> None:
 
 
 def _host(event: str, arguments: tuple[object, ...]) -> str:
-    """Return the host for messages: the last name that was looked up, an address, or a program."""
+    """Return what to name as the source: the last host looked up, an address, or a program."""
     if event in _STARTS:
         return " ".join(_command_line(arguments).split())[:60]
     address = arguments[-1]
@@ -417,7 +420,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _reaches_out(arguments: tuple[object, ...], *, offline: bool) -> bool:
-    """Return whether a program is known to use the network; with `offline`, if it may do so."""
+    """Return whether a program is known to use the network; with `offline`, whether it might."""
     from hermes_nb.safety.permissions import Need
     from hermes_nb.safety.policy import CommandPlace, judge
 
@@ -431,9 +434,10 @@ def _reaches_out(arguments: tuple[object, ...], *, offline: bool) -> bool:
 
 
 def _as_judged(program: str, path: str | None) -> bool:
-    """Return whether a judged program is started as it was judged.
+    """Return whether the program to be started is the one that the policy has judged.
 
-    Its name has to find it, and it must not be one that runs only with options of ours.
+    The policy judges by name, so the name must lead to the same file. Python, git and sed return
+    False, because the policy allows them only with options that we add.
     """
     name = Path(program).name
     there = shutil.which(name, path=path) or program
@@ -450,7 +454,7 @@ def _search_path(arguments: tuple[object, ...]) -> str | None:
 def _command_line(arguments: tuple[object, ...]) -> str:
     """Return the command line of a program from the arguments of its audit event.
 
-    The first argument is started. The words may begin with another name.
+    The event's first argument is the program; the first word of its command line may differ.
     """
     program, words = arguments[:2] if len(arguments) > 1 else (None, arguments[0])
     if isinstance(words, list | tuple) and words:

@@ -44,7 +44,7 @@ class Filling:
     session: str = ""
     """Id of the session, "" before the first turn."""
     parts: tuple[Part, ...] = ()
-    """The layers of the prompt; estimates, scaled to `counted`."""
+    """The layers of the prompt, with estimated sizes that add up to `counted`."""
     counted: int = 0
     """Size of the next prompt in tokens."""
     measured: bool = False

@@ -61,7 +61,7 @@ PLANTED = (
     "Hidden from the model: it looks like a planted instruction. Forget it if it is not yours."
 )
 VERBS = {"add": "added", "replace": "changed", "remove": "removed"}
-"""Past tenses of the actions."""
+"""Past tense of each action."""
 DIED = "Saving it was interrupted: it may already be saved."
 RECENT = 5
 """Number of latest changes to list with an undo button."""
@@ -82,13 +82,13 @@ class MemoryEntry:
     reviewed: str = ""
     """The review that wrote it, such as "the last review"; "" if none did."""
     planted: bool = False
-    """Whether prompts leave it out because it looks malicious."""
+    """Whether it is left out of prompts because it looks malicious."""
     proposal: int = 0
     """Number of the pending proposal that it belongs to, 0 for none."""
 
     @property
     def key(self) -> str:
-        """Identifies the entry in a list."""
+        """A key that identifies the entry in a list."""
         return f"{self.target}/{self.number}/{self.text}"
 
 
@@ -113,7 +113,7 @@ class Recollection:
 
 
 class MemoryTab(Tab):
-    """Entries with edit, forget and undo."""
+    """The memory entries, each with buttons to edit and forget it, and the latest changes."""
 
     title = "Memory"
     events = (TurnStarted, ReviewStarted, ReviewFinished)
@@ -350,7 +350,7 @@ def recollect(known: PromptSources) -> Recollection:
 
 @lru_cache(maxsize=256)
 def _looks_planted(text: str) -> bool:
-    """Return whether prompts leave the entry out, as `memory.shown` does; a scan is slow."""
+    """Return whether the entry is left out of prompts, by the rule of `memory.shown`."""
     return scan(text, name="memory", strict=True).verdict != "clean"
 
 

@@ -44,7 +44,7 @@ INTERVAL = 0.5
 """Minimum seconds between updates during a turn."""
 TITLE = "Hermes"
 DRAWN = 0.15
-"""Seconds after opening until the page has rendered the visible part and gets the rest."""
+"""Seconds that the page gets to render the visible part, before the rest is sent."""
 SHOWING = 10.0
 """Timeout for the page to show the panel: it may have to load the widget library first."""
 
@@ -126,7 +126,7 @@ class Panel:
         return True
 
     def heard(self, event: Event | BackgroundEvent) -> None:
-        """Handle an event; may be called from any thread and returns at once."""
+        """Schedule an update if the event requires it; returns at once, on any thread."""
         if isinstance(event, ApprovalAsked | ApprovalGiven | TurnEnded) or self.tab.concerned(
             event
         ):
@@ -137,7 +137,7 @@ class Panel:
         self._actions.start(self._refreshed)
 
     async def settled(self) -> None:
-        """Wait until all clicks have been handled and shown."""
+        """Wait until all clicks have been handled and their results are shown."""
         await self._actions.settled()
 
     def close(self) -> None:
@@ -227,7 +227,7 @@ class Panel:
         return f'<div class="hermes-wait" role="status">{head}<br>{"<br>".join(lines)}</div>'
 
     def _say(self, text: str, role: str = "status") -> None:
-        """Show a message; an empty one removes the last."""
+        """Show a message below the tabs; an empty text removes the previous one."""
         classes = ("hermes-said", "hermes-bad") if role == "alert" else ("hermes-said",)
         write(self._said, classes if text else (), "_dom_classes")
         safe = html.escape(visible(one_line(text, 300)))
@@ -239,7 +239,7 @@ class Panel:
         self.refresh()
 
     def _viewed(self, change: Mapping[str, int]) -> None:
-        """Track the number of views in pages; the last one closes with the panel."""
+        """Track the number of views of the panel in pages; fold it when the last one is gone."""
         self._beside = change["new"] > 0
         if self._beside:
             self._seen()
@@ -248,7 +248,7 @@ class Panel:
             self._actions.call(self._fold)
 
     def _hello(self, page: Info) -> None:
-        """Show the panel again in a reloaded page if it was open there."""
+        """On the hello of a reloaded page, show the panel again if it was open."""
         if not self._beside or page.name in self._pages or not page.widgets:
             return
         self._pages.add(page.name)
@@ -265,7 +265,7 @@ class Panel:
 
 
 def choices(agent: KernelAgent) -> dict[str, list[str]]:
-    """Return for each option of the composer the current value, then the available ones.
+    """Return the current value, then the available ones, for each option of the prompt's composer.
 
     Available models are those in the configuration with the same address.
     """

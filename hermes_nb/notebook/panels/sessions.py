@@ -142,7 +142,7 @@ def look(place: TabContext, query: str) -> Sessions:
 
 
 def _looked_back(reviews: Sequence[StoredSession]) -> str:
-    """Return a session's reviews and their usage in a fold."""
+    """Return a session's background reviews and their usage as HTML, in a fold."""
     if not reviews:
         return ""
     total = shown(", ".join(used(together(each.usage for each in reviews))))
@@ -293,7 +293,7 @@ class JobsPart:
             self._wait(TICK)
 
     def _hurry(self) -> None:
-        """Draw at the end of the interval, however many events arrive until then."""
+        """Schedule one update at the end of the interval, however many events arrive before."""
         if not self._soon:
             self._wait(INTERVAL)
             self._soon = True

@@ -269,7 +269,7 @@ class SkillsTab(Tab):
         self._draw()
 
     async def _take_back(self, shown: str) -> str:
-        """Undo the last change if it is still the one that was shown."""
+        """Undo the last change, if it is still the one that the user was shown."""
         if await in_thread(self._known.library.preview, "undo") != shown:
             raise ActionRefused(f"not undone: another change was made since; you saw {shown}")
         return await self._manage("undo", "")
@@ -286,7 +286,7 @@ class SkillsTab(Tab):
         return f"Skill {skill.name!r} is {'on' if on else 'off'}."
 
     async def _trust(self, skipped: SkippedSkill, text: str) -> str:
-        """Trust a project's skill with exactly the text that was shown."""
+        """Trust a project's skill, but only with exactly the text that the user was shown."""
         await in_thread(self._known.trust.accept, skipped.path, text)
         self._open = None
         return f"Skill {skipped.name!r} is trusted as it is now."

@@ -39,12 +39,12 @@ _SPAN = re.compile(r"`([^`\n]{1,200})`|\*\*(?=\S)((?:[^*`\n]|`[^`\n]{1,200}`){1,
 
 
 def shown(text: str, limit: int = 160) -> str:
-    """Return foreign text on one line for HTML: redacted, escaped, hidden characters visible."""
+    """Return untrusted text as one line of HTML: redacted, escaped, hidden characters visible."""
     return html.escape(visible(one_line(redact(text), limit)))
 
 
 def coded(text: str, limit: int = 160) -> str:
-    """Return foreign text on one line for HTML, with code and bold text formatted."""
+    """Return untrusted text as one line of HTML, with code and bold text formatted."""
     return _SPAN.sub(_tagged, shown(text, limit))
 
 
@@ -63,19 +63,19 @@ def marked(text: str, marks: Sequence[tuple[int, int]]) -> str:
 
 
 def paragraphs(text: str, limit: int = 2_500) -> str:
-    """Return foreign text for HTML, with line breaks, code and bold text formatted."""
+    """Return untrusted text as HTML, with line breaks, code and bold text formatted."""
     safe = html.escape(visible(head_tail(redact(text), limit), lines=True))
     return f'<div class="hermes-text">{_SPAN.sub(_tagged, safe)}</div>'
 
 
 def document(text: str, limit: int = WHOLE) -> str:
-    """Return a foreign file's text as HTML in a scrolling box."""
+    """Return the text of an untrusted file as HTML in a scrolling box."""
     safe = html.escape(visible(head_tail(redact(text), limit), lines=True))
     return f'<div class="hermes-doc" tabindex="0" role="region" aria-label="text">{safe}</div>'
 
 
 def two(left: str, right: str) -> str:
-    """Return a line with HTML at both ends."""
+    """Return a line of HTML with one part at the left end and one at the right end."""
     return f'<div class="hermes-two"><span>{left}</span><span>{right}</span></div>'
 
 
@@ -152,7 +152,7 @@ def meter(used: float, limit: float, label: str) -> str:
 def gauge(parts: Sequence[Part], total: float, window: float, threshold: float, label: str) -> str:
     """Return the context window as a bar of parts, with a mark at the compression threshold.
 
-    The parts are estimates; they are scaled to the length of `total`, which may be counted.
+    The sizes of the parts are estimates, so they are scaled to add up to `total`.
 
     Args:
         parts: the layers of the prompt
@@ -191,9 +191,9 @@ def legend(parts: Sequence[Part]) -> str:
 
 
 def spending(turns: Sequence[Usage], first: int = 1) -> str:
-    """Return a chart: one bar per turn, cached tokens light and fresh ones dark, and a cost line.
+    """Return a chart with a bar for each turn and a line for the cost.
 
-    `first` is the number of the first turn given.
+    Cached tokens are light, others dark. `first` is the number of the first turn given.
     """
     shown = turns[-BARS:]
     first += len(turns) - len(shown)

@@ -1,7 +1,7 @@
 """The building blocks of the panel's tabs: buttons, lists and fields, and the actions of clicks.
 
-A list has widgets for one page of items only and changes their values: a thousand skills need as
-many widgets as twenty. Unchanged values are not sent again.
+A list has widgets for one page of items only, and reuses them for other pages: a thousand skills
+need as many widgets as twenty. Unchanged values are not sent again.
 
 A front end may deliver clicks on any thread (kernels with subshells do). So every action first
 moves to the loop on which the panel was opened, where turns run too. Reading files or a database
@@ -37,13 +37,13 @@ from hermes_nb.safety.redact import redact
 logger = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Work = Callable[[], "str | Awaitable[str | None] | None"]
-"""The action of a click; it returns a message, or raises an error whose text is shown."""
+"""The action of a click; returns a message to show, or raises an error whose message is shown."""
 Say = Callable[[str, Literal["status", "alert"]], None]
 """Shows one line of plain text with an ARIA role."""
 PAGE = 20
-"""Lines on a page of a list."""
+"""Items on a page of a list."""
 FIRST = 8
-"""Lines of a folded list, about as many as are visible at first."""
+"""Items of a folded list, about as many as are visible at first."""
 TYPING = 0.3
 """Seconds without a key press after which a search starts."""
 QUERY = 500
@@ -58,7 +58,7 @@ STYLES = {
 
 
 class ActionRefused(HermesError):
-    """An action was not done; the text gives the reason."""
+    """An action was refused; the message explains why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Act:
     off: str = ""
     """Why the action is not available now, "" if it is."""
     here: bool = False
-    """Whether it only changes the view: it then runs at once, not after other actions."""
+    """Whether it only changes the view; such an action does not wait for earlier ones to end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class ListItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TabContext:
-    """The agent, a factory for widgets, and a way to refresh, for use by a tab."""
+    """What a tab needs: the agent, a factory for widgets, and a way to request a refresh."""
 
     agent: KernelAgent
     """The agent of the kernel."""
@@ -128,7 +128,7 @@ class Tab:
     title = ""
     """Its title, unique in the panel."""
     events: tuple[type, ...] = ()
-    """Kinds of events of `hermes_nb.core.events` that make the tab read again."""
+    """Classes of `hermes_nb.core.events` after whose events the tab reads its data again."""
 
     def __init__(self, place: TabContext) -> None:
         self.place = place
@@ -146,9 +146,9 @@ class Tab:
 
 
 class Actions:
-    """Runs the actions of clicks one at a time.
+    """Runs the actions of clicks on `loop`, one at a time.
 
-    `say` then shows the result and `after` is awaited, both on `loop`.
+    After each action, `say` shows its result and `after` is awaited.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class Actions:
 
 
 def told(error: Exception) -> str:
-    """Return an error as one line."""
+    """Return an error's message as one line."""
     return one_line(redact(capitalised(str(error) or type(error).__name__)), 300)
 
 
@@ -240,7 +240,7 @@ def outcome(message: str, *, done: bool) -> str:
 
 
 class Markup(widgets.HTML):
-    """HTML of this package, sanitised again whenever it is set."""
+    """HTML of this package, which is sanitised whenever it is set."""
 
     @traitlets.validate("value")
     def _cleaned(self, proposal: Mapping[str, object]) -> str:
@@ -251,8 +251,8 @@ class Markup(widgets.HTML):
 class Kit:
     """Creates widgets, and closes all of them at the end.
 
-    Widgets share layout and style models, because each model costs a message to the page. `tell`
-    reports idle after messages about these widgets.
+    Widgets share layout and style models, because each model costs a message to the page. `tell` is
+    called after every message about these widgets, to report that the kernel is idle.
     """
 
     def __init__(self, actions: Actions, tell: Tell) -> None:
@@ -396,7 +396,7 @@ class Listing(Generic[Item]):
     """A list of items, one page at a time; `line(item)` is called for visible items only.
 
     The widget given to `open` appears inside of its item's box. As a sibling it would make the page
-    recreate the views of all items after it. A folded list has only its first lines in the page, so
+    recreate the views of all items after it. A folded list has only its first items in the page, so
     that the page renders the visible part first.
     """
 
@@ -441,7 +441,7 @@ class Listing(Generic[Item]):
         write(self.widget, tuple(children) or (self.empty,), "children")
 
     def fold(self, *, folded: bool = True) -> None:
-        """Keep only the first lines in the page, or restore the others."""
+        """Remove all but the first items from the page, or restore the others."""
         if folded == self._folded:
             return
         self._folded = folded
