@@ -92,9 +92,9 @@ def test_a_session_is_deleted_after_one_question(run, garden, home, monkeypatch)
 
 def test_where_nobody_can_be_asked_it_has_to_be_said(run, garden, home):
     for words, why in (
-        (f"delete {garden}", r"with `--yes`, 1 session \(6 messages, "),
-        ("delete --older-than soon --yes", "say which"),
-        ("delete kept --yes", "`%hermes new` leaves it"),
+        (f"delete {garden}", r"`--yes` to delete 1 session \(6 messages, "),
+        ("delete --older-than soon --yes", "invalid number value"),
+        ("delete kept --yes", "run `%hermes new` first"),
         ("delete nothing --yes", "no session 'nothing'"),
     ):
         with pytest.raises(ConfigError, match=why):
@@ -102,7 +102,7 @@ def test_where_nobody_can_be_asked_it_has_to_be_said(run, garden, home):
     (output,) = home.glob("outputs/*")
     kept = output.rename(home / "kept.txt")
     output.mkdir()  # it cannot be removed as a file can
-    with pytest.raises(ConfigError, match="the same line goes on"):
+    with pytest.raises(ConfigError, match="run the same line again"):
         run(f"%hermes sessions delete {garden} --yes")
     output.rmdir()
     kept.rename(output)

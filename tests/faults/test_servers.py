@@ -144,7 +144,7 @@ def test_70_a_command_asks_once_more(server, owned_by, desk, answer, capsys, mon
     first.ask()
     assert len(server.exchanges) == 1
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
-    with pytest.raises(ConfigError, match="nobody can be asked"):
+    with pytest.raises(ConfigError, match="not interactive"):
         desk()("models accept")
 
 

@@ -88,9 +88,9 @@ def test_notebooks_are_read_with_what_they_show(desk, tmp_path):
     ("line", "said"),
     [
         ('map "What?" nothing*.md', "there is no file 'nothing"),
-        ('map --parallel 0 "What?" *.md', "--parallel needs a number above 0"),
-        ('map --max-cost x "What?" *.md', "invalid float value"),
-        ('map --into 1x "What?" *.md', "not a variable's name"),
+        ('map --parallel 0 "What?" *.md', "--parallel: invalid integer above 0"),
+        ('map --max-cost x "What?" *.md', "invalid number above 0"),
+        ('map --into 1x "What?" *.md', "not a variable name"),
         ('map "What? *.md', "quotation"),
         ('map --executor ipyparallel "What?" *.md', "cannot travel"),
         ("map --retri", "did you mean `%hermes map --retry`"),
@@ -108,9 +108,7 @@ def test_help_and_the_names_of_options(desk):
     for line in ("map", "map --help"):
         shown = desk(line)
         assert '%hermes map "One sentence' in shown and "--max-cost USD" in shown
-        assert (
-            shown.startswith("```text\n%hermes map [--executor NAME]") and "map_words" not in shown
-        )
+        assert shown.startswith('`%hermes map "PROMPT" FILES… [--into NAME]')
     bell = type("Bell", (), {"awake": desk.agent})()
     complete = Completions(bell)._argument
     assert complete("map", "--re") == ("--re", ["--retry"])
@@ -208,7 +206,7 @@ def test_a_stopped_cell_says_so_and_the_same_cell_goes_on(work):
         assert result.status == "ok", result.error
         assert "(12, {'done'})" in result.text
         assert "4 from an earlier run" in result.markdown
-        assert "Nothing runs" in running_kernel.run("%hermes jobs").markdown
+        assert "No child agents" in running_kernel.run("%hermes jobs").markdown
 
 
 @pytest.mark.kernel

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.text import one_line
-from hermes_nb.models.cassette import MODES, Mode, mode_named
+from hermes_nb.models.cassette import Mode, mode_named
 from hermes_nb.notebook.display.tables import facts
 from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.safety.markup import code_block, code_span, escape
@@ -24,26 +25,22 @@ DOES: dict[Mode, str] = {
     "off": "nothing is recorded or played",
 }
 """The effect of each mode."""
-WORDS = (*MODES, "accept")
-"""Accepted arguments."""
 LISTED_RECORDINGS = 10
 """Maximum recordings and damaged lines to list."""
 
 
-def cassette(agent: KernelAgent, words: str) -> str:
+def cassette(agent: KernelAgent, given: Namespace) -> str:
     """Show the status, switch the mode, prune unused recordings, or accept edited ones."""
-    match words.split():
-        case [] | ["status"]:
+    match given.action:
+        case "" | "status":
             return _status(agent)
-        case ["prune"]:
+        case "prune":
             return _prune(agent)
-        case ["accept"]:
+        case "accept":
             tape = agent.deck.tape
             return f"{tape.accept()} edited answers of {code_span(str(tape.path))} count now."
-        case [word] if word.lower() in MODES:
-            return _switch(agent, mode_named(word))
-    message = f"{one_line(words, 40)!r} is neither status, prune nor one of {', '.join(WORDS)}"
-    raise ConfigError(message)
+        case mode:
+            return _switch(agent, mode_named(mode))
 
 
 def _switch(agent: KernelAgent, mode: Mode) -> str:

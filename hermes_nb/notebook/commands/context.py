@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+
 from hermes_nb.agent.session.context_usage import shares
 from hermes_nb.agent.session.session import Session
 from hermes_nb.core.errors import ConfigError
@@ -17,16 +19,16 @@ from hermes_nb.safety.redact import redact
 NO_TURN = "this session has no turn yet; send a prompt in a `%%hermes` cell first"
 
 
-def context(agent: KernelAgent, words: str) -> str:
+def context(agent: KernelAgent, given: Namespace) -> str:
     """Show the parts of the next request, or one layer of the prompt in full."""
     if (session := agent.session) is None:
         return f"{capitalised(NO_TURN)}."
     parts = shares(session)
-    if words:
+    if name := given.layer.lower():
         known = {part.name: part.text for part in parts if part.text}
-        if text := known.get(words.strip().lower()):
-            return f"**{escape(words.strip().lower())}**\n\n{code_block(redact(text))}"
-        raise ConfigError(f"there is no layer {words!r} in this prompt; it has {', '.join(known)}")
+        if text := known.get(name):
+            return f"**{escape(name)}**\n\n{code_block(redact(text))}"
+        raise ConfigError(f"there is no layer {name!r} in this prompt; it has {', '.join(known)}")
     total = sum(part.tokens for part in parts)
     rows = [
         (
@@ -45,16 +47,16 @@ def context(agent: KernelAgent, words: str) -> str:
     return "\n\n".join(lines)
 
 
-async def compress(agent: KernelAgent, words: str) -> str:
+async def compress(agent: KernelAgent, given: Namespace) -> str:
     """Compress the conversation now, or undo the last compression."""
     session = _session(agent)
-    if words.strip() == "--undo":
+    if given.undo:
         return _told(session.restore())
-    event = await session.compress(words)
-    return "There is nothing to gain yet." if event is None else _told(event)
+    event = await session.compress(given.focus)
+    return "The conversation is too short to compress." if event is None else _told(event)
 
 
-def reload(agent: KernelAgent, _words: str) -> str:
+def reload(agent: KernelAgent, _given: Namespace) -> str:
     """Rebuild the system prompt."""
     session = _session(agent)
     before = session.prompt

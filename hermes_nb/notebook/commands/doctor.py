@@ -13,6 +13,7 @@ import os
 import shutil
 import stat
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 import hermes_nb
 from hermes_nb.agent.settings.config import Settings
-from hermes_nb.core.errors import ConfigError, HermesError
+from hermes_nb.core.errors import HermesError
 from hermes_nb.core.escapes import visible
 from hermes_nb.core.plugins import loaded, plugins
 from hermes_nb.core.threads import in_thread
@@ -50,7 +51,6 @@ OTHER = "jupyter-ai-hermes-magics"
 """A package with magics of the same names, for the command-line Hermes Agent."""
 SHOWN_PACKAGES = ("ipython", "ipykernel", "ipywidgets", "openai", "jupyterlab", "notebook", OTHER)
 """Packages whose versions are listed."""
-OFFLINE = "--offline"
 OPENAI = "https://api.openai.com/v1"
 NEAR = 3
 """Number of similar model names to suggest."""
@@ -102,17 +102,14 @@ def look(checks: Mapping[str, Check]) -> list[CheckResult]:
     return found
 
 
-async def doctor(agent: KernelAgent, words: str) -> str:
+async def doctor(agent: KernelAgent, given: Namespace) -> str:
     """Check the requirements of a turn in this kernel and advise on problems.
 
     Servers in the settings are asked for their models, unless `--offline` is given.
     """
-    if words.strip() not in ("", OFFLINE):
-        message = f"`%hermes doctor` takes no words but {OFFLINE}, which sends nothing anywhere"
-        raise ConfigError(message)
     settings = agent.settings()
     replayed = agent.deck.tape.path if agent.deck.mode == "replay" else None
-    asks = not (words or replayed or agent.models.given)
+    asks = not (given.offline or replayed or agent.models.given)
     checks: dict[str, Check] = {
         "versions": versions,
         "model": partial(model, settings, agent.variables, replayed),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,22 +27,18 @@ SHOWN_DIFF = 40_000
 """Maximum characters of a diff."""
 SHOWN_LINES = 40
 """Maximum items of each kind in a report."""
-USAGE = "`%hermes undo [TURN] [--force] [of SESSION]`; TURN is a number"
-RETRY = "`%hermes retry [TURNS] [edit] [--force]`; TURNS says how many, 1 by default"
 NAMESPACE = "Variables keep their current values."
 NO_SESSION = "Hermes has changed nothing in this notebook yet. Send a prompt in a `%%hermes` cell."
 
 
-async def undo(agent: KernelAgent, words: str) -> str:
+async def undo(agent: KernelAgent, given: Namespace) -> str:
     """Undo a turn's changes to files and cells, and return a report in Markdown.
 
     The turn belongs to the current session, or to the one named after `of`.
     """
-    words, _, named = words.partition(" of ")
-    turn, given = _arguments(words, flags=("--force",))
-    force, session = "--force" in given, named.strip() or _session_id(agent)
-    if not session:
+    if not (session := given.of or _session_id(agent)):
         return NO_SESSION
+    force, turn = given.force, None if given.turn == "" else given.turn
     report = await agent.access.checkpoints.undo(
         session, turn, restorer=_restorer(agent), force=force
     )
@@ -63,20 +60,19 @@ def _restorer(agent: KernelAgent) -> DocumentRestorer:
     return DocumentRestorer(document_of)
 
 
-async def retry(agent: KernelAgent, words: str) -> str:
+async def retry(agent: KernelAgent, given: Namespace) -> str:
     """Undo the last turns and their changes, and send the prompt of the first of them again.
 
     With `edit`, the prompt is put into a new cell below instead. If undoing would overwrite later
     changes, the turns stay in the conversation.
     """
-    turns, given = _arguments(words, flags=("edit", "--force"), usage=RETRY)
-    turns = 1 if turns is None else turns
+    turns = 1 if given.turns == "" else given.turns
     session = agent.session or agent.resume()
     asked = session.asked(turns)
-    if asked.message.images and "edit" not in given:
-        again = "`%hermes retry edit` takes it back and offers the prompt below"
-        raise ConfigError(f"that prompt came with pictures, which are not kept; {again}")
-    checkpoints, force = agent.access.checkpoints, "--force" in given
+    if asked.message.images and not given.edit:
+        again = "`%hermes retry edit` undoes the turn and puts the prompt into a new cell"
+        raise ConfigError(f"the images of that prompt are not saved; {again}")
+    checkpoints, force = agent.access.checkpoints, given.force
     reports = [
         await checkpoints.undo(session.id, turn, restorer=_restorer(agent), force=force)
         for turn in await in_thread(checkpoints.since, session.id, asked.at)
@@ -88,16 +84,16 @@ async def retry(agent: KernelAgent, words: str) -> str:
     prompt = first.text if isinstance(first, Text) else ""
     for line in told:
         agent.note(line)
-    if "edit" not in given:
+    if not given.edit:
         await agent.ask(literal(prompt))
         return ""
     agent.shell.set_next_input(f"%%hermes\n{literal(prompt)}")
     return f"{number_of(turns, 'turn')} taken back; the prompt is offered below. {NAMESPACE}"
 
 
-async def diff(agent: KernelAgent, words: str) -> str:
+async def diff(agent: KernelAgent, given: Namespace) -> str:
     """Show a turn's changes to files and cells; return a message if it made none."""
-    turn, _ = _arguments(words, flags=(), usage="`%hermes diff [TURN]`; TURN is a number")
+    turn = None if given.turn == "" else given.turn
     if not (session := _session_id(agent)):
         return NO_SESSION
     try:
@@ -108,22 +104,6 @@ async def diff(agent: KernelAgent, words: str) -> str:
         return "That turn left files and cells as they were."
     show(diff_bundle(changed, SHOWN_DIFF))
     return ""
-
-
-def _arguments(
-    words: str, *, flags: Sequence[str], usage: str = USAGE
-) -> tuple[int | None, set[str]]:
-    """Parse the number of turns and the flags; raise `ConfigError`."""
-    turn: int | None = None
-    given = set()
-    for word in words.split():
-        if word in flags:
-            given.add(word)
-        elif word.isascii() and word.isdigit() and turn is None:
-            turn = int(word[:9])
-        else:
-            raise ConfigError(f"{word!r} is not understood; {usage}")
-    return turn, given
 
 
 def _session_id(agent: KernelAgent) -> str:

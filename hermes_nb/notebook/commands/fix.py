@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.notebook.document.document import Cell
@@ -18,30 +20,25 @@ SOURCE = 6_000
 """Maximum characters of a cell's source in a prompt; read_cells returns all of it."""
 
 
-async def fix(agent: KernelAgent, words: str) -> str:
+async def fix(agent: KernelAgent, given: Namespace) -> str:
     """Run a turn that fixes the last failed cell, or the cell of `--cell`."""
-    cell, wish = await _named(agent, words)
-    await agent.ask(fix_prompt(agent.shell, wish, cell=cell))
+    cell = await _cell(agent, given.cell)
+    await agent.ask(fix_prompt(agent.shell, given.wish, cell=cell))
     return ""
 
 
-async def explain(agent: KernelAgent, words: str) -> str:
+async def explain(agent: KernelAgent, given: Namespace) -> str:
     """Run a turn that explains the last error, the last cell, or the cell of `--cell`."""
-    cell, wish = await _named(agent, words)
+    cell = await _cell(agent, given.cell)
     above = await agent.access.cell_above(agent.place) if cell is None else cell
-    await agent.ask(explain_prompt(agent.shell, above=above, wish=wish, named=cell is not None))
+    named = cell is not None
+    await agent.ask(explain_prompt(agent.shell, above=above, wish=given.wish, named=named))
     return ""
 
 
-async def _named(agent: KernelAgent, words: str) -> tuple[Cell | None, str]:
-    """Parse a leading `--cell ID`: return that cell with its outputs, and the remaining words."""
-    first, _, rest = words.strip().partition(" ")
-    if first != "--cell":
-        return None, words
-    cell_id, _, wish = rest.strip().partition(" ")
-    if not cell_id:
-        raise ConfigError("`--cell` needs the id of a cell behind it")
-    return await (await agent.document()).get(cell_id), wish.strip()
+async def _cell(agent: KernelAgent, cell_id: str) -> Cell | None:
+    """Return the named cell with its outputs, None if none was named."""
+    return await (await agent.document()).get(cell_id) if cell_id else None
 
 
 def _failure(shell: Shell, cell: Cell) -> tuple[FailedCell | None, bool]:
@@ -72,11 +69,13 @@ def fix_prompt(shell: Shell, wish: str = "", *, cell: Cell | None = None) -> str
     if cell is not None:
         failed, told = _failure(shell, cell)
         if failed is None:
-            raise ConfigError(f"cell {cell.id} shows no error; run it first, or say what is wrong")
+            raise ConfigError(
+                f"cell {cell.id} shows no error; run it first, or describe the problem in a prompt"
+            )
     else:
         failed, told = last_error(shell, earlier=True), last_error(shell) is not None
     if failed is None:
-        message = "no cell has failed; run the cell to be fixed first, or say what is wrong"
+        message = "no cell has failed; run the cell first, or describe the problem in a prompt"
         raise ConfigError(message)
     if failed.cell_id:
         task = f"Change cell {failed.cell_id} itself with edit_cell, then run it with run_cell"

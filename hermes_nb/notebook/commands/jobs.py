@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import keyword
-import math
-import shlex
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from IPython.core.error import UsageError
-from IPython.core.magic_arguments import argument, magic_arguments
 
 from hermes_nb.agent.fanout.executors import HERE
 from hermes_nb.agent.fanout.inputs import inputs_of
@@ -41,7 +36,7 @@ from hermes_nb.notebook.document.file import FileDocument
 from hermes_nb.notebook.document.outline import rendered, with_outputs
 from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.shell import Foreign, Shell, can_ask, has_kernel, working_directory
-from hermes_nb.safety.markup import code_block, code_span, escape
+from hermes_nb.safety.markup import code_span, escape
 from hermes_nb.safety.redact import redact
 
 if TYPE_CHECKING:
@@ -181,13 +176,12 @@ def _advice(items: list[Item]) -> str:
 
 Spent = Callable[[Usage], None]
 """Records the usage of one request."""
-NONE = "Nothing runs: no child agents, no map."
+NONE = "No child agents or maps are running."
 
 
-def jobs(agent: KernelAgent, words: str) -> str:
+def jobs(agent: KernelAgent, given: Namespace) -> str:
     """List the running jobs, or stop one or all of them."""
-    word, *named = words.split() or [""]
-    if not word:
+    if not given.action:
         rows = [
             (
                 *(code_span(job.id), job.kind, _shown(job.title, 80)),
@@ -197,67 +191,24 @@ def jobs(agent: KernelAgent, words: str) -> str:
             for job in agent.jobs
         ]
         return grid(("id", "what", "task", "doing", "for"), rows) if rows else NONE
-    if word != "stop" or len(named) > 1:
-        message = "`%hermes jobs` lists what runs; `%hermes jobs stop [ID]` stops one, or all"
-        raise ConfigError(message)
-    if not named:
+    if not given.job:
         running = list(agent.jobs)
         for each in running:
             each.stop()
         return f"Stopping {len(running)}." if running else NONE
-    job = agent.jobs.get(named[0])
+    job = agent.jobs.get(given.job)
     if job is None:
-        raise ConfigError(f"there is no job {named[0]!r} that runs; `%hermes jobs` lists them")
+        raise ConfigError(f"no job {given.job!r} is running; `%hermes jobs` lists them")
     job.stop()
-    return f"Stopping {code_span(job.id)}; what was done until now is kept."
+    return f"Stopping {code_span(job.id)}; finished work is saved."
 
 
-@magic_arguments()
-@argument(
-    "--executor",
-    default=HERE,
-    metavar="NAME",
-    help="threads, ipyparallel[:PROFILE] or package:factory; default threads",
-)
-@argument(
-    "--tools",
-    default="",
-    metavar="NAMES",
-    help="toolsets, of which what only reads is meant, or tools, with commas between; none else",
-)
-@argument("--parallel", type=int, metavar="N", help="so many at a time")
-@argument("--into", default="", metavar="NAME", help="put the table into this variable")
-@argument("--retry", action="store_true", help="also run again what failed or is unknown")
-@argument("--model", default="", metavar="NAME", help="ask this model, for this map alone")
-@argument("--max-cost", type=float, metavar="USD", help="dollars that all of it may cost")
-@argument("--max-tokens", type=int, metavar="N", help="tokens that all of it may send and receive")
-@argument(
-    "prompt", nargs="?", default="", metavar="PROMPT", help="what is asked of each input, in quotes"
-)
-@argument(
-    "files", nargs="*", metavar="FILE", help="files, notebooks too, or patterns such as notes/*.md"
-)
-def map_words(_agent: KernelAgent, _words: str) -> None:
-    """Ask the same of many inputs, side by side; the results are a table.
-
-    %hermes map "One sentence on what this is about" notes/*.md
-    %hermes map --into table --max-cost 0.50 "Which data does it read?" **/*.ipynb
-    """
-
-
-map_words.argcmd_name = "hermes map"
-
-
-async def map_(agent: KernelAgent, words: str) -> str:
-    """Run a map and show its results; return "", or its help."""
-    options = _parsed(words)
-    if not options.prompt or options.help:
-        # argparse's help, with the name of the command.
-        told = map_words.parser.format_help().strip().removeprefix("::").strip()
-        usage, blank, rest = told.partition("\n\n")
-        short = " ".join(usage.split()[1:])
-        return code_block(f"%hermes map {short}{blank}{rest}", "text")
-    inputs = inputs_of(options.files, root=working_directory(), readers={".ipynb": notebook_text})
+async def map_(agent: KernelAgent, options: Namespace) -> str:
+    """Run a map and show its results."""
+    prompt, *files = options.words or [""]
+    if options.into and (not options.into.isidentifier() or keyword.iskeyword(options.into)):
+        raise ConfigError(f"--into {options.into!r} is not a variable name; nothing was sent")
+    inputs = inputs_of(files, root=working_directory(), readers={".ipynb": notebook_text})
     if agent.view is not None:
         raise SessionBusy(BUSY)
     ending = AsyncExitStack()
@@ -275,7 +226,7 @@ async def map_(agent: KernelAgent, words: str) -> str:
         tools = tuple(name.strip() for name in options.tools.split(",") if name.strip())
         mapped = await run_map(
             MapPlan(
-                prompt=options.prompt,
+                prompt=prompt,
                 model=model.name,
                 base_url=end.base_url,
                 tools=tools,
@@ -285,7 +236,7 @@ async def map_(agent: KernelAgent, words: str) -> str:
                 afresh=agent.deck.on,
             ),
             inputs,
-            executor=options.executor,
+            executor=options.executor or HERE,
             model=model,
             store=agent.store,
             budgets=budgets,
@@ -309,29 +260,11 @@ async def notebook_text(path: Path) -> str:
     return rendered(await with_outputs(document, cells), names, images=False).text
 
 
-def _parsed(words: str) -> argparse.Namespace:
-    """Parse the options and arguments of a map; raise `ConfigError`."""
-    asks = words.split()[:1] in (["--help"], ["-h"])
-    try:
-        # Split like a shell: IPython's own parser would keep the quotes.
-        given = [] if asks else shlex.split(words)
-        options: argparse.Namespace = map_words.parser.parse_args(given)
-    except (UsageError, ValueError) as error:
-        raise ConfigError(f"{error}; `%hermes map --help` shows how") from None
-    options.help = asks
-    for name in ("parallel", "max_cost", "max_tokens"):
-        if (value := getattr(options, name)) is not None and not 0 < value < math.inf:
-            raise ConfigError(f"--{name.replace('_', '-')} needs a number above 0")
-    if options.into and (not options.into.isidentifier() or keyword.iskeyword(options.into)):
-        raise ConfigError(f"--into {options.into!r} is not a variable's name; nothing was sent")
-    return options
-
-
 async def _model(
-    agent: KernelAgent, settings: Settings, ending: AsyncExitStack, options: argparse.Namespace
+    agent: KernelAgent, settings: Settings, ending: AsyncExitStack, options: Namespace
 ) -> ChatModel:
     """Return the conversation's model, or the one in `options`, which `ending` will close."""
-    if options.executor != HERE and (agent.models.given or agent.deck.on):
+    if options.executor not in ("", HERE) and (agent.models.given or agent.deck.on):
         raise ConfigError("a model object or a cassette cannot travel; leave --executor out")
     if not options.model:
         await agent.models.make_ready(agent.note)
@@ -342,7 +275,7 @@ async def _model(
 
 
 async def _account(
-    agent: KernelAgent, options: argparse.Namespace, model: ChatModel
+    agent: KernelAgent, options: Namespace, model: ChatModel
 ) -> tuple[list[Budget], Spent]:
     """Return the budgets of a map, and a function that records its usage.
 
@@ -351,7 +284,7 @@ async def _account(
     store, notebook = agent.store, agent.notebook
     left_off = agent.sessions.foresee("", new=False, afresh=agent.deck.on)
     parent = left_off.id if left_off is not None else ""
-    title = one_line(f"map: {redact(options.prompt)}", 60)
+    title = one_line(f"map: {redact(options.words[0])}", 60)
     row = await in_thread(store.start, source=CHILD, title=title, model=model.name, parent=parent)
     settings = agent.settings()
     limits = agent.models.budget(settings)

@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import tempfile
+from argparse import Namespace
 from collections.abc import Awaitable
 from dataclasses import replace
 from pathlib import Path
@@ -150,33 +151,26 @@ CELLS = 20
 """Width in characters of the bar that shows a memory's size."""
 
 
-def memory(agent: KernelAgent, words: str) -> str:
+def memory(agent: KernelAgent, given: Namespace) -> str:
     """Show or change the curated memory."""
-    action, rest = _split(words, default="show")
-    known = agent.knowledge
-    if action in DECIDING:
-        return DECIDING[action](agent.runtime.approvals, "memory", rest)
-    first, _, more = rest.partition(" ")
-    target, text = (first, more.strip()) if first in FILES else ("memory", rest)
+    known, target, text = agent.knowledge, given.which or "memory", given.text
+    if given.action in DECIDING:
+        return DECIDING[given.action](agent.runtime.approvals, "memory", given.rest)
     step: dict[str, str] | None = None
-    match action:
-        case "show":
+    match given.action:
+        case "" | "show":
             return _memory_shown(known) + _waits(agent)
         case "add":
             step = {"action": "add", "content": text}
         case "edit":
-            number, _, text = text.partition(" ")
-            old = _entry(known, target, number)
+            old = _entry(known, target, given.number)
             step = {"action": "replace", "old_text": old, "content": text}
         case "remove":
-            step = {"action": "remove", "old_text": _entry(known, target, text)}
-        case "undo":
-            pass
+            step = {"action": "remove", "old_text": _entry(known, target, given.number)}
         case _:
-            others = "show, add, edit, remove, undo, pending, approve, reject"
-            raise ConfigError(f"there is no `%hermes memory {action}`; use {others}")
+            pass
     if step is None:
-        outcome = known.memory.undo(rest, origin=BY_HAND)
+        outcome = known.memory.undo(given.change, origin=BY_HAND)
     else:
         outcome = known.memory.apply(target, [step], origin=BY_HAND)
     if not outcome.applied:
@@ -186,15 +180,14 @@ def memory(agent: KernelAgent, words: str) -> str:
     return f"{told}. The next session knows it; `%hermes reload` tells this one."
 
 
-def skills(agent: KernelAgent, words: str) -> str | Awaitable[str]:
+def skills(agent: KernelAgent, given: Namespace) -> str | Awaitable[str]:
     """List, show or change skills, or manage sources of other people's skills."""
-    action, name = _split(words, default="list")
-    library = agent.knowledge.library
+    action, name, library = given.action, given.skill, agent.knowledge.library
     if action in DECIDING:
-        return DECIDING[action](agent.runtime.approvals, "skills", name)
+        return DECIDING[action](agent.runtime.approvals, "skills", given.rest)
     try:
         match action:
-            case "list":
+            case "" | "list":
                 return _skill_list(agent.knowledge) + _waits(agent)
             case "show":
                 return _skill_shown(agent.knowledge, name)
@@ -207,20 +200,14 @@ def skills(agent: KernelAgent, words: str) -> str | Awaitable[str]:
                     raise ConfigError(outcome.message)
                 return escape(outcome.message)
             case "trust":
-                return trust(agent, name)
-            case "add" | "update" | "drop":
-                return _sourced(agent, action, name)
+                return _trusted(agent.knowledge, name, agent)
             case _:
-                pass
+                return _sourced(agent, action, given.rest)
     except SkillError as error:
         told = str(error).replace(
             "skills_list shows", "`%hermes skills` shows"
         )  # the tool's name is for the model
         raise ConfigError(told) from error
-    raise ConfigError(
-        "use `%hermes skills [list, show, enable, disable, delete, undo or trust] [NAME]`, "
-        "`[pending, approve or reject] [N]`, or `add PATH or URL`, `[update or drop] [SOURCE]`"
-    )
 
 
 async def _sourced(agent: KernelAgent, action: str, words: str) -> str:
@@ -243,7 +230,7 @@ async def _sourced(agent: KernelAgent, action: str, words: str) -> str:
             chosen = [known[name] for name in words.split() or known]
             return "\n\n".join([await _looked_at(agent, each) for each in chosen]) or _NO_SOURCE
         if not words:
-            raise ConfigError(f"say which one: {', '.join(known) or 'there is none'}")
+            raise ConfigError(f"say which source: {', '.join(known) or 'none was added'}")
         for name in words.split():
             await in_thread(sources.drop, name)
     except (SkillError, OSError, ValueError) as error:
@@ -278,7 +265,9 @@ async def _looked_at(agent: KernelAgent, source: SkillSource) -> str:
     if not files:
         raise SkillError("none of these skills can be used")
     if not can_ask(agent.shell):
-        raise ConfigError("nobody can be asked here; somebody has to look at skills of others")
+        raise ConfigError(
+            "not interactive: run this where you can review the skills before they are used"
+        )
     many = number_of(sum(each.level != "dangerous" for each in seen), "skill")
     if (ask_user(f"Use {many} of {source.name} as shown? [y/N] ") or "").lower() not in (
         "y",
@@ -330,36 +319,36 @@ def _waits(agent: KernelAgent) -> str:
     return f"\n\n{told_of(waiting)}" if waiting else ""
 
 
-def trust(agent: KernelAgent, words: str) -> str:
+def trust(agent: KernelAgent, given: Namespace) -> str:
     """List files that were not loaded as they are, trust one of them, or stop trusting one.
 
     `conversation` trusts the untrusted content in the current conversation, `kernel` the data that
     this kernel has loaded from the network.
     """
     known = agent.knowledge
-    action, name = _split(words, default="")
-    if action == "conversation":
+    name = given.name
+    if given.action == "conversation":
         where = agent.session.accept_outside() if agent.session else ""
         if not where:
-            return "The conversation holds no text from outside."
+            return "This conversation contains no untrusted content."
         if hosts() == (CONVERSATION,):
             trust_kernel()
-        return f"Text from outside ({escape(where)}) is trusted in this conversation from now on."
-    if action == "kernel":
+        return f"Untrusted content ({escape(where)}) is trusted in this conversation from now on."
+    if given.action == "kernel":
         if why := agent.guard.policy.why("network"):
-            raise ConfigError(f"what has used the network is not trusted: {why}")
+            raise ConfigError(f"data from the network is not trusted: {why}")
         loaded = ", ".join(code_span(host) for host in trust_kernel())
         if not loaded:
-            return "This kernel has loaded nothing from the network, as far as Python tells of it."
+            return "This kernel has loaded nothing from the network that Python reports."
         return f"What this kernel has loaded from {loaded} is trusted until a restart."
-    if action == "--forget":
+    if given.forget:
         for entry in known.trust.entries():
             if name in (entry.path, Path(entry.path).name):
                 known.trust.revoke(entry.path)
                 return f"{code_span(entry.path)} is no longer trusted."
-        raise ConfigError(f"{name!r} was not trusted; `%hermes trust` shows what is")
-    if action:
-        return _trusted(known, words.strip(), agent)
+        raise ConfigError(f"{name!r} was not trusted; `%hermes trust` lists the trusted files")
+    if name:
+        return _trusted(known, name, agent)
     found = [
         (f.name, str(f.verdict), "; ".join(f"{p.category}: {p.passage}" for p in f.findings[:3]))
         for f in _files(known, agent)
@@ -371,7 +360,7 @@ def trust(agent: KernelAgent, words: str) -> str:
     ]
     accepted = [(code_span(entry.path), "trusted", entry.when) for entry in known.trust.entries()]
     if not rows and not accepted:
-        return "Everything that was found was loaded as it stands."
+        return "All files and skills were loaded as they are."
     table = grid(("file", "", "why"), [*rows, *accepted])
     return (
         f"{table}\n\n`%hermes trust NAME` accepts a file as it is now, `--forget PATH` undoes it."
@@ -471,14 +460,8 @@ def _trusted(known: PromptSources, name: str, agent: KernelAgent) -> str:
     try:
         known.trust.accept(path, text)
     except OSError as error:
-        raise ConfigError(f"that cannot be remembered: {error}") from error
+        raise ConfigError(f"this cannot be saved: {error}") from error
     if name == PROJECT:
         use_servers(agent)
         return f"{code_span(name)} is trusted as it is. {NEXT}"
     return told
-
-
-def _split(words: str, *, default: str) -> tuple[str, str]:
-    """Return the first word and the rest unchanged."""
-    first, _, rest = words.strip().partition(" ")
-    return first or default, rest.strip()

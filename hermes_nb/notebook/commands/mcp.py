@@ -6,6 +6,7 @@ import re
 import shlex
 import time
 import urllib.parse
+from argparse import Namespace
 
 from hermes_nb.agent.settings.files import write_server
 from hermes_nb.core.errors import ConfigError, ToolError
@@ -22,25 +23,23 @@ _PAIR = re.compile(r"[A-Za-z_]\w*=")
 NEXT = "`%hermes new` begins a session that has its tools."
 
 
-async def mcp(agent: KernelAgent, words: str) -> str:
+async def mcp(agent: KernelAgent, given: Namespace) -> str:
     """List the servers; add, remove or test one; show its log; or run a turn with its prompt."""
-    action, _, rest = words.strip().partition(" ")
     use_servers(agent)
-    match action:
+    match given.action:
         case "" | "list":
             return _listed(agent)
         case "add" | "remove":
-            told = _add(agent, rest) if action == "add" else _remove(agent, rest.strip())
+            adds = given.action == "add"
+            told = _add(agent, given.rest) if adds else _remove(agent, given.server)
             use_servers(agent)
             return told
         case "test":
-            return await _tested(agent, rest.strip())
+            return await _tested(agent, given.server)
         case "logs":
-            return _log(_connection(agent, rest.strip()))
-        case "prompt":
-            return await _prompt(agent, rest)
+            return _log(_connection(agent, given.server))
         case _:
-            raise ConfigError("use `%hermes mcp [list, add, remove, test, logs or prompt] [NAME]`")
+            return await _prompt(agent, given.rest)
 
 
 def use_servers(agent: KernelAgent) -> None:
@@ -78,7 +77,7 @@ def _add(agent: KernelAgent, rest: str) -> str:
     while words and _PAIR.match(words[0]):
         pairs.append(words.pop(0).split("=", 1))
     if not words or not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,63}", name) or "__" in name:
-        raise ConfigError("a server has a name of letters, digits and -, and a command or an URL")
+        raise ConfigError("a server needs a name of letters, digits and -, and a command or a URL")
     server: dict[str, Json] = {"command": words[0], "args": words[1:]}
     if words[0].startswith(("http://", "https://")):
         server = {"url": words[0]}

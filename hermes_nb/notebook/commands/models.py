@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+
 from hermes_nb.agent.models import found_servers, not_accepted, offered_models, told
 from hermes_nb.core.budget import dollars
 from hermes_nb.core.errors import ConfigError
@@ -22,22 +24,21 @@ LISTED_MODELS = 60
 """Maximum models to list for one server."""
 
 
-def model(agent: KernelAgent, words: str) -> str:
+def model(agent: KernelAgent, given: Namespace) -> str:
     """Show or choose the model."""
-    if words:
+    if words := given.model:
         agent.choose_model(words)
         return f"From the next turn on: {code_span(words)}. The conversation stays."
     name = agent.models.name or agent.settings().endpoint.model
     return f"The model is {code_span(name)}." if name else "It is chosen at the first turn."
 
 
-async def models(agent: KernelAgent, words: str) -> str:
+async def models(agent: KernelAgent, given: Namespace) -> str:
     """List configured models and those of their servers; accept or forget a local server."""
-    word, _, address = words.partition(" ")
-    if word == "accept":
+    if given.action == "accept":
         return await _accept(agent)
-    if word == "forget":
-        return _forget(agent, address.strip())
+    if given.action == "forget":
+        return _forget(agent, given.address)
     settings = agent.settings()
     problem = ""
     try:
@@ -72,9 +73,11 @@ async def models(agent: KernelAgent, words: str) -> str:
 async def _accept(agent: KernelAgent) -> str:
     settings = agent.settings()
     if settings.endpoint.named:
-        raise ConfigError("a model is named already, so no server of this machine is looked for")
+        raise ConfigError(
+            "the settings already name a model, so servers on this machine are not used"
+        )
     if not can_ask(agent.shell):
-        message = "nobody can be asked here; name the server in HERMES_NB_BASE_URL or config.yaml"
+        message = "not interactive: name the server in HERMES_NB_BASE_URL or config.yaml"
         raise ConfigError(message)
     await agent.models.offer(again=True)
     agent.change_models()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime
-import re
-import shlex
 import sys
+from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import cast
 
 from hermes_nb.agent.models import not_accepted
 from hermes_nb.agent.session.export import FORMATS, SUFFIXES, Format, export
@@ -35,7 +35,6 @@ from hermes_nb.safety.redact import redact
 
 OUTSIDE = "what could act on it asks; `%hermes trust conversation` or `%hermes new` ends that"
 """Explanation for a conversation with untrusted content."""
-AGE = re.compile(r"--older-than[ =](\d+)d?(?= |$)")
 LISTED_SESSIONS = 15
 LISTED_HITS = 10
 LISTED_MESSAGES = 30
@@ -44,7 +43,7 @@ SHOWN = 1_500
 """Maximum characters of each message in the history."""
 
 
-async def status(agent: KernelAgent, _words: str) -> str:
+async def status(agent: KernelAgent, _given: Namespace) -> str:
     """Return the configuration of the next turn, and usage and cost so far."""
     from hermes_nb.notebook.commands.doctor import sandbox_told
 
@@ -80,7 +79,7 @@ async def status(agent: KernelAgent, _words: str) -> str:
     return facts(rows)
 
 
-def cost(agent: KernelAgent, _words: str) -> str:
+def cost(agent: KernelAgent, _given: Namespace) -> str:
     """Return the session's usage by job and model, and today's usage of all sessions."""
     rows = [] if (turn := agent.turn_here) is None else [("last turn", turn.status)]
     if (session := agent.session) is not None:
@@ -118,7 +117,7 @@ def _used(usage: Usage) -> str:
     return ", ".join(used(usage)) or "nothing yet"
 
 
-def last(agent: KernelAgent, _words: str) -> str:
+def last(agent: KernelAgent, _given: Namespace) -> str:
     """Show the last turn again, for example after a page reload has lost its output."""
     if agent.last is None:
         raise ConfigError(
@@ -132,30 +131,28 @@ def last(agent: KernelAgent, _words: str) -> str:
     return agent.last.finished()
 
 
-def new(agent: KernelAgent, _words: str) -> str:
+def new(agent: KernelAgent, _given: Namespace) -> str:
     """End the session."""
     agent.new()
     return "The next turn starts a new session."
 
 
-def resume(agent: KernelAgent, words: str) -> str:
+def resume(agent: KernelAgent, given: Namespace) -> str:
     """Resume an earlier session."""
-    session = agent.resume(words)
+    session = agent.resume(given.session)
     said = number_of(len(session.messages), "message")
     return f"Resumed session {code_span(session.id)} with {said}."
 
 
-def rename(agent: KernelAgent, words: str) -> str:
+def rename(agent: KernelAgent, given: Namespace) -> str:
     """Rename the session."""
-    title = one_line(redact(words), TITLE)
-    if not title:
-        raise ConfigError("say how it is called: `%hermes rename TITLE`")
+    title = one_line(redact(given.title), TITLE)
     stored = _stored(agent, "")
     agent.store.rename(stored.id, title)
     return f"Session {code_span(stored.id)} is called “{escape(title)}”."
 
 
-def listed_sessions(agent: KernelAgent, _words: str) -> str:
+def listed_sessions(agent: KernelAgent) -> str:
     """List recent sessions."""
     listed = agent.store.sessions(limit=2 * LISTED_SESSIONS)
     found = [stored for stored in listed if stored.source != REVIEW][:LISTED_SESSIONS]
@@ -179,20 +176,18 @@ def tree(found: Sequence[StoredSession]) -> Iterable[tuple[StoredSession, int]]:
     return below("", 0)
 
 
-def search(agent: KernelAgent, words: str) -> str:
+def search(agent: KernelAgent, given: Namespace) -> str:
     """Search messages and tool output of all sessions."""
-    if not words:
-        raise ConfigError("say what to look for: `%hermes search QUERY`")
-    found = quotes(agent.store, words, limit=LISTED_HITS)
+    found = quotes(agent.store, given.query, limit=LISTED_HITS)
     if not found:
         return "Nothing found. Try fewer or other words."
     rows = [_hit_row(quote, agent.store) for quote in found]
     return grid(("when", "who", "what", "session", "where"), rows)
 
 
-def history(agent: KernelAgent, words: str) -> str:
+def history(agent: KernelAgent, given: Namespace) -> str:
     """Show the messages of a session, the current one by default."""
-    stored = _stored(agent, words)
+    stored = _stored(agent, given.session)
     rows = [row for row in agent.store.rows(stored.id) if row.state != "undone"]
     shown = [row for row in rows if row.message.role in ("user", "assistant")]
     blocks, nothing = [], "Nothing has been said in this session yet."
@@ -216,22 +211,26 @@ def history(agent: KernelAgent, words: str) -> str:
     return "\n\n".join([*blocks, *_children(stored, agent.store)])
 
 
-def export_(agent: KernelAgent, words: str) -> str:
-    """Write a session into a file in the working directory."""
-    form, wanted = _format(words)
+def export_(agent: KernelAgent, given: Namespace) -> str:
+    """Write a session to a file in the working directory."""
+    wanted = given.session.strip("\"'")
+    form: Format = given.action or "markdown"
+    if not given.action and (before := wanted.rpartition(" "))[2] in SUFFIXES:
+        wanted, form = before[0], cast("Format", before[2])
     try:
         stored = _stored(agent, wanted)
     except ConfigError as error:
-        raise ConfigError(f"{error}; a format is one of {', '.join(FORMATS)}") from error
+        formats = f"; a format is one of {', '.join(FORMATS)}" if wanted else ""
+        raise ConfigError(f"{error}{formats}") from error
     rows = [row for row in agent.store.rows(stored.id) if row.state != "undone"]
     path = working_directory() / f"hermes-{stored.id}{SUFFIXES[form]}"
     if path.exists():
-        raise ConfigError(f"{path.name} is there already; move it away first")
+        raise ConfigError(f"{path.name} already exists; move it first")
     try:
         write_atomic(path, export(stored, rows, form).encode("utf-8", "replace"), mode=0o600)
     except OSError as error:
         why = error.strerror or str(error)
-        message = f"{path} cannot be written ({why}); `%cd` to a folder that can"
+        message = f"{path} cannot be written ({why}); `%cd` to another folder"
         raise ConfigError(message) from error
     return f"Wrote {code_span(path.name)} ({number_of(len(rows), 'message')}, without secrets)."
 
@@ -245,19 +244,6 @@ def _stored(agent: KernelAgent, wanted: str) -> StoredSession:
         if stored is not None:
             return stored
     return agent.sessions.find("")
-
-
-def _format(words: str) -> tuple[Format, str]:
-    """Return the format in the words, Markdown by default, and the other words."""
-    try:
-        given = shlex.split(words)
-    except ValueError:  # unbalanced quote, such as an apostrophe in a title
-        given = words.split()
-    form: Format = "markdown"
-    for known in FORMATS:
-        if known in given:
-            form = known
-    return form, " ".join(word for word in given if word not in FORMATS)
 
 
 def _session_row(stored: StoredSession, current: str, depth: int) -> tuple[object, ...]:
@@ -313,38 +299,35 @@ def _title(stored: StoredSession) -> str:
     return escape(one_line(visible(redact(stored.title)), 60)) or "untitled"
 
 
-async def sessions(agent: KernelAgent, words: str) -> str:
+async def sessions(agent: KernelAgent, given: Namespace) -> str:
     """List recent sessions, or delete some by name or age."""
-    if not words:
-        return listed_sessions(agent, "")
+    if not given.action and given.older_than is None:
+        return listed_sessions(agent)
     from hermes_nb.agent.session.retention import forget, gather, older
 
-    rest, yes = re.subn(r"(^| )--yes(?= |$)", "", words)
-    age = AGE.search(rest)
-    days = int(age[1]) if age else 0
-    verb, *names = AGE.sub("", rest).split() or [""]
-    if verb != "delete" or bool(names) == bool(age) or any(n.startswith("-") for n in names):
+    names, yes, days = given.session.split(), given.yes, given.older_than
+    if bool(names) == (days is not None) or not given.action:
         line = "`%hermes sessions delete"
         raise ConfigError(f"say which: {line} ID…` or {line} --older-than 90d`")
     current = agent.session.id if agent.session else ""
     wanted = [agent.sessions.find(name, loosely=False) for name in names]
     if current and current in [each.id for each in wanted]:
-        raise ConfigError(f"{current} is the session of this kernel; `%hermes new` leaves it")
-    if age:
+        raise ConfigError(f"{current} is in use here; run `%hermes new` first")
+    if days is not None:
         wanted = older(agent.store, days, but=current)
     home = agent.settings().home
     what = await in_thread(gather, agent.store, home, wanted)
     if not what.sessions:
         return "No session is that old."
     if not (yes or can_ask(agent.shell)):
-        message = f"nobody can be asked here: with `--yes`, {what} would be deleted for good"
+        message = f"not interactive: pass `--yes` to delete {what} for good"
         raise ConfigError(message)
     if not yes and (ask_user(f"Delete {what} for good? [y/N] ") or "").lower() not in ("y", "yes"):
         return "Nothing was deleted."
     try:
-        await in_thread(forget, agent.store, home, what, days=days)
+        await in_thread(forget, agent.store, home, what, days=days or 0)
     except OSError as error:
-        message = f"not all of it could be deleted ({error}); the same line goes on"
+        message = f"not everything could be deleted ({error}); run the same line again"
         raise ConfigError(message) from error
     copies = [path.name for path in sorted(home.glob("notebook.db.damaged-*"))]
     left = f" Damaged copies are left, delete them yourself: {', '.join(copies)}." if copies else ""

@@ -6,6 +6,7 @@ import difflib
 import getpass
 import os
 import re
+from argparse import Namespace
 
 import yaml
 
@@ -33,8 +34,9 @@ OTHERS = {"sk-ant-": "Anthropic", "gsk_": "Groq", "AIza": "Google", "xai-": "xAI
 """Prefixes of keys that must not be sent to OpenAI, and their providers."""
 
 
-async def key(agent: KernelAgent, words: str) -> str:
+async def key(agent: KernelAgent, given: Namespace) -> str:
     """Ask for a key, save it in the home's `.env`, and report whether its server accepts it."""
+    words = given.action or given.variable
     name = f"{words.upper()}_API_KEY" if words.lower() in PROVIDERS else words
     if name and not NAME.fullmatch(name):  # it may be the key itself
         forget(agent.shell)
@@ -156,8 +158,9 @@ def _setting_row(settings: Settings, key: str) -> tuple[str, str, str]:
     return code_span(key), text, escape("this kernel" if source == "given here" else source)
 
 
-def tools(agent: KernelAgent, words: str) -> str:
+def tools(agent: KernelAgent, given: Namespace) -> str:
     """List the tools, or choose some."""
+    words = given.action or given.tools
     spec = agent.spec(agent.settings())
     chosen = agent.tools_in_use.choose(spec, words) if words else agent.tools_in_use.chosen(spec)
     rows = [
@@ -167,8 +170,8 @@ def tools(agent: KernelAgent, words: str) -> str:
     return grid(("tool", "toolset", "risk", "what it does"), rows)
 
 
-def approve(agent: KernelAgent, words: str) -> str:
+def approve(agent: KernelAgent, given: Namespace) -> str:
     """Show or set the approval mode."""
-    if words:
-        agent.configure("approve", words)
+    if given.action:
+        agent.configure("approve", given.action)
     return f"Approvals: **{agent.settings().approve}** (of {', '.join(APPROVE_MODES)})."

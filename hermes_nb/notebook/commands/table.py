@@ -21,9 +21,8 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, cast
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
@@ -31,6 +30,7 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, context_
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.plugins import plugins
 from hermes_nb.core.text import one_line
+from hermes_nb.notebook.commands.arguments import kinds, parsed
 from hermes_nb.notebook.execute.network import by_hermes
 from hermes_nb.notebook.shell import Foreign, ours
 
@@ -83,7 +83,7 @@ PLACEHOLDERS: Mapping[str, Names] = {
     "SERVER": "servers",
 }
 """The kind of name that a placeholder in a command's `values` stands for."""
-Run = Callable[[Foreign, str], str | Awaitable[str]]
+Run = Callable[[Foreign, Foreign], str | Awaitable[str]]
 """Runs a command with the kernel's agent and its arguments."""
 
 
@@ -99,7 +99,7 @@ class Command:
     """Its group in `%hermes help`."""
     page: str = ""
     """Its page of the documentation, below `docs/`."""
-    examples: tuple[str, ...] = ()
+    examples: Sequence[str] = ()
     """Lines that use it, without `%hermes`."""
     values: Mapping[str, str] = field(default_factory=dict)
     """Its possible arguments and their meanings; commands.toml explains the format."""
@@ -118,48 +118,42 @@ class Command:
     """Whether a name can be the first argument."""
     shows: bool = False
     """Whether it only displays something, so that code that the agent runs may use it."""
+    name: str = ""
+    """Its name, for messages about what it takes."""
+    parse: bool = False
+    """Whether `run` gets the parsed `values` as a Namespace, not the words."""
+
+    def arguments(self, words: str) -> Foreign:
+        """Return what `run` gets for these words."""
+        return parsed(self.name, self.values, words) if self.parse else words
 
 
-def declared(
-    *,
-    group: str,
-    about: str,
-    run: str | Run,
-    page: str,
-    examples: Iterable[str],
-    values: Mapping[str, str] = MappingProxyType({}),
-    shows: bool = False,
-) -> Command:
-    """Return a command whose usage and completion follow from its `values`."""
-    actions = [key for key in values if key[0].islower()]
-    options = [key for key in values if re.match(r"\[(--|[a-z])", key)]
-    others = [key for key in values if key not in (*actions, *options)]
-    usage = " ".join(values)
+def declared(command: Command) -> Command:
+    """Return a command with the usage and completion that follow from its `values`."""
+    actions, options, others = kinds(command.values)
+    usage = " ".join(command.values)
     if actions:
-        verbs = actions if len(actions) == 1 else [key.split()[0] for key in actions]
+        verbs = actions.values() if len(actions) == 1 else actions
         choices = [*(key.strip("[]") for key in others), *verbs]
-        usage = " ".join([f"[{', '.join(choices)}]", *options])
-    named = {key: kind for key in values for word, kind in PLACEHOLDERS.items() if word in key}
-    first = {key: key.strip("[]").split()[0] for key in (*actions, *options)}
-    return Command(
-        group=group,
-        about=about,
-        run=run,
-        page=page,
-        values=values,
-        examples=tuple(examples),
+        usage = " ".join([f"[{', '.join(choices)}]", *options.values()])
+    named = {
+        key: kind for key in command.values for word, kind in PLACEHOLDERS.items() if word in key
+    }
+    first = {**actions, **options}
+    return replace(
+        command,
         usage=usage,
-        words=tuple(first.values()),
+        words=tuple(first),
         names=next(iter(named.values()), None),
-        before=tuple(first[key] for key in first if key in named),
+        before=tuple(word for word, key in first.items() if key in named),
         leading=any(key in named for key in others),
-        shows=shows,
     )
 
 
 def _own() -> dict[str, Command]:
     table = tomllib.loads(Path(__file__).with_name("commands.toml").read_text(encoding="utf-8"))
-    return {name: declared(**facts) for name, facts in table.items()}
+    made = (Command(name=name, **{"parse": True, **facts}) for name, facts in table.items())
+    return {command.name: declared(command) for command in made}
 
 
 COMMANDS = _own()
@@ -243,7 +237,10 @@ async def _performed(command: Command, agent: KernelAgent, words: str) -> str:
     run: str | Run = command.run
     if isinstance(run, str):
         run = cast("Run", await asyncio.to_thread(pkgutil.resolve_name, run))
-    shown = run(agent, words)
+    quoted = command.parse and next(iter(command.values), "").startswith('"')
+    if command.values and ((quoted and not words) or words.strip() in ("-h", "--help")):
+        return _page(command.name, command)
+    shown = run(agent, command.arguments(words))
     return str(await shown if inspect.isawaitable(shown) else shown)
 
 
@@ -290,9 +287,9 @@ def _nearest(word: str, known: Iterable[str], least: float) -> str:
     return next(iter(get_close_matches(word, list(known), n=1, cutoff=least)), "")
 
 
-def help_(agent: KernelAgent, words: str) -> str:
+def help_(agent: KernelAgent, given: argparse.Namespace) -> str:
     """List the commands, or explain one of them."""
-    name = words.strip().removeprefix("%hermes").strip()
+    name = given.command.removeprefix("%hermes").strip()
     if not name:
         magics = ours(agent.shell)
         head, foot = IN_CHAT if magics and magics.spelled == "/" else IN_CELLS

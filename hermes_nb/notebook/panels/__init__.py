@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Iterable
 from importlib.util import find_spec
 
@@ -17,9 +18,9 @@ TEXTS = {"memory": "memory", "skills": "skills", "context": "context", "session"
 """The tabs, and the commands that show the same as text."""
 
 
-async def open_panel(agent: KernelAgent, words: str) -> str:
+async def open_panel(agent: KernelAgent, given: Namespace) -> str:
     """Open the panel in the page's sidebar, or below the cell; in a terminal show it as text."""
-    tab = words.strip().lower()
+    tab = given.action or given.tab.lower()
     if tab and tab not in TEXTS and not plugins(GROUP):
         raise _no_tab(tab, TEXTS)
     if not has_kernel(agent.shell) or find_spec("ipywidgets") is None:

@@ -32,7 +32,7 @@ def test_a_turn_is_taken_back_with_its_file_and_asked_again(desk):
     assert "Write the plan, costs 2$." in sent[1]
     assert "A plan about seals." in said(desk)
     assert "walrus" not in "".join(said(desk))
-    assert "Nothing was said" in desk("search walruses")
+    assert "Nothing found" in desk("search walruses")
     assert "seals" in desk("search plan about seals")
     session = desk.agent.session
     states = [(row.message.role, row.state) for row in session.store.rows(session.id)]
@@ -99,7 +99,7 @@ def test_a_session_is_renamed(desk):
     assert "Penguins in April" in desk("sessions")
     desk("new")
     assert "Resumed" in desk("resume Penguins in April")
-    with pytest.raises(ConfigError, match="rename TITLE"):
+    with pytest.raises(ConfigError, match="TITLE is missing"):
         desk("rename")
 
 
@@ -152,8 +152,8 @@ def test_a_slip_finds_what_was_said_and_nothing_that_was_added_for_the_model(des
     desk.shell.user_ns["penguin"] = 1
     desk.plays("Hello.", "Twelve.")
     desk.ask("Good morning.")
-    assert "Nothing was said" in desk("search penguin")
-    assert "Nothing was said" in desk("search penguinz")
+    assert "Nothing found" in desk("search penguin")
+    assert "Nothing found" in desk("search penguinz")
     desk.ask("Count the penguins.")
     shown = desk("search penguinz")
     assert "Count the **penguins**" in shown and "morning" not in shown

@@ -32,7 +32,7 @@ def server(monkeypatch):
 def test_off_is_how_it_begins_and_a_wrong_word_is_said(kernel, tmp_path, monkeypatch):
     assert "**off**" in kernel("cassette")
     assert not (tmp_path / "tape.jsonl").exists()
-    with pytest.raises(ConfigError, match="neither status, prune nor one of record, replay"):
+    with pytest.raises(ConfigError, match="takes status, record, replay"):
         kernel("cassette rewind")
     with pytest.raises(ConfigError, match="nothing was recorded"):
         kernel("cassette prune")

@@ -105,7 +105,7 @@ def test_a_session_is_exported_once_in_each_form(desk, monkeypatch):
         (path,) = Path().glob(f"hermes-*{suffix}")
         assert path.name in told
         assert "Forty-two." in path.read_text()
-        with pytest.raises(ConfigError, match="there already"):
+        with pytest.raises(ConfigError, match="already exists"):
             desk(f"export {form}")
     assert next(json.loads(line) for line in path.read_text().splitlines())["title"]
     with pytest.raises(ConfigError, match="a format is one of markdown, notebook, jsonl"):

@@ -159,7 +159,7 @@ def sleeping(agent):
 
 def test_jobs_are_listed_completed_and_stopped_while_a_turn_runs(agent, shell):
     async def story():
-        assert "Nothing runs" in await command(agent, "jobs")
+        assert "No child agents" in await command(agent, "jobs")
         turn = asyncio.create_task(agent.ask("go"))
         await until(lambda: sleeping(agent) and len(agent.jobs) == 1)
         job = sleeping(agent)
@@ -167,14 +167,14 @@ def test_jobs_are_listed_completed_and_stopped_while_a_turn_runs(agent, shell):
         assert "slow" in listed and "terminal sleep 20" in listed
         bell = type("Bell", (), {"awake": agent})()
         assert list(Completions(bell)._names("jobs")) == [job.id]
-        with pytest.raises(ConfigError, match="there is no job '99'"):
+        with pytest.raises(ConfigError, match="no job '99' is running"):
             await command(agent, "jobs stop 99")
-        with pytest.raises(ConfigError, match="stops one, or all"):
+        with pytest.raises(ConfigError, match="takes stop"):
             await command(agent, "jobs halt")
         assert "Stopping" in await command(agent, f"jobs stop {job.id}")
         await turn
         assert len(agent.jobs) == 0
-        assert "Nothing runs" in await command(agent, "jobs stop")
+        assert "No child agents" in await command(agent, "jobs stop")
 
     asyncio.run(story())
     assert agent.last.answer == "done"
@@ -252,7 +252,7 @@ def test_the_stop_button_ends_children_and_their_processes(tmp_path):
         assert result.markdown.count("↳ ■") == 2
         look = ["pgrep", "-f", f"sleep {seconds}"]
         assert not subprocess.run(look, capture_output=True, check=False).stdout
-        assert "Nothing runs" in running.run("%hermes jobs").markdown
+        assert "No child agents" in running.run("%hermes jobs").markdown
         after = running.run("%hermes and now?")
         assert "On we go." in after.markdown, after.error
     # What the provider gets then is a valid conversation: the call has its result.

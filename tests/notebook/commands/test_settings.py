@@ -9,7 +9,6 @@ from typing import Literal, get_args, get_origin
 import pytest
 import yaml
 from hermes_nb.core.errors import ConfigError
-from hermes_nb.notebook.commands.table import help_
 
 from tests.loopback import Loopback, stream, text_chunks
 
@@ -121,6 +120,6 @@ def test_the_models_at_hand(desk, monkeypatch):
 
 
 def test_help_says_what_one_command_takes(desk):
-    assert "`%hermes undo [TURN] [--force] [of SESSION…]`" in help_(desk.agent, "undo")
+    assert "`%hermes undo [TURN] [--force] [of SESSION…]`" in desk("help undo")
     with pytest.raises(ConfigError, match="no command"):
-        help_(desk.agent, "nothing")
+        desk("help nothing")

@@ -105,7 +105,7 @@ def test_a_folder_of_one_skill_and_a_folder_in_a_source(desk, tmp_path, says):
 
 
 def test_nobody_there_is_a_no_and_an_agents_code_may_not(desk, repository):
-    with pytest.raises(ConfigError, match="nobody can be asked"):
+    with pytest.raises(ConfigError, match="not interactive"):
         desk(f"skills add {repository}")
     with desk.agent.permission.held(), pytest.raises(ConfigError, match="an agent runs cannot"):
         desk(f"skills add {repository}")
