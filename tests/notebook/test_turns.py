@@ -152,7 +152,6 @@ def test_a_new_key_counts_from_the_next_turn_on(shared, plays):
 @pytest.mark.parametrize(
     ("cell", "text"),
     [
-        ("%%hermes\n   ", "the prompt is empty"),
         ("%hermes --frobnicate x", "there is no option --frobnicate"),
         ("%%hermes --approve sometimes\nx", "approve"),
         ("%%hermes --max-requests 0\nx", "above 0"),
