@@ -10,8 +10,6 @@ from hermes_nb.models.scripted import ScriptedModel
 from hermes_nb.notebook.commands.table import every_command, find
 from hermes_nb.notebook.magics import load, unload
 
-from tests.notebook.conftest import shell  # noqa: F401 - a fixture
-
 DOCS = Path(__file__).parents[3] / "docs"
 GROUPS = [
     "Ask", "Review changes", "Sessions", "Memory and skills", "Model and cost", "Automate", "Setup",
@@ -23,7 +21,7 @@ SUBCOMMANDS = (
 
 
 @pytest.fixture
-def cell(shell, tmp_path, monkeypatch, capsys):  # noqa: F811
+def cell(shell, tmp_path, monkeypatch, capsys):
     """Return a function that runs a cell in an empty home and returns what it prints."""
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
