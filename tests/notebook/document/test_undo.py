@@ -369,7 +369,7 @@ async def test_the_commands_show_safe_markdown(shell, agent, tmp_path, monkeypat
     assert "- <code>&lt;i&gt;&#96;.txt</code> removed" in text
     assert "&lt;b&gt;" in text and "<b>" not in text
     assert "`%hermes undo --force` overwrites" in text
-    assert "terminal was used" in text
+    assert "terminal ran code" in text
     assert "Variables keep their current values." in text
     assert told.document.sources == ["mine", "<b>`x`</b>"]
     await undo(agent, "--force 1")
@@ -388,7 +388,7 @@ async def test_what_was_taken_back_in_the_page_needs_no_undo(agent):
     await told.agent().replace("c1", "b", seen=told.document.seen("c1"))
     await told.document.replace("c1", "a", seen=told.document.seen("c1"))
     assert "nothing to undo, files and cells are as they were before it" in await undo(agent, "")
-    with pytest.raises(NothingToUndo, match="undone already"):
+    with pytest.raises(NothingToUndo, match="already undone"):
         await undo(agent, "")
 
 
