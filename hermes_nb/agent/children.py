@@ -45,7 +45,7 @@ from hermes_nb.core.tools import Arguments, Risk, ToolContext, ToolOutput, Tools
 from hermes_nb.safety.provenance import outside
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.scan import ScanResult, neutralised, scan, without_marks, wrap
-from hermes_nb.tools.schema import tool
+from hermes_nb.tools.schema import tool, with_arguments
 from hermes_nb.tools.wrappers import in_turn
 
 logger = logging.getLogger(__name__)
@@ -128,24 +128,24 @@ def delegation_tools(children: Delegation) -> Toolset:
     # Exclusive: a child may change files that another call in the same reply uses.
     async def delegate_task(
         running: ToolContext,
-        goal: str | None = None,
-        tasks: list[str] | None = None,
+        tasks: list[str],
         context: str | None = None,
         toolsets: list[str] | None = None,
         max_requests: int | None = None,
     ) -> ToolOutput:
-        """Give independent tasks to child agents: side by side, told nothing but goal and context.
+        """Give independent tasks to child agents; each sees only its task and context.
 
         Args:
-            max_requests: of each
+            tasks: one goal per child
+            max_requests: per child
         """
         common = Assignment(
-            goal=goal or "",
+            goal="",
             context=context or "",
             toolsets=tuple(toolsets or ()),
             max_requests=max_requests,
         )
-        assignments = _assignments(common, tasks or [])
+        assignments = _assignments(common, tasks)
         if wanted := dict.fromkeys(name for each in assignments for name in each.toolsets):
             _check_toolsets(wanted, children.toolsets(running))
         reports = await children.run(running, assignments)
@@ -154,7 +154,22 @@ def delegation_tools(children: Delegation) -> Toolset:
 
     made = tool(toolset="delegation", exclusive=True, describe=_gist)(delegate_task)
     # In the schema a task is a string, which costs the fewest tokens.
-    return Toolset([replace(made, check=lambda arguments: made.check(_in_words(arguments)))])
+    checked = replace(made, check=lambda arguments: made.check(_in_words(arguments)))
+    # Names of single tools are accepted too.
+    names = {"type": "string", "enum": children.toolset_names()}
+    properties = made.parameters["properties"]
+    toolsets_named = {**properties, "toolsets": {**properties["toolsets"], "items": names}}
+    parameters = {**made.parameters, "properties": toolsets_named}
+    return Toolset([with_arguments(replace(checked, parameters=parameters), _without_goal)])
+
+
+def _without_goal(arguments: Arguments) -> Arguments:
+    """Return the arguments with the earlier argument `goal` as the first task."""
+    given = dict(arguments)
+    goal, tasks = given.pop("goal", None), given.get("tasks") or []
+    if not isinstance(tasks, list) or not isinstance(goal, str | None):
+        return arguments
+    return {**given, "tasks": [*filter(None, [goal]), *tasks]}
 
 
 def _in_words(arguments: Arguments) -> Arguments:
@@ -192,7 +207,7 @@ def _assignments(common: Assignment, tasks: Sequence[str | Task]) -> list[Assign
             each = replace(common, goal=goal, context=context.strip(), toolsets=toolsets)
             asked.append(replace(each, number=len(asked) + 1))
     if not asked:
-        raise ToolError("give `goal`, or `tasks`")
+        raise ToolError("give at least one task")
     if len(asked) > MOST_TASKS:
         raise ToolError(f"{len(asked)} tasks are too many for one call; give at most {MOST_TASKS}")
     if len({(each.goal, each.context) for each in asked}) < len(asked):
@@ -277,6 +292,10 @@ class Delegation:
     """If given, their external memory is notified when a child ends."""
     tell: Callable[[str], None] = lambda _: None
     """Shows a line to the user."""
+
+    def toolset_names(self) -> list[str]:
+        """Return the names of the toolsets that children may have."""
+        return list(dict.fromkeys(tool.toolset for tool in self.spec().tools))
 
     def toolsets(self, context: ToolContext) -> list[str]:
         """Return the names of tools and toolsets available to a child of a call."""

@@ -313,7 +313,7 @@ def _around(text: str, query: str) -> str:
 
 
 NOTE = (
-    "Earlier parts of this conversation are not in view but kept word for word: "
+    "Earlier parts of this conversation are stored word for word but no longer in view: "
     "context_search(query) finds a place in them, context_expand(id) shows it."
 )
 

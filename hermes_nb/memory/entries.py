@@ -316,9 +316,7 @@ def find(entries: Sequence[str], old_text: str) -> int:
     apart from case and white space. Of identical entries, the first is returned.
     """
     if not old_text:
-        raise WriteRefusal(
-            "old_text is missing; give a part of the entry that no other entry holds"
-        )
+        raise WriteRefusal("`old` is missing; give a part of the entry that no other entry holds")
     if old_text in entries:
         return entries.index(old_text)
     forms: tuple[Callable[[str], str], ...] = (str, lambda text: " ".join(text.split()).casefold())
@@ -341,9 +339,7 @@ def _operation(given: object) -> Operation:
     if isinstance(given, Operation):
         given = asdict(given)
     if not isinstance(given, Mapping):
-        raise WriteRefusal(
-            f"an operation has action, content and old_text; got {one_line(repr(given))}"
-        )
+        raise WriteRefusal(f"an operation has action, content and old; got {one_line(repr(given))}")
     named = given.get("action")
     action = next((known for known in ACTIONS if known == named), None)
     if action is None:

@@ -101,6 +101,8 @@ REWORDED: Table = (
         r"it replaces the (\w+) (\S{1,99}), which is available",
         r"it stands in for the \1 \2, which is there",
     ),
+    # The schema of a tool that was called with invalid arguments.
+    (r"(?m)( was not run: [^\n]{0,999}\. Expected )\w{1,64}\([^\n]{0,9999}\)$", r"\1"),
     # The count of a table's further columns was wrong.
     (r"(?m)^(  …) -?[\d,]+ more$", r"\1 more"),
     # Which frames of a traceback remain, and how much source, depends on the version.
@@ -118,8 +120,11 @@ REWORDED: Table = (
     (r"(?m)^\[\.\.\. (?:at least )?\d+ frames? left out \.\.\.\](?:\n|\Z)", ""),
 )
 WORDINGS: Table = (
-    ("give `goal`, or `tasks`", "what is to be done? give a goal, or tasks"),
-    ("give `action`, or `operations`", "what is to be done? give action, or `operations`"),
+    ("give at least one task", "what is to be done? give a goal, or tasks"),
+    ("`old` is missing; give a part of the entry", "old_text is missing; give a part of the entry"),
+    ("has action, content and old; got", "has action, content and old_text; got"),
+    ("`old`", "`old_string`"),
+    ("`new`", "`new_string`"),
     (" is not a URL; give one that ", " is no address; give one that "),
     ("/robots.txt is not a URL", "/robots.txt is no address"),
     (

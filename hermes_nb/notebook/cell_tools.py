@@ -89,7 +89,7 @@ def notebook_tools(
 def _outline(bench: KnownCells) -> Tool:
     @tool(toolset=TOOLSET)
     async def notebook_outline(context: ToolContext) -> ToolOutput:
-        """List the cells, a line each, and what changed since you looked."""
+        """List the cells, one line each, and what changed since you last looked."""
         document = await bench.open(context.place)
         cells = await document.sketch()
         text = outline(cells, changed=bench.seen.changes(document.way, cells))
@@ -110,11 +110,11 @@ def _read(bench: KnownCells) -> Tool:
         section: str | None = None,
         outputs: bool = True,
     ) -> ToolOutput:
-        """Read cells: source and what they show.
+        """Read cells: source and outputs.
 
         Args:
-            range: indices, as '3-7'
-            section: a heading
+            range: indices, e.g. '3-7'
+            section: text of a heading
         """
         document, cells = await bench.cells(context.place)
         chosen = selected(cells, ids, range, section)
@@ -145,10 +145,10 @@ def _insert(bench: KnownCells) -> Tool:
     async def insert_cell(
         context: ToolContext, source: str, after: str | None = None, type: CellType = "code"
     ) -> str:
-        """Add a cell; it does not run by itself.
+        """Add a cell without running it.
 
         Args:
-            after: id; default: below the running cell
+            after: cell id; default: below the running cell
         """
         document, cells = await bench.cells(context.place)
         behind = find(cells, after).id if after else bench.below(document, cells, context.place)
@@ -188,7 +188,7 @@ def _edit(bench: KnownCells) -> Tool:
         """Replace a passage of a cell, or its whole source.
 
         Args:
-            old: exact and unique in the cell; default: all of it
+            old: exact and unique in the cell; omit to replace all
         """
         document, (cell,) = await bench.known(context.place, [id])
         changed = _edited(cell, old, new)
@@ -253,7 +253,7 @@ def _move(bench: KnownCells) -> Tool:
         """Move a cell.
 
         Args:
-            after: id; default: top
+            after: cell id; default: to the top
         """
         document, cells = await bench.cells(context.place)
         behind = find(cells, after).id if after else None

@@ -84,7 +84,7 @@ def kernel_tools(
 
     @tool(toolset="kernel", risk=Risk.EXECUTE, exclusive=True, describe=gist)
     async def run_python(context: ToolContext, code: str) -> ToolOutput:
-        """Run Python in the live kernel; shows what it prints and its last expression's value."""
+        """Run Python in the live kernel; returns output and last value. No cell records it."""
         before = fingerprints(shell.user_ns, shell.user_ns_hidden)
         execution = await permitted(context, shell, code, timeout)
         show_drawings(shell, execution.outputs)
@@ -200,7 +200,7 @@ def _run_cell(bench: KnownCells) -> Tool:
         toolset="notebook", risk=Risk.EXECUTE, exclusive=True, preview=preview, describe=bench.gist
     )
     async def run_cell(context: ToolContext, id: str, timeout: int = CELL_TIMEOUT) -> ToolOutput:
-        """Run a cell in the live kernel; what it shows goes into the cell.
+        """Run a cell in the live kernel and store its outputs in the cell.
 
         Args:
             timeout: seconds
@@ -224,10 +224,10 @@ def _run_cells(bench: KnownCells) -> Tool:
     async def run_cells(
         context: ToolContext, ids: list[str], timeout: int = CELL_TIMEOUT
     ) -> ToolOutput:
-        """Run cells in this order, up to the first error.
+        """Run cells in this order, until one fails.
 
         Args:
-            timeout: seconds for each
+            timeout: seconds per cell
         """
         if not ids:
             raise ToolError("`ids` is empty; notebook_outline lists the cells")
@@ -277,7 +277,7 @@ def _run_notebook(bench: KnownCells, root: Path | None) -> Tool:
     async def run_notebook(
         context: ToolContext, path: str, timeout: int = CELL_TIMEOUT
     ) -> ToolOutput:
-        """Run a copy of a notebook in a fresh kernel; names the cells that fail."""
+        """Run a copy of a notebook in a fresh kernel and list the cells that fail."""
         target, name, _, notebook = await held(context.place, path)
         from hermes_nb.notebook.execute.fresh_kernel import clean_run
 

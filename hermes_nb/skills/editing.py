@@ -42,7 +42,7 @@ Action = Literal["create", "edit", "patch", "delete", "write_file", "remove_file
 COPIED = 16 * FILE_LIMIT
 """Maximum size in bytes of a skill that is copied to the Hermes directory to be changed."""
 _DIFF_LIMIT = 3_000
-_TERMS = Terms(old="`old_string`", new="`new_string`", look="skill_view")
+_TERMS = Terms(old="`old`", new="`new`", look="skill_view")
 _UNWRITABLE = "the home directory cannot be written"
 _ERRORS = {
     errno.ENOSPC: "the disk is full; free some space and try again",
@@ -372,8 +372,8 @@ def _after(change: SkillChange, skill: Skill, before: bytes | None) -> bytes | N
     if change.action == "remove_file":
         return None
     if change.action == "patch":
-        old = _given(change.old_string, "patch", "old_string")
-        new = _given(change.new_string, "patch", "new_string")
+        old = _given(change.old_string, "patch", "old")
+        new = _given(change.new_string, "patch", "new")
         text = replaced(_text(before or b""), old, new, replace_all=change.replace_all).text
     elif change.action == "edit":
         text = _given(change.content, "edit", "content")

@@ -208,7 +208,7 @@ def _read_file(space: Workspace) -> Tool:
     def read_file(
         context: ToolContext, path: str, offset: Positive = 1, limit: Positive = 1000
     ) -> str:
-        """Read a text file; lines come numbered. Says how to go on when it is cut.
+        """Read a text file with line numbers. A cut result says how to continue.
 
         Args:
             offset: first line
@@ -236,7 +236,7 @@ def _read_file(space: Workspace) -> Tool:
 def _write_file(space: Workspace) -> Tool:
     @tool(toolset="files", risk=Risk.WRITE, paths=("path",), root=space.root, describe=_gist)
     def write_file(path: str, content: str) -> ToolOutput:
-        """Create a file or replace all of it; missing directories are made."""
+        """Create or overwrite a file, with missing directories."""
         target = _writable(space, path)
         with space.explained(target):
             exists = target.exists()
@@ -263,10 +263,10 @@ def _patch(space: Workspace) -> Tool:
         new: str,
         replace_all: bool = False,
     ) -> str:
-        """Replace an exact passage of a file and show the diff.
+        """Replace an exact passage of a file; returns the diff.
 
         Args:
-            old: the passage as it is in the file, unique unless replace_all
+            old: exact, unique unless replace_all
         """
         target = _writable(space, path)
         name = space.shown(target)
@@ -296,8 +296,8 @@ def _list_files(space: Workspace) -> Tool:
 
         Args:
             depth: levels below the directory
-            hidden: also names that begin with a dot
-            ignored: also what .gitignore leaves out
+            hidden: include names that start with a dot
+            ignored: include files in .gitignore
         """
         target = space.resolve(path)
         with space.explained(target):

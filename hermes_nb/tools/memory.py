@@ -17,7 +17,7 @@ from hermes_nb.core.tools import Arguments, Risk, Tool, ToolContext, Toolset
 from hermes_nb.memory.curated import Outcome
 from hermes_nb.memory.entries import Action, WriteRefusal
 from hermes_nb.memory.history import EntryChange, Unusable, WriteOrigin
-from hermes_nb.tools.schema import tool
+from hermes_nb.tools.schema import tool, with_arguments, with_earlier_names
 
 MOST_NOTED = 50_000
 """Largest `memory` call in characters. A batch that replaces everything in both memories is far
@@ -31,7 +31,7 @@ class MemoryStep(TypedDict):
     """What to do with an entry."""
     content: NotRequired[str]
     """The new text of the entry."""
-    old_text: NotRequired[str]
+    old: NotRequired[str]
     """Words that occur only in the entry to change or remove."""
 
 
@@ -94,21 +94,22 @@ def _memory(memory: Notes, source: str, on_written: Callable[[Outcome], None]) -
     )
     def memory_tool(
         context: ToolContext,
-        action: Action | None = None,
+        action: Action,
         target: Literal["memory", "user"] = "memory",
         content: str = "",
-        old_text: str = "",
+        old: str = "",
         operations: list[MemoryStep] | None = None,
     ) -> str:
-        """Keep short, lasting facts for later sessions; replace or remove what has changed.
+        """Save short, lasting facts for later sessions; replace or remove outdated ones.
 
         Args:
             target: your notes, or the user's profile
             content: the whole new entry
-            old_text: words only the old entry has
-            operations: steps, all or none
+            old: words that only the old entry has
+            operations: more steps; all or none are done
         """
-        steps = _steps(action, content, old_text, operations)
+        first: MemoryStep = {"action": action, "content": content, "old": old}
+        steps = [_stored(step) for step in (first, *(operations or ()))]
         at = context.place
         origin = WriteOrigin(
             session=at.session, turn=at.turn, cell=at.cell, notebook=at.notebook, source=source
@@ -119,33 +120,43 @@ def _memory(memory: Notes, source: str, on_written: Callable[[Outcome], None]) -
         on_written(outcome)
         return outcome.message
 
-    return memory_tool
+    return with_arguments(with_earlier_names(memory_tool, {"old_text": "old"}), _with_action)
 
 
-def _steps(
-    action: Action | None, content: str, old_text: str, operations: list[MemoryStep] | None
-) -> list[Arguments]:
-    """Return the operations of a call; raise ToolError if the arguments are ambiguous."""
-    if operations and not (content or old_text):
-        return [dict(step) for step in operations]
-    if operations:
-        raise ToolError("give either `operations`, or one action with content and old_text")
-    if action is None:
-        raise ToolError("give `action`, or `operations`")
-    return [{"action": action, "content": content, "old_text": old_text}]
+def _with_action(arguments: Arguments) -> Arguments:
+    """Return the arguments with the first of `operations` as the call's own step if it has none."""
+    operations = arguments.get("operations")
+    if not isinstance(operations, list) or not operations or not isinstance(operations[0], Mapping):
+        return arguments
+    if arguments.get("content") or arguments.get("old") or arguments.get("old_text"):
+        return arguments
+    own = {key: value for key, value in arguments.items() if key == "target"}
+    return {**own, **operations[0], "operations": operations[1:]}
+
+
+def _stored(step: MemoryStep) -> Arguments:
+    """Return a step as the memory takes it."""
+    return {
+        "action": step["action"],
+        "content": step.get("content", ""),
+        "old_text": step.get("old", ""),
+    }
+
+
+def _steps(arguments: Arguments) -> list[Arguments]:
+    """Return the steps of a call, by current or earlier names."""
+    given = _with_action(arguments)
+    return [
+        {**step, "old_text": step.get("old") or step.get("old_text", "")}
+        for step in (given, *(given.get("operations") or ()))
+    ]
 
 
 def _preview(memory: Notes, arguments: Arguments) -> str:
     """Return the diff of a call for approval."""
     target = str(arguments.get("target", "memory"))
-    steps = _steps(
-        arguments.get("action"),
-        arguments.get("content", ""),
-        arguments.get("old_text", ""),
-        arguments.get("operations"),
-    )
     try:
-        changes = memory.preview(target, steps)
+        changes = memory.preview(target, _steps(arguments))
     except (WriteRefusal, Unusable, OSError) as error:
         raise ToolError(str(error)) from error
     return "\n".join([f"{target}:", *(_diff(change) for change in changes)])
@@ -165,7 +176,7 @@ def memory_wording(arguments: Mapping[str, object]) -> str:
 
 
 def _memory_gist(arguments: Arguments) -> str:
-    steps = arguments.get("operations") or [arguments]
+    steps = _steps(arguments)
     first = steps[0]
     text = one_line(str(first.get("content") or first.get("old_text") or ""), 80)
     more = f" and {len(steps) - 1} more" if len(steps) > 1 else ""

@@ -46,7 +46,11 @@ def plan_tools() -> Toolset:
 
     @tool(toolset="plan", describe=lambda given: told(steps(given)) if steps(given) else "")
     def todo(items: list[str]) -> str:
-        """Keep the plan of a longer task: all steps, each after [x] done, [>] now or [ ] open."""
+        """Replace the plan of a longer task.
+
+        Args:
+            items: all steps; start each with [x] done, [>] in progress or [ ] to do
+        """
         return told(steps({"items": items}))
 
     return Toolset([todo])

@@ -19,7 +19,7 @@ import types
 import typing
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import (
     Annotated,
@@ -35,7 +35,7 @@ from typing import (
 
 from hermes_nb.core.messages import Json
 from hermes_nb.core.text import one_line
-from hermes_nb.core.tools import Content, Risk, Tool, ToolContext
+from hermes_nb.core.tools import Arguments, Content, Risk, Tool, ToolContext
 from hermes_nb.tools.arguments import Checker, Convert, Function, calling, converted
 
 Schema = dict[str, Json]
@@ -226,6 +226,29 @@ def tool(
         return _make(function, name or function.__name__, facts)
 
     return make if function is None else make(function)
+
+
+def with_earlier_names(made: Tool, names: Mapping[str, str]) -> Tool:
+    """Return a tool that also takes arguments by their earlier names, as recorded calls have them.
+
+    `names` maps each earlier name to the current one, at any depth.
+    """
+
+    def current(value: Json) -> Json:
+        if isinstance(value, Mapping):
+            return {names.get(key, key): current(item) for key, item in value.items()}
+        return [current(item) for item in value] if isinstance(value, list) else value
+
+    return with_arguments(made, current)
+
+
+def with_arguments(made: Tool, current: Callable[[Arguments], Arguments]) -> Tool:
+    """Return a tool whose arguments `current` converts before they are checked and used."""
+
+    async def run(context: ToolContext, arguments: Arguments) -> object:
+        return await made.run(context, current(arguments))
+
+    return replace(made, run=run, check=lambda arguments: made.check(current(arguments)))
 
 
 def as_tool(thing: Tool | Function) -> Tool:

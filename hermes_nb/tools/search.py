@@ -176,12 +176,13 @@ def search(space: Workspace, *, ripgrep: bool | None = None) -> Tool:
         context: Annotated[int, {"minimum": 0, "maximum": 20}] = 0,
         limit: Annotated[int, {"minimum": 1, "maximum": 1000}] = 100,
     ) -> str:
-        """Search files by regular expression, line by line; with "" list them by glob.
+        """Search the lines of files for a regular expression, or list files by name.
 
         Skips binary, hidden and .gitignored files.
 
         Args:
-            glob: such as *.py, src/**/*.{js,ts} or !*.csv
+            pattern: "" lists the files that match glob
+            glob: e.g. *.py, src/**/*.{js,ts} or !*.csv
             context: lines around each match
         """
         if not pattern and not glob:

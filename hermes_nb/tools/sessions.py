@@ -39,7 +39,7 @@ def session_tools(recall: Recall, *, model: ChatModel | None = None) -> Toolset:
         Args:
             around: message number
             window: messages before and after it
-            summarize: digests, not excerpts
+            summarize: return summaries instead of excerpts
         """
         from hermes_nb.memory.quoting import Condenser, browsed, scrolled, told
 

@@ -20,9 +20,11 @@ from hermes_nb.skills.editing import Details, SkillOutcome
 from hermes_nb.skills.history import SkillOrigin
 from hermes_nb.skills.library import Library, SkillView
 from hermes_nb.skills.prompt_index import GENERAL
-from hermes_nb.tools.schema import tool
+from hermes_nb.tools.schema import tool, with_earlier_names
 
 Act = Literal["create", "edit", "patch", "delete", "write_file", "remove_file", "undo"]
+EARLIER = {"old_string": "old", "new_string": "new"}
+"""Earlier names of arguments."""
 LISTED = 100
 """Maximum number of skills in a list, which ends with the number of the others."""
 DESCRIPTION = 160
@@ -48,7 +50,7 @@ def _skills_list(library: Library) -> Tool:
 
     @tool(toolset="skills", describe=gist)
     def skills_list(category: str = "", query: str = "") -> str:
-        """Find skills, procedures written down for reuse, by category or words."""
+        """Find skills (saved procedures) by category or words."""
         found = library.list(category, query)
         if not found:
             return _nothing(library, category, query)
@@ -68,10 +70,10 @@ def _skill_view(library: Library) -> Tool:
 
     @tool(toolset="skills", describe=gist)
     def skill_view(name: str, file_path: str = "") -> str:
-        """Load a skill's instructions, or one of its files; follow them if they fit the task.
+        """Load a skill's instructions, or one of its files. Follow them if they fit the task.
 
         Args:
-            file_path: e.g. references/api.md; SKILL.md comes with its frontmatter
+            file_path: e.g. references/api.md; default: SKILL.md without frontmatter
         """
         view = library.view(name, file_path or None)
         if file_path:
@@ -103,17 +105,17 @@ def _skill_manage(library: Library, changes: Managing) -> Tool:
         category: str = "",
         file_path: str = "",
         file_content: str | None = None,
-        old_string: str | None = None,
-        new_string: str | None = None,
+        old: str | None = None,
+        new: str | None = None,
         replace_all: bool = False,
     ) -> str:
-        """Write down a procedure that worked, or improve a skill: prefer patch to create.
+        """Save a procedure that worked as a skill, or improve one: prefer patch to create.
 
         Args:
             content: whole SKILL.md to create or edit: frontmatter with name (a-z, 0-9, -) and
                 description (when to use it), then Markdown
-            file_path: below references/, templates/, scripts/, assets/; SKILL.md to patch
-            old_string: exact, unique unless replace_all
+            file_path: in references/, templates/, scripts/ or assets/; default to patch: SKILL.md
+            old: exact, unique unless replace_all
         """
         outcome = changes.manage(
             action,
@@ -122,8 +124,8 @@ def _skill_manage(library: Library, changes: Managing) -> Tool:
             category=category,
             file_path=file_path,
             file_content=file_content,
-            old_string=old_string,
-            new_string=new_string,
+            old_string=old,
+            new_string=new,
             replace_all=replace_all,
             origin=SkillOrigin(session=context.place.session, turn=context.place.turn),
         )
@@ -131,12 +133,13 @@ def _skill_manage(library: Library, changes: Managing) -> Tool:
             raise ToolError(outcome.message)
         return f"{outcome.message}\n{outcome.diff}".rstrip()
 
+    skill_manage = with_earlier_names(skill_manage, EARLIER)
     return replace(skill_manage, preview=_skill_preview(library), wording=skill_wording)
 
 
 def skill_wording(arguments: Mapping[str, object]) -> str:
     """Return all text that a change would save."""
-    given = (arguments.get(key) for key in ("content", "new_string", "file_content"))
+    given = (arguments.get(key) for key in ("content", "new", "new_string", "file_content"))
     return "\n\n".join(text for text in given if isinstance(text, str) and text)
 
 
@@ -145,6 +148,9 @@ def _skill_preview(library: Library) -> Callable[[Arguments], Awaitable[str]]:
 
     async def preview(arguments: Arguments) -> str:
         given = {key: value for key, value in arguments.items() if value is not None}
+        for earlier, now in EARLIER.items():
+            if now in given:
+                given[earlier] = given.pop(now)
         action, name = str(given.pop("action")), str(given.pop("name", ""))
         details = Details(**given)  # type: ignore[typeddict-item]
         return await asyncio.to_thread(library.preview, action, name, **details)

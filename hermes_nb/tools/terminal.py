@@ -462,11 +462,11 @@ def terminal(root: Path, *, allowed: Callable[[Path], bool] = lambda _: False) -
         timeout: Annotated[int, {"minimum": 1, "maximum": 600}] = 30,
         workdir: str | None = None,
     ) -> ToolOutput:
-        """Run a bash command in the working directory. No input; background jobs end with it.
+        """Run a bash command. stdin is closed; background processes are killed when it ends.
 
         Args:
             timeout: seconds
-            workdir: another directory to run in
+            workdir: default: the working directory
         """
         cwd = _directory(space, workdir)
         if "\0" in command:

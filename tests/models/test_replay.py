@@ -272,6 +272,10 @@ EXAMPLES = (
         "skill 'a' is not loaded: it stands in for the tool web_fetch, which is there",
         "skill 'a' is not loaded: it replaces the tool web_fetch, which is available",
     ),
+    (
+        "memory was not run: missing `content`. Expected memory(action?: add, old_text: string)",
+        "memory was not run: missing `content`. Expected memory(action: add, old: string)",
+    ),
     ("columns:\n  a  int64\n  … -7 more\nfirst", "columns:\n  a  int64\n  … 3 more\nfirst"),
 )
 

@@ -68,6 +68,14 @@ def test_guidance_is_given_only_for_tools_that_are_on():
         assert said not in build(PromptTexts(), occasion("read_file")).text
 
 
+def test_the_model_is_told_what_the_notebook_keeps_and_what_paths_mean():
+    text = build(PromptTexts(), occasion("run_python", "read_file", marked=True)).text
+    for told in ("leaves no trace in the notebook", "Relative paths start in", "`<untrusted-…>`"):
+        assert told in text
+    plain = build(PromptTexts(), occasion("memory")).text
+    assert "no trace" not in plain and "Relative paths" not in plain
+
+
 def test_tool_use_is_enforced_by_family_or_by_force():
     claude = "claude-sonnet-4-5"
     for model, enforce, expected in (

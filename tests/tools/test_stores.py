@@ -76,11 +76,20 @@ def test_a_refusal_is_an_error_that_says_what_to_do(memory):
     for arguments, said in [
         ({"action": "add", "content": "y"}, "Shorten, merge or remove"),
         (step, "no entry holds 'absent'"),
-        ({"content": "x"}, "give `action`"),
-        ({**step, "operations": [step]}, "either `operations`"),
     ]:
         with pytest.raises(ToolError, match=said):
             run(memory, **arguments)
+
+
+def test_a_call_may_have_more_steps_and_earlier_names(curated, memory):
+    run(memory, action="add", content="tea")
+    more = [{"action": "add", "content": "milk"}]
+    run(memory, action="replace", old="tea", content="coffee", operations=more)
+    assert curated.entries("memory") == ["coffee", "milk"]
+    run(memory, operations=[{"action": "remove", "old_text": "milk"}])
+    run(memory, action="replace", old_text="coffee", content="water")
+    assert curated.entries("memory") == ["water"]
+    assert memory.parameters["required"] == ["action"] and "old" in memory.parameters["properties"]
 
 
 @pytest.mark.parametrize(
@@ -88,6 +97,7 @@ def test_a_refusal_is_an_error_that_says_what_to_do(memory):
     [
         {"action": "drop"},
         {"target": "world", "action": "add"},
+        {"content": "x"},
         {"operations": [{"content": "x"}]},
         {"operations": [{"action": "add", "what": "x"}]},
         {"operations": "add"},
