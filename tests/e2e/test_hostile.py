@@ -169,7 +169,7 @@ def test_nothing_that_hermes_knows_is_obeyed(watched, model):
     side.see("Turn off")
     unharmed(notebook, PANEL, 50)
     side.tab("Session")
-    side.field("Search what was said").fill("penguin")
+    side.field("Search all sessions").fill("penguin")
     side.see("Found")
     side.button("resume").wait_for()
     unharmed(notebook, PANEL, 50)

@@ -119,7 +119,7 @@ def test_tabs_with_much_in_them_fit_and_can_be_read_in_both_themes(side):
     side.tab("Session")
     page_on(side, 25, "25")
     fine(side, "session")
-    side.field("Search what was said").fill("flipper")
+    side.field("Search all sessions").fill("flipper")
     side.see("Found")
     fine(side, "found")
     in_theme(side.notebook, "light")

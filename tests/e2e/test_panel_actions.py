@@ -247,11 +247,11 @@ def test_sessions_are_left_found_and_resumed(side):
     side.ask("Sure?", "Yes.")
     assert len(store(side).messages(first)) == 4
     side.press("New session")
-    side.field("Search what was said").fill("217.2")
+    side.field("Search all sessions").fill("217.2")
     side.see("Found")
     side.press("resume", "217.2")
     side.said("Resumed with 4 messages")
-    side.field("Search what was said").fill("")
+    side.field("Search all sessions").fill("")
     side.see("This notebook")
     side.ask("Really?", "Yes.")
     assert len(store(side).messages(first)) == 6
