@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from importlib.abc import InspectLoader, Loader
 
 PACKAGES = ("hermes_nb.app", "hermes_nb.app.maps", "hermes_nb.gateway")
-"""Former packages that exist only as names."""
+"""Former packages that still can be imported, but contain nothing."""
 MOVED = {
     "hermes_nb.agent.config": "hermes_nb.agent.settings.config",
     "hermes_nb.agent.environment": "hermes_nb.extras.training.environment",
@@ -35,7 +35,7 @@ MOVED = {
 
 
 class OldPaths:
-    """A finder and loader that imports the module that replaced an old one.
+    """An import finder and loader that maps the path of a former module to its replacement.
 
     It has no base class, because importing `importlib.abc` takes longer than all the rest.
     """

@@ -69,9 +69,9 @@ def hermes_cassette(
 ) -> TestCassette:
     """Use a cassette for all model requests of this test.
 
-    The environment variable `HERMES_NB_CASSETTE` sets the mode (default: `replay`, which asks no
-    model). Agents and kernels started by the test inherit the mode and the path as environment
-    variables.
+    The environment variable `HERMES_NB_CASSETTE` sets the mode (default: `replay`, which does not
+    use a model). Agents and kernels started by the test inherit the mode and the path as
+    environment variables.
     """
     from hermes_nb.models.cassette import mode_named
 

@@ -52,7 +52,7 @@ class Difference:
     """The new output, normalised for the comparison."""
 
     def __str__(self) -> str:
-        """Return the cell's number and first line, and both outputs from where they differ."""
+        """Return the cell's number and first line, and both outputs from the first difference."""
         head = next(iter(self.source.strip().splitlines()), "")[:80]
         at = parting(self.before, self.now)
         start = max(0, at - 40)

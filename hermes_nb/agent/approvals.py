@@ -10,8 +10,8 @@ print(approvals.approve(1).message)
 ```
 
 An approved write is validated again against the current memory and skills, and can be undone like
-any other write. `ProposedMemory` and `ProposedSkills` replace memory and skills where writes
-require approval: they validate a write immediately, so that the model gets the error.
+any other write. If writes require approval, `ProposedMemory` and `ProposedSkills` replace memory
+and skills. They validate a write immediately, so that the model gets any error.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ from hermes_nb.tools.skills import skill_wording, skills
 Held = Callable[[str, str], str | None]
 """Returns why a write requires approval, None if it does not.
 
-The arguments are the action of a change of skills ("" for memory) and the text to be saved. The
-result names the origin of the text, or is "" if the reason is another one.
+The arguments are the action on a skill ("" for memory) and the text to be saved. The result names
+the origin of the text, or is "" if the origin is not the reason.
 """
 KEPT = "not saved yet: the user's approval is pending, as number {number}"
 """Message to the model for a write that requires approval."""
@@ -80,7 +80,7 @@ def proposing(
         pending: the queue of proposals
         held: returns why a write requires approval, None if it does not
         origin: the origin of the writes; the turn is added by each call
-        on_written: called after each write to memory that was made
+        on_written: called after each completed write to memory
     """
     held = cache(held)
     notes = ProposedMemory(memory, pending, held=lambda wording: held("", wording))
@@ -106,7 +106,7 @@ class ProposedMemory:
         *,
         origin: WriteOrigin | None = None,
     ) -> Outcome:
-        """Apply a batch, or propose it if it requires approval; errors are outcomes."""
+        """Apply a batch, or propose it if it requires approval; return errors as outcomes."""
         held = self._held(memory_wording({"operations": list(operations)}))
         if held is None:
             return self._memory.apply(target, operations, origin=origin)
@@ -129,7 +129,7 @@ class ProposedMemory:
 
 
 class ProposedSkills:
-    """Changes of skills; those for which `held(action, wording)` is not None are proposed."""
+    """Makes changes to skills, or proposes those for which `held(action, wording)` is not None."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class ProposedSkills:
         self._held, self._origin = held, origin
 
     def manage(self, action: str, name: str = "", **details: Unpack[Details]) -> SkillOutcome:
-        """Make a change, or propose it if it requires approval; errors are outcomes."""
+        """Make a change, or propose it if it requires approval; return errors as outcomes."""
         change = SkillChange(action=action, name=name.strip(), **details)
         held = self._held(action, skill_wording(details))
         if held is None:
@@ -181,7 +181,7 @@ class ProposedSkills:
 
 
 def details_of(change: SkillChange, origin: SkillOrigin | None = None) -> Details:
-    """Return a change as the library's keyword arguments."""
+    """Return a change as keyword arguments for the skill library."""
     return Details(
         content=change.content,
         category=change.category,
@@ -196,7 +196,7 @@ def details_of(change: SkillChange, origin: SkillOrigin | None = None) -> Detail
 
 
 def _kept(tools: Toolset, name: str, held: Held) -> Tool:
-    """Return a tool whose calls count as reads if they only propose: they save nothing."""
+    """Return a tool whose calls count as reads if they only propose a write and save nothing."""
     tool = tools.get(name)
     assert tool is not None  # noqa: S101 - the toolsets above have it
     usual = tool.risk_of or (lambda _: tool.risk)
@@ -219,7 +219,7 @@ def _from(origin: WriteOrigin, held: str) -> WriteOrigin:
 def _settled(
     operations: Sequence[Mapping[str, Any]], changes: Sequence[Entry]
 ) -> tuple[Operation, ...]:
-    """Return the steps with the full entries that they apply to."""
+    """Return the steps, each with the full text of the memory entry that it applies to."""
     return tuple(
         replace(step, old_text=change.before)
         for step, change in zip(operations_of(operations), changes, strict=True)
@@ -306,7 +306,7 @@ class Approvals:
             return Decided(done=True, message=message, proposal=wanted)
 
     def reject(self, number: int) -> Decided:
-        """Drop a proposal and don't propose the same again; raise ConfigError."""
+        """Discard a proposal and don't propose the same again; raise ConfigError if unknown."""
         with self._deciding(number) as decision:
             proposal = decision.proposal
             if proposal.begun and self._is_made(proposal):
@@ -354,7 +354,7 @@ class Approvals:
         return outcome.applied, outcome.message
 
     def _gone(self, write: MemoryWrite) -> str:
-        """Return why steps no longer fit: the entry to be changed was changed or removed.
+        """Return a message if an entry to be changed has itself changed or is gone, otherwise "".
 
         Without this check, a step could match another entry that contains the same words.
         """
@@ -366,7 +366,7 @@ class Approvals:
         return ""
 
     def _is_made(self, proposal: Proposal) -> bool:
-        """Return whether a write that a dead process had started was completed."""
+        """Return whether a write was completed by a process that died during it."""
         write = proposal.write
         if isinstance(write, SkillWrite):
             return self._known.library.has_made(proposal.id)
@@ -394,7 +394,10 @@ def open_approvals(home: str | Path | None = None) -> Approvals:
 
 
 def _reworded(proposal: Proposal, text: str) -> Proposal:
-    """Return a proposal that adds or changes one memory entry, with another text for it."""
+    """Replace the text in a proposal to add or change one memory entry.
+
+    Raises `ConfigError` for any other proposal.
+    """
     write = proposal.write
     steps = write.steps if isinstance(write, MemoryWrite) else ()
     if not isinstance(write, MemoryWrite) or len(steps) != 1 or steps[0].action == "remove":
@@ -412,7 +415,10 @@ def _sides(change: Entry) -> str:
 
 
 def unanswered(request: ApprovalRequest, remedy: str) -> str:
-    """Return why a call was refused without a user to ask; `remedy` allows such calls."""
+    """Explain that a call was refused because there is no user to ask.
+
+    `remedy` says how to allow such calls.
+    """
     if request.in_every_mode:
         return (
             "no one can approve calls here, and this one needs approval in every mode: "

@@ -57,7 +57,7 @@ IDENTITY = (
     "matter, and what stayed open. It is all that is read of your work."
 )
 STATUS: dict[str, ChildStatus] = {"answered": "done", "budget": "budget", "interrupted": "stopped"}
-"""A child's status by how its turn ended; other endings are `failed`."""
+"""A child's status by the end reason of its turn; for other reasons it is `failed`."""
 DOING = 120
 """Maximum characters of a child's progress text."""
 SUMMARY = 24_000
@@ -67,7 +67,7 @@ REPORTS = 45_000
 MOST_TASKS = 20
 REPORTED = "what child agents report"
 _MARKER = 80
-"""Characters reserved for the marker that tells how much of a report was cut."""
+"""Characters reserved for the note about how much of a report was cut."""
 _ERROR = 400
 _FILES = 50
 """Maximum number of files that a report lists."""
@@ -112,7 +112,7 @@ class Report:
 
 
 class Task(TypedDict):
-    """A task as an object; missing keys default to the call's values."""
+    """A task as the model may pass it; missing keys default to the call's values."""
 
     goal: str
     """What to do."""
@@ -173,7 +173,7 @@ def _without_goal(arguments: Arguments) -> Arguments:
 
 
 def _in_words(arguments: Arguments) -> Arguments:
-    """Return the arguments as in the schema: replace a task object by its goal."""
+    """Return the arguments with each task object replaced by its goal, as the schema expects."""
     tasks = arguments.get("tasks")
     if not isinstance(tasks, list):
         return arguments
@@ -194,7 +194,7 @@ def _goal(task: str | Task) -> str:
 
 
 def _assignments(common: Assignment, tasks: Sequence[str | Task]) -> list[Assignment]:
-    """Return the children's tasks; raise ToolError for none, too many or duplicates.
+    """Return the children's tasks; raise ToolError if there are none, too many or duplicates.
 
     `common` has the call's own goal, and the defaults for each task.
     """
@@ -289,7 +289,7 @@ class Delegation:
     spec: Callable[[], SessionSpec]
     """Returns the specification of a child's session."""
     sources: PromptSources | None = None
-    """If given, their external memory is notified when a child ends."""
+    """Prompt sources whose external memory is notified when a child ends, None for none."""
     tell: Callable[[str], None] = lambda _: None
     """Shows a line to the user."""
 
@@ -326,7 +326,7 @@ class Delegation:
 
 
 class Child:
-    """One child, from its first event to its last; as an event sink it collects its own report."""
+    """One child. It is also the event sink of its own turn, and so collects its report."""
 
     def __init__(self, up: Delegation, context: ToolContext, assignment: Assignment) -> None:
         self._up = up
@@ -441,7 +441,7 @@ class Child:
 
 
 def _message(asked: Assignment) -> str:
-    """Return the prompt of a child. The number distinguishes equal tasks, also in a replay."""
+    """Return the prompt of a child, with its number, so that no two prompts of a call are equal."""
     head = f"Task {asked.number} of {asked.of}: " if asked.of > 1 else ""
     tail = f"\n\nContext:\n{asked.context}" if asked.context else ""
     return f"{head}{asked.goal}{tail}"

@@ -27,7 +27,7 @@ JobKind = Literal["child", "map"]
 TITLE = 120
 """Maximum characters of a job's title."""
 NEWS = 0.25
-"""Seconds between checks for new progress of a job, which listeners are notified of."""
+"""Seconds between checks for new progress of a job; listeners are notified of it."""
 
 
 class Job:
@@ -157,7 +157,7 @@ class Jobs:
             self._tell()
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` at each change, on any thread; return a function that ends that."""
+        """Call `listener` after each change, on any thread; return a function that stops this."""
         with self._lock:
             self._listeners.append(listener)
 
@@ -182,7 +182,7 @@ async def side_by_side(
 ) -> list[Result]:
     """Return the results of `work(0)`, `work(1)`, …, at most `slots` of them in parallel.
 
-    If one raises or is cancelled, stop all others, wait for their cleanup, and raise that.
+    If one raises or is cancelled, stop all others, wait for their cleanup, and re-raise.
     """
     numbers = iter(range(count))
     results: dict[int, Result] = {}

@@ -1,6 +1,6 @@
 """Builds the model that the settings select.
 
-That is an endpoint, an accepted local server, or the built-in model.
+This is a model at an endpoint or on an accepted local server, or the built-in model.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def build_deck(
     notebook: Callable[[], str] = str,
     start: Path | None = None,
 ) -> Deck:
-    """Return the object that records and replays model replies.
+    """Return the `Deck`, the object that records and replays model replies.
 
     Args:
         settings: returns the current settings
@@ -192,8 +192,7 @@ def build_auxiliary(
         job: the job
         deck: records or replays the model's replies
         main: the fallback if the model fails permanently. It stays open when the result is closed.
-            A
-            small model is not used, because its context window is too short.
+            A small model is not used, because its context window is too short.
     """
     from hermes_nb.models.chat.retries import Fallback
 

@@ -1,7 +1,7 @@
 """The sources of system prompts: identity, memory, skills, past sessions, project files.
 
 There is one object per Hermes directory and working directory. Nothing is read or written before it
-is needed. A source that cannot be read causes a message to the user, and never fails a turn.
+is needed. If a source cannot be read, the user gets a message, and the turn continues.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 ADMIN_SKILLS = Path("share", "hermes_nb", "skills")
 """The administrator's skills folder, relative to a prefix such as `/usr/local`."""
 MOST_SERVERS = 1_000_000
-"""Maximum bytes of a list of MCP servers."""
+"""Maximum size in bytes of a project's file that lists MCP servers."""
 PREFIXES = ("/usr/local", "/usr")
 """Prefixes for `ADMIN_SKILLS`, in addition to Python's own."""
 
@@ -64,7 +64,7 @@ PREFIXES = ("/usr/local", "/usr")
 class PromptSources:
     """The sources of prompts and tools for one Hermes directory and working directory.
 
-    `tell` shows a line to the user on each omitted, changed or blocked text, and how to fix it.
+    `tell` shows the user a line for each omitted, changed or blocked text, with how to fix it.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class PromptSources:
                 )
 
     def learned(self, session: str, turn: int) -> int:
-        """Return how many notes a turn saved, by the memory's history; raise OSError."""
+        """Return how many notes a turn saved, according to the memory's history; raise OSError."""
         records = self.memory.history()
         of_turn = (session, turn)
         mine = [each for each in records if (each.origin.session, each.origin.turn) == of_turn]
@@ -192,7 +192,7 @@ class PromptSources:
             self.provider.on_delegation(goal, summary)
 
     def left(self, messages: Sequence[Message]) -> None:
-        """Pass the messages of a session that ends to the external memory, and close it.
+        """Pass the messages of a session to the external memory when it ends, and close the memory.
 
         The next session opens it again.
         """
@@ -255,7 +255,7 @@ class PromptSources:
         )
 
     def untrusted(self) -> list[ContextFile]:
-        """Return the files of the current prompt that the scan did not find clean."""
+        """Return the files of the current prompt that the scan did not find to be clean."""
         mcp = self.mcp_file
         own = (None if mcp is None or mcp.trusted else mcp, self.identity)
         files = [file for file in (*own, *self.project.files) if file]
@@ -327,7 +327,7 @@ def read_prefill(path: Path) -> tuple[Message, ...]:
 
 
 def _prefilled(given: Json, role: str) -> Message | None:
-    """Return one message of the file, None if it is not a message of that role."""
+    """Convert an entry of the file to a message, None if it is not a message of that role."""
     text = given.get("content") if isinstance(given, Mapping) else None
     if not isinstance(text, str) or given.get("role") != role:
         return None
@@ -335,13 +335,16 @@ def _prefilled(given: Json, role: str) -> Message | None:
 
 
 def preface_of(folder: Path, system: str, prefill: str) -> Preface:
-    """Return a preface from a text and a file in `folder`; raise `ConfigError`."""
+    """Make a preface from a system text and the path of a prefill file, relative to `folder`.
+
+    Raises `ConfigError` if the file is invalid.
+    """
     messages = read_prefill(folder / Path(prefill).expanduser()) if prefill else ()
     return Preface(system=system.strip(), prefill=messages)
 
 
 def said_of(file: ContextFile) -> str:
-    """Return the message to the user about a file that the scan did not find clean."""
+    """Return the message to the user about a file that the scan did not find to be clean."""
     done = "was blocked" if file.verdict == "blocked" else "was loaded without a passage"
     what = "; ".join(
         f"{finding.category}: “{one_line(visible(finding.passage), 100)}”"

@@ -1,8 +1,9 @@
-"""The queue of writes that the agent proposes and the user has yet to decide: a file in `home`.
+"""The queue of writes that the agent proposes and the user has yet to decide on.
 
-An approved write is marked as started on disk before it is made, and removed from the queue
-afterwards. A process that finds a started write while it holds the lock knows that the other
-process died. It then checks memory or the skill for that write, so that nothing is written twice.
+It is a file in `home`, the Hermes directory. An approved write is marked as started on disk before
+it is made, and removed from the queue afterwards. A process that holds the lock and finds a started
+write knows that another process died. It then checks whether the write was completed, so that
+nothing is written twice.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Kind = Literal["memory", "skills"]
 GIST = 120
 """Maximum characters of a proposal's summary."""
 NAMED = 8
-"""Maximum count of numbers in a line; a longer list becomes "all"."""
+"""Maximum number of proposals that a line lists by number; for more, it says "all"."""
 _KINDS = (("memory", "note", "notes"), ("skills", "change of skills", "changes of skills"))
 
 
@@ -50,7 +51,7 @@ class MemoryWrite:
 
     @property
     def gist(self) -> str:
-        """The first step, and the number of the others."""
+        """A summary: the first step, and the number of the others."""
         step = self.steps[0]
         more = f" and {len(self.steps) - 1} more" if len(self.steps) > 1 else ""
         return f"{step.action} {self.target}: {step.content or step.old_text}{more}"
@@ -58,14 +59,14 @@ class MemoryWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillWrite:
-    """A change of one skill."""
+    """A change to one skill."""
 
     change: SkillChange
     """The change, based on the skill's file at the time of the proposal."""
 
     @property
     def gist(self) -> str:
-        """The action, the skill's name and the file."""
+        """A summary: the action, the skill's name and the file."""
         change = self.change
         return " ".join(filter(None, (change.action, change.name, change.file_path)))
 
@@ -113,7 +114,7 @@ def texts_of(write: Write) -> tuple[str, ...]:
 
 
 def mark_of(write: Write) -> str:
-    """Return a digest that is equal for writes with the same effect."""
+    """Return a digest, which is the same for all writes with the same effect."""
     plain: Write = write
     if isinstance(write, SkillWrite):
         plain = SkillWrite(change=replace(write.change, origin=SkillOrigin(), seen=None))
@@ -171,7 +172,7 @@ _MOST_NUMBERS = 1_000_000_000
 
 
 class NotKept(Exception):
-    """A proposal is not accepted; the text explains that to the model."""
+    """A proposal is not accepted; the message explains why to the model."""
 
 
 @dataclass(slots=True)

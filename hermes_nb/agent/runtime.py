@@ -1,8 +1,8 @@
 """Builds a session's parts for one Hermes directory: tools, prompt sources, context engine.
 
-`Opening` is a conversation outside of a kernel, from settings to session, including the cleanup:
-scripts (`Hermes`) and the command line use it. Nothing is built, looked up or created before
-`session` is called.
+`Opening` manages a conversation outside of a kernel, from settings to session and cleanup, for
+scripts (`Hermes`) and the command line. Nothing is built, looked up or created before `session` is
+called.
 
 Only this module and `models` name concrete classes.
 """
@@ -124,12 +124,12 @@ def build_engine(
 
 
 WEIGHTY = frozenset({"create", "edit", "delete", "write_file", "remove_file"})
-"""Changes of skills that require approval in a background review. A patch does not: it is small,
+"""Changes to skills that require approval in a background review. A patch does not: it is small,
 displayed and can be undone."""
 
 
 WITHHELD = ("kernel", "notebook", "delegation", "memory")
-"""Toolsets that children do not get. If they read the notebook, that would count as read by the
+"""Toolsets that children do not get. If a child read a cell, the cell would count as read by the
 parent."""
 
 
@@ -326,7 +326,7 @@ class Runtime:
         return self._watched(found, "map")
 
     def _named_alone(self, model: ChatModel, auxiliary: Auxiliary | None) -> Toolset:
-        """Return the tools that a session has only if the user names them."""
+        """Return the tools that are not in the default selection and must be named by the user."""
         from hermes_nb.tools.consult import clarify_tools, vision_tools
         from hermes_nb.tools.web import Web, web_tools
 
@@ -351,10 +351,10 @@ class Runtime:
         mark: bool = True,
         tell: Callable[[str], None] = lambda _: None,
     ) -> Toolset:
-        """Return tools that are undoable, guarded and limited; those in `ready` are already.
+        """Return tools that are undoable, guarded and limited; those in `ready` already are.
 
         `mark` encloses untrusted results in tags, which would confuse a small model. `tell`
-        receives a warning for each tool whose name is taken.
+        receives a warning for each tool whose name is already taken.
         """
         from hermes_nb.tools.files import files
         from hermes_nb.tools.installed import without_taken
@@ -513,7 +513,7 @@ class Opening:
 
     @property
     def begun(self) -> bool:
-        """Whether there is anything to close."""
+        """Whether anything has been opened that must be closed."""
         return self._store is not None
 
     @property

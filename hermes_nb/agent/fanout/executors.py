@@ -1,4 +1,4 @@
-"""Runs the tasks of a map: in this process, on any `Executor`, or with a `Crew` of a cluster.
+"""Runs the tasks of a map: in this process, on any `Executor`, or on the workers of a `Crew`.
 
 The executor is selected by name: `threads` (in parallel in this process), an entry point in the
 group `hermes_nb.executors`, or `package.module:factory`. A factory takes no arguments and returns a
@@ -179,7 +179,7 @@ async def perform(
 
 
 def any_call(events: Iterable[Event]) -> bool:
-    """Return whether a tool was called."""
+    """Return whether any of the events is a tool call."""
     return any(isinstance(event, ToolStarted) for event in events)
 
 
@@ -276,7 +276,7 @@ class Crew(ABC):
 
     @abstractmethod
     async def abandon(self, futures: Sequence[Future[str]]) -> list[Future[str]]:
-        """Cancel tasks; return the futures of those that certainly never started or will."""
+        """Cancel tasks; return the futures of those that have not started and never will."""
 
     @abstractmethod
     def close(self) -> None:
@@ -326,12 +326,12 @@ def _maker(name: str) -> Callable[[], object]:
 
 
 def processes() -> Executor:
-    """Return a pool of new local processes; a fork would share this process's state."""
+    """Return a pool of spawned local processes, because forked ones would copy this one's state."""
     return ProcessPoolExecutor(PROCESSES, mp_context=multiprocessing.get_context("spawn"))
 
 
 class Pool(Crew):
-    """Any executor as a crew, with `size` tasks at a time; shut down at the end of the map."""
+    """Adapts any executor, which runs `size` tasks at a time and is shut down after the map."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor

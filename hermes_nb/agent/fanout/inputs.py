@@ -22,7 +22,7 @@ MOST = 10_000
 BYTES = 8_000_000
 """Maximum bytes read from a file; its text is shortened to `CHARACTERS` afterwards."""
 CHARACTERS = 100_000
-"""Maximum characters sent of an input, about 29,000 tokens."""
+"""Maximum characters of an input that are sent, about 29,000 tokens."""
 
 Reader = Callable[[Path], Awaitable[str]]
 """Returns a file as text; raises ToolError or OSError."""

@@ -1,9 +1,9 @@
 """Runs one prompt over many inputs, each once, and returns the results as a table.
 
-Each task is claimed in a ledger before it starts, and its result is stored there. Running the same
-map again, after a restart, an interrupt or a failure, resumes it: finished tasks are taken from the
-ledger and interrupted ones run. Failed tasks are listed, and run again only with `retry`. A task
-that was started and did not finish is `unknown`; it too runs again only with `retry`.
+Each task is claimed in a ledger (see `ClaimLedger`) before it starts, and its result is stored
+there. Running the same map again resumes it: results of finished tasks are taken from the ledger,
+and interrupted tasks run. Failed tasks are listed, and run again only with `retry`. The same is
+true of tasks that were started and did not finish; their status is `unknown`.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class MapPlan:
     retry: bool = False
     """Whether failed and unknown tasks run again."""
     afresh: bool = False
-    """Whether to ignore earlier runs, as a recording must."""
+    """Whether to ignore earlier runs, as is necessary for a recording."""
 
     @property
     def run(self) -> str:
@@ -239,7 +239,7 @@ class Fanout:
             if attempt.future is not None:
                 self._set(number, status="unknown", error=told)
                 return
-            result = MapResult(status="failed", error=told)  # it was not handed to a worker
+            result = MapResult(status="failed", error=told)  # it was not passed to a worker
         self.usage += result.usage
         self._spent(result.usage)
         item = replace(of_result(name, result), seconds=time.monotonic() - started)
@@ -248,7 +248,7 @@ class Fanout:
         self._settling.append(asyncio.create_task(self._settled(number, attempt, result)))
 
     async def _settled(self, number: int, attempt: Attempt, result: MapResult) -> None:
-        """Store a result while the next input is processed."""
+        """Store a result without delaying the next input."""
         try:
             await in_thread(attempt.settle, result)
         except StoreError as error:  # a later run will not find the answer
@@ -300,8 +300,8 @@ class Fanout:
 class Attempt:
     """One attempt at a task, from its claim to its end.
 
-    `future` is set when the task was handed to a worker, and `unbegun` if the worker certainly did
-    not start it. `lasting` means that it may have called tools with side effects.
+    `future` is set once the task was submitted to a worker, and `unbegun` if the worker certainly
+    did not start it. `lasting` means that it may have called tools with side effects.
     """
 
     def __init__(self, ledger: ClaimLedger, run: str, key: str) -> None:
@@ -335,10 +335,10 @@ class Attempt:
         )
 
     def left(self) -> ItemStatus:
-        """Record that the task was stopped, if that is certain; return its status.
+        """Record that the task was stopped, if it certainly was; return its status.
 
-        A cancelled request in this process has ended, but not the effects of its tools. A task
-        handed to a worker may continue there.
+        In this process, a cancelled request has ended, but its tools may have had effects. A task
+        that was submitted to a worker may continue there.
         """
         if (self.future is not None or self.lasting) and not self.unbegun:
             return "unknown"

@@ -116,7 +116,7 @@ class Subjects:
 
 
 class Review:
-    """One background review; as an event sink it collects the writes."""
+    """One background review. It is also the event sink of its turn, and so collects the writes."""
 
     def __init__(self, seen: Subjects, subject: Subject, store: SessionStore) -> None:
         self._seen = seen
@@ -166,7 +166,7 @@ class Review:
                 async for _ in events:
                     pass
         finally:
-            with suppress(StoreError):  # only the mark of its end is missing
+            with suppress(StoreError):  # then only its end is not recorded
                 self._store.end(row)
 
     def __call__(self, event: Event) -> None:
@@ -194,7 +194,7 @@ def _risk(tool: Tool, arguments: Arguments) -> Risk:
 
 
 def _in_review(tool: Tool, own: Toolset) -> Tool:
-    """Return a tool with the conversation's schema that runs as in a review."""
+    """Return a tool with the conversation's schema that runs the review's tool or refuses to run."""
     mine = own.get(tool.name)
     if mine is not None:
         return replace(tool, run=mine.run, check=mine.check, preview=None)

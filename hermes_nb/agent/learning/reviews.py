@@ -81,8 +81,8 @@ class Reviews:
     def after_turn(self, session: Session, *, live: bool = True) -> bool:
         """Start a review if one is due; return at once with whether one was started.
 
-        After the first turn, also generate the session's title, if `live`: not recorded or
-        replayed.
+        After the first turn, also generate the session's title, but only if `live`, that is, if
+        replies are neither recorded nor replayed.
         """
         if live and (naming := named_after_turn(session, self._runtime.settings)) is not None:
             self._thread.submit(naming)

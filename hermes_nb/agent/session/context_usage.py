@@ -44,10 +44,10 @@ def shares(session: Session) -> list[Share]:
 
 
 def size(session: Session) -> tuple[int, bool]:
-    """Return the tokens of the next prompt, and whether they are mostly based on a count.
+    """Return the tokens of the next prompt, and whether most of them were counted by the provider.
 
-    Before the first count, return the sum of the parts: the agent's own estimate leaves out the
-    tools' schemas.
+    Before the first count, return the sum of the estimated parts, because the agent's own estimate
+    leaves out the tools' schemas.
     """
     agent = session.agent
     head = [Message.system(agent.system)] if agent.system else []

@@ -43,9 +43,9 @@ class SessionManager:
         self._entered = entered
 
     def relocate(self, notebook: str, to: str) -> None:
-        """Move the sessions of a renamed notebook to its new name; a copy's stay.
+        """Assign a renamed notebook's sessions to its new path, unless it was only copied.
 
-        Both are paths, "" if unknown.
+        Both arguments are paths, "" if unknown.
         """
         self._notebook = to
         if not (notebook and to) or Path(notebook).exists():
@@ -187,8 +187,8 @@ class SessionManager:
     def foresee(self, name: str, *, new: bool, afresh: bool) -> Session | StoredSession | None:
         """Return the session that a turn would use, None for a new one; change nothing.
 
-        `name` and `new` are the turn's options. `afresh` means that this kernel resumes nothing by
-        itself.
+        `name` and `new` are the turn's options. With `afresh`, no earlier session is resumed
+        without being named.
         """
         if new and not name:
             return None

@@ -29,8 +29,8 @@ def quotes(store: SessionStore, query: str, *, limit: int) -> list[Quote]:
     """Return passages that match a query, best first, grouped by session.
 
     If user and assistant messages give fewer than `limit`, tool outputs follow. Left out are
-    summaries, shortened results, results of the session search, and matches only in text added for
-    the model.
+    summaries, shortened results, results of the session search, and matches that are only in text
+    that was added for the model.
     """
     from hermes_nb.memory.search import finding
 

@@ -37,7 +37,7 @@ class Recorder:
         store: the session store
         session_id: the session's id
         warn: shows a line to the user; called once per series of failures
-        held: the conversation in the store
+        held: the messages of the conversation that are already in the store
     """
 
     def __init__(
@@ -137,8 +137,8 @@ class Recorder:
     def save(self, *, closing: bool = False) -> None:
         """Write the unsaved changes, from another thread than the turn's; failed ones stay queued.
 
-        Only with `closing`, wait for other processes, and continue in a copy of the session if
-        needed.
+        With `closing`, also wait for other processes, and continue in a copy of the session if
+        another kernel has continued it.
         """
         if closing:
             self.moved = lambda _: None  # no turn is left that could continue

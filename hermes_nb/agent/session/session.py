@@ -82,7 +82,7 @@ class SessionSpec:
     model: ChatModel
     """The model of the conversation."""
     tools: Toolset
-    """The tools of turns that name none."""
+    """The tools of turns that do not choose any."""
     max_requests: int = MAX_REQUESTS
     """Maximum number of model requests in a turn."""
     sources: PromptSources | None = None
@@ -182,7 +182,7 @@ class Session:
         identity: Identity,
         warn: Callable[[str], None],
     ) -> Session:
-        """Start a conversation; it is kept in memory while the store cannot be written."""
+        """Start a conversation; while the store is not writable, it is kept only in memory."""
         session_id = new_session_id()
         prompt = compose(spec, identity.platform, session_id)
         recorder = Recorder(store, session_id, warn)
@@ -262,8 +262,8 @@ class Session:
     ) -> AsyncGenerator[Event, None]:
         """Run a turn and yield its events.
 
-        A resumed conversation that fills the context window is compressed first; only the sinks see
-        the events of that.
+        A resumed conversation that fills the context window is compressed first; the events of this
+        compression go only to the sinks.
 
         Args:
             prompt: the user's message
@@ -423,7 +423,7 @@ class Session:
         return prompt
 
     def accept_outside(self) -> str:
-        """Trust untrusted content so far like the workspace's; return where it came from, or "".
+        """Trust the untrusted content in the conversation so far; return its origins, "" for none.
 
         Raises `SessionBusy`.
         """
@@ -462,7 +462,7 @@ class Session:
     def end(self) -> None:
         """Leave the session and mark it as ended, so that it is not resumed automatically."""
         self.leave()
-        with suppress(StoreError):  # at worst it is resumed once more than wanted
+        with suppress(StoreError):  # at worst, the session is resumed once although it was ended
             self.store.end(self.id)
 
     def standing(self) -> list[Budget]:
@@ -494,7 +494,7 @@ class Session:
         self._engage()
 
     def _engage(self) -> None:
-        """Give the agent its context engine, and the engine's tools."""
+        """Provide the agent with its context engine and the engine's tools."""
         self.agent.engine = self._spec.engine(self.store, self.place, self.agent.in_view)
         if self.agent.engine is not None:
             self.agent.engine.session_started(self.id, self.agent.request)
@@ -519,7 +519,7 @@ class Session:
         return replace(message, parts=(*message.parts, Text(text, "outside"))) if text else message
 
     def _rebuilt(self, note: str) -> str:
-        """Return the prompt for after a compression, built from the current sources."""
+        """Return the system prompt to use after a compression, built from the current sources."""
         self.prompt = compose(self._spec, self._identity.platform, self.id)
         if note:
             self.prompt = self.prompt.with_note(note)

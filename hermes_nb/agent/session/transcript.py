@@ -19,7 +19,7 @@ _GIST = 60
 
 
 def said(messages: Sequence[Message]) -> list[Message]:
-    """Return the conversation with every text that others wrote replaced by a short note.
+    """Return the conversation, with a short note in place of any text written by others.
 
     Calls keep their short arguments. The note for a result includes whether the call failed.
     Images, reasoning and provider-specific data are left out.

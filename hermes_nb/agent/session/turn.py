@@ -35,7 +35,7 @@ class Turn:
     error: str = ""
     """Why it failed, "" if it did not."""
     note: str = ""
-    """Which budget ended it, "" for none."""
+    """The budget that ended the turn, "" for none."""
     model: str = ""
     """The model of the last answer."""
     events: tuple[Event, ...] = field(default=(), repr=False)

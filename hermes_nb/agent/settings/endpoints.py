@@ -54,7 +54,7 @@ def _default_model(given: Json) -> str:
 
 
 def _named_model(given: Json) -> Mapping[str, Json]:
-    """Return the group that a model's name stands for, or the group itself."""
+    """Return a settings group as it is; turn a model's name into a group with that name."""
     if isinstance(given, str | Mapping):
         return given if isinstance(given, Mapping) else {"model": given}
     raise ValueError(_A_MODEL)
@@ -160,7 +160,7 @@ def composed_models(
 
 
 def _served(entry: Mapping[str, Json], own: Endpoint, env: Mapping[str, str]) -> Endpoint | None:
-    """Return the model that a group names, None for no name or an unknown server."""
+    """Return the endpoint for a settings group, None if it has no model or an unknown server."""
     provider = str(entry.get("provider") or "").lower()
     if entry.get("base_url") or provider not in ("", "auto", "main"):
         return _fallback(entry, env)

@@ -1,1 +1,1 @@
-"""Undo: records a turn's changes of files and cells, and reverts them."""
+"""Undo: records a turn's changes to files and cells, and reverts them."""

@@ -1,4 +1,4 @@
-"""Stores a notebook's cells as blobs: one sheet with all cells, and one blob per larger output.
+"""Stores a notebook's cells as blobs: a "sheet" with all cells, and a blob for each larger output.
 
 Cells are plain JSON objects (`id, type, source, metadata, outputs, execution_count`). Larger
 outputs are separate because edits rarely change them.
@@ -15,7 +15,7 @@ from hermes_nb.core.messages import Json
 CellJson = Mapping[str, Json]
 Cells = Sequence[CellJson]
 INLINE = 2_000
-"""Maximum bytes of outputs within the sheet."""
+"""Maximum bytes of a cell's outputs that are stored within the sheet."""
 _BLOB = "blob"
 
 

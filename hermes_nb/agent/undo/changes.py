@@ -57,7 +57,7 @@ class DiffRow:
     mark: str
     """`+`, `-`, " " or, for omitted lines, `⋯`."""
     words: tuple[tuple[str, bool], ...]
-    """The line's pieces, each with whether it differs."""
+    """The pieces of the line; the second value of each is True if it differs."""
 
     @property
     def text(self) -> str:
@@ -70,7 +70,7 @@ def called(count: int | None, place: int) -> str:
 
 
 def shown_path(path: str, root: Path | None) -> str:
-    """Return a path for display: relative to `root` or the user's home directory if it is in there.
+    """Return a path for display, relative to `root` or the user's home directory if inside it.
 
     Symbolic links are resolved.
     """
@@ -96,7 +96,7 @@ def file_change(name: str, before: bytes | None, after: bytes | None) -> Change 
 def cell_changes(
     notebook: str, before: Sequence[Mapping[str, Json]], after: Sequence[Mapping[str, Json]]
 ) -> list[Change]:
-    """Return how a notebook's cells changed, in order; of outputs only that they did."""
+    """Return how a notebook's cells changed, in order; outputs are not compared in detail."""
     old = {str(cell["id"]): (place, cell) for place, cell in enumerate(before, 1)}
     new = {str(cell["id"]): (place, cell) for place, cell in enumerate(after, 1)}
     found: list[Change] = []

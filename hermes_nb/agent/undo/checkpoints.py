@@ -1,9 +1,9 @@
 """Saves files and cells that a turn changes, so that the changes can be undone.
 
-Each file and notebook is saved once, before the turn's first change of it. After each change, its
-new state is recorded. Undo can therefore distinguish the turn's changes from later ones, and only
-overwrites later ones if forced. If a file was changed by something else during a turn, undo
-restores that version. Saving never fails a tool: undo reports what could not be saved.
+Each file and notebook is saved once, before the turn first changes it. After each change, its new
+state is recorded. Undo can therefore distinguish the turn's changes from later ones, and overwrites
+later ones only if forced. If something else changed a file during a turn, undo restores that
+version. If saving fails, the tool still runs, and undo reports what could not be saved.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FILE_BYTES = 20_000_000
 KEEP_TURNS = 50
 """Default number of saved turns per session."""
 FULL = "the space for checkpoints is full"
-"""Why a file was not saved if the size limit is reached."""
+"""The reason that is given if the size limit prevents saving."""
 
 
 class Checkpoints:
@@ -136,13 +136,13 @@ class Checkpoints:
         restorer: Restorer | None = None,
         force: bool = False,
     ) -> UndoReport:
-        """Undo a turn.
+        """Undo a turn's changes to files and cells, and report the result.
 
         Args:
             session: the session's id
             turn: the turn's number, by default the last one that is not undone yet
-            restorer: restores cells; without it, changes of cells are reported as conflicts
-            force: overwrite later changes, and complete a partial undo
+            restorer: restores cells; without it, changes to cells are reported as conflicts
+            force: overwrite changes made after the turn, also to complete a partial undo
 
         Raises:
             NothingToUndo: there is no such turn
@@ -176,7 +176,7 @@ class Checkpoints:
         return Undoer(self._store, self._file_bytes).changes(session, turn, root=root)
 
     def has(self, session: str, turn: int) -> bool:
-        """Return whether anything was saved of this process's current or last turn."""
+        """Return whether `turn` is the session's latest turn here for which anything was saved."""
         return self._open.get(session, (0, 0))[0] == turn
 
     def unsaved(self, session: str, turn: int) -> str:
@@ -282,9 +282,9 @@ def checkpointed(toolset: Toolset, checkpoints: Checkpoints, root: Path) -> Tool
 
 
 def _paths(tool: Tool, space: Workspace, arguments: Arguments) -> tuple[list[Path], list[str]]:
-    """Return the files that a call names, and the names that lead out of the workspace.
+    """Return the files that a call names, and the names of those outside of the workspace.
 
-    The tool is called with the latter too, although it usually refuses them.
+    The latter are not saved. The tool still gets them, and usually refuses them.
     """
     inside: list[Path] = []
     outside: list[str] = []

@@ -29,7 +29,7 @@ _LINK = "it is behind a symbolic link"
 
 
 class NotRestored(HermesError):
-    """A file was not restored; the text is the reason and follows the file's name."""
+    """A file was not restored; the message is the reason, to be shown after the file's name."""
 
 
 def look(path: Path, limit: int) -> tuple[FileState, bytes]:
@@ -103,7 +103,7 @@ def put_back(
         raise NotRestored(message)
     mode = before.mode
     if after is not None and now.kind != "absent" and now.mode != after.mode:
-        mode = now.mode  # set after the turn, so only the content is restored
+        mode = now.mode  # changed after the turn, so only the content is restored
     try:
         return _write(path, item, saved(before.digest) if before.saved else b"", mode, now)
     except OSError as error:
@@ -114,7 +114,7 @@ def _write(path: Path, item: FileItem, data: bytes, mode: int, now: FileState) -
     if item.before.kind == "absent":
         path.unlink()
         for folder in reversed(item.folders):
-            with suppress(OSError):  # it has other files by now
+            with suppress(OSError):  # it may contain other files by now
                 Path(folder).rmdir()
         return "removed"
     path.parent.mkdir(parents=True, exist_ok=True)

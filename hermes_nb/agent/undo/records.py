@@ -140,7 +140,7 @@ def dumps(index: SessionIndex) -> bytes:
 def loads(data: bytes) -> SessionIndex:
     """Return the index that `dumps` wrote, an empty one for anything else.
 
-    With a damaged index, or one of a later version, only undo is lost.
+    If an index is damaged or of a later version, only the undo data is lost.
     """
     try:
         document = json.loads(data.decode("utf-8", "surrogatepass"))

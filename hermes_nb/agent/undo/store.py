@@ -1,6 +1,6 @@
 """Stores undo data: compressed blobs by digest and one index per session, up to a size limit.
 
-All access happens under a lock between threads and kernels. An index is written after the blobs
+All access is protected by a lock between threads and kernels. An index is written after the blobs
 that it refers to, and before blobs that it no longer needs are removed. A killed process therefore
 leaves every index readable and complete; at worst, an unused blob stays until the next sweep.
 """

@@ -1,4 +1,4 @@
-"""Undoes a turn's changes of files and cells, and reports the result."""
+"""Undoes a turn's changes to files and cells, and reports the result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hermes_nb.core.threads import in_thread
 
 
 class NothingToUndo(HermesError):
-    """There is no such turn; the text lists those that can be undone."""
+    """There is no such turn; the message lists those that can be undone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +182,7 @@ class Undoer:
                 self._store.save(session, index)
 
     def _sheets(self, index: SessionIndex, item: CellsItem) -> Sheets:
-        """Return cells before and after, with their current ids, or why they are lost."""
+        """Load cells before and after a turn, with their current ids; return an error if lost."""
         try:
             before, after = (
                 [
@@ -248,7 +248,7 @@ def _state(record: TurnRecord) -> TurnState:
 
 
 def _find(index: SessionIndex, turn: int | None, states: Sequence[str]) -> TurnRecord:
-    """Return the last record in one of these states, of a turn if one is given."""
+    """Return the last record in one of these states, only of `turn` if that is given."""
     if not index.turns:
         raise NothingToUndo("no turn of this session has changed a file or a cell")
     wanted = [each for each in index.turns if turn in (None, each.turn)]
