@@ -66,11 +66,11 @@ def notebook_tools(
     root: Path | None = None,
     foreign: Callable[[str], bool] = lambda _: False,
 ) -> Toolset:
-    """Return the tools for the notebook; `document` is called for each call, with its place.
+    """Return the tools for the notebook; each call opens it with `document`.
 
     Args:
         shell: the kernel's IPython shell
-        document: opens the notebook
+        document: opens the notebook, given the place of the call
         seen: record of the cells that the agent has seen; None for a new one
         root: the directory that other notebooks must be in to be run, None for the working
             directory at the call
@@ -203,7 +203,7 @@ def _edit(bench: KnownCells) -> Tool:
 
 
 async def _run_kept(bench: KnownCells, context: ToolContext, cell: Cell, edited: str) -> ToolOutput:
-    """Run an edited cell that the user kept and ran; a failure does not undo the edit."""
+    """Run a cell whose edit the user accepted with "keep and run"; a failure keeps the edit."""
     try:
         ran = await run_known(bench, context, [cell.id], CELL_TIMEOUT)
     except ToolError as error:
@@ -287,7 +287,7 @@ def _diff(before: str, after: str) -> str:
 
 
 def _shown(before: str, after: str) -> str:
-    """Return a comparison for people to read."""
+    """Compare two sources line by line, for the user to read."""
     change = Change(name="", kind="edited", before=before, after=after)
     return "\n".join(f"{row.mark} {row.text}" for row in rows(change))
 

@@ -116,10 +116,10 @@ def kernel_tools(
 async def permitted(
     context: ToolContext, shell: Shell, code: str, timeout: float | None
 ) -> Execution:
-    """Run code as the guard decided; run it again if the user allows network access.
+    """Run code with the permissions that the guard decided on.
 
-    The code may store untrusted content of the conversation in variables, so that is recorded
-    first.
+    If it is denied network access and the user then allows it, the code runs again. The code may
+    store untrusted content of the conversation in variables, so this is recorded first.
     """
     if outside(context.messages):
         take_in()
@@ -365,7 +365,7 @@ async def run_known(
 
 @contextmanager
 def _counting(shell: Shell, count: int) -> Iterator[None]:
-    """Set the execution count while a cell runs, because error messages contain it."""
+    """Set the kernel's execution count while a cell runs, because error messages contain it."""
     before, shell.execution_count = shell.execution_count, count
     try:
         yield

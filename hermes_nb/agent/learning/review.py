@@ -194,7 +194,7 @@ def _risk(tool: Tool, arguments: Arguments) -> Risk:
 
 
 def _in_review(tool: Tool, own: Toolset) -> Tool:
-    """Return a tool with the conversation's schema that runs the review's tool or refuses to run."""
+    """Return a tool with the conversation's schema that runs the review's tool or refuses."""
     mine = own.get(tool.name)
     if mine is not None:
         return replace(tool, run=mine.run, check=mine.check, preview=None)

@@ -30,7 +30,7 @@ from hermes_nb.notebook.shell import Shell, running_cell
 
 Open = Callable[[Place], Awaitable[NotebookDocument]]
 Naming = Callable[[str], str]
-"""Returns the user's name of a cell for its id or the beginning of it: `[5]` or `cell 3`."""
+"""Returns a cell's name for the user, such as `[5]` or `cell 3`, from its id or an id prefix."""
 
 WIDTH = 80
 """Maximum characters of displayed code."""
@@ -93,7 +93,7 @@ class SeenCells:
 
 
 def changes(cells: Iterable[Cell], seen: Mapping[str, str] | None) -> CellChanges:
-    """Compare cells with the hashes that were seen; without any, return no changes."""
+    """Compare cells with the hashes that the agent has seen; without hashes, return none."""
     if not seen:
         return CellChanges()
     now = {cell.id: cell.hash for cell in cells}
@@ -141,7 +141,10 @@ class KnownCells:
         return document, found
 
     def below(self, document: NotebookDocument, cells: Sequence[Cell], place: Place) -> str | None:
-        """Return the id of the cell above a new one: this turn's last new cell, or its own cell."""
+        """Return the id of the cell below which a new one belongs.
+
+        This is the cell that the turn inserted last, or else the turn's own cell.
+        """
         ids = {cell.id for cell in cells}
         if self._inserted is not None:
             mark, last = self._inserted
@@ -315,7 +318,7 @@ def outline(
     changed: CellChanges | None = None,
     limit: int = LIMIT,
 ) -> str:
-    """Return one line a cell; beyond about `limit` characters, the middle is left out.
+    """Return an outline with a line for each cell; if it exceeds `limit`, its middle is left out.
 
     Args:
         cells: the cells to list.
@@ -409,7 +412,7 @@ def _line(cell: Cell, short: str, mark: str) -> str:
 
 
 def _capped(lines: list[str], cells: Sequence[Cell], limit: int) -> str:
-    """Return the lines, or the first and last ones around a note on the rest."""
+    """Return the lines, or the first and last of them with a note in place of the others."""
     if sum(map(len, lines)) + len(lines) - 1 <= limit:
         return "\n".join(lines)
     head = _fitting(lines, limit * 7 // 10)
