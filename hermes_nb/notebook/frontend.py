@@ -148,7 +148,7 @@ class FrontEnd:
 
         Other windows that show the running cell are asked too, also those opened later; the first
         answer counts. After a reload the request is sent again with `again=True`. When this method
-        ends for any reason, all pages close the request.
+        ends for any reason, pages close the request if it is unanswered.
 
         Returns None if no page has answered for `absent` seconds. Raises `ToolError` as `call`
         does.

@@ -103,10 +103,10 @@ def running_cell(shell: Shell) -> str:
 
 
 def next_number(shell: Shell) -> int:
-    """Return the execution count of the running cell.
+    """Return the execution count of the running cell, which a cell run inside it would take over.
 
-    Outside of a cell that is stored in the history, it is the count of the next cell. IPython
-    increments `execution_count` when a cell starts or, in older versions, when it ends.
+    Outside of a cell that is stored in the history, it is the count of the next cell. The kernel
+    counts the running cell at its start or, with an older IPython, at its end.
     """
     kernel = getattr(shell, "kernel", None)
     content = (kernel.get_parent() if kernel is not None else {}).get("content") or {}

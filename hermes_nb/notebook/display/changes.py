@@ -103,7 +103,7 @@ def diff_bundle(changes: Sequence[Change], room: int) -> dict[str, str]:
 
 
 def _naming(change: Change) -> tuple[str, str, str]:
-    """Return the name, the kind of change, and first words or a note why there is no diff."""
+    """Return a change's name and kind, and its first words or a note on why there is no diff."""
     words = change.note
     if change.notebook and not words:
         words = next((each for each in (change.after or change.before).split("\n") if each), "")

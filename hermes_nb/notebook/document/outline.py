@@ -93,7 +93,7 @@ class SeenCells:
 
 
 def changes(cells: Iterable[Cell], seen: Mapping[str, str] | None) -> CellChanges:
-    """Compare cells with the hashes that the agent has seen; without hashes, return none."""
+    """Compare cells with the hashes that the agent has seen; without any, return no changes."""
     if not seen:
         return CellChanges()
     now = {cell.id: cell.hash for cell in cells}

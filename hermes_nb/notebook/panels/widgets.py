@@ -275,7 +275,7 @@ class Kit:
         return self._kept(kind(layout=self._layout, _dom_classes=names, **traits))
 
     def markup(self, value: str = "", *classes: str) -> widgets.HTML:
-        """Return a widget that shows HTML; the caller escapes foreign text in `value`."""
+        """Return a widget that shows HTML; the caller escapes untrusted text in it."""
         return self.make(Markup, *classes, value=value)
 
     def box(self, *children: widgets.Widget, line: bool = False, css: str = "") -> widgets.Box:
