@@ -180,7 +180,7 @@ class PromptSources:
                 )
 
     def learned(self, session: str, turn: int) -> int:
-        """Return how many notes a turn saved, according to the memory's history; raise OSError."""
+        """Return how many notes a turn saved, by the memory's history; OSError if unreadable."""
         records = self.memory.history()
         of_turn = (session, turn)
         mine = [each for each in records if (each.origin.session, each.origin.turn) == of_turn]

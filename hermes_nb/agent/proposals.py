@@ -290,7 +290,7 @@ class Pending:
         )
 
     def _settle(self, before: Proposal, after: Proposal | None, refused: str) -> None:
-        """Replace a proposal by `after`, or remove it; the caller holds the lock."""
+        """Replace a proposal with `after`, or remove it; the caller holds the lock."""
         state = self._read()
         kept = (after if each.id == before.id else each for each in state.waiting)
         state.waiting = [each for each in kept if each is not None]

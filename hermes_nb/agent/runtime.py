@@ -570,7 +570,7 @@ class Opening:
         return for_reviews(settings, main, given=given is not None, deck=deck)
 
     async def aclose(self) -> None:
-        """Leave the session and close models and store; the session can be resumed later."""
+        """Leave the session, and close the models and the store; it can be resumed later."""
         async with AsyncExitStack() as ending:  # in reverse order, even if one fails
             if self._store is not None and not self._lent:
                 ending.push_async_callback(in_thread, close_store, self._store)

@@ -148,7 +148,7 @@ def _check_kernel(file: Path, spec: dict[str, Foreign]) -> None:
     """Raise `ConfigError` unless a kernelspec runs IPython in a Python with hermes_nb."""
     argv = [str(word) for word in spec.get("argv", [])]
     if not any(word in ("ipykernel_launcher", "ipykernel") for word in argv):
-        raise ConfigError(f"{file} does not start IPython's kernel, so Hermes cannot live in it")
+        raise ConfigError(f"{file} does not start IPython's kernel, so Hermes cannot run in it")
     python = sys.executable if argv[0] in ("python", "python3") else argv[0]
     try:
         done = subprocess.run([python, "-c", _ASK], timeout=_PATIENCE, check=False)

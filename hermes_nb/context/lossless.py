@@ -120,7 +120,7 @@ def read_references(messages: Iterable[Message]) -> list[Reference]:
 
 
 def carried(message: Message) -> str:
-    """Return the text next to the references of a table: a summary written by another engine."""
+    """Return the summary that another engine stored beside a table's references, or ""."""
     body, _ = read_ledger(message.text)
     lines = body.removeprefix(HEADER).split("\n")
     return "\n".join(line for line in lines if not _LINE.fullmatch(line)).strip()

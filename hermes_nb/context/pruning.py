@@ -174,7 +174,7 @@ class Pruner:
     def shorter_result(self, result: Message, limit: int) -> Message:
         """Shorten a result to about `limit` characters, head and tail, without its images.
 
-        Of a result that is already shortened, only the first line is kept.
+        If the result is already shortened, only its first line is kept.
         """
         back = self._back(result)
         line, _, lines = result.text.partition("\n")

@@ -28,7 +28,7 @@ def visible(text: str, *, lines: bool = False) -> str:
 
 
 def readable(text: str) -> str:
-    """Return prose with hiding and reordering characters escaped, except those that scripts need.
+    """Return prose with invisible and reordering characters escaped, unless a language needs them.
 
     Direction overrides and ANSI sequences become visible escapes. Joined emoji and Persian words
     are unchanged. Line ends become LF.

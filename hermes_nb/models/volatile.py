@@ -177,7 +177,7 @@ class Named:
         return out
 
     def pack(self, text: str) -> str:
-        """Return a text with this run's names replaced by tokens."""
+        """Return a text whose values that differ between runs are replaced by placeholders."""
         tokens = {value: f"⟦{rule}:{n}⟧" for (rule, value), n in self._numbers.items()}
         if tokens:
             longest = sorted(tokens, key=len, reverse=True)

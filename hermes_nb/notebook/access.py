@@ -289,7 +289,7 @@ class NotebookAccess:
         return self._settings.now().home
 
     async def document(self, place: Place) -> NotebookDocument:
-        """Return the notebook; all its edits are saved for undo, for the turn in `place`.
+        """Return the notebook; its edits are recorded so that the turn in `place` can be undone.
 
         If the page is reloading, wait for it; if it does not return, fall back to the file or to
         cells below the running one. Raises `ToolError` if the page's extension has another version.

@@ -2,7 +2,7 @@
 
 The functions are async, so they run on the event loop's thread, which is the kernel's main thread.
 Each edit names its cell by id, and is refused if the user has changed that cell since it was read.
-So previews need no digests, and moving a cell does not require another approval.
+So a preview needs no digest of the cell, and moving a cell does not require another approval.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ class ModelsInUse:
             self._ready = self._model
 
     async def offer(self, *, again: bool = False) -> None:
-        """Offer the user a server found on this machine; `again` also after a refusal."""
+        """Offer the user a server found on this machine; with `again`, even after a refusal."""
         if again:
             self._declined.clear()
         elif self._given or self._looked:

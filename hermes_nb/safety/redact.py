@@ -403,7 +403,7 @@ def _without_tokens(text: str, words: str) -> str:
 
 @cache
 def _forms(kind: Literal["tokens", "marked", "hashes"]) -> tuple[tuple[str, str], ...]:
-    """Return the formats of a kind as pairs: a substring to search, and a pattern.
+    """Return the formats of a kind as pairs: a substring to search for, and a pattern.
 
     The substring is the start of the secret or a part of it. The pattern matches the rest, or all.
     """

@@ -204,7 +204,7 @@ def _meant(text: str, words: Tagged, context: TextContext) -> Iterator[Sign]:
 
 
 def _together(runs: list[Decoded], spans: list[Span]) -> tuple[str, _Place]:
-    """Return decoded runs as one text of paragraphs, and a function from its positions to spans."""
+    """Return decoded runs joined as paragraphs, and a function from positions in that to spans."""
     starts = [0, *accumulate(len(run.text) + 2 for run in runs)]
 
     def place(start: int, _end: int) -> Span:

@@ -292,7 +292,7 @@ def destroys(command: str, home: Path) -> str:
 
 
 def on_one_line(command: str) -> str:
-    """Return the command without the line ends that a backslash continues."""
+    """Return the command with lines joined that a backslash continues."""
     return re.sub(r"(\\\\)|\\\n", r"\1", command)
 
 

@@ -339,7 +339,7 @@ def _tag(word: str) -> str:
 
 
 def _unspaced(run: str) -> Iterator[_Part]:
-    """Yield the parts of a run in a script without spaces. Unknown text is split by length."""
+    """Yield the parts of text in a writing system without spaces; split unknown text by length."""
     done = 0
     for start, end, tag in (*lexicon().inside(run), (len(run), len(run), "")):
         for at in range(done, start, _WORD_SIZE):

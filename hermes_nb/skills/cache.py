@@ -3,7 +3,7 @@
 A cached document is valid while its file has the same path, size, inode and times, and a cached
 verdict while the content is the same. Both are only valid for the same version of the code and the
 rules. The cache file is limited in size, private and safe to delete; a damaged file counts as
-empty. Anyone who can write it could also write skills or accept texts for the user.
+empty. Anyone who can write it could also write skills or accept texts on the user's behalf.
 """
 
 from __future__ import annotations

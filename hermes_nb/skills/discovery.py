@@ -344,7 +344,7 @@ def read_regular(path: str | Path) -> bytes:
 def decoded(data: bytes) -> tuple[str, bool]:
     """Return a document's text and whether it is valid UTF-8; raise SkillError on binary data."""
     if b"\0" in data:
-        raise SkillError("it is not a UTF-8 text")
+        raise SkillError("it is not UTF-8 text")
     try:
         return data.decode("utf-8"), True
     except UnicodeDecodeError:

@@ -370,7 +370,7 @@ _AROUND = frozenset(
 
 
 def _tree(kind: str, event: Json, events: Iterator[Json], notes: list[str], depth: int = 0) -> Json:
-    """Return the value that begins with `event`: a text, a list or a mapping."""
+    """Return the value that begins with `event`: a string, a list or a mapping."""
     if kind == "ScalarEvent":
         null = event.implicit[0] and not event.style and event.value in _NULLS
         return "" if null else event.value

@@ -274,9 +274,9 @@ class Examiner:
         self._take_in({key: t for key, t in named.items() if not any(o in t for o in _OPENS)})
 
     def _take_in(self, named: Mapping[str, str]) -> None:
-        """Scan the texts `named`, by cache key, in one batch, and record them as clean if they are.
+        """Scan the texts in `named`, keyed by cache key, in one batch; record them if clean.
 
-        A large batch that is not clean is split in halves.
+        A large batch that is not clean is split in half.
         """
         pending = [[key for key in named if self._known(key) is None]]
         while pending:

@@ -182,7 +182,7 @@ class _Place:
         self._left = False
 
     def wait(self, patience: float) -> bool:
-        """Return whether this place came up within `patience` seconds, before the user stopped."""
+        """Wait for our turn; return whether it came within `patience` seconds."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="hermes-queue", daemon=True)
             self._thread.start()

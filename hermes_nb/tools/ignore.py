@@ -31,8 +31,8 @@ class IgnoreRule:
 
     A pathspec expression also matches everything below the path that it names. Git matches each
     path separately, which matters for negated rules (`!sub` does not re-include the files inside
-    `sub`). So a name is matched alone, and a path must not match only because a directory above it
-    does.
+    `sub`). So each path is tested without its parents, and must not match only because
+    a directory above it does.
     """
 
     leaves_out: bool

@@ -61,7 +61,7 @@ def test_a_broken_skill_is_listed_and_hides_no_other(root, shelf):
     assert "cannot be read" in found["f-folder"]
     assert "not a regular file" in found["g-pipe"]
     assert "does not begin" in found["a-bad"]
-    assert "not a UTF-8 text" in found["c-binary"]
+    assert "not UTF-8 text" in found["c-binary"]
     assert "larger than" in found["d-large"]
 
 

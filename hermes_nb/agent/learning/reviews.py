@@ -132,7 +132,7 @@ class Reviews:
         return taken
 
     def news(self) -> str:
-        """Return a line on the writes of reviews since the last call, with their usage, or ""."""
+        """Return one line about what reviews saved since the last call, and their usage, or ""."""
         learned = self.learned()
         with self._lock:
             cost, self._spent = self._spent, Usage()

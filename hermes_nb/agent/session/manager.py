@@ -235,7 +235,7 @@ def matching(store: SessionStore, wanted: str) -> list[StoredSession]:
 
 
 def resembling(store: SessionStore, wanted: str) -> list[StoredSession]:
-    """Return the sessions whose titles start with the text, or those that contain it."""
+    """Return the sessions whose titles start with the text or, if there are none, contain it."""
     typed = wanted.casefold()
     recent = [each for each in store.sessions(limit=LOOKED_AT) if each.source != REVIEW]
     found = [each for each in recent if typed in each.title.casefold()]

@@ -240,7 +240,7 @@ class Unsaved:
                 os.register_at_fork(after_in_child=self._reset)
 
     def of(self, store: SessionStore, session_id: str) -> Recorder | None:
-        """Return the recorder with unsaved changes of a session, or None."""
+        """Return a session's recorder if it has unsaved changes, otherwise None."""
         with self._changed:
             known = [r for r in self._recorders if r.store is store and r.session == session_id]
         return known[-1] if known and known[-1].unsaved else None

@@ -310,7 +310,7 @@ class Session:
             self.agent.sinks = [sink for sink in self.agent.sinks if sink not in extra]
 
     async def keep_stopped(self, prompts: list[str]) -> None:
-        """Add prompts that were interrupted before their turn as stopped turns, and clear them."""
+        """Add prompts that were interrupted before their turn as stopped turns; empty the list."""
         while prompts:
             async with aclosing(self.agent.run(prompts.pop(0))) as stopped:
                 await anext(stopped)

@@ -1,4 +1,4 @@
-"""The files of the Hermes directory with settings, config.yaml and .env.
+"""The settings files in the Hermes directory: config.yaml and .env.
 
 Only the MCP servers in config.yaml are edited, and variables in .env; the rest stays as written.
 `.env` is read as Hermes Agent reads it.

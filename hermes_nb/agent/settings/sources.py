@@ -4,8 +4,8 @@
 default is `~/.hermes`. Looking up a path creates nothing.
 
 `HERMES_NB_CEILING` is the highest approval mode in this process, and code in the process cannot
-change it: cells may choose modes up to it without asking, and none above it. Without it, only the
-user may choose a mode, or the value of `HERMES_NB_APPROVE` at the start of the process. On Linux
+change it: cells may choose modes up to it without asking, and none above it. Without it, the
+mode comes from the user or from `HERMES_NB_APPROVE` at the start of the process. On Linux
 that environment is read from `/proc`; on other systems it is read when this module is imported.
 """
 

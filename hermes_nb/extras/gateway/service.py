@@ -342,7 +342,7 @@ class Gateway:
                 shutil.rmtree(folder, ignore_errors=True)
 
     async def _look(self) -> None:
-        """Expire idle sessions, send the notices of jobs, and delete old messages."""
+        """Expire idle sessions, send job notices, and delete old messages."""
         forgot = -math.inf
         while True:
             if time.monotonic() - forgot > DAY:

@@ -369,7 +369,7 @@ def command_of(text: str) -> tuple[str, str]:
 
 
 def _answered(entry: Entry, text: str) -> Entry:
-    """Return the entry with the text of its answer added before the files to send with it."""
+    """Return the entry with the answer's text inserted before its attached files."""
     return replace(entry, parts=(redact(text) or "(no answer)", *entry.parts))
 
 

@@ -1,4 +1,4 @@
-"""Count the tokens of a provider's answer by the figures in it, or estimate an upper bound."""
+"""Count the tokens of an answer from the usage that it reports, or estimate an upper bound."""
 
 from __future__ import annotations
 

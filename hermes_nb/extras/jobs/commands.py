@@ -291,7 +291,7 @@ def _placed(what: str, cwd: str) -> tuple[str, str]:
 
 def _id(word: str) -> int:
     if not (word.isascii() and word.isdigit()):
-        raise ConfigError(f"{one_line(word, 40)!r} is not a job's number")
+        raise ConfigError(f"{one_line(word, 40)!r} is not a job number")
     return int(word)
 
 

@@ -307,7 +307,7 @@ class EmbeddedModel:
 
     @property
     def traits(self) -> Traits:
-        """The traits known by its name, and those that only the running model has."""
+        """The traits known from the model's name, plus those that the running model reports."""
         known = traits_named(EMBEDDED)
         return replace(known, notice=NOTICE, offered=offered, loading=self._loading)
 

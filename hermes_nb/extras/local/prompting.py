@@ -280,8 +280,8 @@ class Constrained:
     def messages(self, request: Request) -> Sequence[Message]:
         """Return the small prompt and the conversation in the form of its examples.
 
-        If a conversation exceeds the context window, its oldest messages are dropped down to half
-        of the available space, so the rest stays the same for a while.
+        If a conversation exceeds the context window, its oldest messages are dropped until it fills
+        half of the available space, so the rest stays the same for a while.
         """
         conversation = self._conversation(request)
         said = [message for message in request.messages if message.role != "system"]

@@ -453,7 +453,7 @@ def _trusted(known: PromptSources, name: str, agent: KernelAgent) -> str:
         skipped = next((each for each in known.library.skipped() if each.name == name), None)
         if skipped is None:
             shows = "`%hermes trust` shows what does"
-            raise ConfigError(f"nothing called {name!r} waits for your trust; {shows}")
+            raise ConfigError(f"nothing called {name!r} is waiting to be trusted; {shows}")
         path = skipped.path
         text = path.read_text(encoding="utf-8", errors="replace")
         told = f"Skill {code_span(name)} is trusted as it is now."

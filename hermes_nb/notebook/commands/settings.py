@@ -51,7 +51,7 @@ async def key(agent: KernelAgent, given: Namespace) -> str:
     if not value:
         return "No key was typed, so nothing has changed."
     if not (value.isascii() and value.isprintable()):
-        raise ConfigError("the key holds what cannot be sent; copy it again. Nothing was kept")
+        raise ConfigError("the key holds what cannot be sent; copy it again. Nothing was saved")
     name = name or _name_of(value, agent.settings())
     told = await in_thread(_keep, agent, name, value)
     agent.change_models()
@@ -66,7 +66,7 @@ def _name_of(value: str, settings: Settings) -> str:
     if whose and not settings.endpoint.base_url:
         raise ConfigError(
             f"this looks like a key of {whose}, and would go to OpenAI: set base_url to {whose}'s "
-            "address first, or name the variable: `%hermes key NAME`. Nothing was kept"
+            "address first, or name the variable: `%hermes key NAME`. Nothing was saved"
         )
     return "OPENAI_API_KEY"
 
@@ -87,7 +87,9 @@ def _keep(agent: KernelAgent, name: str, value: str) -> str:
         )
         if kind == "refused":
             write_dotenv(home, name, before)
-            message = f"{found.replace(value, '[key]')}. Nothing was kept; `%hermes key` asks again"
+            message = (
+                f"{found.replace(value, '[key]')}. Nothing was saved; `%hermes key` asks again"
+            )
             raise ConfigError(message)
     except OSError as error:
         message = f"{home / '.env'} cannot be written ({error.strerror or error})"
@@ -124,7 +126,7 @@ def config(agent: KernelAgent, words: str) -> str:
     setting = settings.declared.get(key)
     if value:
         if setting is None or setting.file_only:
-            raise ConfigError(f"{key} is set in config.yaml only, not in a notebook")
+            raise ConfigError(f"{key} can only be set in config.yaml")
         if setting.secret:
             message = f"{key} is not set in a notebook; it belongs in the environment or in .env"
             raise ConfigError(message)

@@ -154,7 +154,7 @@ class Transcript:
 
     @property
     def seconds(self) -> float:
-        """Duration of the turn, without the time that the user took for answers."""
+        """Duration of the turn, without the time that the user took to answer."""
         now = self._asked_since if self._asked else time.monotonic()
         return self._seconds if self.ending else now - self._started - self._waited
 

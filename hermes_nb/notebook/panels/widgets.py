@@ -1,4 +1,4 @@
-"""The building blocks of the panel's tabs: buttons, lists and fields, and the actions of clicks.
+"""The building blocks of the panel's tabs: buttons, lists, fields and click actions.
 
 A list has widgets for one page of items only, and reuses them for other pages: a thousand skills
 need as many widgets as twenty. Unchanged values are not sent again.

@@ -48,7 +48,7 @@ def test_it_is_asked_for_kept_tried_and_used(cells, tmp_path):
     file.chmod(0o644)
     server.listing = refusal(401, f"no such key: {OTHER}")
     shown.append(refused := running.run("%hermes key openai", answers=(OTHER,)))
-    assert "refused" in refused.error["evalue"] and "Nothing was kept" in refused.error["evalue"]
+    assert "refused" in refused.error["evalue"] and "Nothing was saved" in refused.error["evalue"]
     assert sorted(file.read_text().splitlines()) == sorted(BEFORE.splitlines())
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     server.listing = refusal(500, "busy")
