@@ -158,7 +158,10 @@ def test_a_new_key_counts_from_the_next_turn_on(shared, plays):
         ("%%hermes --tools nonsense\nx", "no tool or toolset 'nonsense'"),
         ("%hermes statsu", "did you mean"),
         ("%hermes resume nobody", "no session 'nobody'"),
-        ("%hermes approve maybe", "approve is 'maybe'"),
+        (
+            "%hermes approve maybe",
+            "no `%hermes approve maybe`; the command takes ask, edits, all, never",
+        ),
         ("%%hermes --api-key sk-abcdefghijklmnopqrstuvwx\nx", "does not belong in a notebook"),
     ],
 )

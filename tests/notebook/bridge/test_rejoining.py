@@ -195,7 +195,7 @@ def test_a_page_that_came_back_gets_the_turn_and_its_end_and_what_is_missing(sce
     assert "Once upon a time." in scene.page.text and "✓" in scene.page.text
     assert isinstance(last["execution_count"], int)
     _, lost = last["outputs"]
-    assert "other code printed" in lost["data"]["text/markdown"]
+    assert "output of its other code since then is not displayed" in lost["data"]["text/markdown"]
 
 
 def test_a_page_that_is_only_busy_keeps_its_turn_and_is_shown_nothing_twice(scene):

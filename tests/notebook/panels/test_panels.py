@@ -22,8 +22,9 @@ from hermes_nb.core.events import (
 )
 from hermes_nb.core.messages import Message, Reply, ToolCall, Usage
 from hermes_nb.models.scripted import ScriptedModel
-from hermes_nb.notebook.panels import open_panel, skills
+from hermes_nb.notebook.commands.table import COMMANDS, perform
 from hermes_nb.notebook.panels import panel as panels
+from hermes_nb.notebook.panels import skills
 from hermes_nb.notebook.panels.panel import Panel
 from hermes_nb.notebook.panels.style import (
     Part,
@@ -188,7 +189,7 @@ async def test_undo_takes_back_the_change_that_it_names_or_none(desk):
     assert library.manage("delete", "clean").applied
     seen[0].click()
     await desk.panel.settled()
-    assert "Not done, the last change is another one by now" in desk.told
+    assert "Not undone: another change was made since" in desk.told
     await desk.click("undo delete of skill 'clean'")
     names = {skill.name for skill in library.list(all_of_them=True)}
     assert {"clean", "plot"} <= names
@@ -252,7 +253,7 @@ async def test_a_shipped_skill_can_be_turned_off_but_not_deleted(desk):
     await desk.type(shipped[0].name)
     await desk.click(shipped[0].name)
     assert [b.disabled for b in desk.buttons("Delete")] == [True]
-    assert "not yours" in desk.buttons("Delete")[0].tooltip
+    assert "not your skill (shipped)" in desk.buttons("Delete")[0].tooltip
     desk.buttons("Delete")[0].click()  # disabled in the page; a forged message does no more
     await desk.panel.settled()
     assert desk.agent.knowledge.library.get(shipped[0].name).enabled
@@ -384,16 +385,16 @@ async def test_tabs_of_other_packages_come_last_and_do_no_harm(desk):
         await desk.open("weather")
     assert [tab.title for tab in desk.panel.tabs][4:] == ["Weather"]
     assert "wet" in desk.text()
-    assert "ZeroDivisionError" in said[0] and "is no Tab" in said[1] and "`e`" in said[2]
+    assert "ZeroDivisionError" in said[0] and "is not a Tab" in said[1] and "`e`" in said[2]
 
 
 async def test_a_terminal_gets_the_texts(desk):
     desk.knows("One fact")
-    told = await open_panel(desk.agent, "")
+    told = await perform(COMMANDS["panel"], desk.agent, "")
     assert all(part in told for part in ("One fact", "what for", "no turn"))
-    assert "One fact" not in await open_panel(desk.agent, "skills")
+    assert "One fact" not in await perform(COMMANDS["panel"], desk.agent, "skills")
     with pytest.raises(ConfigError, match="memory, skills, context, session"):
-        await open_panel(desk.agent, "weather")
+        await perform(COMMANDS["panel"], desk.agent, "weather")
 
 
 async def test_what_turns_used_is_kept_by_session(desk):
