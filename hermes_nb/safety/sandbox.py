@@ -240,7 +240,10 @@ def _by_git(path: Path, profile: SandboxProfile) -> bool:
 def _hidden(root: Path, home: Path) -> Survey:
     found = survey(root, home=home)
     if not found.complete:
-        raise NoSandboxError(f"searching {str(root)!r} for secrets took too long")
+        raise NoSandboxError(
+            f"{str(root)!r} could not be searched completely for secrets: it is too large, keeps "
+            "changing, or cannot be read"
+        )
     if len(found.secrets) > MOST_HIDDEN:
         message = f"{str(root)!r} has more than {MOST_HIDDEN} secrets, sockets and pipes to hide"
         raise NoSandboxError(message)

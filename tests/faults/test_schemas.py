@@ -308,7 +308,7 @@ def test_78_foreign(home, mark):
     with Hermes(ScriptedModel(["one", "two"]), home=home) as hermes:
         assert [hermes.ask("a").reason, hermes.ask("b").reason] == ["answered"] * 2
         (warning,) = hermes.warnings
-    assert "another program's database: move it away" in warning
+    assert "is the database of another program: move it away" in warning
     assert "not saved" in hermes.warnings[1]
     assert path.read_bytes() == before
     assert names(path) == {"notebook.db", "SOUL.md"}

@@ -171,7 +171,7 @@ def test_89_a_folder_that_is_swapped_each_time_is_not_safe(tmp_path, monkeypatch
 
     monkeypatch.setattr(protected, "_list", swaps)
     places = {"workspace": work, "directory": work, "home": tmp_path / "home"}
-    with pytest.raises(NoSandboxError, match="could not be looked"):
+    with pytest.raises(NoSandboxError, match="could not be searched completely for secrets"):
         prepare(["true"], SandboxProfile.READ, use=LEVELS[0], **places)
 
 

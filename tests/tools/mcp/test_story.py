@@ -72,7 +72,7 @@ def test_a_conversation_with_a_server(with_server, tmp_path):
     questions = [e for e in turn.events if isinstance(e, ApprovalAsked)]
     assert all("MCP server" in each.why for each in questions)
     whys = [request.why for request in person.asked]
-    assert whys[0].endswith("a program of somebody else's")
+    assert whys[0].endswith("an MCP server, a third-party program")
     assert sum("wants the model's answer" in why for why in whys) == 1
     assert sum("asks, and would get this" in why for why in whys) == 1
     assert "has changed it since this session began" in whys[-1]
