@@ -84,7 +84,7 @@ def test_the_last_lines_of_what_runs_are_seen_and_a_button_stops_it(open_noteboo
     page.keyboard.press("Enter")
     outputs = notebook.finish(1)
     assert time.monotonic() - began < STOPS_WITHIN
-    assert "Stopped. What was done so far is kept" in shown(outputs)
+    assert "Stopped. The work so far is kept" in shown(outputs)
     assert [output["output_type"] for output in outputs] == ["display_data"]
     page.wait_for_selector(STOP, state="detached")
     assert not page.query_selector(LIVE)

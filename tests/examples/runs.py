@@ -75,7 +75,7 @@ def reworded(folder: Path) -> Path:
         'more = replace(_list_files(space), name="more")\n'
         "    return Toolset([*(make(space) for make in makers), more])",
     )
-    changed(code / "prompt" / "builder.py", "marks is data:", "marks is data only:")
+    changed(code / "prompt" / "builder.py", "tags is data.", "tags is data only.")
     return package
 
 

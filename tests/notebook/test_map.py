@@ -225,7 +225,7 @@ def test_a_kernel_that_is_killed_in_the_middle_leaves_a_map_that_goes_on(work):
             assert result.status == "ok", result.error
             assert "10 done, 2 unknown" in result.markdown
             assert "4 from an earlier run" in result.markdown
-            assert "has not ended there" in result.markdown
+            assert "started it and has not finished it" in result.markdown
             before = len(server.exchanges)
             assert len(asked(server, 0)) == 12
             result = second.run(MAP.replace("map", "map --retry"))

@@ -196,9 +196,9 @@ def test_a_redirect_leads_to_the_public_internet_alone(desk, sent, leads, status
 def test_what_fills_the_window_is_told_or_left_out(desk, sent):
     Path("long.txt").write_text("many words here\n" * 900)
     found, told = sent("@file:long.txt", window=14_000)
-    assert found and "of the window" in told
+    assert found and "37% of the context window" in told
     found, told = sent("@file:long.txt", window=6_000)
-    assert not found and "over half of the window" in told
+    assert not found and "more than half of the context window" in told
 
 
 @given(st.text(alphabet='@:"` a/.filecdurl-7\n', max_size=60))
