@@ -103,7 +103,7 @@ def test_28_memory_edited_outside(home):
     (copy,) = path.parent.glob("MEMORY.md.bak.*")
     assert copy.read_text(encoding="utf-8") == edited
     again = memory.apply("memory", [{"action": "add", "content": "newer"}])
-    assert again.applied and "somebody else" not in again.message
+    assert again.applied and "someone else" not in again.message
 
 
 def test_28_a_deleted_file_is_an_edit_too(home):
