@@ -190,7 +190,8 @@ def test_a_redirect_leads_to_the_public_internet_alone(desk, sent, leads, status
         server.shutdown()
         server.server_close()
     assert found == {} and asked == ["/"]
-    assert "no address" in told and "is sent as typed" in told
+    refused = "is not a URL" if leads.startswith("file:") else "is not a public internet address"
+    assert refused in told and "is sent as typed" in told
 
 
 def test_what_fills_the_window_is_told_or_left_out(desk, sent):

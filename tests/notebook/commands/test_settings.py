@@ -77,8 +77,8 @@ def test_every_setting_is_set_and_reset_and_described(desk):
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("config mcp.allow files", "config.yaml only"),
-        ("config gateway x", "config.yaml only"),
+        ("config mcp.allow files", "can only be set in config.yaml"),
+        ("config gateway x", "can only be set in config.yaml"),
         ("config prompt_caching.cache_ttl 10m", "given here.; expected 5m or 1h"),
         ("config compression.treshold 0.3", "did you mean compression.threshold"),
         ("config compression.threshold 7", "expected 0.05 to 0.95"),

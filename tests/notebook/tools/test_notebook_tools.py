@@ -244,7 +244,7 @@ def test_what_does_not_run(use, path, shell):
     use("notebook_outline")
     last = asyncio.run(FileDocument(path).cells())[4].id
     assert "only code cells run" in refused(use, "run_cell", id="use-title")
-    assert "inside of a turn" in refused(use, "run_cells", ids=["use-code", last])
+    assert "so it cannot run during a turn" in refused(use, "run_cells", ids=["use-code", last])
     assert "`ids` is empty" in refused(use, "run_cells", ids=[])
 
 
