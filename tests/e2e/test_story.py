@@ -60,7 +60,7 @@ def test_insert_run_edit_and_undo(open_notebook, server, model):
     assert "+ z = x ** 3" in diff
     undone = shown(notebook.run(6))
     assert "is undone" in undone
-    assert "namespace is as the turn left it" in undone
+    assert "Variables keep their current values" in undone
     assert notebook.sources()[2] == "z = x ** 2\nprint('side effect')\nz"
     assert notebook.sources()[0] == "# unsaved words of the user"
     notebook.shot(f"undone-{server.app}")
