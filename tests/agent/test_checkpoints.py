@@ -141,7 +141,7 @@ def test_what_was_changed_since_stays_unless_forced(saved, work):
     assert (work / "new").read_bytes() == b"mine too"
     assert other.read_bytes() == b"1"
     assert [name for name, _ in texts(report.conflicts)] == ["a", "new"]
-    with pytest.raises(NothingToUndo, match="undone already"):
+    with pytest.raises(NothingToUndo, match="already undone"):
         undo(saved)
     other.write_bytes(b"mine since")
     report = undo(saved, force=True)
@@ -177,7 +177,7 @@ def test_turns_are_undone_one_after_the_other_or_by_number(saved, work):
     assert texts(report.conflicts)[0][0] == "a"
     assert undo(saved).turn == 2
     assert path.read_bytes() == b"1"
-    with pytest.raises(NothingToUndo, match="turn 3 is undone"):
+    with pytest.raises(NothingToUndo, match="turn 3 is already undone"):
         undo(saved, 3)
     with pytest.raises(NothingToUndo, match="no turn 9 that has changed"):
         undo(saved, 9)
@@ -256,7 +256,7 @@ def test_the_oldest_turns_make_room_and_a_turn_alone_may_be_too_much(home, work)
     write(saved, work / "much", os.urandom(40_000), 20)
     write(saved, work / "much", b"less", 21)
     report = undo(saved, 21)
-    assert "no room" in report.conflicts[0].text
+    assert "space for checkpoints is full" in report.conflicts[0].text
     assert (work / "much").read_bytes() == b"less"
 
 
@@ -314,7 +314,7 @@ def test_a_folder_that_cannot_be_used_fails_no_tool(home, work):
     saved = Checkpoints(home / "checkpoints")
     write(saved, work / "a", b"1")
     assert (work / "a").read_bytes() == b"1"
-    with pytest.raises(NothingToUndo, match="nothing could be saved"):
+    with pytest.raises(NothingToUndo, match="checkpoint could not be saved"):
         undo(saved)
 
 
@@ -474,7 +474,7 @@ def test_a_file_that_was_being_changed_is_restored_only_by_force(saved, work, ch
         write(saved, path, b"two")
     saved.before(S, 1, [path])
     path.write_bytes(b"half")
-    assert "not known" in saved.changes(S)[0].note
+    assert "is unknown" in saved.changes(S)[0].note
     assert "when the process ended" in undo(saved).conflicts[0].text
     assert undo(saved, force=True).conflicts == ()
     assert path.read_bytes() == b"one"

@@ -121,7 +121,7 @@ def test_what_somebody_else_began_is_unknown_and_never_begun_twice_unasked(store
     store.claim(plan.run, key, **theirs)
     first = run(store, inputs, answering())
     assert states(first) == ["unknown", "done"]
-    assert "begun by process 77 on elsewhere" in first.items[0].error
+    assert "process 77 on elsewhere started it" in first.items[0].error
     assert states(run(store, inputs, answering(), retry=True)) == ["done", "done"]
     assert not store.settle(plan.run, key, **theirs, state="done", result="{}")
 
@@ -185,7 +185,7 @@ def test_inputs_that_cannot_be_read_are_failures(store, tmp_path):
     inputs = inputs_of(["a.bin", "b.txt", "c.ipynb"], root=tmp_path)
     fanout = run(store, inputs, answering())
     assert states(fanout) == ["failed", "done", "failed"]
-    assert "no text (PNG image)" in fanout.items[0].error
+    assert "not a text file (PNG image)" in fanout.items[0].error
 
 
 def test_a_store_that_takes_no_claim_begins_nothing_and_no_result_is_an_answer_all_the_same():
@@ -265,7 +265,7 @@ def test_a_task_never_holds_a_key_and_its_input_is_data(home):
     task = MapTask(prompt="p", name="a", text=order, model="gpt-5")
     assert "key" not in task.to_json()
     assert "untrusted-" in task.message.text and task.message.origin == "outside"
-    with pytest.raises(ConfigError, match="must not travel"):
+    with pytest.raises(ConfigError, match="not sent to other processes"):
         MapTask(prompt="p", name="a", text="", base_url="https://u:pw@host/v1").to_json()
     result = MapResult.from_json(remote(task.to_json()))
     assert result.status == "failed" and "API key" in result.error
@@ -341,7 +341,7 @@ def test_what_could_not_be_handed_over_has_failed(store):
         crew = executors.Pool(pool)
         fanout = Fanout(plan, given_texts(1), model=None, ledger=store, crew=crew)
         asyncio.run(fanout.run())
-    assert states(fanout) == ["failed"] and "must not travel" in fanout.items[0].error
+    assert states(fanout) == ["failed"] and "not sent to other processes" in fanout.items[0].error
     assert [claim.state for claim in store.claims(plan.run)] == ["failed"]
 
 
@@ -364,7 +364,7 @@ def test_a_stop_takes_back_what_a_pool_had_not_begun(store):
         ("nothing", "there is no executor 'nothing'; use threads, "),
         ("no.such.module:factory", "No module named"),
         ("json:dumps", "cannot be used"),
-        ("tempfile:gettempdir", "is no concurrent.futures.Executor"),
+        ("tempfile:gettempdir", "not a concurrent.futures.Executor"),
     ],
 )
 def test_an_executor_that_cannot_be_had_is_said(name, said):
@@ -392,7 +392,7 @@ def test_hermes_maps_files_and_goes_on(tmp_path):
         assert "| n0.md | done |" in mapped._repr_markdown_()
     with Hermes(answering(), cwd=tmp_path) as hermes:
         assert all(item.kept for item in hermes.map("Say", ["*.md"]).items)
-        with pytest.raises(ConfigError, match="cannot travel"):
+        with pytest.raises(ConfigError, match="cannot be sent to another process"):
             hermes.map("Say", "*.md", executor="ipyparallel")
         with pytest.raises(ConfigError, match="prompt is empty"):
             hermes.map(" ", "*.md")
@@ -417,7 +417,7 @@ def test_tasks_have_the_tools_that_they_are_given_and_nobody_is_asked(tmp_path):
         assert all("total 42" in row["answer"] for row in rows)
         offered = {tool.name for tool in model.requests[0].tools}
         assert offered == {"read_file", "search_files", "list_files"}
-        with pytest.raises(ConfigError, match="cannot have 'kernel'"):
+        with pytest.raises(ConfigError, match="no tool or toolset 'kernel'"):
             hermes.map("Look", {"a": "1"}, tools=["kernel"])
     writing = [call("write_file", path="new.txt", content="x")]
     for mode, there in ((None, False), ("all", True)):
