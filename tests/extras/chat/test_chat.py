@@ -203,7 +203,7 @@ def test_a_question_is_answered_by_a_key(serve, chat, tmp_path):
     assert (tmp_path / "made.txt").exists()
     assert "/undo 1" in talk.text
     talk.type("/help", ENTER)
-    talk.until("/exit leaves")
+    talk.until("/exit quits")
     assert "%hermes" not in talk.text
 
 

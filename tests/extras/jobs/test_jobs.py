@@ -225,7 +225,7 @@ def test_a_run_that_was_killed_midway_is_unknown_and_not_repeated(
     assert "skipped" in capsys.readouterr().out
     worker.kill()
     assert until(lambda: main(["jobs", "run"]) == 1), "its last thread takes the lock with it"
-    assert "unknown: the process that ran it was killed" in capsys.readouterr().out
+    assert "unknown: its process was killed" in capsys.readouterr().out
     assert sorted(run.state for run in schedule.runs()) == ["skipped", "unknown"]
     assert main(["jobs", "run"]) == 0
     assert len(server.bodies) == 1
@@ -369,13 +369,13 @@ def test_a_time_in_words_is_made_a_line_and_asked_about(serve, schedule, tmp_pat
         ([YEARLY, " "], "needs a prompt"),
         ([YEARLY, "hello", "--zone", "Mars/Olympus"], "no time zone 'Mars/Olympus'"),
         ([YEARLY, "hello", "--cwd", "nowhere"], "there is no directory"),
-        ([YEARLY, "hello", "--to", "telegram"], "--to is ADAPTER:CHAT"),
+        ([YEARLY, "hello", "--to", "telegram"], "--to must be ADAPTER:CHAT"),
         (
             ["sometimes", "hello"],
             "the model could not turn 'sometimes' into a cron line, it gave 'Well.'",
         ),
         (["pause", "7"], "there is no scheduled job 7"),
-        (["remove", "all"], "no job's number"),
+        (["remove", "all"], "is not a job's number"),
         (["pause"], "does not know that command"),
     ],
 )
