@@ -237,7 +237,7 @@ def test_hostile_mails_are_read_as_what_they_are(server, make_gateway, model):
     (answer,) = got(server, gateway, 1)
     sent = model.bodies[-1]["messages"][-1]["content"]
     assert "alert" not in str(sent) and "/new" not in str(sent)
-    assert "Quoted, written by somebody else" in str(sent)
+    assert "Quoted, written by someone else:" in str(sent)
     html = answer.get_body(("html",)).get_content()
     assert "<script" not in html and "Hello" in html
     large = letter("What is in it?", "large")

@@ -58,7 +58,7 @@ def looks(lab):
 
 def test_jobs_run_by_the_server_and_each_time_once(lab, schedule, answering, capsys):
     assert main(["jobs", MINUTELY, "What's new?", "--zone", "Europe/Berlin"]) == 0
-    assert "Nobody has looked" in capsys.readouterr().out
+    assert "Due jobs have not been run" in capsys.readouterr().out
     assert main(["jobs", "install", SYSTEM]) == 1
     said = capsys.readouterr().err
     assert "no one can confirm this here" in said and '"jobs", *words' in said
@@ -71,7 +71,7 @@ def test_jobs_run_by_the_server_and_each_time_once(lab, schedule, answering, cap
 
     capsys.readouterr()
     assert main(["jobs", YEARLY, "hello"]) == 0
-    assert "Nobody has looked" not in capsys.readouterr().out
+    assert "Due jobs have not been run" not in capsys.readouterr().out
     assert active(lab) == {1: True, 2: True}
     for word in ("pause", "resume"):
         assert main(["jobs", word, "1"]) == 0
