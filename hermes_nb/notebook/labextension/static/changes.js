@@ -24,13 +24,15 @@ export const start = ({ cells, dom, parts, tracker }) => {
     if (!code) return;
     event.preventDefault(); // the fold stays as it is
     const session = TURN.exec(code.title)?.[1];
+    const words = code.textContent;
     const has = widget => widget?.node.contains(code);
     const panel = tracker.find(p => has(p) || has(parts.side.of(p)));
-    if (!panel || !cells.kernelOf(panel) || !session || !WORDS.test(code.textContent)) return;
+    if (!panel || !cells.kernelOf(panel) || !session || !WORDS.test(words)) return;
     // The kernel is told what the words say, as the application tells it what to run in that cell.
     const { id: cellId, trusted, type } = panel.content.widgets.find(has)?.model ?? {};
     if (cellId && !(trusted && type === 'code')) return;
-    run(panel, `${code.textContent} of ${session}`, { cellId }).catch(console.warn);
+    const whose = words.startsWith('%hermes undo') ? ` of ${session}` : '';
+    run(panel, `${words}${whose}`, { cellId }).catch(console.warn);
   });
 
   // The mark is there as long as the cell is as the agent left it and nobody has accepted it.
