@@ -126,7 +126,7 @@ def test_what_a_review_learned_is_taken_back_and_what_waits_is_decided(side):
     side.press("Save")
     side.said("Added")
     side.press("reject", "Uses pandas.")
-    side.said("dropped")
+    side.said("was rejected")
     side.gone("Waiting for your approval")
     assert notes(side).split("\n§\n") == ["Likes tea.", "Has 2 cats."]
     assert Pending(side.home).waiting() == []
@@ -195,7 +195,7 @@ def test_a_skill_of_the_project_is_read_before_it_is_trusted(side):
     side.press("Undo")
     side.notebook.until(lambda: not list((side.home / "skills").rglob("plots/SKILL.md")))
     side.press("reject", "create maps")
-    side.said("dropped")
+    side.said("was rejected")
     assert not list((side.home / "skills").rglob("maps/SKILL.md"))
     assert Pending(side.home).waiting() == []
 

@@ -97,7 +97,7 @@ def test_three_users_and_their_budgets(hub):
     assert refused(lambda: running.api("GET", "/kernels", token=ada.token, base=bob.base)) == 403
     assert "walnut" in ada.run("%hermes sessions")
     assert "walnut" not in bob.run("%hermes sessions")
-    assert "walnut" not in bob.run("%hermes sessions walnut")
+    assert "walnut" not in bob.run("%hermes search walnut")
 
 
 def test_an_idle_server_is_culled_and_one_that_works_is_not(hub):
