@@ -121,7 +121,7 @@ def test_what_the_user_typed_meanwhile_is_not_overwritten(open_notebook, model):
     target = notebook.ids()[0]
     next_turn(model, ("edit_cell", {"id": target, "new": "y = 2"}))
     notebook.run(3)
-    assert "not as you last saw it" in results(model)[-1]
+    assert "has changed since you last read it" in results(model)[-1]
     assert "a thought of mine" in results(model)[-1]
     assert notebook.sources()[0] == "y = 1  # and a thought of mine"
 

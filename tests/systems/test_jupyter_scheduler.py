@@ -122,4 +122,5 @@ def test_where_there_is_none(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HERMES_HOME", str(tmp_path))
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path))
     assert main(["jobs", "install", SYSTEM, "--yes"]) == 1
-    assert "no Jupyter server with jupyter-scheduler: no Jupyter server of yours" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "no Jupyter server with jupyter-scheduler: no Jupyter server of yours" in told
