@@ -139,7 +139,7 @@ def vscode(tmp_path_factory):
 
 def rendered(page: Page) -> Frame:
     """Return the frame that the outputs are drawn in."""
-    for _ in range(300):
+    for _ in range(1200):
         for frame in page.frames:
             if frame.locator("#container .output_container details").count():
                 return frame
