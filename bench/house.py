@@ -271,6 +271,10 @@ def figures(files: dict[Path, str]) -> tuple[dict[str, int], dict[str, list[str]
     return counted | {key: len(found) for key, found in names.items()}, names
 
 
+INDEXING = "hermes-index"
+"""The thread that updates the search index; it may or may not run while a walk is recorded."""
+
+
 class Walker:
     """Counts, for cells that it runs, what of the package they enter."""
 
@@ -298,6 +302,8 @@ class Walker:
     def _profile(self, frame, event, _argument) -> None:
         file = frame.f_code.co_filename
         if event != "call" or not file.startswith(self.within):
+            return
+        if threading.current_thread().name == INDEXING:
             return
         name = file[len(self.within) :]
         self.calls[name] += 1
