@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 GROUPS = [
     "Ask", "Review changes", "Sessions", "Memory and skills", "Model and cost", "Automate", "Setup",
 ]  # fmt: skip
-SUBCOMMANDS = (
-    "enable disable doctor sessions export run audit chat gateway jobs proxy skills store "
-    "trajectories"
-).split()
+SUBCOMMANDS = sorted({each.name for each in entry_points(group="hermes_nb.cli")})
 
 
 @pytest.fixture
