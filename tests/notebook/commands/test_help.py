@@ -15,7 +15,10 @@ DOCS = Path(__file__).parents[3] / "docs"
 GROUPS = [
     "Ask", "Review changes", "Sessions", "Memory and skills", "Model and cost", "Automate", "Setup",
 ]  # fmt: skip
-SUBCOMMANDS = sorted({each.name for each in entry_points(group="hermes_nb.cli")})
+SUBCOMMANDS = sorted(
+    {*"enable disable doctor sessions export run".split()}
+    | {each.name for each in entry_points(group="hermes_nb.cli")}
+)
 
 
 @pytest.fixture
