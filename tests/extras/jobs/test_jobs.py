@@ -375,7 +375,7 @@ def test_a_time_in_words_is_made_a_line_and_asked_about(serve, schedule, tmp_pat
             "the model could not turn 'sometimes' into a cron line, it gave 'Well.'",
         ),
         (["pause", "7"], "there is no scheduled job 7"),
-        (["remove", "all"], "is not a job's number"),
+        (["remove", "all"], "is not a job number"),
         (["pause"], "does not know that command"),
     ],
 )
