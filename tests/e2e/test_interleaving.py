@@ -19,11 +19,13 @@ CELLS = 3
 
 AGENT = """
 import asyncio, random
+alone = True
 async def agent_edit(seed, name):
     '''One edit by the agent, on what it saw before the user's last edit.'''
     dice = random.Random(seed)
     mine = [c for c in seen if c.id != 'driver']
-    kind = dice.choice(['insert', 'replace', 'replace', 'replace', 'delete', 'move', 'outputs'])
+    kinds = ['insert', 'replace', 'replace', 'replace', 'delete', 'move', 'outputs']
+    kind = dice.choice(kinds if alone else kinds[:4] + kinds[-1:])
     target = dice.choice(mine)
     try:
         if kind == 'insert':
