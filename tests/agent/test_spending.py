@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hermes_nb import Hermes
 from hermes_nb.agent.session.usage import notebook_usage, session_usage, standing_budgets, together
 from hermes_nb.agent.settings.config import BudgetSettings, load_settings
 from hermes_nb.core.budget import Limits
 from hermes_nb.core.errors import ConfigError, StoreError
 from hermes_nb.core.messages import Usage
 from hermes_nb.memory.sessions import SqliteStore
+from hermes_nb.models.scripted import ScriptedModel
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -90,3 +92,27 @@ def test_budgets_are_settings(home):
     for wrong in ("0", "-1", "a lot", "nan"):
         with pytest.raises(ConfigError, match=r"budget\.cost"):
             load_settings(overrides={"budget.cost": wrong})
+
+
+def test_other_kernels_spending_is_read_once_a_minute_and_our_own_at_once(home, monkeypatch):
+    home.mkdir(exist_ok=True)
+    text = "hermes_nb:\n  budget:\n    tokens: 1000\n"
+    (home / "config.yaml").write_text(text)
+    with Hermes(ScriptedModel(["One.", "Two."])) as hermes:
+        hermes.ask("first")
+        session = hermes._opening.session()
+
+        def counted():
+            (budget,) = session.standing()
+            return budget.used.requests
+
+        before = counted()
+        other = SqliteStore(home / "notebook.db", warn=print)
+        other.count(session.id, used(None, tokens=10))
+        other.close()
+        assert counted() == before
+        session.spend(used(None, tokens=10))  # between two turns
+        assert counted() == before + 2
+        monkeypatch.setattr("hermes_nb.agent.session.session.FRESH", -1.0)
+        session.store.count(session.id, used(None, tokens=10))
+        assert counted() == before + 3
