@@ -1,7 +1,10 @@
-"""The nine examples replay anywhere, and each fails when, and only when, its story changes."""
+"""The examples replay anywhere, and each fails when, and only when, its story changes."""
 
 from __future__ import annotations
 
+import re
+
+import nbformat
 import pytest
 from hermes_nb.testing import cassette_for
 
@@ -9,6 +12,8 @@ from tests.examples.runs import NAMES, ROOT, changed, copied, isolated, nbval, r
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(1_200)]
 
+LARGEST_PLOT = 60_000
+"""Maximum size of a plot in an output, in bytes."""
 CPU_SECONDS = 240
 """What a replay of all may take; on two cores it is done in less than that of time."""
 
@@ -17,10 +22,20 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.glob("[0-9][0-9]_*")}
 
 
-def test_there_are_ten_and_each_is_recorded():
-    assert [name[:2] for name in NAMES] == [f"{n:02}" for n in range(1, 11)]
+def test_each_is_listed_and_recorded():
+    listed = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
+    assert re.findall(r"notebooks/(\d\d_\w+\.ipynb)", listed) == NAMES
     for name in NAMES:
         assert cassette_for(ROOT / "notebooks" / name).stat().st_size > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_plots_are_small(name):
+    notebook = nbformat.read(ROOT / "notebooks" / name, as_version=4)
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            data = output.get("data", {})
+            assert len(data.get("image/png", "")) * 3 // 4 < LARGEST_PLOT
 
 
 def test_all_replay_without_network_in_any_home_and_order(tmp_path):
