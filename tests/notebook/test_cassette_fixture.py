@@ -80,6 +80,10 @@ def sanitised(text):
         ("`/a/b/n.hermes.jsonl`", "`<cwd>/n.hermes.jsonl`"),
         ("folder /a/skills/code/x]", "folder /lib/hermes_nb/shipped_skills/code/x]"),
         ("You · 2026-11-22 05:16", "You · 2027-01-01 12:00"),
+        ("cell a1 (index 4) ran in 3.7 s, outputs", "cell a1 (index 4) ran in 0.1 s, outputs"),
+        ("**&#91;1&#93;** edited +1 −1", "**&#91;4&#93;** edited +1 −1"),
+        ("✓ run_cell [1]: df.plot()", "✓ run_cell [12]: df.plot()"),
+        ("`a.ipynb` [3] “df.plot()” restored", "`a.ipynb` [4] “df.plot()” restored"),
     ],
 )
 def test_nbval_overlooks_what_hermes_says_of_time_and_place(one, other):
@@ -94,6 +98,7 @@ def test_nbval_overlooks_what_hermes_says_of_time_and_place(one, other):
         "2026-05-04 is a Monday; 12:30 is noon",
         "Turn 4 of 5, at 04:54",
         "skills/code/x and a/b/c.jsonl",
+        "it ran in 3.7 s; x[3]: 4, y[3] was edited",
     ],
 )
 def test_nbval_overlooks_nothing_else(text):
