@@ -1,4 +1,4 @@
-"""How soon a turn starts: a warm cell, a kernel's first turn, `Hermes().ask` once, a new session.
+"""How soon a turn starts: a warm cell, one without a page, a first turn, `Hermes().ask`, a session.
 
 Run with `make bench-start`. A loopback server in a process of its own plays the model; the SDK of
 OpenAI, called by turns with us, is the baseline. A warm cell's figures are the median of the time
@@ -143,6 +143,29 @@ def warm(kind: str, cells: int, most: float) -> None:
     figure(f"warm cell to first word, {kind}", ours / sdk, "times the SDK", most=most)
 
 
+def without_page() -> None:
+    """Print what a cell takes beyond an empty one if its client sends a cell's id and has no page.
+
+    VS Code is such a client, and JupyterLab without the extension.
+    """
+    with server("prompt") as url, fresh(url) as kernel:
+        kernel.run("%load_ext hermes_nb")
+        pairs = [[whole(kernel, code) for code in ("pass", OUR_CELL)] for _ in range(CELLS)]
+    empty, ours = (statistics.median(pair[which] for pair in pairs[1:]) for which in (0, 1))
+    figure("cell without a page, beyond an empty one", ours - empty, "ms", most=20)
+
+
+def whole(kernel: Kernel, code: str) -> float:
+    """Return a cell's milliseconds from its request to its reply."""
+    content = {"code": code, "silent": False, "store_history": True, "allow_stdin": True}
+    content |= {"user_expressions": {}, "stop_on_error": True}
+    client, began = kernel.client, time.perf_counter()
+    sent = client.session.msg("execute_request", content, metadata={"cellId": "cell"})
+    client.shell_channel.send(sent)
+    client.get_shell_msg(timeout=60)
+    return (time.perf_counter() - began) * 1e3
+
+
 def first() -> None:
     """Print what a kernel's first turn costs on top of a kernel that has run a cell."""
     runs: dict[str, list[tuple[float, float]]] = {"sdk": [], "ours": []}
@@ -228,11 +251,13 @@ def sessions() -> None:
 
 
 def main() -> None:
-    """Print the figures; `warm`, `first`, `once` or `sessions` prints one alone."""
+    """Print the figures; `warm`, `page`, `first`, `once` or `sessions` prints one alone."""
     parts = sys.argv[1:]
     if not parts or "warm" in parts:
         warm("prompt", CELLS, 1.5)
         warm("late", LATE_CELLS, 1.05)
+    if not parts or "page" in parts:
+        without_page()
     if not parts or "first" in parts:
         first()
     if not parts or "once" in parts:

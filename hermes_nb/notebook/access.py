@@ -252,6 +252,7 @@ class NotebookAccess:
         settings: KernelSettings,
         *,
         moved: Callable[[str, str], None],
+        frontend: FrontEnd | None = None,
     ) -> None:
         """Create the access.
 
@@ -259,8 +260,9 @@ class NotebookAccess:
             shell: the kernel's IPython shell
             settings: contain the Hermes directory, and the notebook's path if the user set it
             moved: called with the old and the new path, "" for an unknown one, when that changes
+            frontend: the notebook's page, None to make it here
         """
-        self.frontend = FrontEnd(shell)
+        self.frontend = frontend or FrontEnd(shell)
         self.seen = SeenCells()
         self._shell = shell
         self._settings = settings
@@ -294,7 +296,7 @@ class NotebookAccess:
         If the page is reloading, wait for it; if it does not return, fall back to the file or to
         cells below the running one. Raises `ToolError` if the page's extension has another version.
         """
-        document = await self._reach(place)
+        document = await self._reach(place, await self.frontend.present())
         if isinstance(document, FallbackDocument):
             return document
         if self._keeper is None:
@@ -323,7 +325,7 @@ class NotebookAccess:
         place = Place(session=session, turn=turn, cell=running_cell(self._shell))
         if look and (place.cell or self.frontend.in_lab):
             with suppress(ToolError):  # the notebook tools report the reason
-                await self._reach(place)
+                await self._reach(place, await self.frontend.known())
         return replace(place, notebook=self.path)
 
     async def above(self, place: Place) -> tuple[str, str, bool]:
@@ -337,7 +339,7 @@ class NotebookAccess:
         if not (running or self.frontend.in_lab):
             return "", "", False
         try:
-            document = await self._reach(place)
+            document = await self._reach(place, await self.frontend.known())
             cells = [] if isinstance(document, FallbackDocument) else await document.sketch()
         except ToolError:  # the turn continues without; the notebook tools report the reason
             return "", "", False
@@ -357,7 +359,7 @@ class NotebookAccess:
         None if the notebook cannot be read or has no such cell.
         """
         try:
-            document = await self._reach(place)
+            document = await self._reach(place, await self.frontend.present())
             cells = [] if isinstance(document, FallbackDocument) else await document.cells()
         except ToolError:
             return None
@@ -376,9 +378,8 @@ class NotebookAccess:
         await self._look_at(page.path if page is not None else "")
         return self.path
 
-    async def _reach(self, place: Place) -> NotebookDocument:
-        """Return the notebook; its path is looked up again once per turn and page."""
-        page = await self.frontend.present()
+    async def _reach(self, place: Place, page: Info | None) -> NotebookDocument:
+        """Return the notebook in its page; the path is looked up again once per turn and page."""
         if page is not None:
             mark = (place.session, place.turn, page.name)
             if self._probed != mark:

@@ -5,8 +5,9 @@ of them is chosen for further requests: the page where the running cell was run,
 that answered last, otherwise the first. Users open and close pages at any time, so each turn probes
 again, and a page that has been silent for a moment is pinged before a request.
 
-A missing page is most likely reloading, so the kernel waits for it. If there never was a page, the
-probe fails soon and is not repeated in the same cell.
+A missing page is most likely reloading, so the kernel waits for it. If there never was a page, a
+turn starts a probe and continues: a hello counts whenever it arrives. Only requests that need a
+page wait for an unknown one. They fail soon, and the probe is not repeated in the same cell.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class FrontEnd:
         self._probed_in = ""
         self._hellos: asyncio.Queue[Heard] | None = None
         self._one_probe = asyncio.Lock()
+        self._search: asyncio.Task[Info | None] | None = None
         self._clients: set[str] = set()
         self._windows: dict[str, Heard] = {}
         self._names: set[str] = set()
@@ -111,6 +113,18 @@ class FrontEnd:
             slow = patient and not self.expected and self.in_lab and client not in self._awaited
             self._awaited |= {client} if slow else set()
             return await self._probe(SLOW if slow else None)
+
+    def search(self) -> None:
+        """Start a probe without waiting for it; a page that answers is `known` from then on."""
+        if (self._parent()[0] or self.in_lab) and not self._one_probe.locked():
+            self._search = asyncio.create_task(self.present())
+
+    async def known(self) -> Info | None:
+        """Return the page as `present` does if one has answered before; else only search for it."""
+        if self.expected or self._windows:
+            return await self.present()
+        self.search()
+        return None
 
     async def look(self) -> Info | None:
         """Return the page that answers now, and have the next request ping again.

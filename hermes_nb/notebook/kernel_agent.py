@@ -39,6 +39,7 @@ from hermes_nb.notebook.document.document import NotebookDocument
 from hermes_nb.notebook.dry_run import preview
 from hermes_nb.notebook.event_hub import EventHub
 from hermes_nb.notebook.execute.network import by_hermes, news
+from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.in_use import ModelsInUse, ToolsInUse
 from hermes_nb.notebook.interrupt import Stopped, TurnFailed, stopped_in_view
 from hermes_nb.notebook.kernel_settings import KernelSettings
@@ -65,6 +66,7 @@ class KernelAgent:
         began: str = "",
         say: Callable[[str], None],
         unsent: list[str] | None = None,
+        frontend: FrontEnd | None = None,
     ) -> None:
         """Create the agent without building anything expensive.
 
@@ -75,6 +77,7 @@ class KernelAgent:
             say: shows a message outside of a turn
             unsent: prompts that were interrupted before a session existed; the next turn's session
                 stores them
+            frontend: the notebook's page, None to make it here
         """
         self.shell = shell
         self.last: Transcript | None = None
@@ -88,7 +91,7 @@ class KernelAgent:
         self.mcp = McpTools()
         self.guard = Guard()
         self._settings = KernelSettings(overrides)
-        self.access = NotebookAccess(shell, self._settings, moved=self._moved)
+        self.access = NotebookAccess(shell, self._settings, moved=self._moved, frontend=frontend)
         self.permission = Permission(shell, self.guard, self.access, began=began, note=self.note)
         self.deck = build_deck(
             self.settings,
@@ -174,6 +177,8 @@ class KernelAgent:
         options.check(prompt, self.guard.policy)
         if self.view is not None:
             raise SessionBusy(BUSY)
+        if options.context:
+            self.access.frontend.search()
         if options.dry_run:
             self._say(await self._preview(prompt, options))
             return ""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from hermes_nb.agent.session.turn import Turn
     from hermes_nb.core.protocols import ChatModel
     from hermes_nb.core.tools import Tool
+    from hermes_nb.notebook.frontend import FrontEnd
     from hermes_nb.notebook.kernel_agent import KernelAgent
     from hermes_nb.notebook.shell import Foreign, Shell
 
@@ -67,6 +68,7 @@ class HermesMagics(Magics):
         self._before: list[tuple[dict[str, object], str, object]] = []
         self._taken = False
         self._unsent: list[str] = []
+        self._frontend: FrontEnd | None = None
         self.failed: BaseException | None = None
 
     @validate("approve", "model", "base_url", "max_requests")
@@ -140,6 +142,7 @@ class HermesMagics(Magics):
                 began=self._began,
                 say=self._show,
                 unsent=self._unsent,
+                frontend=self._frontend,
             )
         return self._agent
 
@@ -211,7 +214,7 @@ class HermesMagics(Magics):
         arguments, rest = self._parse(line)
         prompt = "\n".join(text for text in (rest, cell) if text and text.strip())
         try:
-            await self._wake()
+            await self._wake(search=not arguments.no_context)
         except asyncio.CancelledError:
             self._unsent += [prompt] if prompt and not arguments.dry_run else []
             raise
@@ -238,10 +241,20 @@ class HermesMagics(Magics):
         await self.agent.ask(prompt, options)
 
     @by_hermes
-    async def _wake(self) -> None:
-        """Import the agent's modules in a thread, so that an interrupt is not delayed."""
-        if self._agent is None:
-            await asyncio.to_thread(importlib.import_module, "hermes_nb.notebook.kernel_agent")
+    async def _wake(self, *, search: bool = False) -> None:
+        """Import the agent's modules in a thread, so that an interrupt is not delayed.
+
+        With `search`, ask for the notebook's page before that: it may answer during the imports.
+        """
+        if self._agent is not None:
+            return
+        if search:
+            await asyncio.to_thread(importlib.import_module, "hermes_nb.notebook.frontend")
+            from hermes_nb.notebook.frontend import FrontEnd
+
+            self._frontend = FrontEnd(self.shell)
+            self._frontend.search()
+        await asyncio.to_thread(importlib.import_module, "hermes_nb.notebook.kernel_agent")
 
     async def _command(self, line: str) -> bool:
         """Run the command in a line; return False if the line is a prompt."""
