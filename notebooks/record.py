@@ -32,7 +32,7 @@ from hermes_nb.testing import cassette_for, run_notebook
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from scripted import Player, Step  # noqa: E402 - lies beside this file
+from scripted import Player, Price, Step  # noqa: E402 - lies beside this file
 
 NO_MODEL = {
     **dict.fromkeys(("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENROUTER_API_KEY"), ""),
@@ -73,7 +73,7 @@ def record(notebook: Path) -> str:
         work = folder / "notebooks"
         shutil.copytree(HERE, work, ignore=shutil.ignore_patterns("*.hermes.jsonl", ".*"))
         copy = work / notebook.name
-        _run(copy, script.get("STEPS"))
+        _run(copy, script.get("STEPS"), script.get("PRICE"))
         if script.get("SHOW") == "replay":
             nbformat.write(run_notebook(copy, env=NO_MODEL, compare=False).notebook, copy)
         run_notebook(copy, env=NO_MODEL)
@@ -86,13 +86,13 @@ def record(notebook: Path) -> str:
     return f"{notebook.name}: {replies} replies, {time.monotonic() - started:.0f} s"
 
 
-def _run(notebook: Path, steps: Sequence[Step] | None) -> None:
+def _run(notebook: Path, steps: Sequence[Step] | None, price: Price | None) -> None:
     """Run a notebook with the model that a script plays, or with the embedded one."""
     if steps is None:
         run_notebook(notebook, mode="record", env=NO_MODEL)
         return
     failure: Exception | None = None
-    with Player(steps) as player:
+    with Player(steps, price=price) as player:
         model = {"HERMES_NB_BASE_URL": player.url, "HERMES_NB_MODEL": "scripted"}
         try:
             run_notebook(notebook, mode="record", env=NO_MODEL | model)

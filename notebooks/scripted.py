@@ -19,7 +19,7 @@ from hermes_nb.core.messages import ToolCall
 from hermes_nb.models.cassette import parting
 from hermes_nb.models.scripted import call
 
-__all__ = ["Player", "Seen", "Step", "call"]
+__all__ = ["Player", "Price", "Seen", "Step", "call"]
 
 CHARACTERS_PER_TOKEN = 4
 """For the usage that is reported, of what really went over the wire."""
@@ -81,16 +81,33 @@ Step = Said | Callable[[Seen], Said]
 """What one request is answered with: a text, a call, several of both, or a function that says."""
 
 
+@dataclass(frozen=True, slots=True)
+class Price:
+    """An invented price, in US dollars per million tokens."""
+
+    input: float
+    cached: float
+    output: float
+
+    def of(self, usage: dict[str, Any]) -> float:
+        """Return the price of a request."""
+        cached = usage["prompt_tokens_details"]["cached_tokens"]
+        new = usage["prompt_tokens"] - cached
+        output = usage["completion_tokens"] * self.output
+        return (new * self.input + cached * self.cached + output) / 1_000_000
+
+
 class Player:
     """Serves a script on 127.0.0.1, as a context manager; `url` is its address.
 
     The n-th request gets the n-th step. `problems` has what went wrong; a request beyond the last
-    step is one, a step that nobody asked for another.
+    step is one, a step that nobody asked for another. With `price`, each reply says what it cost.
     """
 
-    def __init__(self, steps: Sequence[Step]) -> None:
+    def __init__(self, steps: Sequence[Step], *, price: Price | None = None) -> None:
         self.problems: list[str] = []
         self._steps = list(steps)
+        self._price = price
         self._asked: list[str] = []
         self._lock = threading.Lock()
         player = self
@@ -149,10 +166,10 @@ class Player:
             problem = {"error": {"message": str(error), "type": "script"}}
             return 400, "application/json", json.dumps(problem).encode()
         cached = max((parting(sent, each) for each in before), default=0)
-        return 200, "text/event-stream", _stream(said, at, len(sent), cached)
+        return 200, "text/event-stream", _stream(said, at, len(sent), cached, self._price)
 
 
-def _stream(said: Said, at: int, sent: int, cached: int) -> bytes:
+def _stream(said: Said, at: int, sent: int, cached: int, price: Price | None) -> bytes:
     """Return a reply as server-sent events, text word by word."""
     items = said if isinstance(said, list) else [said]
     text = "".join(item for item in items if isinstance(item, str))
@@ -166,12 +183,14 @@ def _stream(said: Said, at: int, sent: int, cached: int) -> bytes:
         name = f"call_{at + 1}_{number + 1}"
         one = {"index": number, "id": name, "type": "function", "function": function}
         deltas.append({"tool_calls": [one]})
-    usage = {
+    usage: dict[str, Any] = {
         "prompt_tokens": sent // CHARACTERS_PER_TOKEN,
         "completion_tokens": max(1, size // CHARACTERS_PER_TOKEN),
         "prompt_tokens_details": {"cached_tokens": cached // CHARACTERS_PER_TOKEN},
     }
     usage["total_tokens"] = usage["prompt_tokens"] + usage["completion_tokens"]
+    if price is not None:
+        usage["cost"] = price.of(usage)
     base = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "scripted"}
     chunks: list[dict[str, Any]] = [
         {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas

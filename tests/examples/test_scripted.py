@@ -55,6 +55,18 @@ def test_a_script_is_played_through_the_adapter(scripted):
     assert player.problems == []
 
 
+def test_a_script_with_a_price_reports_what_each_request_cost(scripted):
+    price = scripted.Price(input=1.0, cached=0.1, output=4.0)
+    with scripted.Player(["One.", "Two."], price=price) as player:
+        model = OpenAIChat("m", base_url=player.url)
+        usages = [ask(model, Message.user(text))[-1].usage for text in ("a" * 400, "a" * 400)]
+    for usage in usages:
+        new = usage.input - usage.cached
+        assert usage.cost == pytest.approx((new + 0.1 * usage.cached + 4 * usage.output) / 1e6)
+    assert usages[1].cached > 0
+    assert usages[1].cost < usages[0].cost
+
+
 def test_what_the_script_does_not_foresee_is_a_problem(scripted):
     steps = [lambda seen: seen.found("(nothing)"), "left over"]
     with scripted.Player(steps) as player, pytest.raises(HermesError, match="which is not in"):
