@@ -84,10 +84,17 @@ def test_the_same_recipe_gives_the_same_session():
     assert build(half, name) == build(half, name)
 
 
-@pytest.mark.parametrize("half", sorted({half for half, _ in SESSIONS}))
+@pytest.mark.parametrize("half", HALVES)
 def test_languages(half):
     languages = Counter(build(half, name).language for name in names(half))
     assert languages == {"en": 7, "de": 2, "fr": 1, "es": 1, "ja": 1}
+
+
+def test_the_halves_share_no_session_and_no_bank():
+    assert not set(names("tuning")) & set(names("set_aside"))
+    banks = [(HERE / "banks" / f"{half}.json").read_text(encoding="utf-8") for half in HALVES]
+    lines = [{line for line in bank.splitlines() if len(line) > 30} for bank in banks]
+    assert not lines[0] & lines[1]
 
 
 def test_what_is_committed_is_small():
