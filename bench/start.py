@@ -33,6 +33,7 @@ from figures import figure
 CELLS, LATE_CELLS, KERNELS, ASKS, SESSIONS = 30, 8, 5, 23, 15
 LATENCY = 0.4
 SKILLS = 1_000
+MESSAGES = 5_000
 WORD = "Oak "
 ANSWER = WORD * 30
 SKILL = "---\nname: {name}\ndescription: Plots the table of {name}.\n---\n\nRead it first.\n"
@@ -57,6 +58,23 @@ for _ in range({count}):
     agent.sessions.start("bench", agent.spec(agent.settings()))
     taken.append((time.process_time() - before) * 1e3)
 print(json.dumps(taken))
+"""
+
+CHOICES = """
+import json, statistics, time
+from hermes_nb.core.messages import Message
+from hermes_nb.notebook.magics import _magics
+from hermes_nb.notebook.turn import TurnOptions
+agent, taken = _magics().agent, {{name: [] for name in {names}}}
+kinds = Message.user, Message.assistant
+said = [kinds[number % 2](str(number)) for number in range({messages})]
+agent.session.agent.restore(said)
+for number in range({count} * 2):
+    for name, spent in taken.items():
+        before = time.process_time()
+        await agent.ask("hello", TurnOptions(model=name, quiet=True))
+        spent.append((time.process_time() - before) * 1e3)
+print(json.dumps([statistics.median(spent[{count}:]) for spent in taken.values()]))
 """
 
 
@@ -250,8 +268,23 @@ def sessions() -> None:
         figure(f"CPU of a new session, {skills:,} skills", taken, "ms", most=most)
 
 
+def choices() -> None:
+    """Print what `--model NAME` costs beyond a turn without it, of the model in use and of two."""
+    for names, what, most in (
+        (("", "m"), "of the model in use", 2),
+        (("", "a", "b"), "of another model", 10),
+    ):
+        with server("prompt") as url, fresh(url) as kernel:
+            kernel.run("%load_ext hermes_nb")
+            kernel.run(OUR_CELL, allow_stdin=True)
+            code = CHOICES.format(names=names, messages=MESSAGES, count=SESSIONS)
+            without, *others = json.loads(kernel.run(code).printed.splitlines()[-1])
+        extra = max(others) - without
+        figure(f"CPU of --model {what}, {MESSAGES:,} messages", extra, "ms", most=most)
+
+
 def main() -> None:
-    """Print the figures; `warm`, `page`, `first`, `once` or `sessions` prints one alone."""
+    """Print the figures; `warm`, `page`, `first`, `once`, `sessions` or `models` prints one."""
     parts = sys.argv[1:]
     if not parts or "warm" in parts:
         warm("prompt", CELLS, 1.5)
@@ -264,6 +297,8 @@ def main() -> None:
         once()
     if not parts or "sessions" in parts:
         sessions()
+    if not parts or "models" in parts:
+        choices()
 
 
 if __name__ == "__main__":

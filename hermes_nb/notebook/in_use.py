@@ -1,6 +1,7 @@
 """The models and the tools that one kernel currently uses.
 
-Models are built on first use, replaced between turns, and closed when replaced.
+Models are built on first use and replaced between turns. Those that the settings named before are
+kept for a while, with their connections and serialised messages; the others are closed.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ from hermes_nb.safety.redact import redact
 if TYPE_CHECKING:
     from hermes_nb.models.servers import ServerIdentity
     from hermes_nb.notebook.attachments import Attachment
+
+
+MOST_KEPT = 4
+"""Maximum models that stay open besides the current one."""
 
 
 class ToolsInUse:
@@ -66,6 +71,7 @@ class ModelsInUse:
         self._settings = settings
         self._deck = deck
         self._model: ChatModel | None = None
+        self._made: list[tuple[Settings, ChatModel]] = []  # the latest last
         self._given = False
         self._ready: ChatModel | None = None
         self._auxiliary: Auxiliary | None = None
@@ -82,7 +88,7 @@ class ModelsInUse:
     def main(self) -> ChatModel:
         """The conversation's model; raise `ConfigError` if none is configured."""
         if self._model is None:
-            self._model = self._built(self._settings.now())
+            self._model = self._named(self._settings.now())
         return self._model
 
     @property
@@ -108,13 +114,15 @@ class ModelsInUse:
         if self._auxiliary is not None:
             self._retired.append(self._auxiliary)
             self._auxiliary = None
+        self._retired += [model for _, model in self._made]
+        self._made.clear()
         if not self._given:
             self.use(None)
 
     def use(self, model: ChatModel | None) -> None:
         """Use this model from the next turn on; None restores the model of the settings."""
         check_given(model)
-        if self._model is not None:
+        if self._model is not None and self._given:
             self._retired.append(self._model)
         self._model, self._given = model, model is not None
 
@@ -136,10 +144,11 @@ class ModelsInUse:
         self._settings.now().policy.check("cassettes", self._deck.mode)
         if can_ask(self._shell):
             await self.offer()
+        if self._model is None:
+            self._model = await in_thread(self._named, self._settings.now())
+        self._retire_others()
         while self._retired:  # close connections and child processes
             await self._retired.pop().aclose()
-        if self._model is None:
-            self._model = await in_thread(self._built, self._settings.now())
         if self._ready is not self._model:
             await prepare(self.main, self._shell, self._settings.now(), note)
             self._ready = self._model
@@ -217,6 +226,24 @@ class ModelsInUse:
     def budget(self, settings: Settings) -> BudgetSettings:
         """Return the budget of the settings, without a cost limit if the model runs locally."""
         return settings.budget.without_cost() if self.run_here(settings) else settings.budget
+
+    def _named(self, settings: Settings) -> ChatModel:
+        """Return the model that the settings name; one that was kept if nothing has changed."""
+        found = next((each for each in self._made if each[0] == settings), None)
+        if found is None:
+            found = settings, self._built(settings)
+        else:
+            self._made.remove(found)
+        self._made.append(found)
+        return found[1]
+
+    def _retire_others(self) -> None:
+        """Retire the models not in use that run on this machine, and the oldest of the rest."""
+        others = [each for each in self._made if each[1] is not self._model]
+        kept = [each for each in others if not traits_of(each[1]).local][-MOST_KEPT:]
+        gone = [each for each in others if each not in kept]
+        self._retired += [model for _, model in gone]
+        self._made = [each for each in self._made if each not in gone]
 
     def _built(self, settings: Settings) -> ChatModel:
         variables = partial(variables_of, self._shell)

@@ -40,7 +40,7 @@ from hermes_nb.notebook.dry_run import preview
 from hermes_nb.notebook.event_hub import EventHub
 from hermes_nb.notebook.execute.network import by_hermes, news
 from hermes_nb.notebook.frontend import FrontEnd
-from hermes_nb.notebook.in_use import ModelsInUse, ToolsInUse
+from hermes_nb.notebook.in_use import MOST_KEPT, ModelsInUse, ToolsInUse
 from hermes_nb.notebook.interrupt import Stopped, TurnFailed, stopped_in_view
 from hermes_nb.notebook.kernel_settings import KernelSettings
 from hermes_nb.notebook.remedy import with_remedy
@@ -107,7 +107,7 @@ class KernelAgent:
         )
         self._given = Toolset()
         self._runtime: Runtime | None = None
-        self._spec: SessionSpec | None = None
+        self._specs: list[SessionSpec] = []
         self._reviews: Reviews | None = None
         self._store: SessionStore | None = None
         self._sessions: SessionManager | None = None
@@ -315,7 +315,7 @@ class KernelAgent:
         if self._sessions is not None:
             self._sessions.end()
         if self.mcp.thaw():
-            self._spec = self._runtime = None
+            self._specs, self._runtime = [], None
 
     def resume(self, wanted: str = "") -> Session:
         """Resume a session by id or title, "" for the latest; raise `ConfigError` if missing."""
@@ -324,11 +324,13 @@ class KernelAgent:
     def spec(self, settings: Settings) -> SessionSpec:
         """Return the specification of a session; raise `ConfigError` if no model is configured."""
         model = self.models.main
-        if self._spec is None or self._spec.model is not model:
-            self._spec = self.runtime.spec(model, auxiliary=self.models.auxiliary)
+        found = next((spec for spec in self._specs if spec.model is model), None)
+        if found is None:
+            found = self.runtime.spec(model, auxiliary=self.models.auxiliary)
+            self._specs = [*self._specs[-MOST_KEPT:], found]
         budget = self.models.budget(settings)
         return replace(
-            self._spec,
+            found,
             max_requests=settings.max_requests,
             budget=budget,
             policy=settings.policy,
@@ -356,7 +358,7 @@ class KernelAgent:
     @property
     def equipped(self) -> bool:
         """Whether tools and knowledge have been built, so that reading them is cheap."""
-        return self._spec is not None
+        return bool(self._specs)
 
     @property
     def knowledge(self) -> PromptSources:
@@ -371,7 +373,7 @@ class KernelAgent:
     def change_models(self) -> None:
         """Rebuild the models from the current settings before the next turn."""
         self.models.renew()
-        self._spec = None
+        self._specs = []
 
     def _renew(self) -> None:
         """Discard everything that was built from the settings, to be rebuilt on next use."""

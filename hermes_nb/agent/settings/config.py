@@ -334,13 +334,13 @@ class Settings:
     """Settings of other packages, by the dataclass that declares them; see `of`."""
     unknown: tuple[str, ...] = ()
     """A warning for each key in config.yaml that is not a setting."""
-    held: Mapping[str, str] = field(default_factory=dict)
+    held: Mapping[str, str] = field(default_factory=dict, compare=False)
     """A message for each setting that the administrator's policy overrides, by name."""
-    declared: Mapping[str, Setting] = field(default_factory=dict, repr=False)
+    declared: Mapping[str, Setting] = field(default_factory=dict, repr=False, compare=False)
     """Every setting's declaration, by the name that users give it."""
-    values: Mapping[str, Json] = field(default_factory=dict, repr=False)
+    values: Mapping[str, Json] = field(default_factory=dict, repr=False, compare=False)
     """Every setting's value as its source has it, by name."""
-    sources: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Where each setting that is not a default came from, by name."""
 
     def of(self, group: type[Group]) -> Group:

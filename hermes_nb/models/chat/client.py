@@ -1,10 +1,10 @@
 """A model at an endpoint that supports chat.completions: OpenAI and most other providers.
 
 A request is joined from cached bytes: each message and the list of tools is serialised only once.
-There is one SDK client per event loop; the SDK is imported on the first request, in a thread. The
-SDK's typed method would walk all parameters of the whole conversation (39 to 319 ms of CPU per
-request, growing with the turn). So the body goes through the client's generic `post`, which keeps
-authentication, headers and error classes.
+Models at one address share an SDK client, one per event loop; the SDK is imported on the first
+request, in a thread. The SDK's typed method would walk all parameters of the whole conversation (39
+to 319 ms of CPU per request, growing with the turn). So the body goes through the client's generic
+`post`, which keeps authentication, headers and error classes.
 
 Redirects are not followed, so a key never reaches another host. A reply is parsed leniently (see
 `stream`) and cut off at a limit. Features that an endpoint rejects (usage in the stream, tools) are
@@ -20,13 +20,14 @@ import re
 import ssl
 import sys
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Hashable, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.events import Delta, ReasoningDelta
@@ -67,6 +68,19 @@ Compression is refused because compressed data is buffered, and so does not stre
 _AT_ONCE = 65_536
 """Bytes passed on without yielding to the event loop. A server that compresses anyway can turn one
 packet into many megabytes, and the stop button has to work while they are processed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """The SDK client for one address and key in one event loop."""
+
+    client: AsyncOpenAI
+    ending: AsyncGenerator[None, None]
+    """Closes the client when it is closed itself, or when the loop ends."""
+    users: WeakSet[OpenAIChat]
+
+
+_SHARED: dict[tuple[asyncio.AbstractEventLoop, Hashable], _Shared] = {}
 
 
 async def _until_the_loop_ends(client: AsyncOpenAI) -> AsyncGenerator[None, None]:
@@ -149,9 +163,6 @@ class OpenAIChat:
         key = (api_key or "").strip()
         self._secret = "" if key == DUMMY_KEY else key
         self._connect, self._idle, self._headers = connect, idle, dict(headers or {})
-        self._clients: dict[
-            asyncio.AbstractEventLoop, tuple[AsyncOpenAI, AsyncGenerator[None, None]]
-        ] = {}
         self._here = is_loopback(urlsplit(base_url).hostname or "")
         in_text = self.profile.strategy == "text" or not self.profile.tools
         self._strategy = strategy or (TextCalls() if in_text else Structured())
@@ -200,13 +211,17 @@ class OpenAIChat:
                 return
 
     async def aclose(self) -> None:
-        clients, self._clients = self._clients, {}
-        kept = clients.pop(asyncio.get_running_loop(), None)
-        if kept is not None:
-            await kept[1].aclose()
-        for loop, (client, _) in clients.items():
-            if loop.is_running():
-                asyncio.run_coroutine_threadsafe(client.close(), loop)
+        here = asyncio.get_running_loop()
+        for key, shared in tuple(_SHARED.items()):
+            if self not in shared.users:
+                continue
+            shared.users.discard(self)
+            if shared.users or _SHARED.pop(key, None) is None:
+                continue
+            if key[0] is here:
+                await shared.ending.aclose()
+            elif key[0].is_running():
+                asyncio.run_coroutine_threadsafe(shared.client.close(), key[0])
 
     def body(self, request: Request) -> bytes:
         if (bare := self._redacted) is not None:
@@ -311,19 +326,22 @@ class OpenAIChat:
                 await response.close()
 
     async def _client(self) -> AsyncOpenAI:
-        loop = asyncio.get_running_loop()
-        if loop not in self._clients:  # another thread may be importing it
+        headers = frozenset(self._headers.items())
+        address = self._base_url, self._secret, self._connect, self._idle, headers
+        key = asyncio.get_running_loop(), address
+        if key not in _SHARED:  # another thread may be importing it
             async with untimed():
                 await asyncio.to_thread(importlib.import_module, "openai")
-        kept = self._clients.get(loop)
-        if kept is None:
-            for other in tuple(self._clients):
-                if other.is_closed():
-                    self._clients.pop(other, None)
+        shared = _SHARED.get(key)
+        if shared is None:
+            for other in tuple(_SHARED):
+                if other[0].is_closed():
+                    _SHARED.pop(other, None)
             client = self._make()
-            kept = self._clients[loop] = client, _until_the_loop_ends(client)
-            await anext(kept[1])
-        return kept[0]
+            shared = _SHARED[key] = _Shared(client, _until_the_loop_ends(client), WeakSet())
+            await anext(shared.ending)
+        shared.users.add(self)
+        return shared.client
 
     def _make(self) -> AsyncOpenAI:
         import openai
