@@ -91,8 +91,8 @@ class Prefixes:
     def _wired(
         self, chain: Chain, model: OpenAIChat, request: Request, grown: Sequence[Message]
     ) -> None:
-        strategy, conversation = model._strategy, model._conversation
-        items = conversation.items(strategy.messages(request))
+        strategy, wire = model._strategy, model._wire
+        items = wire.items(strategy.messages(request))
         # Such a provider wants reasoning back within a turn and not after it.
         turn_over = any(message.role == "user" for message in grown)
         if turn_over and model.profile.echo_policy == "turn":

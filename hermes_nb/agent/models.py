@@ -297,7 +297,7 @@ def _trying(
 
 def _chat(end: Endpoint, address: str, settings: Settings) -> OpenAIChat:
     from hermes_nb.models.chat.client import OpenAIChat
-    from hermes_nb.models.profiles import profile_for
+    from hermes_nb.models.profiles import profile_for, with_wire
     from hermes_nb.models.servers import models_at
 
     if not is_address(address):
@@ -316,6 +316,8 @@ def _chat(end: Endpoint, address: str, settings: Settings) -> OpenAIChat:
         raise ConfigError("there is a key but no model; set HERMES_NB_MODEL, or %hermes model NAME")
     _check(name, address)
     profile = profile_for(name, address)
+    if end.wire:
+        profile = with_wire(profile, end.wire, name)
     if settings.vision is not None:
         profile = replace(profile, vision=settings.vision)
     return OpenAIChat(

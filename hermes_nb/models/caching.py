@@ -45,7 +45,7 @@ def with_breakpoints(
     Raises:
         ValueError: `ttl` is neither `5m` nor `1h`.
     """
-    _mark(ttl)
+    mark(ttl)
     out = [_unmarked(message) for message in wire_messages]
     for position in breakpoints(wire_messages, native=native):
         out[position] = marked(out[position], ttl=ttl)
@@ -82,10 +82,10 @@ def marked(message: Mapping[str, Json], *, ttl: TTL = "5m", beside: bool = True)
     """
     out = _unmarked(message)
     if out.get("role") == "tool" and beside:
-        return {**out, _KEY: _mark(ttl)}
+        return {**out, _KEY: mark(ttl)}
     content = out["content"]
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
-    return {**out, "content": [*parts[:-1], {**parts[-1], _KEY: _mark(ttl)}]}
+    return {**out, "content": [*parts[:-1], {**parts[-1], _KEY: mark(ttl)}]}
 
 
 def mark_items(items: Sequence[bytes], *, ttl: TTL = "5m", results: bool = False) -> list[bytes]:
@@ -105,7 +105,8 @@ def _read(message: Mapping[str, Json] | bytes) -> Mapping[str, Json]:
     return read
 
 
-def _mark(ttl: TTL) -> dict[str, str]:
+def mark(ttl: TTL) -> dict[str, str]:
+    """Return a breakpoint; raise ValueError for an invalid lifetime."""
     if ttl not in ("5m", "1h"):
         raise ValueError(f"a cache entry lives for '5m' or '1h', not {ttl!r}")
     return {"type": "ephemeral"} if ttl == "5m" else {"type": "ephemeral", "ttl": ttl}

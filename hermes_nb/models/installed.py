@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, cast
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.plugins import loaded, plugins
 from hermes_nb.core.protocols import ChatModel, Variable
+from hermes_nb.models.profiles import WireName
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -37,6 +38,8 @@ class Endpoint:
     """URL of the API; "" for the provider's default."""
     api_key: str = field(default="", repr=False)
     """API key; "" if not set."""
+    wire: WireName | Literal[""] = ""
+    """Protocol to use; "" for the usual one of the provider and model."""
 
     @property
     def named(self) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib.util
 import ipaddress
 import re
+import sys
 import threading
 import tomllib
 from collections.abc import Mapping
@@ -54,13 +55,17 @@ def is_address(url: str) -> bool:
 StrategyName = Literal["structured", "text"]
 EchoPolicy = Literal["never", "turn", "always"]
 CachingStyle = Literal["prefix", "system_and_3"]
-EffortStyle = Literal["reasoning_effort", "reasoning", "thinking"]
+EffortStyle = Literal["reasoning_effort", "reasoning", "thinking", "adaptive"]
+WireName = Literal["chat", "messages", "responses"]
+"""A protocol: OpenAI's chat.completions or Responses, or Anthropic's Messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """How to communicate with one model at one provider."""
 
+    wire: WireName = "chat"
+    """Protocol to use."""
     window: int | None = None
     """Context window in tokens; None if unknown."""
     strategy: StrategyName = "structured"
@@ -84,7 +89,12 @@ class Profile:
     vision: bool = False
     """Whether the model is known to accept images."""
     effort: EffortStyle = "reasoning_effort"
-    """Request field for the reasoning effort; `thinking` is Anthropic's token budget."""
+    """How to request a reasoning effort. `thinking` is Anthropic's token budget, for Claude up to
+    4.5; with `adaptive`, later ones decide themselves."""
+    reasons: bool = False
+    """Whether the model is known to reason."""
+    longest: int | None = None
+    """Maximum tokens of an answer; None if unknown."""
 
 
 EMBEDDED = "qwen2.5-coder-0.5b (embedded)"
@@ -124,8 +134,26 @@ def profile_for(name: str, base_url: str | None = None) -> Profile:
         echo=tuple(reasoning["echo"]),
         echo_policy=reasoning["policy"],
         vision=bool(re.search(known["sees"], family) or _longest(family, known["vision"])),
+        reasons=bool(re.search(known["reasons"], family)),
+        longest=_longest(family, known["answers"]),
     )
     return _at(host, family, profile)
+
+
+def with_wire(profile: Profile, wire: WireName, name: str) -> Profile:
+    """Return the profile of the model `name` for another protocol than the provider's usual one."""
+    match wire:
+        case "chat":
+            return replace(profile, wire=wire)
+        case "responses":
+            return replace(profile, wire=wire, max_tokens="max_output_tokens")
+        case "messages":
+            decides = "claude" in name.lower() and not re.search(_known()["budgeted"], name.lower())
+            effort: EffortStyle = "adaptive" if decides else "thinking"
+            caching: CachingStyle = "system_and_3"
+            return replace(
+                profile, wire=wire, max_tokens="max_tokens", caching=caching, effort=effort
+            )
 
 
 BUDGETS = {"low": 2_048, "medium": 8_192, "high": 24_576}
@@ -145,7 +173,12 @@ def effort_fields(profile: Profile, effort: str) -> dict[str, object]:
         case "thinking":
             budget = BUDGETS[effort]
             thinking = {"type": "enabled", "budget_tokens": budget}
-            return {"thinking": thinking, "max_tokens": budget + ANSWER}
+            most = min(budget + ANSWER, profile.longest or sys.maxsize)
+            return {"thinking": thinking, "max_tokens": most}
+        case "adaptive":
+            # Without `display`, some models return reasoning without its text.
+            thinking = {"type": "adaptive", "display": "summarized"}
+            return {"thinking": thinking, "output_config": {"effort": effort}}
 
 
 def seeing(limit: int = 6) -> tuple[str, ...]:
@@ -165,8 +198,10 @@ def _at(host: str, family: str, profile: Profile) -> Profile:
             profile, echo=details, echo_policy="always", caching=caching, effort="reasoning"
         )
     if host.endswith("anthropic.com"):
-        return replace(profile, caching="system_and_3", effort="thinking")
+        return with_wire(profile, "messages", family)
     if host.endswith("openai.com"):
+        if re.search(_known()["responses"], family):
+            return with_wire(profile, "responses", family)
         return replace(profile, max_tokens="max_completion_tokens")
     if host.endswith("mistral.ai"):
         return replace(profile, short_ids=True, stream_usage=False)

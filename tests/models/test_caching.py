@@ -171,7 +171,7 @@ def test_only_what_is_marked_is_serialised_anew(monkeypatch):
     )
     model.body(Request(messages=tuple(messages)))
     assert count == [1] * 4
-    kept = model._conversation.items(messages)
+    kept = model._wire.items(messages)
     assert not any(b"cache_control" in item for item in kept)
 
 

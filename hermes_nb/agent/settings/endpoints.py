@@ -23,7 +23,7 @@ from hermes_nb.models.installed import (
     Endpoint,
     is_composed,
 )
-from hermes_nb.models.profiles import is_loopback
+from hermes_nb.models.profiles import WireName, is_loopback
 
 Job = Literal["compression", "recall", "titles", "vision", "mixture", "reviews"]
 """Work outside the conversation that may use its own model."""
@@ -81,6 +81,9 @@ class ModelKeys:
     """The API key; `%hermes key` saves one without showing it."""
     key_env: Annotated[str, Setting("key_env")] = ""
     """The environment variable with the API key of a `base_url` that is set in the same place."""
+    wire: Annotated[Literal["", "chat", "messages", "responses"], Setting("wire")] = ""
+    """The protocol: `chat` is OpenAI's chat.completions, `responses` its Responses, and `messages`
+    Anthropic's Messages. By default that of the provider and model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +174,8 @@ def _served(entry: Mapping[str, Json], own: Endpoint, env: Mapping[str, str]) ->
     if not base_url or own.base_url in (env.get("OPENAI_BASE_URL"), OPENROUTER_URL):
         base_url, key = _provider_of_the_environment(model, env)
     key = env.get(str(entry.get("key_env") or ""), "") or key
-    return Endpoint(model=model, base_url=base_url, api_key=key)
+    wire = _wire_of(entry) or (own.wire if base_url == own.base_url else "")
+    return Endpoint(model=model, base_url=base_url, api_key=key, wire=wire)
 
 
 def endpoint(picked: Picker, env: Mapping[str, str]) -> Endpoint:
@@ -191,7 +195,7 @@ def endpoint(picked: Picker, env: Mapping[str, str]) -> Endpoint:
             picked.sources.setdefault("base_url", f"{named} in the environment")
     named = _named_key(picked, keys.key_env, env)
     api_key = api_key or named or _key_for(base_url, env)
-    return Endpoint(model=model, base_url=base_url, api_key=api_key)
+    return Endpoint(model=model, base_url=base_url, api_key=api_key, wire=keys.wire)
 
 
 def _named_key(picked: Picker, name: str, env: Mapping[str, str]) -> str:
@@ -256,4 +260,10 @@ def _fallback(entry: Mapping[str, Json], env: Mapping[str, str]) -> Endpoint | N
         return None
     base_url = base_url or PROVIDERS[provider]
     named = env.get(str(entry.get("key_env") or ""), "")
-    return Endpoint(model=model, base_url=base_url, api_key=named or _key_for(base_url, env))
+    key = named or _key_for(base_url, env)
+    return Endpoint(model=model, base_url=base_url, api_key=key, wire=_wire_of(entry))
+
+
+def _wire_of(entry: Mapping[str, Json]) -> WireName | Literal[""]:
+    wire = entry.get("wire")
+    return cast("WireName", wire) if wire in get_args(WireName) else ""

@@ -1,4 +1,4 @@
-"""A model at an endpoint that supports chat.completions: OpenAI and most other providers.
+"""A model at an endpoint: chat.completions, OpenAI's Responses, or Anthropic's Messages.
 
 A request is joined from cached bytes: each message and the list of tools is serialised only once.
 Models at one address share an SDK client, one per event loop; the SDK is imported on the first
@@ -8,7 +8,7 @@ to 319 ms of CPU per request, growing with the turn). So the body goes through t
 
 Redirects are not followed, so a key never reaches another host. A reply is parsed leniently (see
 `stream`) and cut off at a limit. Features that an endpoint rejects (usage in the stream, tools) are
-not used again.
+not used again. The profile names the protocol (see `wire`); the SDK only transports bytes.
 """
 
 from __future__ import annotations
@@ -35,15 +35,14 @@ from hermes_nb.core.json_values import dumps
 from hermes_nb.core.messages import Memo, Message, Reply
 from hermes_nb.core.protocols import Request
 from hermes_nb.core.threads import untimed
-from hermes_nb.models.caching import TTL, mark_items
+from hermes_nb.models.caching import TTL
 from hermes_nb.models.chat.errors import classify, malformed
 from hermes_nb.models.chat.sse import StreamDecoder
 from hermes_nb.models.chat.stream import LIMIT, Assembly
-from hermes_nb.models.chat.wire import WireConversation
+from hermes_nb.models.chat.wire import API_KEY, Pieces, Wire, WireConversation
 from hermes_nb.models.profiles import (
     OPENAI,
     Profile,
-    effort_fields,
     is_loopback,
     priced,
     profile_for,
@@ -53,7 +52,7 @@ from hermes_nb.models.text_calls import Strategy, Structured, TextCalls
 from hermes_nb.safety.redact import without_secrets
 
 if TYPE_CHECKING:
-    from openai import AsyncOpenAI
+    from openai import AsyncOpenAI, Omit
 
 DUMMY_KEY = "none"
 """Key for servers that need none, because the SDK requires one."""
@@ -104,8 +103,6 @@ _REFUSED = (FailureKind.BAD_REQUEST, FailureKind.NOT_FOUND)
 """Failures that may be due to the request's content. OpenRouter reports "not found" for a model
 without tools."""
 _MOST_BYTES = 64 * 2**20
-_NO_STREAM_USAGE = re.compile(r"stream_options|include_usage", re.IGNORECASE)
-_NO_MARK = re.compile(r"cache_control|tool_result\.content", re.IGNORECASE)
 _NO_TOOLS = re.compile(
     r"(?:does not|doesn't|do not|not) support (?:tools?|tool (?:use|calling)|function)"
     r"|tools? (?:is|are|calling is) not supported|support tool use"
@@ -113,6 +110,21 @@ _NO_TOOLS = re.compile(
     r"|requires --(?:enable-auto-tool-choice|jinja)|tools param requires",
     re.IGNORECASE,
 )
+
+
+def wire_for(profile: Profile, *, ttl: TTL = "5m") -> Wire:
+    """Return the protocol that a profile names."""
+    match profile.wire:
+        case "messages":
+            from hermes_nb.models.chat.anthropic import AnthropicMessages
+
+            return AnthropicMessages(profile, ttl=ttl)
+        case "responses":
+            from hermes_nb.models.chat.responses import OpenAIResponses
+
+            return OpenAIResponses(profile)
+        case "chat":
+            return WireConversation(profile, ttl=ttl)
 
 
 class OpenAIChat:
@@ -175,9 +187,7 @@ class OpenAIChat:
         self._redacted: Memo[Message] | None = Memo() if redacted else None
         self._limit = limit
         self._cache_ttl = cache_ttl
-        self._marks_results = True  # until a provider rejects it
-        self._conversation = WireConversation(self.profile)
-        self._stream_usage = self.profile.stream_usage
+        self._wire = wire_for(self.profile, ttl=cache_ttl)
         self._serialised: dict[str, tuple[object, bytes]] = {}
 
     @property
@@ -228,20 +238,13 @@ class OpenAIChat:
             # Each message once, so that messages sent before stay the same objects and bytes.
             kept = tuple(bare.get(m, partial(without_secrets, m)) for m in request.messages)
             request = replace(request, messages=kept)
-        messages = self._conversation.items(self._strategy.messages(request))
-        if self.profile.caching == "system_and_3":
-            messages = mark_items(messages, ttl=self._cache_ttl, results=self._marks_results)
-        effort = effort_fields(self.profile, request.effort or self._effort)
-        fields: dict[str, object] = {**self._strategy.fields(request), **effort, **self._options}
-        fields["stream"] = True
-        if self._stream_usage:
-            fields["stream_options"] = {"include_usage": True}
+        messages = self._strategy.messages(request)
+        tools, effort = self._strategy.fields(request), request.effort or self._effort
         # One join: each additional copy of a long conversation costs as much as a short request.
-        listed = [b","] * 2 * len(messages)
-        listed[1::2] = messages
-        parts = [b'{"model":', dumps(self._name), b',"messages":[', *listed[1:], b"]"]
-        for key, value in fields.items():
-            parts += (b",", dumps(key), b":", self._field(key, value))
+        parts = [b'{"model":', dumps(self._name)]
+        for key, value in self._wire.fields(messages, tools, self._options, effort):
+            parts += (b",", dumps(key), b":")
+            parts += value if isinstance(value, Pieces) else (self._field(key, value),)
         parts.append(b"}")
         return b"".join(parts)
 
@@ -261,12 +264,12 @@ class OpenAIChat:
             limit=self._limit,
             secret=self._secret,
         )
-        decoder = StreamDecoder()
+        decoder, events = StreamDecoder(), self._wire.events()
         read, told = 0, time.monotonic()
         try:
-            async with aclosing(self._post("chat/completions", body)) as pieces:
+            async with aclosing(self._post(self._wire.path, body)) as pieces:
                 async for piece in pieces:
-                    values = list(decoder.feed(piece))
+                    values = [*chain.from_iterable(map(events.chunks, decoder.feed(piece)))]
                     for shown in chain.from_iterable(map(assembly.feed, values)):
                         yield shown
                         told = time.monotonic()
@@ -276,17 +279,18 @@ class OpenAIChat:
                     read += len(piece)
                     if assembly.full or read > _MOST_BYTES:
                         break
-                    if decoder.done:
+                    if decoder.done or events.done:
                         await _drain(pieces)
                         break
         except ModelError as error:
             # A reply with a finish reason is complete, however its connection ends.
             if not assembly.ended or error.kind not in _BROKEN_OFF:
                 raise
-        for shown in chain.from_iterable(map(assembly.feed, decoder.finish())):
+        values = [*chain.from_iterable(map(events.chunks, decoder.finish()))]
+        for shown in chain.from_iterable(map(assembly.feed, values)):
             yield shown
         self._require_reply(decoder, assembly)
-        rest, reply = assembly.finish(done=decoder.done)
+        rest, reply = assembly.finish(done=decoder.done or events.done)
         for shown in rest:
             yield shown
         if decoder.bad and not (reply.message.parts or reply.message.calls):
@@ -310,7 +314,7 @@ class OpenAIChat:
                 content=body,
                 stream=True,
                 stream_cls=openai.AsyncStream[object],
-                options={"headers": _STREAMED, "follow_redirects": False},
+                options={"headers": self._headers_of_request(), "follow_redirects": False},
             )
             async with aclosing(response.iter_bytes()) as pieces:
                 async for piece in pieces:
@@ -324,6 +328,12 @@ class OpenAIChat:
         finally:
             if response is not None:
                 await response.close()
+
+    def _headers_of_request(self) -> dict[str, str | Omit]:
+        """Return the headers of one request; a wire with its own key header replaces the usual."""
+        own = self._wire.headers(self._secret)
+        usual = {"Authorization": sys.modules["openai"].Omit()} if API_KEY in own else {}
+        return {**_STREAMED, **own, **usual}
 
     async def _client(self) -> AsyncOpenAI:
         headers = frozenset(self._headers.items())
@@ -384,16 +394,10 @@ class OpenAIChat:
         """Stop using the feature that the endpoint rejected; return whether to send again."""
         if error.kind not in _REFUSED:
             return False
-        if self._stream_usage and _NO_STREAM_USAGE.search(str(error)):
-            self._stream_usage = False
-            return True
         if self._may_switch and _NO_TOOLS.search(str(error)):
             self._strategy, self._may_switch = TextCalls(), False
             return True
-        if self._marks_results and _NO_MARK.search(str(error)):
-            self._marks_results = False
-            return self.profile.caching == "system_and_3"
-        return False
+        return self._wire.adapt(str(error))
 
 
 async def _drain(pieces: AsyncGenerator[bytes, None]) -> None:

@@ -58,7 +58,8 @@ def read_usage(usage: Mapping[str, Json]) -> Usage:
         output=_count(usage, "completion_tokens", "output_tokens"),
         cached=cached,
         written=written,
-        reasoning=_count(output, "reasoning_tokens") or _count(usage, "reasoning_tokens"),
+        reasoning=_count(output, "reasoning_tokens", "thinking_tokens")
+        or _count(usage, "reasoning_tokens"),
         requests=1,
         cost=_price(usage.get("cost")),
     )
@@ -92,13 +93,21 @@ _FINISH = {
     "function_call": "tool_calls",
     "length": "length",
     "max_tokens": "length",
+    "max_output_tokens": "length",
     "model_length": "length",
+    "model_context_window_exceeded": "length",
     "content_filter": "filtered",
     "refusal": "filtered",
     "safety": "filtered",
 }
 
-_GROWING = ("text", "summary", "data")
+_GROWING = ("text", "summary", "data", "thinking")
+_HIDDEN = ("data", "encrypted_content", "signature")
+"""Fields of a reasoning block that are not shown, and so not counted as reasoning."""
+THINKING, ITEMS = "thinking_blocks", "reasoning_items"
+"""Keys in `Message.echo` for the reasoning of Anthropic's Messages and of OpenAI's Responses. Each
+block has its `index` among all parts of the reply."""
+_BLOCKS = ("reasoning_details", THINKING, ITEMS)
 
 Shown = TextDelta | ReasoningDelta
 
@@ -125,7 +134,7 @@ class Assembly:
         self._secret = secret
         self._calls = CallFragments()
         self._reasoning: list[str] = []
-        self._details: list[dict[str, Json]] = []
+        self._blocks: dict[str, list[dict[str, Json]]] = {}
         self._usage: dict[str, Json] = {}
         self._finish = ""
         self._model = ""
@@ -188,12 +197,12 @@ class Assembly:
 
     def _echo(self, reading: Reading) -> dict[str, Json]:
         echo: dict[str, Json] = {}
-        if self._details:
-            blocks = [
+        for field, blocks in self._blocks.items():
+            whole = [
                 {k: "".join(v) if isinstance(v, _Pieces) else v for k, v in block.items()}
-                for block in self._details
+                for block in blocks
             ]
-            echo["reasoning_details"] = clean(blocks)
+            echo[field] = clean(whole)
         if reading.raw and reading.calls:
             echo[RAW] = clean_text(reading.raw)
         return echo
@@ -224,30 +233,32 @@ class Assembly:
             self._finish = _FINISH.get(reason.lower(), "stop")
 
     def _reasoned(self, delta: Mapping[str, Json]) -> Iterator[Shown]:
-        found = delta.get("reasoning_details")
-        details = found if isinstance(found, list) else []
-        for detail in details:
-            if isinstance(detail, Mapping):
-                self._detail(detail)
+        told = ""
+        for field in _BLOCKS:
+            found = delta.get(field)
+            for block in found if isinstance(found, list) else ():
+                if isinstance(block, Mapping):
+                    self._block(block, self._blocks.setdefault(field, []))
+                    told += _told(block)
         text = delta.get("reasoning_content") or delta.get("reasoning")
-        yield from self._thought(text if isinstance(text, str) and text else _told(details))
+        yield from self._thought(text if isinstance(text, str) and text else told)
 
-    def _detail(self, detail: Mapping[str, Json]) -> None:
+    def _block(self, detail: Mapping[str, Json], blocks: list[dict[str, Json]]) -> None:
         """Join the pieces of a reasoning block; its signature must be sent back unchanged."""
-        block = self._details[-1] if self._details else {}
+        block = blocks[-1] if blocks else {}
         same = all(block.get(key) == detail.get(key) for key in ("type", "index"))
         if not block or detail.get("index") is None or not same:
             block = {}
-            self._details.append(block)
+            blocks.append(block)
         first = not block
         for key, value in detail.items():
             if key in _GROWING and isinstance(value, str):
                 if not isinstance(pieces := block.get(key), _Pieces):
                     pieces = block[key] = _Pieces()
                 pieces.append(value)
-                self._left -= len(value) if key == "data" else 0  # not counted anywhere else
             elif first or value is not None:
                 block[key] = value
+            self._left -= len(value) if key in _HIDDEN and isinstance(value, str) else 0
 
     def _said(self, delta: Mapping[str, Json]) -> Iterator[Shown]:
         content = delta.get("content")
@@ -317,7 +328,7 @@ def _told(thought: object) -> str:
     if isinstance(thought, list):
         return "".join(map(_told, thought))
     if isinstance(thought, Mapping):
-        thought = thought.get("text") or thought.get("summary")
+        thought = thought.get("text") or thought.get("thinking") or thought.get("summary")
     return thought if isinstance(thought, str) else ""
 
 

@@ -1,8 +1,10 @@
-"""The conversation in the chat-completions format, each message serialised once.
+"""The protocols of the providers: chat.completions here, the others in `anthropic` and `responses`.
 
-A `WireConversation` caches the bytes of each message object for as long as the object lives. A
-request in a long turn joins cached bytes and serialises only new messages. The bytes of a prefix
-never change while the conversation only grows, which providers' prompt caches rely on.
+A wire writes the fields of a request and translates the events of a reply to those of
+chat.completions, so that one `Assembly` reads them all. It caches the bytes of each message object
+for as long as the object lives. A request in a long turn joins cached bytes and serialises only new
+messages. The bytes of a prefix never change while the conversation only grows, which providers'
+prompt caches rely on.
 """
 
 from __future__ import annotations
@@ -13,11 +15,82 @@ import sys
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from operator import call, is_
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from hermes_nb.core.json_values import dumps
 from hermes_nb.core.messages import Image, Json, Memo, Message, Text, ToolCall
-from hermes_nb.models.profiles import Profile
+from hermes_nb.models.caching import TTL, mark_items
+from hermes_nb.models.profiles import Profile, effort_fields
+
+API_KEY = "x-api-key"
+"""Header that replaces `Authorization` where a wire sets it."""
+_NO_STREAM_USAGE = re.compile(r"stream_options|include_usage", re.IGNORECASE)
+_NO_MARK = re.compile(r"cache_control|tool_result\.content", re.IGNORECASE)
+
+
+class Pieces(list[bytes]):
+    """The pieces of a field's JSON text, joined only once, with the rest of the request."""
+
+
+def array(items: Sequence[bytes]) -> Pieces:
+    """Return serialised values as a JSON array."""
+    listed = [b","] * 2 * len(items)
+    listed[1::2] = items
+    return Pieces([b"[", *listed[1:], b"]"])
+
+
+class Events(Protocol):
+    """Translates the events of one reply."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the reply is complete, although the connection is still open."""
+        ...
+
+    def chunks(self, event: Json) -> Iterator[object]:
+        """Yield what an event means, as chunks of chat.completions."""
+        ...
+
+
+class Wire(Protocol):
+    """One provider protocol, for one model."""
+
+    path: str
+    """Path of the requests below the API's URL."""
+
+    def headers(self, key: str) -> Mapping[str, str]:
+        """Return the protocol's own headers; one named `API_KEY` replaces `Authorization`."""
+        ...
+
+    def items(self, messages: Sequence[Message]) -> list[bytes]:
+        """Return the parts of the conversation as JSON, in order and without cache marks."""
+        ...
+
+    def fields(
+        self,
+        messages: Sequence[Message],
+        tools: Mapping[str, object],
+        options: Mapping[str, object],
+        effort: str,
+    ) -> Iterator[tuple[str, object]]:
+        """Yield the request's fields in order, without the model's name.
+
+        Args:
+            messages: The conversation in the form of the tool-calling strategy.
+            tools: The fields of the strategy, in the format of chat.completions.
+            options: The fields that the user has set for the model.
+            effort: How much to reason; "" for the model's default.
+        """
+        ...
+
+    def adapt(self, refusal: str) -> bool:
+        """Stop using a feature that the endpoint refused; return whether to send again."""
+        ...
+
+    def events(self) -> Events:
+        """Return a new translator for a reply."""
+        ...
+
 
 STOPPED = "[stopped before it was finished]"
 """Suffix of an interrupted answer, so that the model does not take it for complete."""
@@ -54,7 +127,7 @@ def pictures(messages: Sequence[Message], profile: Profile) -> dict[str, Json] |
     if not images:
         return None
     if not profile.vision:
-        return {"role": "user", "content": f"{PICTURES} {_unseen(len(images))}"}
+        return {"role": "user", "content": f"{PICTURES} {unseen(len(images))}"}
     return {"role": "user", "content": [_part(Text(PICTURES)), *map(_part, images)]}
 
 
@@ -62,14 +135,59 @@ _Last: TypeAlias = tuple[int, "list[weakref.ref[Message]]", list[bytes]]
 """The last conversation: first index with reasoning, its messages, their serialised items."""
 
 
-class WireConversation:
-    """Serialises conversations for one profile; several can share one model."""
+class _Unchanged:
+    """The events of chat.completions, which end with a mark that the decoder knows."""
 
-    def __init__(self, profile: Profile) -> None:
+    done = False
+
+    def chunks(self, event: Json) -> Iterator[object]:
+        yield event
+
+
+class WireConversation:
+    """The wire of chat.completions."""
+
+    path = "chat/completions"
+
+    def __init__(self, profile: Profile, *, ttl: TTL = "5m") -> None:
         self._profile = profile
+        self._ttl = ttl
+        self._marks_results = True  # until a provider rejects it
+        self._stream_usage = profile.stream_usage
         self._items: Memo[bytes] = Memo()
         self._pictures: Memo[bytes] = Memo()
         self._last: _Last = 0, [], []
+
+    def headers(self, key: str) -> Mapping[str, str]:  # noqa: ARG002 - sent by the client as usual
+        return {}
+
+    def fields(
+        self,
+        messages: Sequence[Message],
+        tools: Mapping[str, object],
+        options: Mapping[str, object],
+        effort: str,
+    ) -> Iterator[tuple[str, object]]:
+        items = self.items(messages)
+        if self._profile.caching == "system_and_3":
+            items = mark_items(items, ttl=self._ttl, results=self._marks_results)
+        yield "messages", array(items)
+        yield from {**tools, **effort_fields(self._profile, effort), **options}.items()
+        yield "stream", True
+        if self._stream_usage:
+            yield "stream_options", {"include_usage": True}
+
+    def adapt(self, refusal: str) -> bool:
+        if self._stream_usage and _NO_STREAM_USAGE.search(refusal):
+            self._stream_usage = False
+            return True
+        if self._marks_results and _NO_MARK.search(refusal):
+            self._marks_results = False
+            return self._profile.caching == "system_and_3"
+        return False
+
+    def events(self) -> Events:
+        return _Unchanged()
 
     def items(self, messages: Sequence[Message]) -> list[bytes]:
         """Return each message as JSON, in order."""
@@ -126,10 +244,7 @@ def _goes_on(messages: Sequence[Message], known: int) -> bool:
 
 
 def _assistant(message: Message, profile: Profile, *, echo: bool) -> dict[str, Json]:
-    text = message.text
-    if message.interrupted:
-        text = f"{text}\n\n{STOPPED}" if text else STOPPED
-    content = text or (profile.empty_content if message.calls else EMPTY["assistant"])
+    content = said(message) or (profile.empty_content if message.calls else EMPTY["assistant"])
     out: dict[str, Json] = {"role": "assistant", "content": content}
     if message.calls:
         out["tool_calls"] = [_call(call, profile) for call in message.calls]
@@ -149,9 +264,38 @@ def _call(call: ToolCall, profile: Profile) -> Mapping[str, Json]:
 
 def _call_id(call_id: str, profile: Profile) -> str:
     """Return the id in the provider's format: Mistral requires exactly nine letters and digits."""
-    if not profile.short_ids or re.fullmatch(r"[A-Za-z0-9]{9}", call_id):
+    return fitting_id(call_id, r"[A-Za-z0-9]{9}", 9) if profile.short_ids else call_id
+
+
+def fitting_id(call_id: str, pattern: str, length: int) -> str:
+    """Return the id of a call if a provider accepts it, otherwise `length` hex digits for it."""
+    if re.fullmatch(pattern, call_id):
         return call_id
-    return hashlib.sha256(call_id.encode("utf-8", "replace")).hexdigest()[:9]
+    return hashlib.sha256(call_id.encode("utf-8", "replace")).hexdigest()[:length]
+
+
+def said(message: Message) -> str:
+    """Return an assistant message's text, with a suffix if it was interrupted."""
+    if not message.interrupted:
+        return message.text
+    return f"{message.text}\n\n{STOPPED}" if message.text else STOPPED
+
+
+def placed(blocks: Sequence[tuple[int, bytes]], others: Sequence[bytes]) -> list[bytes]:
+    """Return reasoning blocks at their positions in the reply, and the other parts around them."""
+    out: list[bytes] = []
+    rest = list(others)
+    for position, block in sorted(blocks, key=lambda each: each[0]):
+        while rest and len(out) < position:
+            out.append(rest.pop(0))
+        out.append(block)
+    return [*out, *rest]
+
+
+def indexed(block: Mapping[str, Json]) -> int:
+    """Return the position of a stored reasoning block in its reply."""
+    index = block.get("index")
+    return index if isinstance(index, int) else 0
 
 
 def _content(message: Message, profile: Profile) -> str | list[Mapping[str, Json]]:
@@ -159,10 +303,11 @@ def _content(message: Message, profile: Profile) -> str | list[Mapping[str, Json
         return message.text or EMPTY[message.role]
     if profile.vision:
         return [_part(part) for part in message.parts]
-    return "\n".join(filter(None, (message.text, _unseen(len(message.images)))))
+    return "\n".join(filter(None, (message.text, unseen(len(message.images)))))
 
 
-def _unseen(count: int) -> str:
+def unseen(count: int) -> str:
+    """Return what a model that cannot see gets instead of `count` images."""
     return UNSEEN.format(count=f"{count} pictures" if count > 1 else "1 picture")
 
 
