@@ -228,6 +228,7 @@ class _Fragments:
     def __init__(self, call_id: str) -> None:
         self.id = call_id
         self.name = ""
+        self.extra: Json = None
         self.pieces: list[str] = []
         self._depth = 0
         self._quoted = False
@@ -292,6 +293,7 @@ class CallFragments:
         call = self._find(index, call_id, name, arguments)
         if name:
             call.add_name(name)
+        call.extra = fragment.get("extra_content") or call.extra
         if arguments:
             call.add_arguments(arguments[:room])
         return len(name) + len(arguments)
@@ -305,6 +307,10 @@ class CallFragments:
             for each in self._all
             if each.name
         ]
+
+    def extras(self) -> list[Json]:
+        """Return the provider's own data about each call, None where there is none."""
+        return [each.extra for each in self._all if each.name]
 
     def _find(self, index: int | None, call_id: str, name: str, arguments: str) -> _Fragments:
         """Return the call that a fragment continues, or start a new one."""

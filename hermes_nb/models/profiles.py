@@ -27,6 +27,8 @@ from hermes_nb.core.messages import Json, Reply, Usage
 from hermes_nb.core.protocols import ChatModel, Traits
 
 OPENAI = "https://api.openai.com/v1"
+ANTHROPIC_VERSION = "2023-06-01"
+"""Version of Anthropic's API, a header of every request."""
 
 
 def is_loopback(host: str) -> bool:
@@ -84,6 +86,8 @@ class Profile:
     """Whether to request token usage in the stream."""
     short_ids: bool = False
     """Whether call ids must have exactly nine letters and digits."""
+    call_extras: bool = False
+    """Whether the provider's own data about calls is sent back to it."""
     empty_content: str | None = None
     """Content of an assistant message with calls and no text."""
     vision: bool = False
@@ -203,6 +207,8 @@ def _at(host: str, family: str, profile: Profile) -> Profile:
         if re.search(_known()["responses"], family):
             return with_wire(profile, "responses", family)
         return replace(profile, max_tokens="max_completion_tokens")
+    if host.endswith("googleapis.com"):  # Gemini signs its calls
+        return replace(profile, call_extras=True)
     if host.endswith("mistral.ai"):
         return replace(profile, short_ids=True, stream_usage=False)
     return profile

@@ -30,7 +30,7 @@ from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.files import locked, make_private, write_atomic
 from hermes_nb.core.messages import Json
 from hermes_nb.models.chat.errors import causes, clean_line, from_body
-from hermes_nb.models.profiles import is_loopback
+from hermes_nb.models.profiles import ANTHROPIC_VERSION, WireName, is_loopback, profile_for
 
 LOCAL_SERVERS = {
     "Ollama": "http://127.0.0.1:11434/v1",
@@ -233,7 +233,9 @@ def window_at(
     return next((x.window for x in listed if model in (x.name, *x.aliases)), None)
 
 
-def reach(base_url: str, *, api_key: str = "", timeout: float = SECONDS) -> Reached:
+def reach(
+    base_url: str, *, api_key: str = "", timeout: float = SECONDS, wire: WireName | None = None
+) -> Reached:
     """Ask a server for its models, which is free and checks the address and the key.
 
     Network errors are returned, not raised. Requests to this machine bypass proxies.
@@ -243,16 +245,23 @@ def reach(base_url: str, *, api_key: str = "", timeout: float = SECONDS) -> Reac
         api_key: Key to send; "" for none.
         timeout: Seconds for connecting and for each pause; the whole response may take three times
             as long.
+        wire: Protocol of the server; None for the usual one of its host.
     """
     end = time.monotonic() + WHOLE * timeout
     try:
-        request = urllib.request.Request(base_url.rstrip("/") + "/models")  # noqa: S310 - see below
+        messages = (wire or profile_for("", base_url).wire) == "messages"
+        url = f"{base_url.rstrip('/')}/models{'?limit=1000' if messages else ''}"
+        request = urllib.request.Request(url)  # noqa: S310 - see below
         if request.type not in ("http", "https"):
             return Reached(
                 kind="failed", problem=f"{request.type} is not supported; use http or https"
             )
         request.add_header("User-Agent", "hermes_nb")
-        if api_key:
+        if messages:
+            request.add_header("anthropic-version", ANTHROPIC_VERSION)
+        if api_key and messages:
+            request.add_header("x-api-key", api_key)
+        elif api_key:
             request.add_header("Authorization", f"Bearer {api_key}")
         here = is_loopback(urlsplit(f"//{request.host}").hostname or "")
         direct = [urllib.request.ProxyHandler({})] if here else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hermes_nb import Hermes
+from hermes_nb.agent.models import build_model
 from hermes_nb.agent.settings.config import SandboxSettings, load_settings
 from hermes_nb.agent.settings.files import read_dotenv
 from hermes_nb.core.errors import ConfigError
@@ -103,7 +104,7 @@ def test_a_fallback_that_cannot_be_placed_is_left_out(home):
     write_config(
         home,
         "fallback_providers:\n"
-        "  - {provider: anthropic, model: claude-x}\n"
+        "  - {provider: nous, model: hermes-x}\n"
         "  - {provider: openrouter}\n"
         "  - {base_url: 'http://127.0.0.1:1/v1'}\n"
         "  - just words\n"
@@ -114,6 +115,55 @@ def test_a_fallback_that_cannot_be_placed_is_left_out(home):
     assert (only.model, only.base_url, only.api_key) == ("gpt-x", "", "sk-openai")
     write_config(home, "fallback_providers: {provider: openai, model: m}\n")
     assert load_settings(environ=env).fallbacks == ()
+
+
+KEYS = {
+    "ANTHROPIC_API_KEY": "sk-ant",
+    "AZURE_OPENAI_API_KEY": "azure",
+    "AZURE_OPENAI_ENDPOINT": "https://mine.openai.azure.com",
+    "GEMINI_API_KEY": "gem",
+    "OPENAI_API_KEY": "sk-openai",
+    "OPENROUTER_API_KEY": "sk-router",
+}
+AZURE = "https://mine.openai.azure.com/openai/v1"
+GEMINI = "https://generativelanguage.googleapis.com/v1beta/openai"
+ROUTER = "https://openrouter.ai/api/v1"
+
+
+@pytest.mark.parametrize(
+    ("model", "without", "expected"),
+    [
+        ("anthropic/claude-x", "", ("claude-x", "https://api.anthropic.com/v1", "sk-ant")),
+        ("anthropic/claude-x", "ANTHROPIC_API_KEY", ("anthropic/claude-x", ROUTER, "sk-router")),
+        ("openai/gpt-x", "", ("gpt-x", "", "sk-openai")),
+        ("gemini/gemini-x", "", ("gemini-x", GEMINI, "gem")),
+        ("azure/mine", "", ("mine", AZURE, "azure")),
+        ("openrouter/google/gemma", "", ("google/gemma", ROUTER, "sk-router")),
+        ("ollama/qwen3", "", ("qwen3", "http://127.0.0.1:11434/v1", "")),
+        ("google/gemma", "", ("google/gemma", ROUTER, "sk-router")),
+        ("xai/grok", "OPENROUTER_API_KEY", ("grok", "https://api.x.ai/v1", "")),
+    ],
+)
+def test_a_provider_in_the_models_name_has_its_own_address_and_key(home, model, without, expected):
+    env = {name: key for name, key in KEYS.items() if name != without}
+    settings = load_settings(environ=env | {"HERMES_NB_MODEL": model})
+    end = settings.endpoint
+    assert (end.model, end.base_url, end.api_key) == expected
+    write_config(home, f"fallback_providers:\n  - {{model: {model}}}\n")
+    (other,) = load_settings(environ=env).fallbacks
+    if expected[0] != model:
+        assert (other.model, other.base_url, other.api_key) == expected
+    job = load_settings(environ=env | {"HERMES_NB_AUXILIARY_MODEL": model}).auxiliary["titles"]
+    assert (job.model, job.base_url, job.api_key) == expected
+    proxy = {"OPENAI_BASE_URL": "http://127.0.0.1:4000/v1", "HERMES_NB_MODEL": model}
+    proxied = load_settings(environ=env | proxy).endpoint
+    assert (proxied.model, proxied.base_url) == (model, "http://127.0.0.1:4000/v1")
+
+
+def test_the_address_of_azure_names_the_variable_that_is_missing(home):
+    settings = load_settings(environ={"HERMES_NB_MODEL": "azure/mine"})
+    with pytest.raises(ConfigError, match="AZURE_OPENAI_ENDPOINT"):
+        build_model(settings)
 
 
 @pytest.mark.parametrize(

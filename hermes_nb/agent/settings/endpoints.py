@@ -7,7 +7,8 @@ name, address and key: those of the conversation, fallbacks, jobs, and parts of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from string import Template
 from typing import Annotated, Literal, cast, get_args
 from urllib.parse import urlsplit
 
@@ -170,6 +171,8 @@ def _served(entry: Mapping[str, Json], own: Endpoint, env: Mapping[str, str]) ->
     model = str(entry.get("model") or "")
     if not model:
         return None
+    if named_provider(model, env) is not None:
+        return _fallback(entry, env)
     base_url, key = own.base_url, own.api_key
     if not base_url or own.base_url in (env.get("OPENAI_BASE_URL"), OPENROUTER_URL):
         base_url, key = _provider_of_the_environment(model, env)
@@ -182,6 +185,10 @@ def endpoint(picked: Picker, env: Mapping[str, str]) -> Endpoint:
     """Return the conversation's model."""
     keys = picked.group(ModelKeys)
     model, base_url, api_key = keys.model, keys.base_url, keys.api_key
+    named = None if base_url else named_provider(model, env)
+    if named is not None:
+        model, base_url, api_key = named.model, named.base_url, api_key or named.api_key
+        picked.sources.setdefault("base_url", f"the provider in {keys.model}")
     for family, name, value in (("models", "model", model), ("endpoints", "base_url", base_url)):
         why = picked.settled.why(family, value, f"added:{value}")
         if value and why and not is_composed(value):
@@ -191,10 +198,11 @@ def endpoint(picked: Picker, env: Mapping[str, str]) -> Endpoint:
     if not base_url and not api_key:
         base_url, api_key = _provider_of_the_environment(model, env)
         if api_key or base_url:
-            named = "OPENROUTER_API_KEY" if "openrouter" in base_url else "OPENAI_*"
-            picked.sources.setdefault("base_url", f"{named} in the environment")
-    named = _named_key(picked, keys.key_env, env)
-    api_key = api_key or named or _key_for(base_url, env)
+            variable = "OPENROUTER_API_KEY" if "openrouter" in base_url else "OPENAI_*"
+            picked.sources.setdefault("base_url", f"{variable} in the environment")
+    api_key = api_key or _named_key(picked, keys.key_env, env)
+    if named is None:
+        api_key = api_key or _key_for(base_url, env)
     return Endpoint(model=model, base_url=base_url, api_key=api_key, wire=keys.wire)
 
 
@@ -221,7 +229,8 @@ def _provider_of_the_environment(model: str, env: Mapping[str, str]) -> tuple[st
 def _key_for(base_url: str, env: Mapping[str, str]) -> str:
     """Return the API key for an address: a key is only sent to the host it was configured for.
 
-    A server on this machine gets none. Any address other than OpenRouter's gets `OPENAI_API_KEY`.
+    A server on this machine gets none. Without a key of its own, any address other than
+    OpenRouter's gets `OPENAI_API_KEY`.
     """
     if not base_url:
         return env.get("OPENAI_API_KEY", "")
@@ -229,15 +238,68 @@ def _key_for(base_url: str, env: Mapping[str, str]) -> str:
         host = urlsplit(base_url).hostname or ""
     except ValueError:  # not an address; the request will fail
         return ""
-    if host == "openrouter.ai" or host.endswith(".openrouter.ai"):
-        return env.get("OPENROUTER_API_KEY", "")
     if is_loopback(host):
         return ""
-    return env.get("OPENAI_API_KEY", "")
+    variable = key_variable(host, env)
+    other = "" if host.endswith("openrouter.ai") else env.get("OPENAI_API_KEY", "")
+    return env.get(variable, "") or other
 
 
-PROVIDERS = {"openai": "", "openrouter": OPENROUTER_URL}
-"""Addresses of those providers that Hermes Agent knows by name and that we support."""
+def key_variable(host: str, env: Mapping[str, str]) -> str:
+    """Return the environment variable with the API key for a host."""
+    for provider in PROVIDERS.values():
+        its = urlsplit(provider.endpoint("", env).base_url).hostname or ""
+        if provider.key and its and f".{host}".endswith(f".{its.removeprefix('api.')}"):
+            return provider.key
+    return "OPENAI_API_KEY"
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """A provider that models are named after: `anthropic/claude-opus-4-8`."""
+
+    base_url: str
+    """Its address; "" for OpenAI's. `$NAME` stands for an environment variable."""
+    key: str = ""
+    """The environment variable with its API key; "" if it needs none."""
+
+    def endpoint(self, model: str, env: Mapping[str, str]) -> Endpoint:
+        """Return the endpoint of one of its models.
+
+        An address keeps the name of a variable that is not set, and the request fails with it.
+        """
+        address = Template(self.base_url).safe_substitute(env)
+        return Endpoint(model=model, base_url=address, api_key=env.get(self.key, ""))
+
+
+PROVIDERS: Mapping[str, Provider] = {
+    "anthropic": Provider("https://api.anthropic.com/v1", "ANTHROPIC_API_KEY"),
+    "azure": Provider("$AZURE_OPENAI_ENDPOINT/openai/v1", "AZURE_OPENAI_API_KEY"),
+    "deepseek": Provider("https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
+    "gemini": Provider("https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY"),
+    "groq": Provider("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+    "mistral": Provider("https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
+    "ollama": Provider("http://127.0.0.1:11434/v1"),
+    "openai": Provider("", "OPENAI_API_KEY"),
+    "openrouter": Provider(OPENROUTER_URL, "OPENROUTER_API_KEY"),
+    "xai": Provider("https://api.x.ai/v1", "XAI_API_KEY"),
+}
+"""The known providers by name, as of 2026-11."""
+
+
+def named_provider(model: str, env: Mapping[str, str]) -> Endpoint | None:
+    """Return the endpoint of `PROVIDER/NAME`, None if a model is not named like that.
+
+    OpenRouter and proxies name their models like that too. So the name is not taken apart if
+    OPENAI_BASE_URL is set, or if OpenRouter has a key and the provider has none.
+    """
+    name, _, rest = model.partition("/")
+    known = PROVIDERS.get(name)
+    if known is None or not rest or env.get("OPENAI_BASE_URL"):
+        return None
+    if known.key and not env.get(known.key) and env.get("OPENROUTER_API_KEY"):
+        return None
+    return known.endpoint(rest, env)
 
 
 def fallbacks(document: Mapping[str, Json], env: Mapping[str, str]) -> tuple[Endpoint, ...]:
@@ -256,12 +318,14 @@ def _fallback(entry: Mapping[str, Json], env: Mapping[str, str]) -> Endpoint | N
     model = str(entry.get("model") or "")
     base_url = str(entry.get("base_url") or "")
     provider = str(entry.get("provider") or "openai").lower()
-    if not model or (not base_url and provider not in PROVIDERS):
+    end = None if base_url or entry.get("provider") else named_provider(model, env)
+    if end is None and not base_url and provider in PROVIDERS and model:
+        end = PROVIDERS[provider].endpoint(model, env)
+    if end is None and not (model and base_url):
         return None
-    base_url = base_url or PROVIDERS[provider]
     named = env.get(str(entry.get("key_env") or ""), "")
-    key = named or _key_for(base_url, env)
-    return Endpoint(model=model, base_url=base_url, api_key=key, wire=_wire_of(entry))
+    end = end or Endpoint(model=model, base_url=base_url, api_key=_key_for(base_url, env))
+    return replace(end, api_key=named or end.api_key, wire=_wire_of(entry))
 
 
 def _wire_of(entry: Mapping[str, Json]) -> WireName | Literal[""]:

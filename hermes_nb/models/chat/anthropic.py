@@ -26,9 +26,8 @@ from hermes_nb.models.chat.wire import (
     said,
     unseen,
 )
-from hermes_nb.models.profiles import Profile, effort_fields
+from hermes_nb.models.profiles import ANTHROPIC_VERSION, Profile, effort_fields
 
-VERSION = "2023-06-01"
 LONGEST = 8_192
 """Tokens of an answer for a model whose limit is unknown. The API requires a limit."""
 _TOO_LONG = re.compile(r"max_tokens: \d{1,9} > (\d{1,9})")
@@ -55,7 +54,7 @@ class AnthropicMessages:
         self._tools: tuple[object, list[Json]] = None, []
 
     def headers(self, key: str) -> Mapping[str, str]:
-        return {"anthropic-version": VERSION, **({API_KEY: key} if key else {})}
+        return {"anthropic-version": ANTHROPIC_VERSION, **({API_KEY: key} if key else {})}
 
     def items(self, messages: Sequence[Message]) -> list[bytes]:
         return [block for message in messages for block, _ in self._of(message)]

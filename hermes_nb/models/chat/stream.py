@@ -104,6 +104,8 @@ _FINISH = {
 _GROWING = ("text", "summary", "data", "thinking")
 _HIDDEN = ("data", "encrypted_content", "signature")
 """Fields of a reasoning block that are not shown, and so not counted as reasoning."""
+EXTRAS = "call_extras"
+"""Key in `Message.echo` for a provider's data about each call, such as Gemini's signatures."""
 THINKING, ITEMS = "thinking_blocks", "reasoning_items"
 """Keys in `Message.echo` for the reasoning of Anthropic's Messages and of OpenAI's Responses. Each
 block has its `index` among all parts of the reply."""
@@ -203,6 +205,8 @@ class Assembly:
                 for block in blocks
             ]
             echo[field] = clean(whole)
+        if any(extras := self._calls.extras()):
+            echo[EXTRAS] = clean(extras)
         if reading.raw and reading.calls:
             echo[RAW] = clean_text(reading.raw)
         return echo

@@ -20,6 +20,7 @@ from typing import Protocol, TypeAlias
 from hermes_nb.core.json_values import dumps
 from hermes_nb.core.messages import Image, Json, Memo, Message, Text, ToolCall
 from hermes_nb.models.caching import TTL, mark_items
+from hermes_nb.models.chat.stream import EXTRAS
 from hermes_nb.models.profiles import Profile, effort_fields
 
 API_KEY = "x-api-key"
@@ -248,6 +249,9 @@ def _assistant(message: Message, profile: Profile, *, echo: bool) -> dict[str, J
     out: dict[str, Json] = {"role": "assistant", "content": content}
     if message.calls:
         out["tool_calls"] = [_call(call, profile) for call in message.calls]
+    if profile.call_extras:
+        for written, extra in zip(out.get("tool_calls", ()), _extras(message), strict=False):
+            written.update({"extra_content": extra} if extra else {})
     # Reasoning goes into the provider's own fields, plain text only once.
     for field in profile.echo if echo else ():
         if field in message.echo:
@@ -257,7 +261,12 @@ def _assistant(message: Message, profile: Profile, *, echo: bool) -> dict[str, J
     return out
 
 
-def _call(call: ToolCall, profile: Profile) -> Mapping[str, Json]:
+def _extras(message: Message) -> Sequence[Json]:
+    extras = message.echo.get(EXTRAS)
+    return extras if isinstance(extras, list) else ()
+
+
+def _call(call: ToolCall, profile: Profile) -> dict[str, Json]:
     function = {"name": call.name, "arguments": call.arguments_json()}
     return {"id": _call_id(call.id, profile), "type": "function", "function": function}
 

@@ -20,9 +20,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
+from urllib.parse import urlsplit
 
 import hermes_nb
 from hermes_nb.agent.settings.config import Settings
+from hermes_nb.agent.settings.endpoints import key_variable
 from hermes_nb.core.errors import HermesError
 from hermes_nb.core.escapes import visible
 from hermes_nb.core.plugins import loaded, plugins
@@ -204,9 +206,9 @@ def model(
 def key(settings: Settings) -> CheckResult:
     """Report whether a key is set, without showing it."""
     if settings.endpoint.api_key:
-        provider = "OPENROUTER" if "openrouter" in settings.endpoint.base_url else "OPENAI"
         where = settings.sources.get("api_key") or settings.values.get("key_env")
-        where = where or f"{provider}_API_KEY"
+        host = urlsplit(settings.endpoint.base_url).hostname or ""
+        where = where or key_variable(host, os.environ)
         return CheckResult("ok", f"there is one ({where}); it is never shown")
     return CheckResult(
         "note",
@@ -335,7 +337,7 @@ def tried(end: Endpoint, timeout: float = SECONDS) -> tuple[Kind | None, State, 
         return None, "problem", f"{shown} wants a key and there is none; {KEYS}"
     if not (key.isascii() and key.isprintable()):
         return None, "problem", f"the key holds what cannot be sent; copy it again, {KEYS}"
-    found = reach(address, api_key=key, timeout=timeout)
+    found = reach(address, api_key=key, timeout=timeout, wire=end.wire or None)
     state, told = _means(found, end, shown, has_key=bool(key))
     return found.kind, state, redact(visible(told))
 

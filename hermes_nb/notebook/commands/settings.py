@@ -7,18 +7,18 @@ import getpass
 import os
 import re
 from argparse import Namespace
+from urllib.parse import urlsplit
 
 import yaml
 
 from hermes_nb.agent.settings.config import APPROVE_MODES, Settings
 from hermes_nb.agent.settings.declare import Setting
-from hermes_nb.agent.settings.endpoints import PROVIDERS
+from hermes_nb.agent.settings.endpoints import PROVIDERS, key_variable
 from hermes_nb.agent.settings.files import read_dotenv, write_dotenv
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.escapes import visible
 from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread
-from hermes_nb.models.installed import Endpoint
 from hermes_nb.notebook.approval import ask_user
 from hermes_nb.notebook.commands.doctor import tried
 from hermes_nb.notebook.display.tables import grid
@@ -30,14 +30,21 @@ from hermes_nb.safety.redact import redact
 
 NAME = re.compile(r"[A-Z][A-Z_]*_(?:KEY|TOKEN)")
 """Names of environment variables that hold keys."""
-OTHERS = {"sk-ant-": "Anthropic", "gsk_": "Groq", "AIza": "Google", "xai-": "xAI"}
-"""Prefixes of keys that must not be sent to OpenAI, and their providers."""
+BEGINS = {
+    "sk-or-": "openrouter",
+    "sk-ant-": "anthropic",
+    "gsk_": "groq",
+    "AIza": "gemini",
+    "xai-": "xai",
+}
+"""Prefixes by which a key is recognised, and its provider."""
 
 
 async def key(agent: KernelAgent, given: Namespace) -> str:
     """Ask for a key, save it in the home's `.env`, and report whether its server accepts it."""
     words = given.action or given.variable
-    name = f"{words.upper()}_API_KEY" if words.lower() in PROVIDERS else words
+    known = PROVIDERS.get(words.lower())
+    name = known.key if known else words
     if name and not NAME.fullmatch(name):  # it may be the key itself
         forget(agent.shell)
         raise ConfigError(ADVICE)
@@ -59,16 +66,11 @@ async def key(agent: KernelAgent, given: Namespace) -> str:
 
 
 def _name_of(value: str, settings: Settings) -> str:
-    """Return the environment variable for a key; raise `ConfigError` if its provider is unclear."""
-    if value.startswith("sk-or-"):
-        return "OPENROUTER_API_KEY"
-    whose = next((whose for begins, whose in OTHERS.items() if value.startswith(begins)), "")
-    if whose and not settings.endpoint.base_url:
-        raise ConfigError(
-            f"this looks like a key of {whose}, and would go to OpenAI: set base_url to {whose}'s "
-            "address first, or name the variable: `%hermes key NAME`. Nothing was saved"
-        )
-    return "OPENAI_API_KEY"
+    """Return the environment variable for a key."""
+    for begins, provider in BEGINS.items():
+        if value.startswith(begins):
+            return PROVIDERS[provider].key
+    return key_variable(urlsplit(settings.endpoint.base_url).hostname or "", os.environ)
 
 
 def _keep(agent: KernelAgent, name: str, value: str) -> str:
@@ -80,8 +82,9 @@ def _keep(agent: KernelAgent, name: str, value: str) -> str:
         settings = agent.settings()
         ends = [settings.endpoint, *(end for _, end in settings.beside)]
         end = next((end for end in ends if end.api_key == value), None)
-        if end is None and name == "OPENROUTER_API_KEY":
-            end = Endpoint(base_url=PROVIDERS["openrouter"], api_key=value)
+        if end is None:
+            theirs = (known for known in PROVIDERS.values() if known.key == name)
+            end = next((known.endpoint("", {name: value}) for known in theirs), None)
         kind, _, found = (
             tried(end) if end else (None, "", "No model that is set up is asked with it")
         )

@@ -24,7 +24,7 @@ from openai.types.responses.response_create_params import ResponseCreateParamsSt
 from pydantic import TypeAdapter
 
 from tests.conftest import take_turn
-from tests.loopback import Loopback, document, event, pause
+from tests.loopback import Loopback, chunk, document, event, pause, stream
 from tests.loopback import Reply as ServerReply
 from tests.wires import WIRES, Said, named, refused, response_event
 
@@ -444,6 +444,22 @@ def test_the_key_goes_into_one_header():
         else:
             assert sent["authorization"] == "Bearer opaque;key-0815"
             assert "x-api-key" not in sent
+
+
+def test_gemini_gets_the_signatures_of_its_calls_back():
+    signed = {"google": {"thought_signature": "c2ln+/="}}
+    start = {"index": 0, "id": "a", "function": {"name": "look", "arguments": '{"n": 1}'}}
+    calls = [start | {"extra_content": signed}, start | {"index": 1, "id": "b"}]
+    reply = stream([chunk({"tool_calls": calls}), chunk(finish="tool_calls")])
+    items, _ = ask("chat", reply)
+    message = items[-1].message
+    results = [Message.tool(call, "seen") for call in message.calls]
+    gemini = profile_for("gemini-3-pro", "https://generativelanguage.googleapis.com/v1beta/openai")
+    sent = body("chat", Message.user("hi"), message, *results, profile=gemini)["messages"][1]
+    assert sent["tool_calls"][0]["extra_content"] == signed
+    assert "extra_content" not in sent["tool_calls"][1]
+    elsewhere = body("chat", Message.user("hi"), message, *results)
+    assert "extra_content" not in json.dumps(elsewhere)
 
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=12)
