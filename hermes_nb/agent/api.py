@@ -7,7 +7,7 @@ with Hermes() as hermes:
     print(hermes.ask("How many rows does data/penguins.csv have?").text)
 ```
 
-In code that is async already, `async with` and `stream`:
+In async code, use `async with` and `stream`:
 
 ```python
 async with Hermes() as hermes:
@@ -134,12 +134,12 @@ __all__ = ["Hermes", "Refusing", "Turn"]
 class Hermes:
     """An agent with its own session.
 
-    While `ask` runs and stderr is a terminal, a line there shows progress. To switch it off, set
-    `HERMES_NB_PROGRESS=0` or the attribute `progress`. The session and its tools are created by the
-    first turn.
+    If stderr is a terminal, it shows a progress line while `ask` runs. To switch it off, set
+    `HERMES_NB_PROGRESS=0` or the attribute `progress`. The session and its tools are created when
+    the first turn starts.
 
     Args:
-        model: a model name, or a `ChatModel` such as `ScriptedModel`; by default that of the
+        model: a model name, or a `ChatModel` such as `ScriptedModel`; by default the one in the
             settings
         base_url: the model server's address
         api_key: the key for that server
@@ -151,7 +151,7 @@ class Hermes:
         window: the context window in tokens
         auxiliary: the model for work outside the conversation, such as summaries
         learn: run background reviews as in a notebook. Their writes are listed in `learned`, and
-            `close` waits for a running review.
+            `close` waits until a running review has finished.
 
     Raises:
         ConfigError: an argument or a setting is invalid
@@ -270,7 +270,7 @@ class Hermes:
         """Run a turn and return its result; a failed turn is returned, not raised.
 
         Works with and without a running event loop. Ctrl-C stops the turn, leaves the conversation
-        in a consistent state and raises KeyboardInterrupt.
+        in a valid state and raises KeyboardInterrupt.
 
         Args:
             prompt: the user's message
@@ -304,10 +304,10 @@ class Hermes:
             inputs: files, patterns relative to the working directory such as `notes/*.md`, or a
                 mapping from names to texts
             executor: `threads`, `ipyparallel[:PROFILE]` or `package:factory`
-            tools: what each task may use. A toolset's name selects only its read-only tools;
-                actions that require approval are refused.
+            tools: the tools that each task may use. A toolset's name selects only its read-only
+                tools; actions that require approval are refused.
             parallel: the number of tasks that run at a time
-            retry: also rerun tasks that failed, or that an earlier run started and did not finish
+            retry: also rerun tasks that failed or that an earlier run did not finish
             max_cost: the limit for the whole map in US dollars
             max_tokens: the limit for the whole map in tokens
         """
@@ -325,7 +325,7 @@ class Hermes:
         system: str = "",
         prefill: Iterable[Message] = (),
     ) -> AsyncGenerator[Event, None]:
-        """Run a turn and yield its events as they happen; arguments are those of `ask`."""
+        """Run a turn and yield its events as they happen; takes the same arguments as `ask`."""
         preface = Preface(system=system, prefill=tuple(prefill))
         async with aclosing(self._turn(prompt, max_requests, preface)) as events:
             async for event in events:

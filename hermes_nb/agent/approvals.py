@@ -54,8 +54,8 @@ from hermes_nb.tools.skills import skill_wording, skills
 Held = Callable[[str, str], str | None]
 """Returns why a write requires approval, None if it does not.
 
-The arguments are the action on a skill ("" for memory) and the text to be saved. The result names
-the origin of the text, or is "" if the origin is not the reason.
+The arguments are the action on a skill ("" for memory) and the text to be saved. The result is the
+origin of the text, or "" if the origin is not the reason.
 """
 KEPT = "not saved yet: the user's approval is pending, as number {number}"
 """Message to the model for a write that requires approval."""
@@ -275,8 +275,8 @@ class Approvals:
     def approve(self, number: int, *, text: str | None = None, shown: str | None = None) -> Decided:
         """Save a pending proposal.
 
-        The proposal stays pending, with the reason, if it cannot be saved now or its effect is no
-        longer the displayed one.
+        If it cannot be saved now, or if its effect differs from the displayed one, the proposal
+        stays pending with the reason.
 
         Args:
             number: the proposal's number
@@ -354,7 +354,7 @@ class Approvals:
         return outcome.applied, outcome.message
 
     def _gone(self, write: MemoryWrite) -> str:
-        """Return a message if an entry to be changed has itself changed or is gone, otherwise "".
+        """Return a message if an entry to be changed was itself changed or removed, otherwise "".
 
         Without this check, a step could match another entry that contains the same words.
         """
@@ -366,7 +366,7 @@ class Approvals:
         return ""
 
     def _is_made(self, proposal: Proposal) -> bool:
-        """Return whether a write was completed by a process that died during it."""
+        """Return whether a process that died while writing had completed the write."""
         write = proposal.write
         if isinstance(write, SkillWrite):
             return self._known.library.has_made(proposal.id)
@@ -433,7 +433,7 @@ class Refusing:
     """The approver for non-interactive use: it refuses everything."""
 
     async def ask(self, request: ApprovalRequest) -> Approval:
-        """Refuse, with an explanation to the model."""
+        """Refuse the call and explain to the model why."""
         return Approval("deny", unanswered(request, "Hermes(approve='all')"))
 
 

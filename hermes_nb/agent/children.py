@@ -1,10 +1,10 @@
 """The toolset `delegation`: gives independent tasks to child agents and returns their reports.
 
 A child has its own conversation with fewer tools and no user to ask. It shares the model, budgets
-and safety rules of the parent's turn. It knows neither SOUL.md, nor the project's files, nor the
-parent's conversation. It cannot delegate, use memory, or access the kernel or the notebook, and
-actions that require approval are denied. Its report is a tool result, enclosed in tags for
-untrusted data. A child's failure is reported and never raised.
+and safety rules of the parent's turn. It does not get SOUL.md, the project's files or the parent's
+conversation. It cannot delegate, use memory, or access the kernel or the notebook, and actions that
+require approval are denied. Its report is a tool result, enclosed in tags for untrusted data. A
+child's failure is reported and never raised.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Assignment:
     context: str = ""
     """Background information for the child, "" for none."""
     toolsets: tuple[str, ...] = ()
-    """Names of tools and toolsets, empty for all that children may have."""
+    """Names of tools and toolsets; empty for all tools that children may have."""
     max_requests: int | None = None
     """Maximum number of model requests, None for the settings' limit."""
     number: int = 1
@@ -106,7 +106,7 @@ class Report:
     requests: int = 0
     """Number of model requests."""
     tokens: int = 0
-    """Tokens of prompts and answers together."""
+    """Total tokens of prompts and answers."""
     files: tuple[str, ...] = ()
     """Files that it changed."""
 
@@ -226,8 +226,8 @@ def _check_toolsets(wanted: Iterable[str], there: Sequence[str]) -> None:
 def _told(reports: Sequence[Report]) -> str:
     """Return the reports as tagged JSON, one per line, without likely prompt injections.
 
-    Each report is scanned by itself: JSON escapes line breaks, and removing a passage from the JSON
-    could remove its braces too.
+    Each report is scanned separately: JSON escapes line breaks, and removing a passage from the
+    JSON could also remove braces.
     """
     room = min(SUMMARY, REPORTS // max(len(reports), 1)) - _MARKER
     lines = []
@@ -275,7 +275,7 @@ def _gist(arguments: Arguments) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delegation:
-    """Makes and runs the children of one agent's calls.
+    """Creates and runs the children of one agent's calls.
 
     Files that a child changes are saved for undo as changes of the parent's turn.
     """
@@ -326,7 +326,7 @@ class Delegation:
 
 
 class Child:
-    """One child. It is also the event sink of its own turn, and so collects its report."""
+    """One child. It is also the event sink of its own turn, which is how it collects its report."""
 
     def __init__(self, up: Delegation, context: ToolContext, assignment: Assignment) -> None:
         self._up = up

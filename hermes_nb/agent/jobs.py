@@ -31,7 +31,7 @@ NEWS = 0.25
 
 
 class Job:
-    """A running job; `stop` requests its end and returns at once, on any thread.
+    """A running job; `stop` requests its end and returns immediately, on any thread.
 
     Args:
         number: the job's number, which is also its id
@@ -68,7 +68,7 @@ class Job:
         return time.monotonic() - self.started
 
     def stop(self) -> None:
-        """Request its end, on any thread; a second call does nothing."""
+        """Request the job's end, on any thread; further calls do nothing."""
         if not self.stopping:
             self.stopping = True
             self._stop()
@@ -157,7 +157,7 @@ class Jobs:
             self._tell()
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` after each change, on any thread; return a function that stops this."""
+        """Call `listener` after each change, on any thread; return a function that removes it."""
         with self._lock:
             self._listeners.append(listener)
 
@@ -182,7 +182,8 @@ async def side_by_side(
 ) -> list[Result]:
     """Return the results of `work(0)`, `work(1)`, …, at most `slots` of them in parallel.
 
-    If one raises or is cancelled, stop all others, wait for their cleanup, and re-raise.
+    If one raises an exception or is cancelled, stop all others, wait for their cleanup, and
+    re-raise.
     """
     numbers = iter(range(count))
     results: dict[int, Result] = {}

@@ -50,7 +50,7 @@ WAYS_OUT = (
     "name its address in HERMES_NB_BASE_URL; or use the built-in model: "
     '`pip install "hermes_nb[local]"`, then `python -m hermes_nb.models.weights` fetches it once'
 )
-"""Error message with the ways to set up a model."""
+"""Error message that explains how to set up a model."""
 ACCEPT = "accept it with `%hermes models accept`, or in scripts with HERMES_NB_BASE_URL"
 """Hint on how to accept a local server."""
 
@@ -60,7 +60,8 @@ def build_model(
 ) -> ChatModel:
     """Return the model that the settings select, recorded or replayed by `deck` if that is on.
 
-    Raises `ConfigError` if no model is available, with the ways to set one up; a replay needs none.
+    Raises `ConfigError` if no model is available, and explains how to set one up. A replay doesn't
+    need a model.
     """
     if deck is None:
         made = _model(settings, variables)
@@ -154,8 +155,8 @@ def build_deck(
 def _model(settings: Settings, variables: Variables) -> ChatModel:
     """Return the model that the settings select, with retries and fallbacks.
 
-    If the settings name none, use a local server that the user accepted. Raises `ConfigError` if no
-    model is available, with the ways to set one up.
+    If the settings don't specify a model, use a local server that the user accepted. Raises
+    `ConfigError` if no model is available, and explains how to set one up.
     """
     from hermes_nb.models.chat.retries import Fallback
 
@@ -185,7 +186,7 @@ def _connected(
 def build_auxiliary(
     settings: Settings, job: Job, *, deck: Deck | None = None, main: ChatModel | None = None
 ) -> ChatModel | None:
-    """Return the model for a job outside the conversation, None if the settings name none.
+    """Return the model for a job outside the conversation, None if the settings don't specify one.
 
     Args:
         settings: the settings
@@ -220,9 +221,9 @@ def for_reviews(
 
 
 class Auxiliary:
-    """The models for work outside one conversation, each made on first use.
+    """The models for work outside one conversation, each created on first use.
 
-    `given` is used for compression and recall instead of those in the settings.
+    `given` replaces the models in the settings for compression and recall.
     """
 
     def __init__(
@@ -263,7 +264,7 @@ class Auxiliary:
         return self._made[key]
 
     async def aclose(self) -> None:
-        """Close all models made here, and the given one."""
+        """Close all models that this object has created, and the given one."""
         made = [*self._made.values(), *([self._given] if self._given is not None else [])]
         self._made.clear()
         for model in made:
@@ -341,8 +342,8 @@ def options_for(name: str, options: Mapping[str, Mapping[str, object]]) -> Mappi
 def _served_window(end: Endpoint, name: str, *, known: int | None) -> int | None:
     """Return the context window that a server reports for the model, None if it is not asked.
 
-    `known` is the longest window of the model's family. Remote providers mostly serve that, but
-    local servers often use a shorter one, so they are asked even if it is known.
+    `known` is the longest window of the model's family. Remote providers mostly support that size.
+    Local servers often use a shorter window, so they are asked even if it is known.
     """
     from hermes_nb.models.servers import window_at
 
@@ -354,7 +355,8 @@ def _served_window(end: Endpoint, name: str, *, known: int | None) -> int | None
 def offered_models(settings: Settings) -> list[tuple[str, tuple[str, ...]]]:
     """Return the models served at each address: the endpoint's, or those of accepted servers.
 
-    The servers are asked, which may take seconds. One that does not answer has no models.
+    This sends requests to the servers and may take seconds. A server that does not respond has no
+    models.
     """
     from hermes_nb.models.servers import models_at
 
@@ -426,7 +428,7 @@ def _installed(
 ) -> ChatModel | None:
     """Return the model of that name from an installed package, None if no package has it.
 
-    Raises `ConfigError` for one of hermes_nb's own that this installation lacks.
+    Raises `ConfigError` for a model of hermes_nb that is missing in this installation.
     """
     made = installed_model(name, _setup(name, settings, variables, main))
     if made is not None:

@@ -1,7 +1,7 @@
 """The sources of system prompts: identity, memory, skills, past sessions, project files.
 
-There is one object per Hermes directory and working directory. Nothing is read or written before it
-is needed. If a source cannot be read, the user gets a message, and the turn continues.
+There is one object per Hermes directory and working directory. Files are only read or written when
+they are needed. If a source cannot be read, the user gets a message, and the turn continues.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class PromptSources:
 
     @property
     def provider(self) -> Guarded | None:
-        """The external memory, opened on first use; None if the settings name none."""
+        """The external memory, opened on first use; None if it is not configured."""
         if not self._provider_opened:
             self._provider_opened = True
             memory = self.settings.memory
@@ -123,7 +123,7 @@ class PromptSources:
         return self._provider
 
     def prepare(self) -> None:
-        """Write the default identity if the file is missing, so that it can be edited."""
+        """Write the default identity if the file is missing, so that the user can edit it."""
         try:
             ensure_identity(self.settings.home, IDENTITY)
         except OSError as error:
@@ -180,7 +180,7 @@ class PromptSources:
                 )
 
     def learned(self, session: str, turn: int) -> int:
-        """Return how many notes a turn saved, by the memory's history; OSError if unreadable."""
+        """Return how many notes a turn saved, according to the memory's history; raise OSError."""
         records = self.memory.history()
         of_turn = (session, turn)
         mine = [each for each in records if (each.origin.session, each.origin.turn) == of_turn]
@@ -255,7 +255,7 @@ class PromptSources:
         )
 
     def untrusted(self) -> list[ContextFile]:
-        """Return the files of the current prompt that the scan did not find to be clean."""
+        """Return the files of the current prompt in which the scan found something."""
         mcp = self.mcp_file
         own = (None if mcp is None or mcp.trusted else mcp, self.identity)
         files = [file for file in (*own, *self.project.files) if file]
@@ -307,7 +307,7 @@ MOST_PREFILL = 200_000
 
 
 def read_prefill(path: Path) -> tuple[Message, ...]:
-    """Return the messages of a JSON file, user and assistant alternating; raise `ConfigError`."""
+    """Return the messages of a JSON file, which alternate between user and assistant."""
     try:
         with path.open("rb") as file:
             data = file.read(MOST_PREFILL + 1)
@@ -344,7 +344,7 @@ def preface_of(folder: Path, system: str, prefill: str) -> Preface:
 
 
 def said_of(file: ContextFile) -> str:
-    """Return the message to the user about a file that the scan did not find to be clean."""
+    """Return the message to the user about a file in which the scan found something."""
     done = "was blocked" if file.verdict == "blocked" else "was loaded without a passage"
     what = "; ".join(
         f"{finding.category}: “{one_line(visible(finding.passage), 100)}”"

@@ -1,8 +1,8 @@
-"""The queue of writes that the agent proposes and the user has yet to decide on.
+"""The queue of writes that the agent has proposed and that the user has not decided on yet.
 
 It is a file in `home`, the Hermes directory. An approved write is marked as started on disk before
-it is made, and removed from the queue afterwards. A process that holds the lock and finds a started
-write knows that another process died. It then checks whether the write was completed, so that
+it is made, and removed from the queue afterwards. If a process that holds the lock finds a started
+write, another process must have died. It then checks whether the write was completed, so that
 nothing is written twice.
 """
 
@@ -51,7 +51,7 @@ class MemoryWrite:
 
     @property
     def gist(self) -> str:
-        """A summary: the first step, and the number of the others."""
+        """A summary: the first step, and the number of other steps."""
         step = self.steps[0]
         more = f" and {len(self.steps) - 1} more" if len(self.steps) > 1 else ""
         return f"{step.action} {self.target}: {step.content or step.old_text}{more}"
@@ -122,7 +122,7 @@ def mark_of(write: Write) -> str:
 
 
 def alike(write: Write, other: Write) -> bool:
-    """Return whether two writes have the same effect, apart from insignificant words."""
+    """Return whether two writes have the same effect, ignoring insignificant words."""
     if mark_of(write) == mark_of(other):
         return True
     if isinstance(write, SkillWrite) or isinstance(other, SkillWrite):
@@ -163,7 +163,7 @@ MOST_BYTES = 1_000_000
 DAYS = 30
 """Days after which a pending proposal expires."""
 REFUSED_KEPT = 200
-"""Number of rejected proposals that are remembered, each for `REFUSED_DAYS`."""
+"""Maximum number of rejected proposals to remember, each for `REFUSED_DAYS`."""
 REFUSED_DAYS = 180
 _FILE_LIMIT = 8 * MOST_BYTES
 _DAY = 86_400.0
@@ -322,19 +322,19 @@ class ProposalDecision:
         self._settle = settle
 
     def begin(self, wanted: Proposal) -> None:
-        """Mark it as started, with the final text of the write."""
+        """Mark the proposal as started, with the final text of the write."""
         self._settle(self.proposal, replace(wanted, begun=True, problem=""), "")
 
     def done(self) -> None:
-        """Remove it, because it was made."""
+        """Remove the proposal, because the write was made."""
         self._settle(self.proposal, None, "")
 
     def put_back(self, problem: str) -> None:
-        """Keep it pending, because it failed and changed nothing."""
+        """Keep the proposal pending, because the write failed and changed nothing."""
         self._settle(self.proposal, replace(self.proposal, begun=False, problem=problem), "")
 
     def refuse(self) -> None:
-        """Remove it and remember that the user rejected it."""
+        """Remove the proposal and remember that the user rejected it."""
         self._settle(self.proposal, None, mark_of(self.proposal.write))
 
 

@@ -2,9 +2,7 @@
 
 `Opening` manages a conversation outside of a kernel, from settings to session and cleanup, for
 scripts (`Hermes`) and the command line. Nothing is built, looked up or created before `session` is
-called.
-
-Only this module and `models` name concrete classes.
+called. Only this module and `models` refer to concrete classes.
 """
 
 from __future__ import annotations
@@ -76,7 +74,7 @@ def build_engine(
     sources: PromptSources | None = None,
     memory: Memory | None = None,
 ) -> ContextEngine:
-    """Return the context engine that the settings name, for the session in `place`.
+    """Return the context engine that the settings select, for the session in `place`.
 
     Args:
         settings: the settings; `compression` selects and configures the engine
@@ -143,11 +141,11 @@ class Runtime:
         guard: decides which calls require approval
         approver: asks the user
         tell: shows a line to the user
-        own: tools of a higher layer, such as those for cells
+        own: tools from a higher layer, such as those for cells
         given: the user's own tools
         checkpoints: save what calls change, so that it can be undone
         jobs: lists the running children, by default a new list
-        mcp: runs the MCP servers; without it there are none
+        mcp: runs the MCP servers; None for no servers
     """
 
     def __init__(  # noqa: PLR0913 - a session has many parts
@@ -194,8 +192,8 @@ class Runtime:
     ) -> SessionSpec:
         """Return the specification of a session with this model.
 
-        `chosen` names its tools, None for the default ones. `auxiliary` has the models for work
-        outside the conversation; without it, `model` does that too.
+        `chosen` are the names of its tools, None for the default ones. `auxiliary` has the models
+        for work outside the conversation; without it, `model` also does that work.
         """
         settings, sources = self.settings, self.knowledge
         recall = auxiliary.of("recall", model) if auxiliary else None
@@ -303,7 +301,7 @@ class Runtime:
     def for_tasks(self, model: ChatModel, wanted: Sequence[str]) -> Toolset:
         """Return the tools for the tasks of a map, selected from those that children may have.
 
-        A toolset's name selects only its read-only tools; other tools must be named one by one.
+        A toolset's name selects only its read-only tools; other tools must be listed individually.
 
         Raises:
             ConfigError: a name is neither a tool nor a toolset of children
@@ -326,7 +324,7 @@ class Runtime:
         return self._watched(found, "map")
 
     def _named_alone(self, model: ChatModel, auxiliary: Auxiliary | None) -> Toolset:
-        """Return the tools that are not in the default selection and must be named by the user."""
+        """Return the tools that are only available if the user lists them by name."""
         from hermes_nb.tools.consult import clarify_tools, vision_tools
         from hermes_nb.tools.web import Web, web_tools
 
@@ -383,9 +381,9 @@ class Runtime:
         """Return memory and skill tools that never ask, for work outside a turn.
 
         A write that would require approval in a turn becomes a pending proposal. `messages` is the
-        whole conversation. It decides what requires approval: every write if it has untrusted
-        content or `memory.write_approval` is on, text copied from untrusted content, and every
-        change of a skill except a patch.
+        whole conversation. It determines which writes require approval: every write if it has
+        untrusted content or `memory.write_approval` is on, text copied from untrusted content, and
+        every change to a skill except a patch.
         """
         known = self.knowledge
         stranger = outside(messages)
@@ -456,8 +454,8 @@ class Opening:
         tell: shows a line to the user
         source: the kind of caller, as in `Identity`
         root: the working directory, by default the process's
-        model: replaces the model that the settings name
-        auxiliary: replaces the auxiliary models that the settings name
+        model: replaces the model in the settings
+        auxiliary: replaces the auxiliary models in the settings
         own: the caller's own tools
         chosen: names of the tools to use, None for the default ones
         joined: returns the stored session to resume, None for a new one
@@ -513,7 +511,7 @@ class Opening:
 
     @property
     def begun(self) -> bool:
-        """Whether anything has been opened that must be closed."""
+        """Whether there is anything to close."""
         return self._store is not None
 
     @property
@@ -522,7 +520,7 @@ class Opening:
         return self._deck.on
 
     def session(self, title: str = "") -> Session:
-        """Return the session, made on the first call; raise `ConfigError` if that fails."""
+        """Return the session, which the first call creates; raise `ConfigError` if that fails."""
         if self.current is None:
             self.current = self._opened(title)
         return self.current

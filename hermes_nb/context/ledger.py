@@ -1,7 +1,7 @@
 """The ledger: important facts, extracted verbatim without a model, within a budget.
 
 A line's weight depends on its content and on how unusual it is: among ten thousand log lines of the
-same shape (what remains without letters and digits), one of a different shape stands out. The cost
+same shape (the line without letters and digits), a line of a different shape stands out. The cost
 is linear in the text. The ledger is part of the message that replaces the summarised ones, and the
 next compression reads it from there.
 """
@@ -127,9 +127,9 @@ _LONG = 400
 _SCANNED = 60_000
 """Number of characters of a text that are scanned, half at each end. Tool results are shorter."""
 _CLOSELY = 10
-"""Number of lines of a text that are weighed exactly, the most unusual ones."""
+"""Number of lines of a text that are weighed exactly, starting with the most unusual ones."""
 _SMALL = 12
-"""Number of lines up to which a text has no typical shape, so that any line may be unusual."""
+"""A text with at most this many lines has no typical shape, so that any line may be unusual."""
 _ENOUGH = 0.25
 """Minimum weight of a fact."""
 _RARE = 3
@@ -138,7 +138,7 @@ _DULL = 0.12
 """Minimum novelty (0 to 1) of a line to be considered. One of seventy lines of the same shape has
 less."""
 _OUTLINED = 100
-"""Length in characters up to which an argument counts as short."""
+"""Maximum length in characters of an argument that counts as short."""
 
 _LONG_TEXTS: Mapping[Role, tuple[Section, float]] = {
     "tool": ("seen", 1.3),
@@ -149,11 +149,13 @@ _LONG_TEXTS: Mapping[Role, tuple[Section, float]] = {
 """The section for an unusual line of a long text, and a factor for its weight, by message role."""
 _STRETCH, _WHOLE = 250, 750
 """Number of messages whose lines are counted together: all of them up to _WHOLE messages, and
-_STRETCH at a time in longer conversations. Hardly any line is unique among those of 20,000
-messages."""
+_STRETCH at a time in longer conversations. Among the lines of 20,000 messages, hardly any line is
+unique."""
 _TALK = 4_000
-"""Length in characters up to which a message counts as speech. Longer ones were probably pasted or
-generated, so their lines are weighed one by one."""
+"""Maximum length in characters of a message that counts as speech.
+
+Longer ones were probably pasted or generated, so their lines are weighed one by one.
+"""
 
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；])|\n+")
 _PIECE = re.compile(r"(?<=[,;}\]])\s?|(?<=[.!?])\s+")
@@ -249,7 +251,8 @@ class Census:
     def standing_out(self, text: CountedLines) -> Iterator[tuple[str, float]]:
         """Yield the unusual lines of a counted text with their weights, in order.
 
-        Of lines repeated often, in this or earlier texts, only the first is considered.
+        If a line is repeated often, in this or earlier texts, only the first occurrence is
+        considered.
         """
         small = len(text.lines) <= _SMALL
         rated: list[tuple[float, int, float]] = []
@@ -390,7 +393,7 @@ HEADER = (
     "nothing by itself; what follows is newer. The user's last message stands word for word."
 )
 NO_MODEL = "(No model summarised this; what counts was taken from the messages by rule.)"
-"""Tells the model that reads the record why it consists of facts only."""
+"""Tells the model that reads the ledger why it only contains facts."""
 MOST_TOKENS = 8_000
 """Maximum size of a ledger, in tokens."""
 _HEADINGS: dict[Section, str] = {

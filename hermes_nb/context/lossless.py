@@ -120,7 +120,7 @@ def read_references(messages: Iterable[Message]) -> list[Reference]:
 
 
 def carried(message: Message) -> str:
-    """Return the summary that another engine stored beside a table's references, or ""."""
+    """Return the summary that another engine stored next to a table's references, or ""."""
     body, _ = read_ledger(message.text)
     lines = body.removeprefix(HEADER).split("\n")
     return "\n".join(line for line in lines if not _LINE.fullmatch(line)).strip()
@@ -192,8 +192,8 @@ def reading_tools(
 ) -> Toolset:
     """Return the tools that read a session's rows, and spans that aren't stored, by id.
 
-    Messages at the positions that `in_view` returns are not searched: the question that caused the
-    search would be the first hit.
+    Messages at the positions that `in_view` returns are not searched. Otherwise the question that
+    caused the search would be the first hit.
     """
     return Toolset([_search(archive, unstored, in_view), _expand(archive, unstored)])
 
@@ -261,7 +261,7 @@ def _expand(archive: Archive, unstored: Mapping[str, Sequence[Message]]) -> Tool
 
 
 def _found(archive: Archive, query: str, in_view: Collection[int]) -> list[str]:
-    """Return a line for each matching message: the store's ranked hits, or else exact matches."""
+    """Return a line for each matching message: the store's ranked hits, otherwise exact matches."""
     try:
         hits = archive.search(query, limit=3 * HITS)
     except StoreError as error:
@@ -321,8 +321,8 @@ NOTE = (
 class Lossless(Gauged):
     """Keeps a conversation within its limits by replacing old spans with references to `store`.
 
-    Ids are made from positions in the store, so they outlive the process. Spans that aren't stored
-    stay in this process's memory as long as the engine exists.
+    Ids are based on positions in the store, so they remain valid after the process ends. Spans that
+    aren't stored stay in this process's memory as long as the engine exists.
 
     Args:
         store: The store that contains the session.
@@ -404,7 +404,7 @@ def way_back(position: int | None) -> str | None:
 
 
 def _earlier(messages: Sequence[Message]) -> tuple[str, list[Fact]]:
-    """Return the summary text and the facts that earlier compressions left, by any engine."""
+    """Return the summary text and the facts from earlier compressions, by any engine."""
     texts: list[str] = []
     facts: list[Fact] = []
     for message in messages:

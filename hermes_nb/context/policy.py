@@ -38,7 +38,10 @@ _FUTILE_TWICE = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompressionLimits:
-    """Settings for when and how much to compress. Raises `ConfigError` for invalid values."""
+    """Settings that control when and how much to compress.
+
+    Raises `ConfigError` for invalid values.
+    """
 
     threshold: float = 0.5
     """Prompt size that triggers a compression, as a share of the context window (0 to 1)."""
@@ -79,7 +82,7 @@ class Aim:
     whole: int
     """Desired size of the whole conversation."""
     hard: int
-    """Maximum size, which only the user's and the assistant's last messages may exceed."""
+    """Maximum size; only the user's and the assistant's last messages may exceed it."""
     ceiling: int
     """Maximum size that can be sent. The user's and the assistant's last messages stay complete up
     to this size."""
@@ -138,7 +141,7 @@ class Gauge:
     def aim(self, estimated: int) -> Aim:
         """Return the target sizes for a conversation of `estimated` tokens.
 
-        A conversation below the threshold shrinks by the same share as one above it. If it was sent
+        A conversation below the threshold shrinks by the same ratio as one above it. If it was sent
         but not answered, the provider rejected it as too long, and that share becomes the maximum
         size.
         """

@@ -1,9 +1,9 @@
 """Shorten a conversation without a model.
 
 Old results are replaced by one line with the call and its outcome, and the middle of long arguments
-is cut. A long stretch is shortened at once, rather than a little at each step, because each change
-to an old message invalidates the provider's prompt cache from there on. All engines use `make_plan`
-to decide where to cut and what shortening alone achieves.
+is cut. A long section is shortened at once, rather than a little at each step, because each change
+to an old message invalidates the provider's prompt cache from that message on. All engines use
+`make_plan` to decide where to cut and how much shortening alone can achieve.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from hermes_nb.core.protocols import Compression
 from hermes_nb.core.text import CHARACTERS_PER_TOKEN, IMAGE_TOKENS, estimate_tokens, one_line
 
 _TELLING = ("command", "code", "query", "pattern", "url", "path", "file_path", "name", "goal")
-"""Arguments that describe a call best, in order."""
+"""The arguments that best describe a call, in order of preference."""
 PATHS = ("path", "file_path", "filename", "file", "workdir", "directory", "notebook")
 """Names of arguments that are paths."""
 _EXIT = re.compile(
@@ -77,7 +77,7 @@ def outcome(result: Message) -> str:
 
 
 def ending(result: Message) -> str:
-    """Return a call's exit status or failure, or "" if its result names none."""
+    """Return a call's exit status or failure, or "" if its result contains none."""
     text = result.text
     end = text[-_LOOK:]
     for part in (end, text[:_LOOK]):
@@ -133,7 +133,8 @@ class Pruner:
     def prune(self, groups: Iterable[Group]) -> list[Group]:
         """Return the shortened groups; unchanged groups are the same objects.
 
-        Of several results with the same text only the last is described; the others refer to it.
+        If several results have the same text, only the last one is described; the others refer to
+        it.
         """
         groups = list(groups)
         last = {
@@ -356,7 +357,8 @@ def make_plan(
 ) -> PruningPlan:
     """Plan the compression of a conversation."""
     groups = grouped(messages)
-    # The counted prompt also contained messages that are in no group, such as orphaned results.
+    # The counted prompt also contained messages that do not belong to a group, such as orphaned
+    # results.
     aim = gauge.aim(max(estimate_tokens(messages), size(groups)))
     located = archive.locate(flat(groups)) if archive is not None else {}
     head = min(head_end(groups, messages=gauge.limits.protect_first), max(len(groups) - 1, 0))

@@ -1,7 +1,7 @@
 """Ask a model for a summary: the prompts, and a transcript within a token budget.
 
-The transcript is made from complete results, not from shortened ones. A long result is reduced to
-its head, its unusual lines and its tail.
+The transcript is based on complete results, not on shortened ones. A long result is reduced to its
+head, its unusual lines and its tail.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _safe(text: str) -> str:
 
 
 def chunked(texts: Iterable[str], tokens: int) -> list[str]:
-    """Join texts into chunks of at most `tokens` tokens."""
+    """Combine texts into chunks of at most `tokens` tokens."""
     chunks: list[list[str]] = [[]]
     used = 0
     for piece in (piece for text in texts if text for piece in _pieces(text, tokens - 1)):
@@ -202,9 +202,9 @@ class Material:
     tokens: int
     """Maximum size of the summary, in tokens."""
     focus: str = ""
-    """What the summary should concentrate on, as requested by the user, or ""."""
+    """The topic that the user wants the summary to focus on, or ""."""
     hints: str = ""
-    """What an external memory wants in the summary, or ""."""
+    """Text that an external memory wants to include in the summary, or ""."""
 
     @property
     def words(self) -> int:
@@ -240,7 +240,7 @@ class Summariser:
 
         Args:
             request: The live request.
-            begins: The start of the part that will stay, or "".
+            begins: The start of the part that will be kept, or "".
             scale: Tokens counted by the provider per estimated token.
             material: The input of the summary.
         """
@@ -249,7 +249,7 @@ class Summariser:
         text = "\n\n".join([ask, SHAPE, *material.wishes])
         messages = request.messages
         while messages and messages[-1].role == "user":
-            messages = messages[:-1]  # it stays anyway, and user messages must not be adjacent
+            messages = messages[:-1]  # it is kept anyway, and user messages must not be adjacent
         whole = (*messages, Message.user(text))
         if estimate_tokens(whole) * scale > self._window * LARGEST_SHARE:
             return None

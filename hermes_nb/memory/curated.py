@@ -1,4 +1,4 @@
-"""Curated memory: facts for every session, in two small files that people can read.
+"""Curated memory: facts for every session, in two small human-readable files.
 
 The files are shared with Hermes Agent: same bytes, same lock. Their contents are not cached. Every
 write reads the file again under its lock, so that external edits are merged, and a refused or
@@ -79,7 +79,7 @@ class Outcome:
     usage: Fill
     """The size of the target afterwards."""
     changes: tuple[EntryChange, ...] = ()
-    """The changes in their order."""
+    """The changes, in order."""
     records: tuple[str, ...] = ()
     """Ids with which the write can be undone."""
 
@@ -174,7 +174,7 @@ class CuratedMemory:
         return Fill(used=size(self.entries(target)), limit=self.limits[target])
 
     def history(self, target: str = "") -> list[MemoryRecord]:
-        """Return the recorded writes, newest first, of one target or both; raise OSError."""
+        """Return the recorded writes to one target or both, newest first; raise OSError."""
         records = self._history.records()
         return [r for r in reversed(records) if not target or r.target == target]
 
@@ -307,7 +307,7 @@ class CuratedMemory:
 
 
 def done_by(record: MemoryRecord) -> str:
-    """Describe what a write did, such as "added" or "2 added, 1 removed"."""
+    """Describe the effect of a write, such as "added" or "2 added, 1 removed"."""
     if record.undoes:
         return "undone"
     verbs = {"add": "added", "replace": "replaced", "remove": "removed"}
@@ -317,7 +317,7 @@ def done_by(record: MemoryRecord) -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """Return an error's message, written so that a model can act on it."""
+    """Return an error's message in a form that a model can act on."""
     if isinstance(error, TimeoutError):
         return f"nothing was changed: {error}"
     if isinstance(error, OSError):

@@ -2,8 +2,8 @@
 
 An entry's *core* is the list of its words, without inflection and without words that do not matter
 (articles, auxiliaries, "also", "please"). Two entries are near duplicates if their cores are equal,
-or if both are lists with the same words in a slightly different order. A number, a name, a
-negation, a quantifier or any other word that only one of them has makes them different facts. The
+or if both are lists with the same words in a slightly different order. If a number, a name, a
+negation, a quantifier or any other word occurs in only one of them, they are different facts. The
 rule is strict because a missed duplicate costs a few characters, but a refused fact is lost.
 """
 
@@ -121,7 +121,7 @@ def _words(raw: str) -> list[str]:
 
 
 def _stem(word: str) -> str:
-    """Remove the English inflection from a word: roughly, but all its forms give the same result.
+    """Remove the English inflection from a word, approximately but consistently.
 
     The stems of search (`storage.words`) merge too much here: to them, `was` and `is`, or
     `university` and `universe`, are equal, so that different facts would be duplicates.

@@ -1,9 +1,9 @@
 r"""Entries of curated memory: their byte format, batches of changes, and their text for models.
 
 The byte format is shared with Hermes Agent: stripped entries joined by `\n§\n`, in UTF-8, without a
-newline at the end. Files written by hand are read too, without losing a word: in a file without a
+newline at the end. Hand-written files can be read, too, without losing a word: in a file without a
 `§` line, each heading, bullet and paragraph is an entry. `Parsed.canonical` is False for bytes that
-are not in the format; copy those before replacing them.
+are not in the format; make a copy before you replace them.
 
 A batch of operations is applied completely or not at all. Operations are applied in order. The
 limit and duplicates are only checked at the end, so that a batch may pass through invalid states.
@@ -57,9 +57,9 @@ class Parsed:
     """The contents of a memory file."""
 
     entries: tuple[str, ...] = ()
-    """The entries in their order."""
+    """The entries, in order."""
     oddities: tuple[str, ...] = ()
-    """Problems with the file's bytes, each in a few words."""
+    """Short descriptions of problems with the file's bytes."""
     canonical: bool = True
     """Whether the bytes are exactly in the file format."""
 
@@ -70,7 +70,7 @@ def render(entries: Iterable[str]) -> bytes:
 
 
 def size(entries: Iterable[str]) -> int:
-    """Return how many characters the entries take up in their file, including separators."""
+    """Return the size in characters of the entries in their file, including separators."""
     return len(SEPARATOR.join(entries))
 
 
@@ -85,7 +85,7 @@ def cleaned(content: str) -> str:
 
 
 def has_separator(content: str) -> bool:
-    """Return whether a line of `content` is a separator: it would be read as two entries."""
+    """Return whether a line of `content` is a separator, which would split the entry in two."""
     return _SEPARATOR_LINE.search(content) is not None
 
 
@@ -164,7 +164,7 @@ class Fill:
 
     @property
     def percent(self) -> int:
-        """The share in use in percent, rounded."""
+        """The used share in percent, rounded."""
         return round(100 * self.used / self.limit)
 
     def __str__(self) -> str:
@@ -233,7 +233,7 @@ def gist(entry: str) -> str:
 
 
 class WriteRefusal(Exception):
-    """A write was refused and changed nothing; the message explains why and what to do."""
+    """A write was refused and had no effect; the message explains why and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,8 +312,8 @@ def refuse_overflow(before: Sequence[str], after: Sequence[str], limit: int) -> 
 def find(entries: Sequence[str], old_text: str) -> int:
     """Return the index of the entry that `old_text` identifies; raise WriteRefusal if ambiguous.
 
-    An entry equal to the text is preferred, then one that contains it, then one that contains it
-    apart from case and white space. Of identical entries, the first is returned.
+    An entry equal to the text is preferred, then one that contains it, then one that contains it if
+    case and white space are ignored. If entries are identical, the first one is returned.
     """
     if not old_text:
         raise WriteRefusal("`old` is missing; give a part of the entry that no other entry holds")

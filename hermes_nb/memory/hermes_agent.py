@@ -42,11 +42,11 @@ from hermes_nb.storage.words import pieces, stem, stop_words
 BUSY_SECONDS, CALL_SECONDS = 0.3, 0.8
 SNIPPET = 300
 MOST_ROWS = 20_000
-"""Maximum messages read of one session."""
+"""Maximum messages that are read from one session."""
 MOST_WORDS = 40
-"""Maximum words of a query that are searched."""
+"""Maximum number of words in a query that are searched."""
 ROLES: tuple[Role, ...] = ("user", "assistant", "tool")
-"""Roles that are read; the system prompt is left out because no one said it."""
+"""Roles that are read; the system prompt is left out because it is not part of the dialogue."""
 _SHORTEST_STEM = 4
 _PARTS_MARK = "\0json:"
 """The beginning of content that is a list of parts (text, image) instead of text."""
@@ -70,7 +70,7 @@ class Unreadable(Exception):
 
 
 class Changed(Unreadable):
-    """The file was written while being read, so the result may be wrong; try again."""
+    """The file was changed while it was being read, so the result may be wrong; try again."""
 
 
 class HermesDatabase:
@@ -186,7 +186,7 @@ def query_words(query: str) -> list[str]:
 
 
 def word_start(word: str) -> str:
-    """Return the beginning that a word's forms share (`paint` for `painted`), or a short word."""
+    """Return the common prefix of a word's forms (`paint` for `painted`); short words unchanged."""
     root = stem(word)
     return root if len(root) >= _SHORTEST_STEM and word.startswith(root) else word
 

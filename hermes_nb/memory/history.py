@@ -29,17 +29,17 @@ MOST_READ = 64_000
 """Maximum bytes read from a memory file, about thirty times its limit. A larger file is never
 rewritten."""
 COPIES = 5
-"""How many copies are kept of a file. One is made before an external edit is merged."""
+"""Number of backup copies to keep of a file. A copy is made before an external edit is merged."""
 NAME = "history.jsonl"
 """The journal's file name."""
 MOST_BYTES = 256_000
-"""Bytes above which the older half of the journal is dropped; a record has about 600."""
+"""Size in bytes above which the older half of the journal is dropped; a record has about 600."""
 LOCK_SECONDS = 5.0
 """Seconds to wait for the journal's lock."""
 
 
 class Unusable(Exception):
-    """A file cannot be used; the message also says what to do about it."""
+    """A file cannot be used; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Bytes:
 
 
 def read_regular(path: Path, most: int) -> Bytes:
-    """Return the first `most` bytes of a regular file, nothing if it is missing.
+    """Return the first `most` bytes of a regular file, no bytes if it is missing.
 
     Raises Unusable if it is not a regular file, without blocking on it, and OSError.
     """
@@ -95,7 +95,7 @@ class NoteFile:
         self.path = home / "memories" / name
 
     def read(self) -> Bytes:
-        """Return the file's bytes, nothing if it is missing; raise Unusable, OSError."""
+        """Return the file's bytes, b"" if it is missing; raise Unusable, OSError."""
         self.stay_inside(self.path)
         raw = read_regular(self.path, MOST_READ)
         if raw.whole:
@@ -149,7 +149,7 @@ class NoteFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOrigin:
-    """Where a write came from."""
+    """The origin of a write."""
 
     session: str = ""
     """The session's id, "" if unknown."""
@@ -168,7 +168,7 @@ BY_HAND = WriteOrigin(source="user")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryChange:
-    """The change to one entry."""
+    """A change to one entry."""
 
     action: str
     """`add`, `replace` or `remove`."""
@@ -191,7 +191,7 @@ class MemoryRecord:
     at: float
     """Time in seconds since the epoch."""
     origin: WriteOrigin = field(default_factory=WriteOrigin)
-    """Where the write came from."""
+    """The origin of the write."""
     changes: tuple[EntryChange, ...] = ()
     """The changes in their order."""
     was: str = ""

@@ -29,7 +29,7 @@ from hermes_nb.safety.scan import scan
 GROUP = "hermes_nb.memory_providers"
 """The entry point group of providers."""
 ANSWER_SECONDS = 0.3
-"""Maximum seconds that a turn waits for a provider whose last answer was in time."""
+"""Maximum seconds that a turn waits for a provider, if its last answer was in time."""
 RECORDED_SECONDS = 30.0
 """The same while a cassette is recorded or replayed: requests must not depend on timing."""
 CLOSE_SECONDS = 3.0
@@ -74,7 +74,7 @@ def open_provider(
     """
     if not name:
         return None
-    settled = "memory_services" in policy.families  # then prefer our own package
+    settled = "memory_services" in policy.families  # in that case, prefer our own package
     points = sorted(plugins(GROUP, name), key=ships, reverse=settled)
     if not points:
         known = ", ".join(provider_names())
@@ -88,7 +88,7 @@ def open_provider(
 
 
 class Guarded:
-    """Calls a provider so that it cannot block a turn or make it fail, whatever it does.
+    """Calls a provider in such a way that it can neither block a turn nor make it fail.
 
     All calls run one at a time in one thread. Callers wait for calls that return text and for the
     end of a session, but not for other calls. After a late answer, they stop waiting until the
@@ -209,7 +209,7 @@ class Guarded:
                 self._note("it is too slow: the oldest pending messages are not stored there")
             self._lock.notify()
             if self._worker is None:
-                # A daemon: a provider that hangs must not keep the kernel from ending.
+                # A daemon thread: a provider that hangs must not prevent the kernel from exiting.
                 name = f"memory {self.name}"
                 self._worker = threading.Thread(target=self._work, name=name, daemon=True)
                 try:
@@ -237,7 +237,7 @@ class Guarded:
             call.set_result(text)
 
     def _called(self, what: str, arguments: tuple[object, ...]) -> str:
-        """Return the text that the provider returns, "" for an error or another type."""
+        """Return the provider's text, or "" after an error or if it is not a text."""
         try:
             if self._provider is None:
                 if self._make is None:
@@ -246,7 +246,7 @@ class Guarded:
                 self._provider = make()
                 self.name = one_line(str(self._provider.name), 40) or self.name
             if what == "turn_ended" and not hasattr(self._provider, what):
-                return ""  # older providers lack this method
+                return ""  # older providers do not have this method
             found = getattr(self._provider, what)(*arguments)
         except BaseException as error:  # noqa: BLE001 - third-party code; reported
             self._note(_told(error))

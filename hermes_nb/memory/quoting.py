@@ -2,7 +2,7 @@
 
 Every line of old text starts with `|`, so that it is not mistaken for the surrounding text. Secrets
 and suspicious passages are removed first. The auxiliary model summarises several sessions in
-parallel. If that fails, the excerpts are returned instead, with a note on the reason.
+parallel. If that fails, the excerpts are returned instead, with a note that explains why.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def day(when: float) -> str:
 
 
 def said(message: Message) -> str:
-    """Return a message as text: what it says, then its tool calls."""
+    """Return a message as text, followed by its tool calls."""
     calls = (f"[calls {c.name} {one_line(c.arguments_json(), 300)}]" for c in message.calls)
     images = ("[image]" for _ in message.images)
     return "\n".join(part for part in (message.text, *calls, *images) if part)
@@ -159,7 +159,7 @@ def lines_of(rows: Iterable[StoredMessage]) -> list[str]:
 
 
 TRANSCRIPT = 100_000
-"""Maximum characters of a session that are sent to be summarised, selected around the matches."""
+"""Maximum characters of a session to send for a summary, selected around the matches."""
 OF_THE_WINDOW = 0.6
 """Maximum share of the model's context window for a transcript."""
 WORDS = 200
@@ -167,7 +167,7 @@ WORDS = 200
 SECONDS = 60.0
 """Time limit of a summary in seconds."""
 AT_ONCE = 3
-"""Number of summaries made in parallel."""
+"""Number of summaries to generate in parallel."""
 _LONGEST_MESSAGE = 8_000
 
 PROMPT = f"""\
@@ -192,7 +192,7 @@ class Condenser:
     async def summarised(
         self, query: str, found: Sequence[RecalledSession], emit: Emit
     ) -> list[RecalledSession]:
-        """Return the sessions, each with a summary or a note on why it has none.
+        """Return the sessions, each with a summary or a note that explains why it has none.
 
         `emit` is called with the usage of each request.
         """

@@ -1,9 +1,9 @@
 """Recall across sessions: find messages and return them with the messages around them.
 
 Hits of several stores are merged by rank, because scores of different indexes are not comparable.
-They are grouped by *lineage*: a session together with all sessions made from it, such as its
-continuations and those of its child agents. The running session is never part of a result. All
-results are old text that may come from untrusted sources, so they are only quoted.
+They are grouped by *lineage*: a session together with all sessions created from it, such as its
+continuations and the sessions of its child agents. The running session is never part of a result.
+All results are old text that may come from untrusted sources, so they are only quoted.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ CANDIDATES = 60
 HITS_A_SESSION = 3
 """Maximum hits of a lineage that are returned."""
 HELPERS = frozenset({"child", "review", "subagent", "tool"})
-"""`source` values of sessions without a user, in our store and in Hermes Agent's. Such a session is
-found as part of the session that it was made for, not on its own."""
+"""`source` values of sessions without a user, in our store and in Hermes Agent's.
+
+Such a session is found as part of the session that created it, not on its own.
+"""
 _ROUNDS = 5
 _DEEPEST = 100
 """Maximum number of ancestors to follow."""
@@ -65,14 +67,14 @@ class Passage:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """The ids of cells that the messages ran in or worked on, as far as known."""
+        """The ids of cells that the messages ran in or worked on, if known."""
         found = (cell for row in self.messages for cell in cells_of(row.message))
         return tuple(dict.fromkeys(found))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecalledSession:
-    """The passages found in one lineage: a session and all sessions made from it."""
+    """The passages found in one lineage: a session and all sessions created from it."""
 
     lineage: str
     """The id of the lineage's first session."""
@@ -81,7 +83,7 @@ class RecalledSession:
     summary: str = ""
     """A summary by the auxiliary model, "" without one."""
     note: str = ""
-    """Why it was not summarised, "" if it was or was not tried."""
+    """Why the summary failed, "" if it succeeded or was not requested."""
 
     @property
     def session(self) -> StoredSession:
@@ -157,7 +159,7 @@ class Recall:
     def browse(
         self, *, limit: int = 10, exclude_lineage: Collection[str] = ()
     ) -> list[ListedSession]:
-        """Return the latest sessions, one of each lineage."""
+        """Return the latest sessions, one from each lineage."""
         hidden = {self._root(session_id) for session_id in exclude_lineage}
         everything: list[StoredSession] = []
         for source in self.sources:
@@ -271,7 +273,7 @@ class Recall:
 
 
 def spoken(message: Message) -> str:
-    """Return a message's text; for a user message, without what was added for the model."""
+    """Return a message's text; for a user message, without text added for the model."""
     texts = [part.text for part in message.parts if isinstance(part, Text)]
     return (texts[0] if texts else "") if message.role == "user" else message.text
 

@@ -41,7 +41,7 @@ def encode(message: Message) -> str:
 
 
 def decode(body: str) -> Message | None:
-    """Return the message that `encode` wrote, None for anything else."""
+    """Parse the output of `encode`; return None for anything else."""
     try:
         return Message.from_dict(json.loads(body))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -65,7 +65,7 @@ def readable(session_id: str, rows: Iterable[Mapping[str, Json]]) -> list[Stored
 
 
 def unreadable(session_id: str, number: int) -> str:
-    """Return the warning about a number of unreadable messages."""
+    """Return a warning that a number of messages are unreadable."""
     told = f"{number} stored messages of session {session_id} cannot be read any more"
     return f"{told} and are skipped"
 
@@ -113,7 +113,7 @@ class Arrangement:
 
 
 def matched(before: Sequence[str], after: Sequence[str]) -> list[int | None]:
-    """Return for each text of `after` the index of the same text in `before`, each used once.
+    """Return for each text of `after` the index of the same text in `before`, each index once.
 
     If a text occurs several times, matches at the common beginning and the common end are
     preferred, because a compression keeps those.
@@ -138,7 +138,7 @@ def matched(before: Sequence[str], after: Sequence[str]) -> list[int | None]:
 
 
 def packed(order: Sequence[int]) -> str:
-    """Return positions as compact JSON, with each run of consecutive ones as `[first, last]`."""
+    """Return positions as compact JSON, with runs of consecutive ones as `[first, last]`."""
     runs: list[list[int]] = []
     for position in order:
         if runs and position == runs[-1][1] + 1:
@@ -149,7 +149,7 @@ def packed(order: Sequence[int]) -> str:
 
 
 def unpacked(text: str) -> tuple[int, ...]:
-    """Return the positions that `packed` wrote."""
+    """Parse the output of `packed` and return the positions."""
     return tuple(p for first, last in json.loads(text) for p in range(first, last + 1))
 
 
@@ -392,7 +392,7 @@ class SessionRow:
     system_prompt: str = ""
     """The system prompt."""
     parent: str = ""
-    """The id of the session that it was made from, "" for none."""
+    """The id of the session that it was created from, "" for none."""
     started: float
     """Start in seconds since the epoch."""
 
@@ -431,7 +431,7 @@ def get(connection: sqlite3.Connection, session_id: str) -> StoredSession | None
 
 
 def listed(connection: sqlite3.Connection, notebook: str | None, limit: int) -> list[StoredSession]:
-    """Return sessions, the latest first, without those of child agents and maps."""
+    """Return sessions, latest first, except those of child agents and maps."""
     rows = connection.execute(
         f"{_WHOLE} WHERE s.rowid IN (SELECT rowid FROM sessions"  # noqa: S608 - constant
         " WHERE (?1 IS NULL OR notebook = ?1) AND source <> ?3"

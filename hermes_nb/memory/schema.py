@@ -77,7 +77,7 @@ CREATE INDEX sessions_by_use ON sessions (last, notebook);
 CREATE INDEX sessions_by_parent ON sessions (parent) WHERE parent IS NOT NULL;
 """
 
-# `run` and `task` are digests; `rowid` grows with each claim. No row holds a prompt or a key.
+# `run` and `task` are digests; `rowid` grows with each claim. No row contains a prompt or a key.
 _FOURTH = """
 CREATE TABLE claims (
     run TEXT NOT NULL,
@@ -90,7 +90,8 @@ CREATE TABLE claims (
 );
 """
 
-# Data that follows from the messages needs no columns, which each append would have to write.
+# Data that can be computed from the messages has no columns, because each append would have to
+# write them.
 _FIFTH = """
 ALTER TABLE sessions DROP COLUMN written;
 ALTER TABLE sessions DROP COLUMN active;
@@ -126,7 +127,7 @@ SESSION = (
 CURRENT = len(SESSION) + 1
 """Number of columns of a session, including `last`, which is recomputed."""
 WRITTEN = SESSION.index("ended") + 1
-"""Index of the column `written`, a timestamp that the table had until version 5."""
+"""Index of the column `written`, a timestamp that existed until version 5."""
 LARGEST = 2**53
 """Upper bound of ids and counts; greater values are a sign of damage."""
 
@@ -223,7 +224,7 @@ def _complete(connection: sqlite3.Connection) -> None:
 
 
 def _fits(record: Record, pattern: str, values: Sequence[Value]) -> bool:
-    """Return whether the values have the types that `pattern` names, one letter each."""
+    """Return whether the values have the types in `pattern`, which has one letter per value."""
     return (
         0 < record.rowid < LARGEST
         and len(values) == len(pattern)

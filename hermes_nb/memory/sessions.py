@@ -36,7 +36,7 @@ APPEND_SECONDS = 0.1
 """The same for an append; if it has to give up, the next one or a search updates the index."""
 
 KEPT = 20_000
-"""Number of latest claims of other runs that are kept; not an age, because clocks may jump."""
+"""Number of latest claims from other runs to keep. This is not an age, because clocks may jump."""
 TIDIED = 256
 """Number of claims between two removals of old ones."""
 
@@ -53,7 +53,7 @@ def new_session_id(now: float | None = None) -> str:
 
 @dataclass(eq=False)
 class _Write:
-    """A change that waits for its transaction, and its result."""
+    """A change that is waiting for its transaction, and its result."""
 
     action: Action[object]
     done: bool = False
@@ -185,7 +185,7 @@ class SqliteStore(Ledger):
             model: the model's name
             system_prompt: the system prompt
             session_id: the id, "" for a new one
-            parent: the id of the session that it is made from, "" for none
+            parent: the id of the session that it is created from, "" for none
         """
         now = time.time() if started is None else started
         session_id = session_id or new_session_id(now)
@@ -321,7 +321,7 @@ class SqliteStore(Ledger):
         self._ends.pop(session_id, None)
 
     def purge(self, *, before: float = 0.0) -> None:
-        """Erase all traces of deleted data, and the claims from before a moment."""
+        """Erase all traces of deleted data, and the claims from before a point in time."""
 
         def prune(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM claims WHERE at < ?", (before,))

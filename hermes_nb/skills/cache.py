@@ -28,7 +28,7 @@ LIMIT = 5_000
 _LARGEST = 2**25
 """Maximum size in bytes of the file; a thousand skills take about 0.5 MB."""
 WORTH_SAVING = 20
-"""Number of new entries from which the file is written; making that many takes 0.1 s."""
+"""Minimum number of new entries for which the file is written; computing that many takes 0.1 s."""
 Kind = Literal["documents", "verdicts"]
 
 
@@ -48,8 +48,8 @@ class Cache:
     def put(self, kind: Kind, entries: Mapping[str, Json], *, worth: int = 0) -> None:
         """Add entries, which must be JSON values (tuples become lists).
 
-        For entries that are slow to compute, `worth` is the number of entries that they count as
-        (at least) in deciding whether the cache is worth saving.
+        If the entries are slow to compute, set `worth` to the number of ordinary entries that they
+        count as when the cache decides whether to save.
         """
         with self._lock:
             known = self._loaded()[kind]

@@ -68,7 +68,7 @@ class Skill:
 
     @property
     def terms(self) -> SkillTerms:
-        """The terms by which it is ranked."""
+        """The terms for ranking it."""
         return text_of(self.name, self.description, self.tags)
 
     @property
@@ -97,7 +97,7 @@ class SkippedSkill:
 
 @dataclass(frozen=True, slots=True)
 class SkillSnapshot:
-    """The skills at one moment."""
+    """The skills at one point in time."""
 
     skills: Mapping[str, Skill] = field(default_factory=dict)
     """Skills that can be loaded, by name."""

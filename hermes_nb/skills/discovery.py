@@ -75,7 +75,7 @@ class Signatures(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A directory of skills, and how far they are trusted.
+    """A directory of skills, and how much they are trusted.
 
     Shipped skills are not scanned. Dangerous skills of other roots are refused unless they are
     signed. Skills of the working directory load only after the user has accepted them, and are
@@ -85,7 +85,7 @@ class Root:
     path: Path
     """The directory; it need not exist."""
     source: Source = "external"
-    """Where the skills come from, which decides how far they are trusted."""
+    """The source of the skills, which determines how much they are trusted."""
     signed: Signatures | None = None
     """The signatures to check for source "shared"; None for unsigned skills."""
 
@@ -100,7 +100,7 @@ class Root:
 
     @property
     def vouched(self) -> bool:
-        """Whether text from this root is displayed without a note on its origin."""
+        """Whether text from this root is displayed without a note about its origin."""
         return self.source in ("shipped", "home", "shared")
 
 
@@ -120,9 +120,9 @@ def standard_roots(
     Args:
         home: the Hermes directory; its skills are in `skills/`.
         workdir: the working directory, also with `skills/`; None for none.
-        external: directories named in the settings; they may begin with `~`.
+        external: directories in the settings; they may begin with `~`.
         installed: roots of installed packages.
-        admin: directories of the administrator.
+        admin: the administrator's directories.
         shipped: the directory that comes with Hermes.
     """
     roots = [Root(workdir / "skills", "workdir")] if workdir else []
@@ -342,7 +342,7 @@ def read_regular(path: str | Path) -> bytes:
 
 
 def decoded(data: bytes) -> tuple[str, bool]:
-    """Return a document's text and whether it is valid UTF-8; raise SkillError on binary data."""
+    """Return a document's text and whether it is valid UTF-8; raise SkillError if it is binary."""
     if b"\0" in data:
         raise SkillError("it is not UTF-8 text")
     try:

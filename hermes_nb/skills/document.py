@@ -1,8 +1,8 @@
-"""Read any SKILL.md leniently, but check those strictly that Hermes writes.
+"""Parse any SKILL.md leniently, but strictly check those that Hermes writes.
 
 The format is that of agentskills.io: YAML frontmatter with `name` and `description` (at most 64 and
-1,024 characters) and a Markdown body. Reading adds a note for everything irregular. A skill is
-unusable only without frontmatter, without a description, or if nothing can be parsed.
+1,024 characters) and a Markdown body. The parser adds a note for each irregularity. A skill is only
+unusable if it has no frontmatter or description, or if nothing can be parsed.
 
 The frontmatter is parsed in bounded time and memory. Values are strings, lists and mappings: dates
 and numbers remain text. The tree is built from PyYAML's events, so that depth and size can be
@@ -23,7 +23,10 @@ from hermes_nb.core.messages import Json
 NAME_LIMIT = 64
 DESCRIPTION_LIMIT = 1_024
 DOCUMENT_LIMIT = 100_000
-"""Maximum characters of a SKILL.md that Hermes writes. Longer ones by others are still read."""
+"""Maximum characters of a SKILL.md that Hermes writes.
+
+Longer ones by other authors can still be read.
+"""
 FRONTMATTER_LIMIT = 65_536
 """Maximum characters of a frontmatter; the largest in public skills have about 4,000."""
 TAGS_LIMIT = 30
@@ -73,7 +76,7 @@ class Document:
     tags: tuple[str, ...] = ()
     """Tags, at most `TAGS_LIMIT`."""
     category: str = ""
-    """The category that the document names; used only if its folder is not in a category folder."""
+    """The category in the document; only used if the folder is not in a category folder."""
     gates: Gates = field(default_factory=Gates)
     """The conditions under which it is offered."""
     environment: tuple[str, ...] = ()

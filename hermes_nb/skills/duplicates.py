@@ -1,4 +1,4 @@
-"""Find the skill that a new one nearly repeats, by shared words and sequences of words."""
+"""Find the skill that a new one nearly duplicates, by common words and sequences of words."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COMPARED = 5
 
 
 def near_duplicate(document: Document, snapshot: SkillSnapshot) -> Skill | None:
-    """Return the skill that a new document nearly repeats, under any name, or None.
+    """Return the skill that a new document nearly duplicates, under any name, or None.
 
     Skills whose names differ in a number are never duplicates.
     """
@@ -45,7 +45,7 @@ def near_duplicate(document: Document, snapshot: SkillSnapshot) -> Skill | None:
 def _copies(body: str, skill: Skill) -> bool:
     try:
         other = read_document(decoded(read_regular(skill.file))[0]).body
-    except (OSError, SkillError):  # it was removed in between
+    except (OSError, SkillError):  # it was removed in the meantime
         return False
     one, two = _runs(body), _runs(other)
     smaller = min(len(one), len(two))

@@ -91,8 +91,10 @@ class SkillChange:
     replace_all: bool = False
     """True to replace all occurrences, for patch."""
     seen: str | None = None
-    """Digest of the file as the requester saw it, "" for a missing file. If the file differs from
-    that, the change is refused. None skips this check."""
+    """Digest of the file that the requester saw, "" for a missing file.
+
+    If the file has changed since, the change is refused. None skips this check.
+    """
     origin: SkillOrigin = field(default_factory=SkillOrigin)
     """Who makes the change."""
 
@@ -117,7 +119,7 @@ class SkillOutcome:
     path: Path | None = None
     """Folder of the changed skill; None if nothing was changed."""
     diff: str = ""
-    """A short unified diff; "" if there is none to show."""
+    """A short unified diff; "" if there is nothing to show."""
 
     def __bool__(self) -> bool:
         return self.applied

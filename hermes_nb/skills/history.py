@@ -1,9 +1,9 @@
 """Write the skills in the Hermes directory atomically, with a history for undo and usage counts.
 
 A new skill is built elsewhere and appears with one rename, so a killed process never leaves a
-folder without its SKILL.md. What such a process leaves behind is in the hidden state directory next
-to the skills, and the next writer removes it. The locks are there as well: a skill's folder
-contains only the skill.
+folder without its SKILL.md. Files that such a process leaves behind are in the hidden state
+directory next to the skills, and the next writer removes them. The locks are there as well: a
+skill's folder contains only the skill.
 
 A record is written before its change, with the state before and after. If a crash prevents the
 change, the files show that it never happened, and the record is dropped. Records are limited in
@@ -43,7 +43,7 @@ _LARGEST = 1e15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillOrigin:
-    """Who changes a skill: a turn of a session, or the user."""
+    """The author of a change to a skill: a turn of a session, or the user."""
 
     session: str = ""
     """Id of the session; "" for the user."""
@@ -326,7 +326,8 @@ class Writer:
     def undo(self, name: str = "") -> SkillRecord:
         """Undo the last change, optionally of one skill, and return its record; needs the locks.
 
-        Raises SkillError if there is no change, or if the files have since been changed otherwise.
+        Raises SkillError if there is no change, or if the files have been changed by other means
+        since.
         """
         for record in self.records(name):
             done = self._undone(record)
@@ -337,7 +338,7 @@ class Writer:
         raise SkillError(f"there is no change{of} to undo")
 
     def has_made(self, proposal: str) -> bool:
-        """Return whether the change of a proposal was made, and not only recorded.
+        """Return whether the change of a proposal was actually made, and not only recorded.
 
         A killed process may leave a record without its change. Then the file still has its state
         from before, either now or at the start of its next recorded change.

@@ -197,8 +197,8 @@ class Library(Changer):
         changes SKILL.md unless `file_path` names a support file. Write_file takes `file_path` and
         `file_content`. `origin` is who makes the change.
 
-        Never raises for invalid input: the outcome has `applied` false and a message that tells
-        what to do.
+        Never raises for invalid input: the outcome has `applied` false and a message that says what
+        to do.
         """
         return self.make(SkillChange(action=action, name=name.strip(), **details))
 

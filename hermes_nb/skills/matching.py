@@ -86,9 +86,9 @@ def likeness(one: SkillTerms, other: SkillTerms) -> float:
 
 
 def same_name(one: str, other: str) -> bool:
-    """Return whether two names mean the same: same words, or a difference like a typing error.
+    """Return whether two names mean the same: same words, or a difference that looks like a typo.
 
-    Names that differ in a number never do: `report-2024` is not `report-2025`.
+    Names with different numbers never do: `report-2024` is not `report-2025`.
     """
     if re.findall(r"\d+", one) != re.findall(r"\d+", other):
         return False

@@ -2,8 +2,8 @@
 
 A *source* is a repository or directory with skills. Each source is copied to its own folder below
 `skill_sources` in the Hermes directory, with one folder per skill. The copy contains only documents
-and support files, no links. Dangerous skills are not copied. Whatever happens at the source, the
-copy changes only after the user has seen the diff.
+and support files, no links. Dangerous skills are not copied. The copy only changes after the user
+has seen the diff, no matter what happens at the source.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SkillSource:
     place: str
     """Absolute path, or URL for git."""
     folder: str = ""
-    """Folder inside the place; "" for its top."""
+    """Folder inside the place; "" for the top-level folder."""
     commit: str = ""
     """The copied commit; "" if the place is a path."""
 

@@ -1,4 +1,4 @@
-"""Decide how far a skill is trusted: scan its texts, and consider what the user has accepted.
+"""Decide how much a skill is trusted: scan its texts, and consider what the user has accepted.
 
 Each text is checked twice: by the injection scan, for text that would steer the agent, and by rules
 on code, for commands that would do harm if the agent ran them. These heuristics stop known tricks;
@@ -30,8 +30,9 @@ Accepts = Callable[[Path, str], bool]
 UNFIT = "unnamed"
 """The category for skills whose folder names should not be displayed."""
 _AT_ONCE = 64
-"""Up to this many new documents are scanned completely when they are found, in about 0.1 s. If
-there are more, only names and descriptions are scanned, and each document when it is loaded."""
+"""Maximum number of new documents that are scanned completely when they are found, which takes
+about 0.1 s. If there are more, only names and descriptions are scanned at first, and each document
+is scanned when it is loaded."""
 _SMALLEST = 40
 """Size of a batch of texts that is not split further to find the suspicious one."""
 _BETWEEN = "\n\n---\n\n"
@@ -56,7 +57,7 @@ _GUIDES = {
     "secret_access": 2.0,
     "secret-access": 2.0,
 }
-"""The score up to which findings of a category are normal in the code of harmless guides."""
+"""Maximum score of findings, by category, that are normal in the code of harmless guides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +81,7 @@ Judged = tuple[Level, tuple[str, ...]]
 """The level of a text and the reasons."""
 _CLEAN: Judged = ("clean", ())
 _DOWNLOAD = "remote-code"
-"""The category of commands that run a download directly, so that no one reads it."""
+"""The category of commands that run a download directly, before anyone can read it."""
 
 
 def examine(text: str, *, name: str = "", strict: bool = False, code: bool = False) -> SkillVerdict:
@@ -113,8 +114,8 @@ def examine(text: str, *, name: str = "", strict: bool = False, code: bool = Fal
 def examine_own(text: str, *, name: str = "", code: bool = False, before: str = "") -> SkillVerdict:
     """Return the verdict on a new text for a skill, which replaces `before`.
 
-    This is stricter than `examine`, for skills by others: a download that is piped to a shell or
-    evaluated is refused, unless `before` contains it already. `examine` only marks it.
+    This is stricter than `examine`, which is for other people's skills: a download that is piped to
+    a shell or evaluated is refused, unless `before` already contains it. `examine` only marks it.
     """
     known = set(_downloads(before, code=code))
     if found := [each for each in _downloads(text, code=code) if each not in known]:
@@ -196,7 +197,7 @@ class Examiner:
 
     def scanned(self, text: str, name: str, scan: Callable[[str, str], ScanResult]) -> ScanResult:
         """Scan a text that is not a skill; clean results are cached."""
-        key = f"{_digest(text)}t"  # saved at once: a hit spares the next process the scan's import
+        key = f"{_digest(text)}t"  # saves the next process the import of the scan
         if self._known(key) == _CLEAN:
             return ScanResult(verdict="clean", text=text)
         result = scan(text, name)

@@ -3,11 +3,11 @@
 The executor is selected by name: `threads` (in parallel in this process), an entry point in the
 group `hermes_nb.executors`, or `package.module:factory`. A factory takes no arguments and returns a
 `concurrent.futures.Executor`. An entry point may also name a subclass of `Crew`. It is called with
-the text after the entry's name and a colon.
+the text that follows the entry's name and a colon.
 
-Tasks and results are JSON. A task has a prompt, an input and the name of its model, and never a
+Tasks and results are JSON. A task has a prompt, an input and the name of its model, but never a
 key. The worker takes the key, the tools and their guard from its own environment and Hermes
-directory. A task has only the tools that it names, by default none, and cannot ask the user.
+directory. A task can only use the tools that it lists (by default none) and cannot ask the user.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class MapTask:
     """One task of a map: the prompt for one input."""
 
     prompt: str
-    """What to do with the input."""
+    """What the model should do with the input."""
     name: str
     """The input's name."""
     text: str
@@ -120,7 +120,7 @@ class MapResult:
 
     @classmethod
     def from_json(cls, text: str) -> MapResult:
-        """Return the result that `to_json` wrote; raise ValueError for anything else."""
+        """Parse the output of `to_json`; raise ValueError for anything else."""
         message = f"the executor returned something that is not a task's result: {text[:80]!r}"
         try:
             data: dict[str, Any] = json.loads(text)
@@ -265,7 +265,7 @@ class Crew(ABC):
     size: int
     """Number of workers; each runs tasks independently."""
     share: int = 1
-    """Number of tasks that each worker should run at a time; set by the map."""
+    """Number of tasks that each worker should run in parallel; set by the map."""
 
     @abstractmethod
     def submit(self, payload: str) -> Future[str]:
@@ -331,7 +331,7 @@ def processes() -> Executor:
 
 
 class Pool(Crew):
-    """Adapts any executor, which runs `size` tasks at a time and is shut down after the map."""
+    """Adapts any executor. It runs `size` tasks in parallel and is shut down after the map."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
@@ -347,7 +347,7 @@ class Pool(Crew):
         return [future for future in futures if future.cancel()]
 
     def close(self) -> None:
-        """Start no more tasks; running ones continue to their end."""
+        """Start no more tasks, but let the running ones finish."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 

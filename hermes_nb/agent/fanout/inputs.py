@@ -1,4 +1,7 @@
-"""The inputs of a map: files by pattern, or texts by name. Each is read when its task starts."""
+"""The inputs of a map: files by pattern, or texts by name.
+
+An input is read when its task starts.
+"""
 
 from __future__ import annotations
 

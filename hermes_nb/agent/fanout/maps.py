@@ -1,9 +1,9 @@
-"""Runs one prompt over many inputs, each once, and returns the results as a table.
+"""Runs one prompt once for each of many inputs, and returns the results as a table.
 
 Each task is claimed in a ledger (see `ClaimLedger`) before it starts, and its result is stored
 there. Running the same map again resumes it: results of finished tasks are taken from the ledger,
-and interrupted tasks run. Failed tasks are listed, and run again only with `retry`. The same is
-true of tasks that were started and did not finish; their status is `unknown`.
+and interrupted tasks run. Failed tasks are listed, and only run again with `retry`. The same
+applies to tasks that were started but did not finish; their status is `unknown`.
 """
 
 from __future__ import annotations
@@ -84,11 +84,11 @@ class MapPlan:
     root: str = ""
     """The working directory of the tools."""
     parallel: int | None = None
-    """Number of tasks at a time, None for the executor's default."""
+    """Number of tasks that run in parallel, None for the executor's default."""
     retry: bool = False
     """Whether failed and unknown tasks run again."""
     afresh: bool = False
-    """Whether to ignore earlier runs, as is necessary for a recording."""
+    """Whether to ignore earlier runs, which a recording requires."""
 
     @property
     def run(self) -> str:
@@ -135,7 +135,7 @@ def digest_of(parts: Sequence[str]) -> str:
 
 
 SIDE_BY_SIDE = 4
-"""Default number of tasks at a time in this process."""
+"""Default number of tasks that run in parallel in this process."""
 
 
 class Fanout:
@@ -298,10 +298,11 @@ class Fanout:
 
 
 class Attempt:
-    """One attempt at a task, from its claim to its end.
+    """One attempt at a task, from the claim to the end of the task.
 
-    `future` is set once the task was submitted to a worker, and `unbegun` if the worker certainly
-    did not start it. `lasting` means that it may have called tools with side effects.
+    `future` is set once the task has been submitted to a worker, and `unbegun` if the worker
+    definitely did not start it. `lasting` means that the task may have called tools with side
+    effects.
     """
 
     def __init__(self, ledger: ClaimLedger, run: str, key: str) -> None:
@@ -335,7 +336,7 @@ class Attempt:
         )
 
     def left(self) -> ItemStatus:
-        """Record that the task was stopped, if it certainly was; return its status.
+        """Record that the task was stopped, if that is certain; return its status.
 
         In this process, a cancelled request has ended, but its tools may have had effects. A task
         that was submitted to a worker may continue there.
@@ -435,7 +436,7 @@ class Mapped:
 
     @property
     def usage(self) -> Usage:
-        """The usage of this run, without that of results from earlier runs."""
+        """The usage of this run, not including results from earlier runs."""
         return together(item.usage for item in self.items if not item.kept)
 
     @property
@@ -473,7 +474,7 @@ async def run_map(  # noqa: PLR0913 - most of them for `Fanout`
 ) -> Mapped:
     """Run a map and return its results.
 
-    `begun(fanout)` is called before the first task; the function that it returns is called at each
+    `begun(fanout)` is called before the first task. It returns a function that is called at each
     change. For the other arguments see `Fanout`.
 
     Raises:

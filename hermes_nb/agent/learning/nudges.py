@@ -17,9 +17,9 @@ from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import SessionStore
 
 MEMORY_TURNS = 10
-"""User turns between two reviews of what to remember; Hermes Agent's default."""
+"""User turns between two reviews of memory; Hermes Agent's default."""
 SKILL_ITERATIONS = 10
-"""Tool iterations between two reviews of what to learn; Hermes Agent's default."""
+"""Tool iterations between two reviews of skills; Hermes Agent's default."""
 MEMORY_TOOLS = frozenset({"memory"})
 """Tools whose calls reset the counter for memory."""
 SKILL_TOOLS = frozenset({"skill_manage"})
@@ -58,7 +58,7 @@ class Nudges:
             self.skills = 0 if names & SKILL_TOOLS else self.skills
 
     def due(self) -> Subject | None:
-        """Return the subject whose review is due, None for none."""
+        """Return the subject that is due for a review, or None."""
         memory = 0 < self.memory_every <= self.memory
         skills = 0 < self.skills_every <= self.skills
         if memory and skills:

@@ -1,10 +1,10 @@
-"""A background review: one turn over a conversation that saves what will help later ones.
+"""A background review: one turn over a conversation that saves information useful for later ones.
 
 It uses the conversation's model and tool schemas, and sends the user's and assistant's messages,
 the calls, and one more prompt. Text of files, outputs and pages is left out, so that a prompt
-injection in it cannot reach memory. Only memory and skill tools run. The review has its own rows in
-the store and does not change the conversation. If it fails, it writes a line to the log and emits
-an event.
+injection in it cannot reach memory. Only memory and skill tools can run. The review has its own
+rows in the store and does not change the conversation. If it fails, it writes a line to the log and
+emits an event.
 """
 
 from __future__ import annotations
@@ -116,7 +116,10 @@ class Subjects:
 
 
 class Review:
-    """One background review. It is also the event sink of its turn, and so collects the writes."""
+    """One background review.
+
+    It is also the event sink of its turn, which is how it collects the writes.
+    """
 
     def __init__(self, seen: Subjects, subject: Subject, store: SessionStore) -> None:
         self._seen = seen

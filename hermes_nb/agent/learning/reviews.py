@@ -1,4 +1,4 @@
-"""Runs background reviews of a kernel's sessions when due: in a thread, one at a time."""
+"""Runs background reviews of a kernel's sessions when they are due: in a thread, one at a time."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Reviews:
             session.agent.sinks.append(self._nudges[session.id])
 
     def after_turn(self, session: Session, *, live: bool = True) -> bool:
-        """Start a review if one is due; return at once with whether one was started.
+        """Start a review if one is due; return immediately whether one was started.
 
         After the first turn, also generate the session's title, but only if `live`, that is, if
         replies are neither recorded nor replayed.
@@ -94,7 +94,7 @@ class Reviews:
         return True
 
     def begin(self, session: Session, subject: Subject) -> bool:
-        """Start a review now, in the background; False while an earlier one is running."""
+        """Start a review now, in the background; return False if another one is running."""
         agent = session.agent
         seen = Subjects(
             place=session.place,
@@ -108,7 +108,7 @@ class Reviews:
         return self.start(seen, subject, session.store)
 
     def start(self, seen: Subjects, subject: Subject, store: SessionStore) -> bool:
-        """Start a review unless one is running; return at once with whether it was started."""
+        """Start a review unless one is running; return immediately whether it was started."""
         if self.busy:
             return False
         self._running = self._thread.submit(Review(seen, subject, store).run(self._note))
@@ -143,7 +143,7 @@ class Reviews:
         return f"A background review saved: {told}{spent}. `%hermes memory undo` undoes it."
 
     def stop(self) -> None:
-        """Stop a running review; its writes so far stay."""
+        """Stop a running review, but keep what it has written so far."""
         if self._running is not None:
             self._running.cancel()
 

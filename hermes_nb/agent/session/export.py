@@ -1,7 +1,7 @@
 """Exports a session as Markdown, a notebook, or JSON lines.
 
-Secrets are redacted in every text. Markdown of models and tools is cleaned as in a cell, so that an
-exported page cannot run code.
+Secrets are redacted in all texts. Markdown from models and tools is cleaned as in a cell, so that
+an exported page cannot run code.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Format = Literal["markdown", "notebook", "jsonl"]
 FORMATS = get_args(Format)
 SUFFIXES: dict[Format, str] = {"markdown": ".md", "notebook": ".ipynb", "jsonl": ".jsonl"}
 SHOWN = 4_000
-"""Maximum characters of each argument and result; JSON lines have all of it."""
+"""Maximum characters of each argument and result; JSON lines contain them in full."""
 
 
 def export(session: StoredSession, rows: Sequence[StoredMessage], form: Format) -> str:

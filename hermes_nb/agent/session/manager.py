@@ -12,7 +12,7 @@ from hermes_nb.core.protocols import SessionStore, StoredSession
 from hermes_nb.core.text import number_of, one_line
 
 LOOKED_AT = 500
-"""Number of latest sessions that are searched for a title."""
+"""Number of recent sessions that are searched for a title."""
 
 
 class SessionManager:
@@ -86,9 +86,9 @@ class SessionManager:
     def take_up(
         self, title: str, spec: SessionSpec, *, name: str, new: bool, afresh: bool
     ) -> Session:
-        """Return the session for a turn; it becomes the current one. See `foresee`.
+        """Return the session for a turn and make it the current one.
 
-        `title` is that of a new session.
+        See `foresee`. A new session gets the title `title`.
         """
         if name:
             session = self.join(name, spec)
@@ -142,8 +142,8 @@ class SessionManager:
     def find(self, wanted: str, *, loosely: bool = True) -> StoredSession:
         """Return the session with that id or title; "" is the latest, preferably of this notebook.
 
-        With `loosely`, part of a title is enough. Sessions of child agents and maps are found only
-        by their full id. Raises `ConfigError` for no match or several.
+        With `loosely`, a part of the title is enough. Sessions of child agents and maps are only
+        found by their full id. Raises `ConfigError` if there is no match, or more than one.
         """
         if not wanted:
             if (latest := self._latest()) is None:
@@ -160,7 +160,7 @@ class SessionManager:
         return found[0]
 
     def pick_up(self, spec: SessionSpec) -> Session | None:
-        """Resume this notebook's last session, if it was not ended."""
+        """Resume this notebook's last session, unless it was ended."""
         latest = self.left_off()
         if latest is None:
             return None
@@ -187,8 +187,8 @@ class SessionManager:
     def foresee(self, name: str, *, new: bool, afresh: bool) -> Session | StoredSession | None:
         """Return the session that a turn would use, None for a new one; change nothing.
 
-        `name` and `new` are the turn's options. With `afresh`, no earlier session is resumed
-        without being named.
+        `name` and `new` are the turn's options. With `afresh`, an earlier session is only resumed
+        by name.
         """
         if new and not name:
             return None

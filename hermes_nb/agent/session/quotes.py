@@ -1,4 +1,4 @@
-"""Search results as quotes of past conversations, for people to read."""
+"""Search results as quotes from past conversations, for display."""
 
 from __future__ import annotations
 

@@ -27,10 +27,10 @@ class Recorder:
     """An event sink that stores each message, without secrets, before other sinks get its event.
 
     Writes that fail are queued and retried in order, at the end of each turn and in a thread
-    (`Unsaved`), until all is written. Retries don't wait for the store, so a locked database costs
-    one wait and not one per message.
+    (`Unsaved`), until all is written. Retries don't wait for the store, so a locked database causes
+    only one wait instead of one per message.
 
-    Rows that the store has lost are written back at the end of a turn. If another kernel has
+    If the store has lost rows, they are written back at the end of a turn. If another kernel has
     continued the session, this one continues in a copy, and calls `moved` with the copy's id.
 
     Args:
@@ -77,7 +77,7 @@ class Recorder:
         system_prompt: str = "",
         parent: str = "",
     ) -> None:
-        """Create the session's row, now or as soon as the store accepts writes."""
+        """Create the session's row now, or as soon as the store accepts writes."""
         start = partial(
             self.store.start,
             session_id=self.session,
@@ -185,7 +185,7 @@ class Recorder:
         self._unchecked = False
 
     def _fork(self) -> None:
-        """Continue in a copy of the session, unless the store has what this kernel has."""
+        """Continue in a copy of the session, unless the store has the same messages."""
         stored = self.store.get(self.session)
         if stored is None or self.store.messages(self.session) == self._held:
             self.store.follow(self.session)
@@ -293,8 +293,8 @@ _unsaved = Unsaved()
 def recorder_of(store: SessionStore, session_id: str, warn: Callable[[str], None]) -> Recorder:
     """Return the recorder of a stored session that is being resumed.
 
-    If a recorder of this process still has unsaved changes of it, return that one: a second
-    recorder would miss them, and neither could save its own.
+    If a recorder in this process still has unsaved changes for the session, return it: a second
+    recorder would not have them, and neither could save its own.
     """
     if (known := _unsaved.of(store, session_id)) is not None:
         return known

@@ -51,7 +51,7 @@ def older(store: SessionStore, days: float, *, but: str = "") -> list[StoredSess
 
 
 def gather(store: SessionStore, home: Path, wanted: Iterable[StoredSession]) -> Gathered:
-    """Return everything that is deleted along with these sessions."""
+    """Return everything that is deleted together with these sessions."""
     asked = {each.id for each in wanted}
     found = dict.fromkeys(asked)
     for session in asked:

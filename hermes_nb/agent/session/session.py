@@ -49,7 +49,7 @@ from hermes_nb.safety.redact import redact, without_secrets
 from hermes_nb.tools.wrappers import with_context, with_hints
 
 FRESH = 60.0
-"""Seconds for which the budgets do not read the usage of other kernels again."""
+"""Minimum seconds before the budgets read the usage of other kernels again."""
 InView = Callable[[], Sequence[Message]]
 CHILD, REVIEW = "child", "review"
 """Sources of sessions made from another session: child agents and maps; background reviews."""
@@ -57,7 +57,7 @@ CHILD, REVIEW = "child", "review"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Where a conversation takes place."""
+    """The circumstances of a conversation."""
 
     source: str = "script"
     """The kind of caller, such as `notebook`, `chat` or `script`, or `CHILD` or `REVIEW`."""
@@ -70,7 +70,7 @@ class Identity:
 
     @property
     def platform(self) -> Platform:
-        """Where its answers are displayed; the prompt describes the format for it."""
+        """The front end that displays its answers; the prompt describes the format for it."""
         known: dict[str, Platform] = {"notebook": "notebook", "chat": "chat"}
         return known.get(self.source, "terminal")
 
@@ -82,7 +82,7 @@ class SessionSpec:
     model: ChatModel
     """The model of the conversation."""
     tools: Toolset
-    """The tools of turns that do not choose any."""
+    """The tools of turns that do not select any."""
     max_requests: int = MAX_REQUESTS
     """Maximum number of model requests in a turn."""
     sources: PromptSources | None = None
@@ -134,7 +134,8 @@ PERSONAL = frozenset({"identity", "memory provider", "system message", "memory",
 class Session:
     """A conversation that outlives the kernel. Make one with `start` or `resume`.
 
-    The store has the session's total usage; `usage` and `by_job` have only that of this process.
+    The store has the session's total usage; `usage` and `by_job` only have the usage of this
+    process.
     """
 
     def __init__(
@@ -182,7 +183,7 @@ class Session:
         identity: Identity,
         warn: Callable[[str], None],
     ) -> Session:
-        """Start a conversation; while the store is not writable, it is kept only in memory."""
+        """Start a conversation; if the store is not writable, it is only kept in memory."""
         session_id = new_session_id()
         prompt = compose(spec, identity.platform, session_id)
         recorder = Recorder(store, session_id, warn)
@@ -262,15 +263,15 @@ class Session:
     ) -> AsyncGenerator[Event, None]:
         """Run a turn and yield its events.
 
-        A resumed conversation that fills the context window is compressed first; the events of this
-        compression go only to the sinks.
+        A resumed conversation that fills the context window is compressed first; only the sinks
+        receive the events of this compression.
 
         Args:
             prompt: the user's message
             sinks: receive the events after the session's own sinks
             max_requests: the maximum number of model requests in this turn
             budgets: spending limits in addition to those of the session and its notebook
-            effort: how much the model should reason, "" for its default
+            effort: how much the model should reason, "" for the model's default
             place: the turn's place, by default the session's
             preface: sent with the turn's requests, after that of the session
             sees_images: whether the model is known to accept images, for the tools
@@ -316,7 +317,7 @@ class Session:
                 await anext(stopped)
 
     def check_idle(self) -> None:
-        """Raise `SessionBusy` while a turn is running or being prepared."""
+        """Raise `SessionBusy` if a turn is running or being prepared."""
         if self._taking:
             raise SessionBusy(BUSY)
         self.agent.check_idle()
@@ -328,7 +329,7 @@ class Session:
 
     @property
     def place(self) -> Place:
-        """Where the conversation takes place."""
+        """The session, turn and notebook of the conversation."""
         return Place(session=self.id, notebook=self._identity.notebook)
 
     @property
@@ -342,7 +343,7 @@ class Session:
         return self.agent.messages
 
     def adopt(self, spec: SessionSpec) -> None:
-        """Continue with another model or other tools; the prompt stays. Raise `SessionBusy`."""
+        """Continue with another model or other tools, but the same prompt. Raise `SessionBusy`."""
         self.check_idle()
         changed = spec.model is not self._spec.model
         self._spec = spec
@@ -394,7 +395,7 @@ class Session:
         return self.agent.restore(messages)
 
     def asked(self, turns: int = 1) -> StoredMessage:
-        """Return the stored prompt of the turn that is `turns` from the end.
+        """Return the stored prompt of the turn that is `turns` turns from the end.
 
         Raises `ConfigError` if fewer turns are uncompressed, and `SessionBusy`.
         """
@@ -409,7 +410,7 @@ class Session:
     def rewind(self, turns: int = 1) -> Message:
         """Remove the last turns from the conversation and return the first removed prompt.
 
-        Their rows stay in the store, but searches skip them. Raises as `asked` does.
+        Their rows stay in the store, but searches skip them. Raises the same errors as `asked`.
         """
         stored = self.asked(turns).message
         starts = [i for i, each in enumerate(self.messages) if _is_the_users(each)]
@@ -468,7 +469,7 @@ class Session:
     def standing(self) -> list[Budget]:
         """Return the remaining budgets of the session and its notebook.
 
-        They count this session's requests as they come. The usage of other kernels is read from the
+        They count this session's requests immediately. The usage of other kernels is read from the
         store at most once a minute.
         """
         budgets = self.id, self._identity.notebook, self._spec.budget
@@ -509,7 +510,7 @@ class Session:
             await self.agent.compress(budgets=self._budgets)
 
     async def _with_recall(self, prompt: str | Message) -> Message:
-        """Return the user's message, followed by what an external memory recalls."""
+        """Return the user's message, followed by the text that an external memory recalls."""
         message = Message.user(prompt) if isinstance(prompt, str) else prompt
         sources = self._spec.sources
         if sources is None or not sources.settings.memory.provider:

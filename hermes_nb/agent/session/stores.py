@@ -1,4 +1,4 @@
-"""Opens the session store that the settings name, and deletes sessions older than `keep_days`."""
+"""Opens the session store in the settings, and deletes sessions older than `keep_days`."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def keep_days(store: SessionStore, settings: Settings) -> None:
 
 
 def own_store(settings: Settings, warn: Callable[[str], None] | None = None) -> SessionStore:
-    """Return the store that the settings name; raise `ConfigError` if its package is not installed.
+    """Return the store in the settings; raise `ConfigError` if its package is not installed.
 
-    Claims and other data of one machine always stay in the file in the Hermes directory.
+    Claims and other data about this machine are always in the file in the Hermes directory.
     """
     file, url = settings.home / "notebook.db", settings.session_store
     if not url:

@@ -1,6 +1,6 @@
 """A conversation with only the text that the user and the agent wrote.
 
-Background reviews and memory flushes see nothing else, so that a prompt injection in a file, an
+Background reviews and memory flushes only see this text, so that a prompt injection in a file, an
 output or a page cannot reach memory or skills. It also needs far fewer tokens.
 """
 
@@ -14,7 +14,7 @@ from hermes_nb.core.messages import Image, Message, Part, Text, ToolCall
 from hermes_nb.core.text import one_line
 
 ARGUMENT = 100
-"""Maximum characters of a call's argument that is kept: paths and commands, no file contents."""
+"""Maximum characters of a call's argument to keep: paths and commands, but not file contents."""
 _GIST = 60
 
 

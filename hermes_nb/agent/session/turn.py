@@ -21,12 +21,12 @@ from hermes_nb.safety.markup import escape, safe_markdown
 from hermes_nb.safety.redact import redact
 
 MARKS: dict[EndReason, str] = {"answered": "✓", "interrupted": "■", "failed": "✗", "budget": "◔"}
-"""Symbols of the ways that a turn can end."""
+"""A symbol for each way in which a turn can end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """The result of a turn. A notebook displays it as Markdown, with a line on its usage."""
+    """The result of a turn. A notebook displays it as Markdown, with a line about its usage."""
 
     text: str
     """The assistant's last message, "" without one."""

@@ -1,7 +1,7 @@
 """Tokens and costs of sessions and notebooks, and the budgets based on them.
 
-A session's sum includes its reviews and all other sessions made from it. A notebook's sum includes
-all its sessions. Requests of unknown price count with their tokens, but not with a cost.
+A session's sum includes its reviews and all other sessions created from it. A notebook's sum
+includes all its sessions. For requests with an unknown price, only the tokens are counted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hermes_nb.core.protocols import SessionStore
 
 
 def together(usages: Iterable[Usage]) -> Usage:
-    """Return the sum; its cost is that of the usages that have one, None if none has."""
+    """Return the sum; its cost is the sum of the known costs, None if no cost is known."""
     found = list(usages)
     costs = [usage.cost for usage in found if usage.cost is not None]
     return replace(sum(found, Usage()), cost=sum(costs) if costs else None)

@@ -1,1 +1,1 @@
-"""Settings: their sources, their data classes, and the models that they name."""
+"""Settings: their sources, their data classes, and the models that they select."""

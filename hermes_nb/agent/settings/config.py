@@ -331,7 +331,7 @@ class Settings:
     otel: OtelSettings = field(default_factory=OtelSettings)
     """Settings of OpenTelemetry spans."""
     packages: Mapping[type, object] = field(default_factory=dict)
-    """Settings of other packages, by the dataclass that declares them; see `of`."""
+    """Settings from other packages, by the dataclass that declares them; see `of`."""
     unknown: tuple[str, ...] = ()
     """A warning for each key in config.yaml that is not a setting."""
     held: Mapping[str, str] = field(default_factory=dict, compare=False)
@@ -339,7 +339,7 @@ class Settings:
     declared: Mapping[str, Setting] = field(default_factory=dict, repr=False, compare=False)
     """Every setting's declaration, by the name that users give it."""
     values: Mapping[str, Json] = field(default_factory=dict, repr=False, compare=False)
-    """Every setting's value as its source has it, by name."""
+    """The value of each setting as it is in its source, by name."""
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Where each setting that is not a default came from, by name."""
 
@@ -381,8 +381,8 @@ def load_settings(
 ) -> Settings:
     """Return the settings; raise `ConfigError` if a value is invalid.
 
-    `overrides` are the caller's values: `model`, `base_url`, `api_key`, `approve`, `max_requests`,
-    `window` and the like, or `group.name`. A missing or None value is not set. `environ` replaces
+    `overrides` are the caller's values, such as `model`, `base_url`, `api_key`, `approve`,
+    `max_requests`, `window` or `group.name`. A missing or None value is not set. `environ` replaces
     the process's environment.
     """
     folder = home_directory(home)
@@ -408,7 +408,7 @@ def load_settings(
         redact_requests=read.redact_requests or REDACTED,
         store_password=env.get(read.store_key_env, ""),
         packages=_packages(picked, asked[5]),
-        unknown=picked.unknown(),  # keep these last: all other settings have been read by now
+        unknown=picked.unknown(),  # these must stay last: all other settings have been read by now
         held=picked.held,
         declared=picked.declared,
         sources=picked.sources,
@@ -467,7 +467,7 @@ def _memory(picked: Picker, read: MemorySettings, env: Mapping[str, str]) -> Mem
 
 
 def _mcp(picked: Picker, read: McpSettings) -> McpSettings:
-    """Return the servers in config.yaml only: code in a kernel cannot add one or allow a tool."""
+    """Return only the servers in config.yaml: kernel code cannot add one or allow a tool."""
     if read.allow and (why := picked.settled.why("always")):
         picked.hold("mcp.allow", why)
         read = replace(read, allow=())

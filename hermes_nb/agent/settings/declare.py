@@ -9,7 +9,7 @@ class CallTimes:
 
 Loading, error messages, `%hermes config`, completion and the tables of the documentation come from
 the declaration. The type is `bool`, `int`, `float`, `str`, a `Literal` of words, `tuple[str, ...]`,
-`Mapping[str, …]`, or one of them with `| None`. The text below the field describes the setting.
+`Mapping[str, …]`, or one of them with `| None`. The string below the field describes the setting.
 '''
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Setting:
 
     @property
     def foreign_path(self) -> tuple[str, ...]:
-        """The path of Hermes Agent's key: grouped settings have the same one by default."""
+        """The path of Hermes Agent's key, which for grouped settings is the same by default."""
         grouped = "." in self.key and not self.file_only
         return tuple(self.foreign.split(".")) if self.foreign else self.path if grouped else ()
 
@@ -116,7 +116,7 @@ class Setting:
         return str(value).lower() if isinstance(value, bool) else str(value)
 
     def converted(self, value: Json) -> object:
-        """Return a value from a source in the field's type; raise ValueError if it is invalid."""
+        """Convert a value from a source to the field's type; raise ValueError if it is invalid."""
         if self.read is not None:
             return self.read(value)
         if self.kind in (int, float):
@@ -183,7 +183,7 @@ def declared(group: type[DataclassInstance]) -> Mapping[str, Setting]:
 
 
 def names(value: Json) -> tuple[str, ...]:
-    """Return names given as a list or with commas between them; raise ValueError for others."""
+    """Return names from a list or a comma-separated text; raise ValueError for anything else."""
     given = value.split(",") if isinstance(value, str) else value
     if not isinstance(given, list | tuple) or any(isinstance(each, dict | list) for each in given):
         raise ValueError("a list")

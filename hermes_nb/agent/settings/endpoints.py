@@ -1,4 +1,4 @@
-"""The models that the settings name, each with its server and key.
+"""The models in the settings, each with its server and key.
 
 A key is only sent to the host that it was configured for. Only this module reads groups of model
 name, address and key: those of the conversation, fallbacks, jobs, and parts of composed models.
@@ -55,7 +55,7 @@ def _default_model(given: Json) -> str:
 
 
 def _named_model(given: Json) -> Mapping[str, Json]:
-    """Return a settings group as it is; turn a model's name into a group with that name."""
+    """Return a settings group unchanged; convert a model's name to a group with that name."""
     if isinstance(given, str | Mapping):
         return given if isinstance(given, Mapping) else {"model": given}
     raise ValueError(_A_MODEL)
@@ -118,7 +118,7 @@ def auxiliary_models(
 ) -> Mapping[Job, Endpoint]:
     """Return the models for work outside the conversation, by job.
 
-    A model without an address is served where the conversation's model is, if that has an address.
+    A model without an address uses the server of the conversation's model, if that has an address.
     `compression`, `recall` and `titles` default to the model of all jobs, or the one for
     compression. `reviews` has no such default, so that a review can use the prompt cache of the
     conversation's model.
@@ -305,8 +305,8 @@ def named_provider(model: str, env: Mapping[str, str]) -> Endpoint | None:
 def fallbacks(document: Mapping[str, Json], env: Mapping[str, str]) -> tuple[Endpoint, ...]:
     """Return the `fallback_providers` that have a model and a known server, in their order.
 
-    The list is shared with Hermes Agent, which knows more providers by name. An entry with an
-    unknown provider is skipped, and never sent to another provider's address.
+    The list is shared with Hermes Agent, which supports more providers. An entry with an unknown
+    provider is skipped and never sent to another provider's address.
     """
     entries = document.get("fallback_providers")
     listed = entries if isinstance(entries, list) else []

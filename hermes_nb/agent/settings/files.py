@@ -1,7 +1,7 @@
 """The settings files in the Hermes directory: config.yaml and .env.
 
-Only the MCP servers in config.yaml are edited, and variables in .env; the rest stays as written.
-`.env` is read as Hermes Agent reads it.
+Only the MCP servers in config.yaml and variables in .env are edited; everything else is left
+unchanged. `.env` is parsed as in Hermes Agent.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _parsed(path: Path, text: str) -> Mapping[str, Json]:
 
 
 def write_server(home: Path, name: str, server: Mapping[str, Json] | None) -> None:
-    """Set or remove an MCP server below `hermes_nb:` in config.yaml; leave the rest as written.
+    """Set or remove an MCP server below `hermes_nb:` in config.yaml; leave the rest unchanged.
 
     Raises:
         OSError: the file cannot be read or written
@@ -154,7 +154,7 @@ def write_dotenv(home: Path, name: str, value: str | None) -> None:
 
 
 def _dotenv_value(text: str) -> str:
-    """Return a value as Hermes Agent reads it: without quotes or a trailing comment."""
+    """Parse a value like Hermes Agent: without quotes or a trailing comment."""
     if quoted := _QUOTED.fullmatch(text):
         return quoted[2]
     return _COMMENT.split(text, maxsplit=1)[0].rstrip()

@@ -1,11 +1,11 @@
-"""Where settings come from: the caller, the environment and the Hermes directory.
+"""The sources of settings: the caller, the environment and the Hermes directory.
 
-`HERMES_HOME` names the Hermes directory, which is shared with the Hermes Agent command line; the
-default is `~/.hermes`. Looking up a path creates nothing.
+`HERMES_HOME` is the path of the Hermes directory, which is shared with the Hermes Agent command
+line; the default is `~/.hermes`. Looking up a path creates nothing.
 
 `HERMES_NB_CEILING` is the highest approval mode in this process, and code in the process cannot
-change it: cells may choose modes up to it without asking, and none above it. Without it, the
-mode comes from the user or from `HERMES_NB_APPROVE` at the start of the process. On Linux
+change it: cells may choose modes up to it without asking, but no higher mode. If it is not set, the
+mode comes from the user or from the value of `HERMES_NB_APPROVE` when the process started. On Linux
 that environment is read from `/proc`; on other systems it is read when this module is imported.
 """
 
@@ -137,7 +137,7 @@ class Picker:
             raise _invalid(key, shown, source, str(error)) from error
 
     def merged(self, name: str) -> Mapping[str, Json]:
-        """Return a group of config.yaml: the keys at the top of the file and ours, which win."""
+        """Return a group of config.yaml, from the top level and from ours, which has priority."""
         given = (self._document.get(name), self._own.get(name))
         groups = (each for each in given if isinstance(each, Mapping))
         found = {str(key): value for group in groups for key, value in group.items()}

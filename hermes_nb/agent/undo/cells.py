@@ -61,7 +61,7 @@ def keep_cells(
 
 
 def load_cells(sheet: str, get: Callable[[str], bytes]) -> list[dict[str, Json]]:
-    """Return the cells of a sheet; errors of `get` for missing blobs propagate."""
+    """Return the cells of a sheet; `get` raises an error for missing blobs."""
 
     def whole(cell: dict[str, Json]) -> dict[str, Json]:
         outputs = cell["outputs"]

@@ -1,7 +1,7 @@
 """The changes of a turn: one value per file or cell, with its text before and after.
 
-A cell is named by the execution count that the notebook displays, or, without one, by its position,
-counted from 1.
+A cell is identified by the execution count that the notebook displays or, if it has none, by its
+position, counted from 1.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def _file(change: Change) -> str:
 
 
 def sizes(change: Change) -> tuple[int, int]:
-    """Return how many lines a change added and removed."""
+    """Return the numbers of lines that a change added and removed."""
     marks = [mark for mark, _ in _compared(change.before, change.after)]
     return marks.count("+"), marks.count("-")
 

@@ -1,9 +1,9 @@
 """Saves files and cells that a turn changes, so that the changes can be undone.
 
-Each file and notebook is saved once, before the turn first changes it. After each change, its new
-state is recorded. Undo can therefore distinguish the turn's changes from later ones, and overwrites
-later ones only if forced. If something else changed a file during a turn, undo restores that
-version. If saving fails, the tool still runs, and undo reports what could not be saved.
+Each file and notebook is saved once, before the turn changes it for the first time. After each
+change, its new state is recorded, so that undo can distinguish the turn's changes from later ones,
+which it only overwrites if forced. If something else changed a file during a turn, undo restores
+that version. If saving fails, the tool still runs, and undo reports what could not be saved.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FILE_BYTES = 20_000_000
 KEEP_TURNS = 50
 """Default number of saved turns per session."""
 FULL = "the space for checkpoints is full"
-"""The reason that is given if the size limit prevents saving."""
+"""The reason that is reported if the size limit prevents saving."""
 
 
 class Checkpoints:
@@ -61,8 +61,8 @@ class Checkpoints:
         self._store = CheckpointStore(folder, limit=limit_bytes)
         self._keep_turns = keep_turns
         self._file_bytes = file_bytes
-        # A session's turn as this process counts it, and its record's number. A record of
-        # another process is never continued: its count of turns may differ.
+        # A session's turn number in this process, and the number of its record. A record from
+        # another process is never continued, because its turn numbers may differ.
         self._open: dict[str, tuple[int, int]] = {}
         self._unsaved: dict[str, tuple[int, str]] = {}
 
@@ -163,7 +163,7 @@ class Checkpoints:
         return report
 
     def since(self, session: str, moment: float) -> list[int]:
-        """Return the turns with changes since a moment that are not undone, latest first."""
+        """Return the turns with changes since a point in time that are not undone, latest first."""
         return Undoer(self._store, self._file_bytes).since(session, moment)
 
     def changes(
@@ -233,11 +233,11 @@ class Checkpoints:
 
 
 def checkpointed(toolset: Toolset, checkpoints: Checkpoints, root: Path) -> Toolset:
-    """Wrap tools so that the files that a call names are saved before it changes them.
+    """Wrap tools so that the files in a call's arguments are saved before it changes them.
 
     This works for writing tools whose `paths` name their path arguments. For tools that run code, a
     note is recorded, because they may change anything. Files outside of the tool's root (by default
-    `root`) are not saved, which is noted too.
+    `root`) are not saved, and this is noted, too.
     """
 
     def noting(tool: Tool) -> Tool:
@@ -282,9 +282,9 @@ def checkpointed(toolset: Toolset, checkpoints: Checkpoints, root: Path) -> Tool
 
 
 def _paths(tool: Tool, space: Workspace, arguments: Arguments) -> tuple[list[Path], list[str]]:
-    """Return the files that a call names, and the names of those outside of the workspace.
+    """Return the files in a call's arguments, and the names of those outside of the workspace.
 
-    The latter are not saved. The tool still gets them, and usually refuses them.
+    The latter are not saved. They are still passed to the tool, which usually refuses them.
     """
     inside: list[Path] = []
     outside: list[str] = []

@@ -29,7 +29,7 @@ _LINK = "it is behind a symbolic link"
 
 
 class NotRestored(HermesError):
-    """A file was not restored; the message is the reason, to be shown after the file's name."""
+    """A file was not restored; the message is the reason and follows the file's name."""
 
 
 def look(path: Path, limit: int) -> tuple[FileState, bytes]:

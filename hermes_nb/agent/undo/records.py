@@ -19,12 +19,12 @@ VERSION = 1
 FileKind = Literal["absent", "file", "large", "odd"]
 """The kinds of a `FileState`."""
 TurnState = Literal["", "undone", "partly"]
-"""Whether a turn was undone: not, completely or partly."""
+"""Whether a turn was undone: not at all, completely or partly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileState:
-    """A file at one moment."""
+    """The state of a file at one point in time."""
 
     kind: FileKind
     """`large` files are not read; `odd` is not a regular file or cannot be read."""
@@ -79,7 +79,7 @@ class TurnRecord:
     number: int
     """Unique within the session."""
     turn: int
-    """The turn's number as the user counts."""
+    """The turn's number that the user sees."""
     when: float
     """Start of the record in seconds since the epoch."""
     state: TurnState = ""
@@ -138,9 +138,9 @@ def dumps(index: SessionIndex) -> bytes:
 
 
 def loads(data: bytes) -> SessionIndex:
-    """Return the index that `dumps` wrote, an empty one for anything else.
+    """Parse the output of `dumps`; return an empty index for anything else.
 
-    If an index is damaged or of a later version, only the undo data is lost.
+    If an index is damaged or from a later version, only the undo data is lost.
     """
     try:
         document = json.loads(data.decode("utf-8", "surrogatepass"))

@@ -1,8 +1,8 @@
 """Stores undo data: compressed blobs by digest and one index per session, up to a size limit.
 
 All access is protected by a lock between threads and kernels. An index is written after the blobs
-that it refers to, and before blobs that it no longer needs are removed. A killed process therefore
-leaves every index readable and complete; at worst, an unused blob stays until the next sweep.
+that it refers to, and before blobs that it no longer needs are removed. So if a process is killed,
+every index is still readable and complete; at worst, an unused blob remains until the next sweep.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SavedCopyLost(HermesError):
 
 @dataclass(frozen=True, slots=True)
 class OpenTurn:
-    """The turn that is being written."""
+    """The turn that is currently being written."""
 
     session: str
     """The session's id."""

@@ -61,12 +61,12 @@ class Restorer(Protocol):
 
 
 Sheets = tuple[Cells, Cells] | SavedCopyLost
-"""The cells of a notebook before and after a turn, or why they are lost."""
+"""The cells of a notebook before and after a turn, or the reason why they are missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class UndoLine:
-    """What happened to one file or notebook."""
+    """What undo did with one file or notebook."""
 
     name: str
     """A file's path or a notebook's key."""
@@ -103,7 +103,7 @@ class Undoer:
             return index.turns[-1].turn if index.turns else 0
 
     def since(self, session: str, moment: float) -> list[int]:
-        """Return the turns started since a moment and not undone, latest first, each once."""
+        """Return the turns since a point in time that are not undone, latest first, each once."""
         with self._index(session) as index:
             found = [each for each in index.turns if each.when >= moment and each.state != "undone"]
         return list(dict.fromkeys(each.turn for each in reversed(found)))
@@ -248,7 +248,7 @@ def _state(record: TurnRecord) -> TurnState:
 
 
 def _find(index: SessionIndex, turn: int | None, states: Sequence[str]) -> TurnRecord:
-    """Return the last record in one of these states, only of `turn` if that is given."""
+    """Return the last record in one of these states; only of `turn`, if given."""
     if not index.turns:
         raise NothingToUndo("no turn of this session has changed a file or a cell")
     wanted = [each for each in index.turns if turn in (None, each.turn)]

@@ -9,10 +9,10 @@ place in the block, the role, and the message's length class. Adjacent messages 
 adjacent numbers, a session is a few ranges of numbers, and ranking needs no lookup by document. A
 *spot* is such a number without role and length, for uses that only need the position.
 
-Only words that are new to a process are looked up in the list of all words, because a lookup takes
-longer than indexing. For searches, the list is cached as one string with a line per word, which
-grows with the store. Scanning it takes half a millisecond for 50,000 words, and reading it the
-first time 15 ms. (An index of the words' trigrams is not faster; `fts5vocab` reads the whole
+A process only looks up words in the list of all words that it has not seen before, because a lookup
+takes longer than indexing. For searches, the list is cached as one string with a line per word,
+which grows with the store. Scanning it takes half a millisecond for 50,000 words, and reading it
+the first time 15 ms. (An index of the words' trigrams is not faster; `fts5vocab` reads the whole
 index.)
 """
 
@@ -199,11 +199,11 @@ def _joined(*parts: str | None) -> str:
 _MOST_KNOWN = 50_000
 """Maximum number of cached forms."""
 GRAM = 3
-"""Length of the parts (trigrams) by which words are compared, in characters."""
+"""Length in characters of the parts (trigrams) that are used to compare words."""
 
 
 def listed(forms: Collection[str]) -> list[str]:
-    """Return the terms in `forms` that belong in the index's list of words, sorted."""
+    """Return the terms in `forms` that belong to the index's list of words, sorted."""
     terms = {term for form in forms for term in words.of_form(form)}
     return sorted(t for t in terms if t[0] == MARK or (len(t) > GRAM and t.isalpha()))
 
@@ -300,7 +300,8 @@ class Known:
     words: WordList = field(default_factory=WordList)
     """The cached list of words."""
     common: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """By frequent expression: the number of matches, and the index's last document when counted."""
+    """By frequent expression: the number of matches, and the last document at the time of
+    counting."""
 
 
 known = lru_cache(maxsize=4)(Known)

@@ -1,12 +1,12 @@
 """Turn a query into hits: read the messages found in the index, score them, and cut snippets.
 
-A text has clues that the index lacks: who speaks, and whether it is an answer. Each clue raises or
-lowers the score by a share of it. The shares were tuned on the first half of `bench/recall.py` and
-are measured on the other half.
+A text contains clues that the index does not have: who is speaking, and whether it is an answer.
+Each clue raises or lowers the score by a percentage. The shares were tuned on the first half of
+`bench/recall.py` and are measured on the other half.
 
 If SQLite was built without FTS5, the newest messages are read and matched by words only, without
-neighbours, sessions and clues. The same is done for messages that are not in the index because the
-file cannot be written. An error in the index is raised as `sqlite3.DatabaseError`, and
+neighbours, sessions and clues. The same applies to messages that are not in the index because the
+file is not writable. An error in the index is raised as `sqlite3.DatabaseError`, and
 `index.rebuild` repairs it.
 """
 
@@ -34,18 +34,18 @@ from hermes_nb.storage.opening import only_index
 POOL = 80
 """Number of messages whose texts are read."""
 SHARE = 25
-"""One in this many of the store's documents may be read by a search."""
+"""A search may read one in this many of the store's documents."""
 FEWEST, MOST = 4_000, 40_000
-"""Bounds of the number of documents that a search may read."""
+"""Limits for the number of documents that a search may read."""
 SHOWN = 300
 """Maximum characters of a snippet."""
 _BEFORE = 80
 """Characters of a snippet before the first matching word."""
 
 SPEAKER = 0.7
-"""Added to the factor for a message's score if the query names its speaker."""
+"""Added to the factor for a message's score if the query contains the speaker's name."""
 NUMBER = 0.3
-"""Added if the query asks how many and the text has a number."""
+"""Added if the query asks "how many" and the text contains a number."""
 QUESTION = -0.25
 """Added if the text is itself a question."""
 ANSWER = 0.8
@@ -55,7 +55,7 @@ turn's score."""
 _READ_FOR_CLUES = 1_000
 """Characters of a message that are read for clues."""
 _MENTIONS = 1_000
-"""Maximum number of messages mentioning a name that are read to find out whose name it is."""
+"""Maximum number of messages with a name that are read to find out who has that name."""
 _ENOUGH_MENTIONS = 4
 """Minimum number of such messages for a decision."""
 _ONE_SIDED = 0.75
@@ -66,7 +66,7 @@ _SEARCHED, _READ_WHOLE = 400_000, 20_000
 """How many characters of a text are searched for words to display: for words that begin like the
 query's terms, and for all other words. The rest of a longer text is ignored."""
 _CUT = 30
-"""Characters that a cut may move to fall between words."""
+"""Maximum number of characters that a cut may be moved so that it falls between words."""
 _SLIP = 2
 """Maximum difference in length of similar words."""
 
@@ -91,7 +91,7 @@ class RankedMessage:
     """The searchable text."""
 
     def hit(self, terms: Collection[str], score: float) -> Hit:
-        """Return it as a hit with a snippet for some terms."""
+        """Return the message as a hit, with a snippet for some terms."""
         return Hit(
             session_id=self.session_id,
             position=self.position,
@@ -106,7 +106,7 @@ class RankedMessage:
 def find(
     connection: sqlite3.Connection, query: str, only: Filter | None = None, *, limit: int = 20
 ) -> list[Hit]:
-    """Return the best matching messages, best first; every query is valid."""
+    """Return the best matches, best first; every query is valid."""
     asked, only = parse(query), only or Filter()
     if limit < 1 or not (asked.units or asked.must):
         return []
@@ -184,7 +184,7 @@ def ranked(
 
 
 def _distinct(found: list[RankedMessage]) -> list[RankedMessage]:
-    """Move messages that repeat the text of an earlier one to the end."""
+    """Move messages to the end if they repeat the text of an earlier one."""
     seen: set[tuple[Role, str]] = set()
     first: list[RankedMessage] = []
     repeated: list[RankedMessage] = []
@@ -378,7 +378,7 @@ def snippet(text: str, terms: Collection[str]) -> str:
 def excerpt(text: str, terms: Collection[str], size: int) -> str:
     """Return about `size` characters of `text`, from the part with most different terms.
 
-    An ellipsis marks omitted text. Without any of the terms, it is the beginning.
+    An ellipsis marks omitted text. If the text has none of the terms, return its beginning.
     """
     if len(text) <= size:
         return text

@@ -4,8 +4,8 @@ Every message is one document in a contentless FTS5 table; the row id encodes it
 
 Messages are indexed in batches, in the order of their rows; one by one would take twice as long.
 `search_state` has the last indexed row, updated in the same transaction, so that messages of killed
-or other processes are not missed; a search first indexes the rest. Making the documents takes most
-of that time. `made_of` does it without a connection, so that it blocks no one.
+or other processes are not missed; a search first indexes the rest. Creating the documents takes
+most of that time. `made_of` does it without a connection, so that it doesn't block other processes.
 
 The index is created with the first messages. If SQLite lacks FTS5 there is no index, and search
 reads the messages themselves.
@@ -56,7 +56,7 @@ first, which takes about 40 ms for 256 messages of a kilobyte."""
 LARGE = 16_384
 """A message with more characters is indexed at once: batching it would save little."""
 _PREPARED = 2
-"""Maximum batches of messages whose documents are made in advance."""
+"""Maximum batches of messages for which documents are created in advance."""
 Source = tuple[str, float, float | None]
 """The input of a document: a message's stored JSON, its time, and its session's start (seconds
 since the epoch)."""
@@ -110,7 +110,7 @@ def waiting(connection: sqlite3.Connection) -> list[Source]:
 
 
 def made_of(sources: Sequence[Source]) -> Made:
-    """Return the documents of messages; this needs no connection, so it blocks no one."""
+    """Return the documents of messages; needs no connection, so it blocks no other process."""
     return {source: _document(source) for source in sources}
 
 
@@ -133,7 +133,7 @@ def catch_up(connection: sqlite3.Connection, made: Made | None = None) -> None:
 
 
 def is_missing(error: sqlite3.OperationalError) -> bool:
-    """Return whether an error means that the index, or FTS5 to read it, is missing."""
+    """Return whether an error means that the index or FTS5 is missing."""
     text = str(error)
     return text.startswith(("no such module", "no such tokenizer", "no such table: search_"))
 
@@ -201,7 +201,7 @@ def rebuild(connection: sqlite3.Connection, made: Made | None = None) -> None:
 
 
 def drop(connection: sqlite3.Connection, table: str) -> None:
-    """Drop a table; if it is a virtual one that is too damaged for that, drop its parts."""
+    """Drop a table; if it is a virtual table that is too damaged, drop its parts instead."""
     try:
         connection.execute(f"DROP TABLE IF EXISTS {table}")
     except sqlite3.DatabaseError:

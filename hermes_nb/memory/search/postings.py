@@ -18,7 +18,7 @@ from hermes_nb.memory.search.query import But, Either, Every, Node, Phrase
 from hermes_nb.storage.words import stem
 
 MOST_WORDS = 60
-"""Maximum number of words found for a part of a word."""
+"""Maximum number of words to find for a part of a word."""
 RECOGNISED = 3
 """Minimum number of trigrams of a word for a search for similar words."""
 MOST_ALIKE = 20
@@ -44,7 +44,7 @@ class Filter:
     since: float | None = None
     """Earliest time in seconds since the epoch, None for no limit."""
     until: float | None = None
-    """End time in seconds since the epoch, itself excluded; None for no limit."""
+    """End time in seconds since the epoch (exclusive); None for no limit."""
     roles: Collection[Role] = ()
     """The roles, empty for all."""
 
@@ -108,8 +108,9 @@ class Postings:
         return self._estimate(number, oldest, most)
 
     def counted(self, match: Node, *, most: int) -> tuple[int, list[int] | None]:
-        # With a filter, the query takes most of the time, so return its documents too. Without one,
-        # reading the documents would take longest, and what was too common recently still is.
+        # With a filter, the query takes most of the time, so return its documents too. Without a
+        # filter, reading the documents would take longest, and an expression that was too common
+        # recently still is.
         asked = expression(match)
         if not self._where:
             common = known(self._name).common

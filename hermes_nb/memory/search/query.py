@@ -63,9 +63,9 @@ class Query:
     """A parsed query."""
 
     text: str
-    """The query as typed. It shows what kind of question it is."""
+    """The query as typed. It is used to determine the kind of question."""
     units: tuple[Phrase, ...]
-    """The phrases that a message is scored by."""
+    """The phrases that determine a message's score."""
     must: Node | None = None
     """The condition that a message must match, None if any unit is enough."""
     names: frozenset[str] = frozenset()

@@ -5,10 +5,10 @@ budget. Rare words are read first: they are the most significant and cost least.
 common for the budget is skipped. If all words are too common, messages with several of them are
 searched. An unknown word is assumed to be a part of a word, or a misspelt one.
 
-A message counts by its own words and, less, by the words of the messages around it, because an
-answer often does not repeat the question. Rare words count more than common ones, and several of
-the query's words count more than one word many times. A session with all of the query's words
-counts more than one with a single word.
+A message is scored by its own words and, with lower weight, by the words of the messages around it,
+because an answer often does not repeat the question. Rare words count more than common ones, and
+several different words of the query count more than one word that occurs many times. A session that
+contains all of the query's words is ranked higher than one with a single word.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _ALIKE = 0.6
 _MOST_TOGETHER = 4
 """Maximum number of common words that are searched together."""
 _ENOUGH = 60
-"""If this many messages have several common words, fewer words are not tried."""
+"""If this many messages have several common words, messages with fewer of them are not searched."""
 
 
 class EvidenceCollector:
@@ -92,7 +92,7 @@ class EvidenceCollector:
         query: the query
         people: terms that name a speaker
         budget: the maximum number of documents to read
-        limit: the number of hits wanted
+        limit: the requested number of hits
         size: the number of documents in the store
     """
 
@@ -174,7 +174,7 @@ class EvidenceCollector:
         return self._affordable(alike, MISSPELT)
 
     def _affordable(self, terms: Sequence[str], weight: float) -> dict[int, float]:
-        """Return the documents of any of the terms, none if there are too many to be useful.
+        """Return the documents that contain any of the terms, none if there are too many.
 
         At most an eighth of the remaining budget is used: the query's own words have priority.
         """
@@ -278,7 +278,7 @@ def scores(
 
 
 def best(found: Mapping[int, float], number: int) -> list[int]:
-    """Return the spots with the highest scores, best first; of equal ones, the newest first."""
+    """Return the spots with the highest scores, best first; if scores are equal, newest first."""
     ranked = heapq.nlargest(number, zip(found.values(), found, strict=True))
     return [spot for _, spot in ranked]
 
