@@ -1,15 +1,20 @@
-"""The site builds without a warning, and a page of it loads nothing from elsewhere."""
+"""The site builds without a warning, loads nothing from elsewhere, and answers what people ask."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+import threading
+from functools import partial
 from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
 from tests.docs.blocks import ROOT
+from tests.e2e.harness import launched
 
 pytestmark = pytest.mark.slow
 LOADING = {
@@ -22,6 +27,26 @@ INERT = {"canonical", "next", "prev", "index", "search", "author", "license"}
 """Relations of `link` that load nothing."""
 REMOTE = re.compile(r"(?:https?:)?//")
 STYLE = re.compile(r"""(?:url\(\s*["']?|@import\s+["'])((?:https?:)?//[^)"']+)""")
+
+ANSWERS = {
+    "undo": "howto/undo", "restore": "howto/undo", "stop": "howto/stop", "cost": "howto/costs",
+    "budget": "howto/costs", "API key": "howto/choose-a-model", "Ollama": "howto/choose-a-model",
+    "good enough": "howto/choose-a-model", "share": "howto/share-a-notebook",
+    "memory off": "memory", "privacy": "privacy", "install": "install", "uninstall": "install",
+    "Windows": "install", "VS Code": "howto/vscode-colab", "CI": "howto/test-notebooks",
+    "MCP": "howto/mcp", "tool": "howto/own-tool", "schedule": "howto/schedule",
+    "JupyterHub": "howto/jupyterhub", "compress": "long-sessions", "approve": "howto/edit-safely",
+}  # fmt: skip
+"""What people search for, and the page in docs/ that answers it."""
+HITS = "[...document.querySelectorAll('#search-results li > a')].map(a => a.pathname)"
+LINK = re.compile(r"\]\(([^)#]+\.md)")
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves a folder without a log."""
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
 
 
 class Loads(HTMLParser):
@@ -75,3 +100,33 @@ def test_every_page_and_notebook_is_there_and_can_be_searched(site):
         name = source.relative_to(ROOT).with_suffix("").as_posix()
         assert (site / f"{name}.html").exists(), name
         assert f'"{name}"' in index, name
+
+
+def test_the_first_or_second_hit_of_a_search_is_the_page_that_answers(site):
+    missed = {}
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=site))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with launched() as browser:
+        page = browser.contexts[0].new_page()
+        for words, answer in ANSWERS.items():
+            page.goto(f"http://127.0.0.1:{server.server_port}/search.html?q={words}")
+            page.wait_for_function(f"{HITS}.length > 1")
+            hits = page.evaluate(HITS)[:2]
+            missed |= {} if f"/docs/{answer}.html" in hits else {words: hits}
+    server.shutdown()
+    server.server_close()
+    assert missed == {}
+
+
+def linked(page: Path) -> set[Path]:
+    """Return the pages that a page links."""
+    found = LINK.findall(page.read_text(encoding="utf-8"))
+    return {(page.parent / each).resolve() for each in found if "://" not in each}
+
+
+@pytest.mark.parametrize("start", ["README.md", "docs/index.md"])
+def test_the_page_that_answers_is_two_clicks_away(start):
+    first = linked(ROOT / start)
+    near = first.union(*map(linked, first))
+    far = {page for page in ANSWERS.values() if ROOT / "docs" / f"{page}.md" not in near}
+    assert far == set()
