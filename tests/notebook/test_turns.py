@@ -116,6 +116,16 @@ def test_five_hundred_tokens_are_few_messages(shared, plays):
     assert 2 < result.messages <= 25
 
 
+def test_fast_calls_share_updates(shared, plays):
+    views = "import hermes_nb.notebook.display.views as views"
+    shared.run(f"{views}; views.INTERVAL = views.EARLY = views.LIVE_EVERY = 60")
+    plays(*[calls(("list_files", {"pattern": f"{n}*"})) for n in range(6)], says("Done."))
+    result = ask(shared, allow_stdin=True)
+    shared.run("views.INTERVAL, views.EARLY, views.LIVE_EVERY = 0.12, 1.0, 0.5")
+    assert "6 tool calls" in result.markdown
+    assert result.messages == 2, "the first call and the end"
+
+
 def test_the_clock_runs_while_code_holds_up_the_kernel(shared, plays, monkeypatch):
     plays(calls(("run_python", {"code": "import time\ntime.sleep(5)"})), says("Done."))
     seen = []

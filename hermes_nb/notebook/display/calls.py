@@ -45,7 +45,7 @@ class ChildView:
     """Number of the child within its call."""
     goal: str
     """The task of the child."""
-    started: float = field(default_factory=time.monotonic)
+    started: float
     """Start time, of `time.monotonic()`."""
     status: str = ""
     """The result: "" while it runs, then "done", "budget", "failed" or "stopped"."""
@@ -55,29 +55,36 @@ class ChildView:
     """Its current activity in a few words."""
     usage: Usage = field(default_factory=Usage)
     """The requests and tokens that it has used."""
+    last_line: str = ""
+    """The rendered line, cached once it has ended."""
 
     def take(self, event: ChildProgress | ChildFinished) -> None:
-        self.usage = event.usage
+        self.usage, self.last_line = event.usage, ""
         if isinstance(event, ChildProgress):
             self.doing = one_line(visible(redact(event.doing)), DOING)
         else:
             self.status, self.seconds = event.status, event.seconds
 
     def line(self) -> str:
+        """Return the child as a Markdown line, which is cached once the child has ended."""
+        if self.last_line:
+            return self.last_line
         seconds = self.seconds if self.status else time.monotonic() - self.started
         parts = [] if not self.doing or self.status else [code_span(self.doing)]
         parts += [_CHILD_ENDS[self.status]] if self.status in _CHILD_ENDS else []
         if count := self.usage.requests:
             parts.append(number_of(count, "request"))
         parts.append(f"{seconds:.1f} s")
-        return " · ".join([f"↳ {_CHILD_MARKS[self.status]} {escape(self.goal)}", *parts])
+        line = " · ".join([f"↳ {_CHILD_MARKS[self.status]} {escape(self.goal)}", *parts])
+        self.last_line = line if self.status else ""
+        return line
 
 
 def take_in(children: dict[int, ChildView], event: ChildEvent) -> None:
     """Update a call's children with an event; events of unknown children are ignored."""
     if isinstance(event, ChildStarted):
         goal = one_line(visible(redact(event.goal)), GOAL)
-        children[event.number] = ChildView(event.number, goal)
+        children[event.number] = ChildView(event.number, goal, time.monotonic())
     elif event.number in children:
         children[event.number].take(event)
 
@@ -310,6 +317,14 @@ class TurnStep:
     """The text; "" if there was none."""
     calls: list[CallView] = field(default_factory=list)
     """The calls in order."""
+    _markdown: str = ""
+    """The rendered text, cached because a reply doesn't change."""
+
+    def markdown(self) -> str:
+        """Return the text as safe Markdown."""
+        if self.text and not self._markdown:
+            self._markdown = safe_markdown(redact(self.text))
+        return self._markdown
 
 
 @dataclass(frozen=True, slots=True)

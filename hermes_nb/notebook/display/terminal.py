@@ -185,7 +185,7 @@ class DrawnView(TerminalView):
         self.transcript.look()
         running = [call for call in self.transcript.calls if not call.status]
         told = [line for call in running for line in call.plain_lines()]
-        planned = [_on_one_line(line, "") for line in self.transcript.plan_lines()]
+        planned = [_on_one_line(line, "") for line in self.transcript.plan_lines]
         foot = [*planned, *(_on_one_line(f"  {line}", "") for line in told)]
         if self._reasoning and not self._held and not running:
             thought = visible(one_line(redact(self._reasoning), THOUGHT))

@@ -85,6 +85,7 @@ class Transcript:
         changes: changes of the turn that have not been undone.
         learned: number of notes that the turn saved to memory.
         session: id of the turn's session.
+        plan_lines: the turn's plan, one line of plain text a step.
     """
 
     def __init__(self, *, model: str = "") -> None:
@@ -100,6 +101,7 @@ class Transcript:
         self.changes: Sequence[Change] = ()
         self.learned = 0
         self.session = ""
+        self.plan_lines: list[str] = []
         self._turn = 0
         self._plan: list[tuple[State, str]] = []
         self._steps: list[TurnStep] = []
@@ -196,7 +198,7 @@ class Transcript:
         """Return the view of a running turn, as Markdown."""
         self.look()
         blocks = [*self.notes[: self._before]]
-        blocks.append("\n".join(f"{escape(line)}  " for line in self.plan_lines()))
+        blocks.append("\n".join(f"{escape(line)}  " for line in self.plan_lines))
         blocks += self._so_far()
         if self._draft:
             said = self.answer
@@ -223,7 +225,7 @@ class Transcript:
                     break
                 lines += reversed(shown)
                 left -= 1
-            text = safe_markdown(redact(step.text)) if step.text else ""
+            text = step.markdown()
             room -= 0 if latest else len(text)
             if room < 0:
                 break
@@ -255,7 +257,7 @@ class Transcript:
         turn = self._turn, self.session
         if self.changes or self.learned:
             blocks.append(changes.folded(self.changes, self.learned, *turn, page=page))
-        if plan := self.plan_lines():
+        if plan := self.plan_lines:
             listed = "  \n".join(map(escape, plan))
             blocks.append(folded(f"plan: {told(self._plan)}", listed))
         blocks += [thought(self._reasoning), fold(self._steps)]
@@ -277,13 +279,6 @@ class Transcript:
         lines += [f"  {plain_text(line)}" for line in told]
         lines += self.ending_lines() if status else self.ending_lines()[:-1]
         return "\n".join(line for line in lines if line.strip())
-
-    def plan_lines(self) -> list[str]:
-        """Return the turn's plan, one line of plain text a step."""
-        shown = self._plan[:MOST_STEPS]
-        lines = [f"{STEPS[state]} {one_line(visible(redact(text)), 120)}" for state, text in shown]
-        more = len(self._plan) - len(shown)
-        return [*lines, f"… {more} more"] if more else lines
 
     def status_line(self) -> str:
         """Return the status of a running turn as a line of plain text."""
@@ -340,6 +335,7 @@ class Transcript:
                 self._settle(call.id)
                 if call.name == TODO and status == "ok":
                     self._plan = steps(call.arguments)
+                    self.plan_lines = _plan_lines(self._plan)
             case _:  # an event of an unknown call, which is not part of this turn
                 pass
 
@@ -447,6 +443,13 @@ def _within(text: str, room: int | None, show: Callable[[str], str]) -> str:
     if limit == len(text):
         return shown
     return f"{shown}\n\n… of {len(text):,} characters; `%hermes last` shows all of them."
+
+
+def _plan_lines(plan: Sequence[tuple[State, str]]) -> list[str]:
+    shown = plan[:MOST_STEPS]
+    lines = [f"{STEPS[state]} {one_line(visible(redact(text)), 120)}" for state, text in shown]
+    more = len(plan) - len(shown)
+    return [*lines, f"… {more} more"] if more else lines
 
 
 def _quoted(lines: Iterable[str]) -> str:

@@ -47,11 +47,13 @@ INTERVAL = 0.12
 """Seconds between two updates; grows with the text, because every update sends all of it."""
 CHARACTERS_PER_SECOND = 40_000
 """Characters of text that add one second to the interval."""
+EARLY = 1.0
+"""Minimum seconds between two updates that do not wait for the interval."""
 STILL_RUNNING = "(the turn was still running when this was saved)"
 TICK = 1.0
 """Seconds between updates without new events, for the clock."""
 LIVE_EVERY = 0.5
-"""Seconds between checks for new output of running code."""
+"""Seconds between checks for new output of running code, and for a pending update."""
 LATE = 1.5
 """Seconds without an update after which the event loop is considered blocked."""
 
@@ -141,6 +143,7 @@ class CellView:
         self._over = threading.Event()
         self._handle: Foreign = None
         self._shown = time.monotonic()  # an empty view is not displayed before the first words
+        self._early = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._due = False
         self._closed = False
@@ -149,18 +152,16 @@ class CellView:
         """Record an event and schedule an update.
 
         The beginning of an answer is displayed at once. So is the first of parallel calls, because
-        it may run code that blocks the event loop and its timers.
+        it may run code that blocks the event loop and its timers. In a turn of fast calls, most of
+        them wait for the next update.
         """
         with self._one:
             busy, answer = self.transcript.running_call, self.transcript.answer
             self.transcript(event)
         if isinstance(event, TextDelta) and not answer:
-            self._cancel()
-            self._update(running=True)
-            sys.stdout.flush()  # lets the kernel's IO thread send it before this thread continues
+            self._update_at_once()
         elif isinstance(event, ToolStarted) and not busy:
-            self._cancel()
-            self._update(running=True)
+            self._update_at_once()
             if self._clock is None:
                 # With this context, its updates are sent to the running cell.
                 run, turn = contextvars.copy_context().run, (self._keep_time,)
@@ -195,9 +196,21 @@ class CellView:
                 if self._closed or not self.transcript.running_call:
                     continue
                 new = self.transcript.live()
-                if new != shown or time.monotonic() - self._shown > LATE:
-                    shown = new
+                late = LIVE_EVERY if self._due else LATE
+                if new != shown or time.monotonic() - self._shown > late:
+                    shown, self._due = new, False
                     self._update(running=True)
+
+    def _update_at_once(self) -> None:
+        """Update, unless the last update is recent and so is the last one that was early."""
+        now = time.monotonic()
+        if now - self._shown < INTERVAL:
+            if now - self._early < EARLY:
+                return
+            self._early = now
+        self._cancel()
+        self._update(running=True)
+        sys.stdout.flush()  # lets the kernel's IO thread send it before this thread continues
 
     def _schedule(self) -> None:
         if self._closed or self._due:

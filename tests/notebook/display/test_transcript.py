@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 import time
+from random import Random
 
 import pytest
 from hermes_nb.agent.undo.changes import Change
 from hermes_nb.core.events import (
     ApprovalAsked,
     ApprovalGiven,
+    ChildFinished,
+    ChildProgress,
+    ChildStarted,
     MessageAdded,
     ReasoningDelta,
     RequestRetried,
@@ -351,3 +355,68 @@ def test_nothing_in_what_changed_is_obeyed(name, before, after):
     ]
     ours = {"sub", "details", "summary", "pre", "span", "ins", "del", "style"}
     assert set(obeyed(transcript.finished(page=True))) <= ours
+
+
+TEXTS = (
+    *(
+        "Now file 2.",
+        "```python\nx = 1\n",
+        "| a | b |\n|---|---|",
+        "$x$ <b>y</b> [z](w)",
+        "sk-" * 9,
+    ),
+    "line\n" * 400,
+)
+ENDS = ("ok", "error", "denied", "interrupted", "skipped")
+
+
+def random_events(random, count):
+    """Return the events of a turn with parallel calls, children, plans, questions and retries."""
+    found, running, calls = [TurnStarted(1)], [], [CALL]
+    for number in range(count):
+        text, usage = random.choice(TEXTS), Usage(input=number, requests=number)
+        call, child = random.choice(calls[-2:]), random.randrange(2)
+        name, items = random.choice(["todo", "f"]), {"items": [f"[x] {number}", text]}
+        new = ToolCall(id=f"{number}", name=name, arguments=items)
+        asked = random.choice(running or [CALL])
+        events = [
+            [MessageAdded(Message.assistant(text))],
+            [ToolStarted(new)],
+            [
+                ToolFinished(asked, random.choice(ENDS), 1.5),
+                MessageAdded(Message.tool(asked, text)),
+            ],
+            [ToolFinished(asked, "ok", 2.5)],
+            [ChildStarted(call.id, 0, text), ChildStarted(call.id, 1, text)],
+            [ChildProgress(call.id, child, text, usage)],
+            [ChildFinished(call.id, child, random.choice(["done", "failed"]), 1.5, usage)],
+            [ToolProgress(call.id, text)],
+            [ApprovalAsked(asked, "why", text)],
+            [ApprovalGiven(asked.id, random.choice(["once", "always", "deny"]), text)],
+            [TextDelta(text)],
+            [ReasoningDelta(text), RequestRetried(text, 2.0, 1)],
+        ]
+        chosen = random.choice(events[: None if running else 2])
+        if chosen[0] == ToolStarted(new):
+            running.append(new)
+            calls.append(new)
+        elif isinstance(chosen[0], ToolFinished):
+            running.remove(asked)
+        found += chosen
+    return [*found, TurnEnded("answered")]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_turn_that_is_shown_after_each_event_looks_as_one_that_is_shown_once(monkeypatch, seed):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    random, shown, seen = Random(seed), Transcript(model="m"), []
+    for event in random_events(random, 60):
+        now[0] += random.choice([0.0, 0.25, 2.0])
+        shown(event)
+        seen.append((now[0], event))
+        once = Transcript(model="m")
+        for now[0], each in seen:
+            once(each)
+        assert shown.running() == once.running()
+    assert (shown.finished(), shown.plain()) == (once.finished(), once.plain())
