@@ -1,9 +1,9 @@
 """The administrator's policy: settings for all users, read from a file that root owns.
 
-The file is the first one found in `PLACES`; others are ignored. Its location cannot be influenced
-by users: no environment variable, home directory or Jupyter path counts. A file that exists but is
-invalid stops all turns, so that a broken lock is never silently open. Invalid means that a user
-other than root could change it, that it cannot be read, or that it has an unknown key.
+The file is the first one found in `PLACES`; others are ignored. Users cannot influence its
+location: environment variables, home directories and Jupyter paths are not used. If the file exists
+but is invalid, all turns fail, so that a broken policy is never silently ignored. Invalid means
+that a user other than root could change it, that it cannot be read, or that it has an unknown key.
 
 The file is structured like a traitlets configuration in JSON and contains no code. A *family* is a
 group of entries that a policy can control, such as the tools or the models. Its value is one state
@@ -122,7 +122,7 @@ class Policy:
         return tuple(name for name, state in states.items() if state == "force-on")
 
     def why(self, family: str, *names: str) -> str:
-        """Return why an entry is not allowed, "" if it is."""
+        """Return why an entry is not allowed, "" if it is allowed."""
         if self.state(family, *names) != "force-off":
             return ""
         what = f"{family}: {names[0]}" if names else family
@@ -143,7 +143,7 @@ class Policy:
 
     @property
     def settings(self) -> Mapping[str, Json]:
-        """The settings that the policy fixes, by the names that users know them by."""
+        """The settings that the policy fixes, by the names that users see."""
         found = dict(self.values.get("settings", {}))
         for family, name in ALONE.items():
             found.update((name, each) for each in self.forced(family))
@@ -167,7 +167,7 @@ class Policy:
 NONE = Policy()
 """No policy."""
 _known: dict[Path, tuple[tuple[int, ...], Policy]] = {}
-"""The policies read so far by path, with the file status they were read at."""
+"""The policies read so far by path, each with the status of its file when it was read."""
 
 
 @cache

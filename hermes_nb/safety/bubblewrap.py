@@ -1,7 +1,7 @@
 """The first sandbox level: find bwrap and build its arguments.
 
-The system's bwrap is preferred, because only that one can have an AppArmor profile. Otherwise the
-one that the extra `[sandbox]` installs is used, if its files have the known digests.
+The system's bwrap is preferred, because only it can have an AppArmor profile. Otherwise the one
+that the extra `[sandbox]` installs is used, if its files have the known digests.
 """
 
 from __future__ import annotations

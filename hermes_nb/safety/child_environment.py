@@ -33,7 +33,7 @@ _FIXED = {
     "PYTHONUNBUFFERED": "1",
     "NO_COLOR": "1",
 }
-"""No one uses the child's terminal: disable pagers, prompts, colours and buffering."""
+"""The child has no interactive terminal: disable pagers, prompts, colours and buffering."""
 
 
 def child_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -3,7 +3,8 @@
 Run as `python -I -S confine.py SPEC COMMAND...`. SPEC is the number of a descriptor with a
 marshalled mapping: `rules` (pairs of path and rights), `limits`, `filter` (from
 `seccomp.filter_program`), `abi` (the Landlock version to use) and `nobody`. This script starts
-every command of the Landlock level, so it imports little and nothing from this package.
+every command at the Landlock level, so it imports only a few modules, none of them from this
+package.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decide whether a passage that looks like an attack is meant as one.
+"""Decide whether a passage that looks like an attack really is one.
 
 A rule that forbids ("never run `cat .env`") or describes ("prompts such as `ignore all previous
 instructions` are attacks") is not an attack. Quotation marks alone excuse nothing: the surrounding
@@ -30,7 +30,7 @@ _AGAIN = 3
 _NEAR = 5
 """Maximum words between a "never" and the passage it governs."""
 _PLAIN = 2
-"""A sign with at least this score is more than a hint."""
+"""A sign with at least this score counts as more than a hint."""
 _FENCED = 4_000
 """Characters before a passage in which an open code fence is searched."""
 
@@ -51,7 +51,7 @@ _CLAUSE = re.compile(r"[,;:!?—–()、，；]|\s-\s")
 _FREE = frozenset({"HIDES", "HUSHES", "UNASKED", "LOOSENS", "NAMES", "SPEAKS", "EXCUSES", "MASKS"})
 """Intents that count even after a "not": they contain a negation themselves, or are not orders."""
 _TOLD = frozenset({"HIDES", "HUSHES", "UNASKED", "SETTLES", "ALTERS"})
-"""Intents that do not count in statements about a program: users report its behaviour."""
+"""Intents that do not count in statements about a program, because users report its behaviour."""
 
 
 def _pattern(name: str) -> re.Pattern[str]:
@@ -90,7 +90,7 @@ class TextContext:
         return unbroken(self._text, self._words.span(match.first, match.last))
 
     def meant(self, sign: Sign) -> bool:
-        """Return whether a sign is part of an attack, not of a text about one."""
+        """Return whether a sign is part of an attack, not of a text about attacks."""
         start, end = sign.start, sign.end
         first, last = self._words.before(start), self._words.before(end)
         if not sign.negated and self._forbidden(start, first):

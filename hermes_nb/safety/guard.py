@@ -10,8 +10,8 @@ startup files, hooks), and calls that could send data out or plant something whi
 contains untrusted content. An "always" answer applies to the same call with the same content until
 the kernel ends.
 
-`ChildGuard` is the guard of a child agent. It is as strict as its parent's and denies whatever
-would need approval.
+`ChildGuard` is the guard of a child agent. It is as strict as its parent's guard and denies
+everything that would need approval.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ _WHY = {
     Risk.EXECUTE: "it runs code",
     Risk.NETWORK: "it uses the network",
 }
-"""Why a call needs approval, by risk."""
+"""The reason why a call needs approval, by risk."""
 _LASTING = frozenset({"memory", "skills"})
-"""Toolsets whose writes are read again in every later session."""
+"""Toolsets with writes that every later session reads."""
 _KERNEL = frozenset({"run_python", "run_cell", "run_cells"})
 """Tools that run code in the kernel, which can be denied network access while it runs."""
 _UNHELD = "it runs in your kernel, without a sandbox"
@@ -102,7 +102,7 @@ class Way:
     offline: bool = False
     """Refuse the network to code in the kernel, as far as Python's audit events reveal its use."""
     closed: str = ""
-    """Why the user may not allow the network. Empty if the user may."""
+    """Why the user may not allow network access. Empty if the user may."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ class Decision:
     lasting: str = ""
     """What "always" would cover, in words."""
     way: Way | None = None
-    """How a command or code in the kernel runs. None: nothing special."""
+    """How a command or code in the kernel runs. None: no special handling."""
     in_every_mode: bool = False
     """Whether the call needs approval in every mode."""
 
@@ -134,8 +134,10 @@ class Guard:
     remembered: dict[str, Way | None] = field(default_factory=dict)
     """Calls that were approved with "always": how they run, by shape."""
     required: str = ""
-    """The lowest acceptable sandbox level, "" for any. On a machine with a lower level only
-    commands that are known to be read-only run."""
+    """The lowest acceptable sandbox level, "" for any.
+
+    On a machine with a lower level, only commands that are known to be read-only can run.
+    """
     sandboxed: bool = True
     """Whether commands run in a sandbox if the machine has one."""
 
@@ -152,7 +154,7 @@ class Guard:
         """The effective mode: `mode`, or the highest lower mode that the administrator allows."""
         settled = self.policy
         below = MODES[: MODES.index(self.mode) + 1]
-        if settled.forced("modes"):  # a ceiling or a parent may have set a lower mode: keep it
+        if settled.forced("modes"):  # a ceiling or a parent may have set a lower mode, which stays
             return next((mode for mode in below if not settled.why("modes", mode)), self.mode)
         return next((m for m in reversed(below) if not settled.why("modes", m)), "never")
 
@@ -384,7 +386,7 @@ def profile_for(needs: frozenset[Need]) -> SandboxProfile:
 
 
 def _risk(tool: Tool, arguments: Arguments, result: str | None = None) -> Risk:
-    """Return the risk of a call: `Risk.LATER` for a write that `_later` gives a reason for."""
+    """Return the risk of a call: `Risk.LATER` for a write if `_later` returns a reason."""
     risk = tool.risk if tool.risk_of is None else tool.risk_of(arguments)
     return Risk.LATER if risk is Risk.WRITE and _later(tool, arguments, result) else risk
 
@@ -428,9 +430,9 @@ def shape_of(tool: Tool, arguments: Arguments, content: Content) -> str:
     """Return the key that stores an "always" answer, as specific as a repeated call allows.
 
     For a command, the key consists of its exact text, its directory and the digests in `content` of
-    the files that it names. For a tool that runs a file, it includes that file's digest; for a tool
-    that changes files, their paths. A code snippet hardly ever recurs, so its key is just the name
-    of the tool, as for all other calls.
+    the files that it refers to. For a tool that runs a file, it includes that file's digest; for a
+    tool that changes files, their paths. A code snippet hardly ever recurs, so its key is just the
+    name of the tool, as for all other calls.
     """
     command = _command(tool, arguments)
     if command is not None:
@@ -461,10 +463,10 @@ def lasting(tool: Tool, arguments: Arguments) -> str:
 
 
 def look(tool: Tool, arguments: Arguments) -> Content:
-    """Return the complete text of a call for display, and digests of the files that it names.
+    """Return the complete text of a call for display, and digests of the files in it.
 
-    The text has no ANSI codes or bidirectional overrides that could hide something. Scripts that a
-    command names follow it, with the content that was digested.
+    The text has no ANSI codes or bidirectional overrides that could hide something. It is followed
+    by the scripts that a command runs, with the content that was digested.
     """
     from hermes_nb.safety.named_files import files_of, read_files
 
@@ -520,7 +522,7 @@ REPORT_IT = "a child agent cannot ask. Say in the report what should be run"
 
 @dataclass(slots=True)
 class ChildGuard(Guard):
-    """The guard of a child agent: denies what its parent would have to ask about.
+    """The guard of a child agent: denies every call for which its parent would have to ask.
 
     Earlier approvals by the user still apply.
     """
@@ -540,7 +542,7 @@ class ChildGuard(Guard):
         result: str | None = None,
         content: Content | None = None,
     ) -> Decision:
-        """Return the parent's decision on a call, but deny it where the parent would ask."""
+        """Return the parent's decision on a call, but deny it if the parent would ask."""
         decision = self.parent.decide(
             tool, arguments, messages=messages, result=result, content=content
         )

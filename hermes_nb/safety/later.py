@@ -3,7 +3,7 @@
 "Later" means after the current command, without another approval: git hooks, startup files,
 configuration that names programs, notebooks that start an agent. The walk enters every folder. In
 installed packages it only lists what Python runs at startup. It can temporarily change the mode of
-folders that their owner may not read. A folder that still cannot be read is reported.
+folders that their owner cannot read. A folder that still cannot be read is reported.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A file or cell is marked if it is written while the conversation contains untrusted content. A mark
 has the path and digest of a file, or the digest of a cell. After an edit the content is no longer
-marked; a copy is recognised by its digest. A mark without a digest stands for a path that could not
-be inspected, and covers everything there that changed within a period.
+marked; a copy is recognised by its digest. A mark without a digest is for a path that could not be
+inspected, and covers everything there that changed within a period of time.
 
 The marks are stored in a JSON file in the Hermes directory that only its owner can read. Its size
 is limited: the oldest marks are merged into one for the folder they share. A damaged file is

@@ -13,8 +13,8 @@ separated from their neighbours.
 
 A single expression finds everything that a parser could act on. Each match is checked separately,
 so no text is read twice and no replacement can be parsed again. An HTML cleaner cannot do this: it
-would parse Markdown as HTML, and its output would become HTML later, by a parser out of our
-control.
+would parse Markdown as HTML, and a parser that we don't control would later convert its output to
+HTML.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ from urllib.parse import quote, urlsplit
 from hermes_nb.core.escapes import readable, visible
 
 DOLLAR = "<span>&#36;</span>"
-"""A dollar in a separate element starts no formula. GitHub recommends this, and MathJax honours
-it."""
+"""A dollar in a separate element doesn't start a formula.
+
+GitHub recommends this, and MathJax respects it.
+"""
 BACKSLASH = "<span>&#92;</span>"
-"""A backslash that starts no TeX command."""
+"""A backslash that doesn't start a TeX command."""
 ORDERS = re.compile(
     r"\\(?:href|url|style|class|cssId|data|html\w*|require|autoload|includegraphics|unicode|bbox"
     r"|mmlToken|enclose|texttip|mathtip|toggle|tooltip|f?colorbox|[gex]?def|let|futurelet|csname"

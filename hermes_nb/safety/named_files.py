@@ -1,7 +1,7 @@
-"""Find the files that a command names, and read their content.
+"""Find the files that a command refers to, and read their content.
 
-An approval applies to the files with their current content. If a file is missed here, a change to
-it does not require a new approval.
+An approval applies to the files with their current content. If this module misses a file, a change
+to it does not require a new approval.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _EXPANDED = re.compile(
 _LONGEST_COMMAND = 10_000
 """Number of characters of a command that are split into words as a shell would."""
 _MOST_FOLDERS = 8
-"""Maximum number of folders named in a command in which its files are searched for."""
+"""Maximum number of folders in a command in which its files are searched for."""
 _SECONDS = 0.05
 """CPU seconds for expanding all patterns of a command."""
 _WAITING = 0.4
@@ -63,7 +63,7 @@ class Files:
 
 
 def files_of(command: str, directory: Path) -> Files:
-    """Return the files that a command names, and the scripts that it would run."""
+    """Return the files that a command refers to, and the scripts that it would run."""
     named, complete = _named(command, directory)
     read = read_files([directory, *named])
     scripts = read.scripts if _RUNNERS.search(command) else ()
@@ -112,10 +112,10 @@ _DATA = frozenset({".csv", ".tsv", ".json", ".txt", ".md", ".log", ".yaml", ".ym
 
 
 def _named(command: str, directory: Path) -> tuple[list[Path], bool]:
-    """Return the files that a command names, and whether the list is complete.
+    """Return the files that a command refers to, and whether the list is complete.
 
-    Names are also resolved in the folders that the command names. The list includes files that are
-    run implicitly, such as a folder's `__main__.py`.
+    Names are also resolved in the folders that the command refers to. The list includes files that
+    are run implicitly, such as a folder's `__main__.py`.
     """
     words = dict.fromkeys([*_WORDS.findall(command), *_unquoted(command)])
     programs = {basename(word) for word in words}

@@ -1,7 +1,7 @@
 """Estimate from a command's text what it does and which permissions it needs.
 
 This is not a security boundary. It makes approval prompts readable, selects the sandbox profile to
-propose, and avoids running commands in a read-only sandbox where they could only fail.
+propose, and avoids running commands in a read-only sandbox if they are certain to fail.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _LONGEST = 40
 @dataclass(frozen=True, slots=True)
 class _Row:
     verbs: frozenset[str]
-    """Arguments of which one must be present. Empty: any arguments."""
+    """The command must have one of these arguments. Empty: any arguments."""
     unless: str
     """Pattern for arguments with which the command needs nothing beyond reading."""
     needs: frozenset[Need]

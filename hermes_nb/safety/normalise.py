@@ -1,10 +1,10 @@
 """Normalise text to what a reader would see, with positions in the original.
 
-`normalise` undoes what hides words from a pattern: compatibility forms (fullwidth, mathematical),
-accents, invisible characters, tag characters and variation selectors with encoded letters, HTML
-entities, percent and backslash escapes, emphasis marks and concatenations inside words. The result
-keeps its case, and each position maps to one in the original. Scripts are not converted: `words`
-replaces lookalike letters in single words, so that Russian text stays Russian.
+`normalise` reverses everything that hides words from a pattern: compatibility forms (fullwidth,
+mathematical), accents, invisible characters, tag characters and variation selectors with encoded
+letters, HTML entities, percent and backslash escapes, emphasis marks and concatenations inside
+words. The result keeps its case, and each position maps to one in the original. Scripts are not
+converted: `words` replaces lookalike letters in single words, so that Russian text stays Russian.
 """
 
 from __future__ import annotations

@@ -33,7 +33,8 @@ LIMIT, SIZE = 0.25, 65_536
 MARKS = 1.0
 """A text with at least this total score is suspicious."""
 BLOCKS = 3.0
-"""A text with at least this score is blocked: a plain order to ignore the rules, or some hints."""
+"""A text with at least this score is blocked: a plain order to ignore the rules, or several
+hints."""
 _CELL = 256
 """Needed words are located by cells (sections of the text) of this many characters."""
 _MOST = 2_048

@@ -1,9 +1,9 @@
 """Decide which commands run without approval: literal words, pipes and `&&` of known readers.
 
 The check and the execution use the same plan: a list of pipelines with final arguments, expanded
-globs and absolute program paths. It runs without a shell, so no one has to predict how a shell
-would interpret the command. A command with anything outside the grammar (assignments, expansions,
-loops, redirections to files) gets no plan.
+globs and absolute program paths. It runs without a shell, so there is no need to predict how a
+shell would interpret the command. A command with anything outside the grammar (assignments,
+expansions, loops, redirections to files) gets no plan.
 """
 
 from __future__ import annotations
@@ -121,11 +121,11 @@ class Verdict:
     """`allow`: run the plan. `confine`: may run in a read-only sandbox. `ask`: needs approval.
     `deny`: never runs."""
     reason: str = ""
-    """Why the command is not simply allowed. Empty for `allow`."""
+    """Why the command is not just allowed. Empty for `allow`."""
     plan: Plan = ()
     """The programs to run for `allow`, otherwise empty."""
     needs: frozenset[Need] = frozenset()
-    """The command's needs beyond reading, for `ask`."""
+    """The permissions that the command needs beyond reading, for `ask`."""
 
 
 def judge(command: str, place: CommandPlace) -> Verdict:
@@ -243,7 +243,7 @@ class _Judge:
             case "sed":
                 return self._sed(words)
             case "which":
-                del self.environment["PATH"]  # `which` is about the user's own PATH
+                del self.environment["PATH"]  # `which` searches the user's own PATH
                 return programs.which(words)
             case "pip" | "python":
                 return programs.pip(words) if name == "pip" else programs.python(words)
@@ -389,7 +389,7 @@ def _unseen(error: OSError) -> None:
 
 
 _ENVIRONMENT = {"PATH": SYSTEM_PATH, "LD_LIBRARY_PATH": "", "PYTHONPATH": ""}
-"""Search paths without the user's own entries, through which files in the workspace could run."""
+"""Search paths without the user's own entries, which could contain files from the workspace."""
 _OURS = (*SYSTEM, "/etc", "/proc")
 """System folders whose files do not count as `elsewhere` (see `Stage`)."""
 _LONG_HELP = frozenset({"ipython", "jupyter", "conda"})
@@ -401,7 +401,7 @@ class Assessment:
     """The policy's decision on a command."""
 
     decision: Literal["allow", "ask", "deny"]
-    """What may happen to the command."""
+    """Whether and how the command may run."""
     reason: str = ""
     """The reason in a few words. Empty for `allow`."""
 

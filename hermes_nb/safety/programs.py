@@ -132,7 +132,7 @@ def readers() -> dict[str, Rule]:
 
 @cache
 def versioned() -> frozenset[str]:
-    """Return the programs that may be asked for their version."""
+    """Return the programs that may be called to print their version."""
     return frozenset(table("commands")["version"]["programs"].split())
 
 

@@ -41,7 +41,7 @@ _COPY = re.compile(r"(?<=.)(?:~|\.(?:bak|backup|copy|old|orig|save|sw[a-p]|tmp))
 NOT_IMPORTED = frozenset({"test", "tests", "this", "antigravity", "docs", "examples", "__main__"})
 """Names that may be used although modules have them: rarely imported ones, and usual folders."""
 OF_GIT = frozenset({".git", ".github", ".gitignore", ".gitattributes", ".gitmodules", ".gitconfig"})
-"""Hidden entries that are checked by name, also in the home directory."""
+"""Hidden entries that are checked by name, even in the home directory."""
 NOT_WALKED = frozenset({"node_modules", "site-packages", "dist-packages", "__pycache__"})
 """Large folders with third-party files. Files with secret-looking names there are harmless."""
 
@@ -86,7 +86,10 @@ class Names:
 
 @cache
 def known_names(kind: Literal["secret", "run", "later"]) -> Names:
-    """Return a list of names. `later` includes `run`, what programs execute or read as settings."""
+    """Return a list of names.
+
+    `later` includes `run`, the files that programs execute or read as settings.
+    """
     parts = [table("names")[each] for each in (("run", "later") if kind == "later" else (kind,))]
     folders, pairs, files = (
         {name: why for part in parts for why, listed in part[sort].items() for name in listed}
@@ -174,7 +177,7 @@ def why_secret(path: PurePath, linked: frozenset[tuple[int, int]] = frozenset())
 
 
 def why_later(path: Path, root: Path) -> str:
-    """Return what a file at `path` would be, if it would run later or be read as configuration.
+    """Describe a file at `path` if it would run later or be read as configuration.
 
     Other files give "". A relative path is resolved in `root`. The file need not exist.
     """
@@ -353,7 +356,10 @@ class _Listing:
     links: tuple[str, ...] = ()
     """Links with secret names."""
     directories: tuple[str, ...] = ()
-    """Secret directories. A directory that may not be listed contains itself here, to be hidden."""
+    """Secret directories.
+
+    If the directory may not be listed, it contains itself here, so that it is hidden.
+    """
     specials: tuple[str, ...] = ()
     """Sockets, pipes and devices."""
     ordinary: tuple[tuple[int, str], ...] = ()

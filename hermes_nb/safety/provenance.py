@@ -46,13 +46,14 @@ _CODE = re.compile(r"[|;={}()<>$]|^\s*(?:[\w./-]+\s+)?-{1,2}\w")
 
 
 RECALLED = "[From memory ("
-"""Start of text from a memory service: what it recalls for a message, or says about itself.
+"""Start of text from a memory service: recalled text, or its description of itself.
 
-All other content that is attached to a message starts with another heading or mark."""
+All other content that is attached to a message starts with another heading or mark.
+"""
 
 
 def outside(messages: Iterable[Message], *, recalled: bool = True) -> str:
-    """Return a description of where a conversation contains untrusted content, "" if nowhere.
+    """Describe where a conversation contains untrusted content; return "" if it has none.
 
     With `recalled=False`, text recalled by a memory service does not count.
     """

@@ -219,7 +219,7 @@ def _quoted_secret(name: str, value: str, *, strong: bool) -> bool:
         return True
     if name.isupper() and name.endswith("TOKEN") and digits:
         return len(value) >= _SHORTEST_TOKEN
-    if name.lower().endswith("key"):  # "key": "…" is common in any mapping
+    if name.lower().endswith("key"):  # "key": "…" is common in mappings of all kinds
         return name.isupper() and _is_random(value, 12)
     return _is_random(value, 12)
 
@@ -470,7 +470,7 @@ def _scheme(match: re.Match[str]) -> str:
 
 
 def _address(match: re.Match[str]) -> str:
-    """Redact the password in a URL. It may contain slashes that should have been escaped."""
+    """Redact the password in a URL, even if it contains slashes that should have been escaped."""
     return match[0] if _is_placeholder(match[2] or match[3]) else f"{match[1]}{STUB}@"
 
 

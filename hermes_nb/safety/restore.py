@@ -1,7 +1,7 @@
 """Save files that run later before a command that may write, and restore them after it.
 
 The module `later` explains "run later". A sandbox cannot protect a file that does not exist yet
-without creating it. The workspace is therefore inspected before and after the command. New files
+without creating it. Therefore the workspace is inspected before and after the command. New files
 are moved away, changed files are restored, and the caller asks for approval with a diff. Paths that
 could not be inspected or restored are reported.
 """
@@ -186,7 +186,7 @@ def _keep(path: str, opened: TemporaryAccess, most: int = MOST_KEPT) -> Kept | N
 def take_back(snapshot: RestoreSnapshot) -> list[Taken]:
     """Restore the files that run later. Return the changes, including new and removed files.
 
-    Sample hooks and harmless settings of a new or cloned repository may stay. New or changed
+    Sample hooks and harmless settings of a new or cloned repository are kept. New or changed
     compiled files are removed and not returned, because Python creates them again.
     """
     with TemporaryAccess() as opened:
@@ -200,7 +200,7 @@ def take_back(snapshot: RestoreSnapshot) -> list[Taken]:
             if os.access(path, os.X_OK) or not isinstance(error, PermissionError):
                 back.out.append(Taken(Path(path), None, stays=True))
         for parent in {taken.path.parent for taken in back.out}:
-            with suppress(OSError):  # an empty folder that stays is harmless
+            with suppress(OSError):  # a remaining empty folder is harmless
                 _remove_empty(parent, snapshot.root)
         return back.out
 

@@ -26,7 +26,7 @@ from hermes_nb.safety.words import CONTINUED, PARAGRAPH, SENTENCE, Tagged, lexic
 _REACH = 60
 """Number of tags that a row can extend beyond its first sentence."""
 _NEAR = 48
-"""Distance in tags from a row's first part within which its other parts are searched for."""
+"""Maximum distance in tags between a row's first part and its other parts."""
 _NEGATIVE = frozenset({"NEG", "NEG?", "NOLONGER", "WITHOUT", "SANS"})
 _SENTENCES = re.compile(f"[^{SENTENCE}{PARAGRAPH}]+{SENTENCE}?")
 _AT_ONCE = 5
@@ -126,7 +126,7 @@ def _ready(name: str, score: float, text: str, *, intent: bool) -> RuleRow:
 
 @cache
 def _together() -> tuple[_Together, ...]:
-    """Return the combinations of intents that are attacks, one for each alternative."""
+    """Return the combinations of intents that are attacks, one per alternative."""
     names = {name for name, _ in table("rules")["intents"]}
     return tuple(
         _Together(category, score, frozenset(some))

@@ -56,8 +56,10 @@ __all__ = [
 MOST_HIDDEN = 500
 """Maximum number of secrets that can be hidden in a workspace. Each one needs a mount."""
 MOST_FIXED = 200
-"""Maximum number of files that run later and are mounted read-only. Changes to others are reverted
-afterwards."""
+"""Maximum number of files that run later and are mounted read-only.
+
+Changes to other such files are reverted afterwards.
+"""
 MOST_EDITABLE = 20
 """Maximum folders of editable installs that a sandbox makes visible."""
 HOME_SHOWN = (".local", ".config", ".condarc", ".matplotlib")
@@ -90,9 +92,9 @@ class Launch:
     """Descriptor from which to read the id of bubblewrap's inner process, -1 if there is none."""
 
     def kill(self, pid: int) -> None:
-        """Kill the process that bubblewrap runs. Bubblewrap (process `pid`) then ends by itself.
+        """Kill the process that bubblewrap runs.
 
-        No zombie remains.
+        Bubblewrap (process `pid`) then exits on its own, and no zombie remains.
         """
         if self.started < 0:
             return
@@ -213,7 +215,7 @@ def _planned(
 
 
 def _unheld(own: Survey, workspace: Path, home: Path) -> str:
-    """Return why a workspace has paths to hide from a command that may write, "" if it has none.
+    """Return why paths must be hidden from a command that may write, "" if there are none.
 
     Landlock cannot hide paths in a writable folder.
     """
@@ -463,7 +465,7 @@ def watch_later(
 ) -> RestoreSnapshot:
     """Save the files of a workspace that run later, before a command that may write.
 
-    Files that `launch` protects are not restored afterwards, as only the user can change them.
+    Files that `launch` protects are not restored afterwards, because only the user can change them.
     """
     fixed = frozenset(launch.fixed if launch else ())
     environment = SandboxProfile.ENVIRONMENT in profile

@@ -5,7 +5,7 @@ word classes (`words`) and matched by rules (`rules`). Code and markup are searc
 original form (`patterns`). Encoded passages are decoded and scanned again. Passages that forbid or
 describe an attack do not count (`context_filter`). The scores of the findings are added: from
 `patterns.MARKS` the text is suspicious, from `patterns.BLOCKS` it is blocked. Rules and words are
-imported with the first scan, because most first turns need none.
+imported when the first scan starts, because most first turns don't need them.
 
 The whole text is scanned. Input that is too slow to scan exceeds a deadline (`patterns.LIMIT`) and
 is withheld. Other packages can add detectors: an entry point in the group `hermes_nb.detectors` is
@@ -58,7 +58,7 @@ DETECTORS = "hermes_nb.detectors"
 DENSE = "too_dense"
 """The category of a text that could not be scanned in time."""
 _TOO_DENSE = "too many suspicious passages to examine all of them: {}"
-"""Description of such a text. `{}` is its beginning."""
+"""Description of such a text. `{}` is replaced with its beginning."""
 _SHOWN, _SHOWN_NAME, _SAMPLE = 200, 120, 80
 """Maximum characters of a passage, of a name, and of the beginning of an unscanned text."""
 _NEAR = 60
@@ -97,7 +97,8 @@ class ScanResult:
     """The result of a scan."""
 
     verdict: ScanVerdict
-    """How much of the text may be loaded: all, all but the suspicious passages, or nothing."""
+    """How much of the text may be loaded: all of it, all except the suspicious passages, or
+    nothing."""
     findings: tuple[Finding, ...] = ()
     """The findings in order. Empty if the text is clean."""
     text: str = ""
@@ -183,7 +184,7 @@ _COMMENT = re.compile(r"<!--(?:[^-]|-(?!->)){0,20000}+(?:-->)?")
 
 
 def _hidden(lower: str) -> tuple[list[Span], list[Span]]:
-    """Return the elements that a page does not display, and the same with comments added."""
+    """Return the elements that a page does not display, without and with comments."""
     if "<" not in lower:
         return [], []
     veiled = [match.span() for match in hidden_elements()[0].finditer(lower)]
@@ -404,8 +405,8 @@ def wrap(
 ) -> str:
     """Return `text` between marks that name its `source` and declare it as data.
 
-    From a suspicious or blocked text only the passages with findings are removed, and the opening
-    mark lists their categories. Pass `scanned` if this text was already scanned.
+    If the text is suspicious or blocked, only the passages with findings are removed, and the
+    opening mark lists their categories. Pass `scanned` if this text was already scanned.
     """
     result = scanned or scan(text)
     body, note = text, ""

@@ -31,8 +31,8 @@ _Line = tuple[int, int, int, int]
 def filter_program(*, domains: Sequence[int], abi: int | None) -> bytes:
     """Return a seccomp program that allows sockets of `domains`.
 
-    `abi` is the Landlock version in use: the program denies what that version cannot. None means
-    bubblewrap, whose namespaces make these denials unnecessary.
+    `abi` is the Landlock version in use: the program denies the calls that this version cannot
+    restrict. None means bubblewrap, whose namespaces make this unnecessary.
     """
     machine, column = (_ARM, 1) if os.uname().machine == "aarch64" else (_X86, 0)
     code: list[_Line] = [

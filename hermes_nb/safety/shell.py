@@ -1,11 +1,11 @@
 """Parse shell commands: exactly if they can run without a shell, otherwise roughly.
 
 `parse` accepts words, quotes without expansion, globs, pipes, `&&`, `||`, `;`, `< file`, and output
-that is discarded or joined. Any other character with a meaning for a shell makes it refuse the
-whole command. `rough_commands` accepts any text in linear time and evaluates nothing. `destroys`
-finds commands that are denied in every mode, because they name the system, a home directory or a
-disk and would destroy it. If the target is computed, it is unknown, so the command needs approval
-like any other. Deleting a project is up to the user.
+that is discarded or joined. If the command contains any other character with a meaning for a shell,
+it is refused. `rough_commands` accepts any text in linear time and evaluates nothing. `destroys`
+finds commands that are denied in every mode, because their explicit target is the system, a home
+directory or a disk, which they would destroy. If the target is computed, it is unknown, so the
+command needs approval like any other. The user may delete a project.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Draft:
     words: list[str] = field(default_factory=list)
     """The program and its arguments."""
     patterns: list[str] = field(default_factory=list)
-    """For each word its glob pattern. Empty for a plain word."""
+    """The glob pattern of each word. Empty for a plain word."""
     stdin: str | None = None
     """The file to read as standard input. None: the pipe, or nothing."""
     out: Stream = "out"
@@ -276,7 +276,7 @@ class Rough:
 
 
 def destroys(command: str, home: Path) -> str:
-    """Return a description of the disaster that a command would cause, "" if none is recognised."""
+    """Describe the damage that a command would do; return "" if none is recognised."""
     command = on_one_line(command)
     if _BOMB.search(command):
         return "it forks without end"

@@ -1,4 +1,4 @@
-"""Convert text to one tag per word, so that rules work for every language.
+"""Convert text to one tag per word, so that rules work in all languages.
 
 `words.toml` has classes of words (verbs for ignoring, names for instructions) in twenty languages.
 A word may be in several classes. *Things* are passages that are not words, such as URLs and names
@@ -43,7 +43,10 @@ _RESPELT: dict[str, dict[int, str]] = {
     "tr": str.maketrans({"ı": "i"}),
     "vi": str.maketrans({"đ": "d"}),
 }
-"""How users spell letters that their keyboard lacks, by language. Folding covers other letters."""
+"""How users spell letters that are missing on their keyboard, by language.
+
+Folding covers other letters.
+"""
 _SHORTEST_RESPELT = 4
 """Minimum length of a respelled word. Shorter ones collide with words of other languages."""
 _DISGUISED = ("IGNORE", "PRIOR", "RULES", "SYSTEM", "PROMPT", "UNRESTRICTED", "REVEAL", "YOUR")
@@ -135,7 +138,7 @@ class Lexicon:
         self._tags = {0: _OTHER, **{mask: next(tags) for mask in sorted(every - {0})}}
         self.masks = {tag: mask for mask, tag in self._tags.items()}
         self.masks[SENTENCE] = self._bit("SENTENCE")
-        # Words of phrases get their own tags, whatever their classes.
+        # Words in phrases get their own tags, regardless of their classes.
         pairs = {tuple(phrase.split("_", 1)): mask for phrase, mask in phrases.items()}
         self._own = {word: next(tags) for word in sorted({w for pair in pairs for w in pair})}
         self.masks |= {tag: self.mask(word) for word, tag in self._own.items()}
@@ -256,9 +259,9 @@ _CHUNK = re.compile(
 _WORD_SIZE = 3
 """In scripts without spaces, this many unknown characters count as a word."""
 _OFTEN = 128
-"""Chunks between two checks of the time limit."""
+"""Number of chunks between two checks of the time limit."""
 _REMEMBERED = 20_000
-"""Chunks whose tags are cached."""
+"""Number of chunks whose tags are cached."""
 _STOPS = frozenset(".!?;:。．！？")
 _CLOSING = "\"'`)]}*_»”’"
 _PATH = frozenset("./~$@`\"'(")
@@ -328,7 +331,7 @@ def _read(chunk: str) -> tuple[str, tuple[_Part, ...]]:
 
 
 def forget() -> None:
-    """Clear the caches, to measure a first reading."""
+    """Clear the caches, in order to measure a first scan."""
     _read.cache_clear()
     _tag.cache_clear()
 
@@ -384,7 +387,7 @@ def _thing(chunk: str) -> tuple[_Part, ...]:
 
 
 def _one_word(chunk: str, bare: str) -> tuple[_Part, ...]:
-    """Return a chunk as one word if it is a disguised one: `i.g-n*ore`, `pr3v10us`, `don't`."""
+    """Return a chunk as one word if it is a disguised word: `i.g-n*ore`, `pr3v10us`, `don't`."""
     if _JOINT.search(bare) or (bare.isdigit() and bare.isascii()):
         return ()
     whole = bare.replace("’", "'").removesuffix("'s")

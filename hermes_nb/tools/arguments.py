@@ -77,8 +77,8 @@ def calling(
 class Checker:
     """Describes the problems of a call's arguments, if any; safe to call from several threads.
 
-    If the schema cannot be compiled, only the common mistakes are refused, and the tool handles the
-    rest.
+    If the schema cannot be compiled, only common mistakes are refused, and the tool has to handle
+    all others.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Checker:
         found = [*_problems(given, self._schema)] or other
         if not found:
             return ""
-        # Problems of the whole object come before problems inside it, then sorted by location.
+        # Problems of the whole object come first, then problems inside it, sorted by location.
         found.sort(key=lambda each: (len(each[0]), _text(each[0])))
         told = [text for _, text in found]
         more = f"; {len(told) - _PROBLEMS_SHOWN} more" if len(told) > _PROBLEMS_SHOWN else ""

@@ -1,6 +1,6 @@
 """Ask for approval before calls that do more than read.
 
-An approval is bound to the content that the user saw. Everything that the call names (files,
+An approval is bound to the content that the user saw. Everything that the call refers to (files,
 scripts, notebooks, cells) is read before the question and again after the answer, right before the
 call runs. If something has changed, the user is asked again; if it keeps changing, the call is
 refused. "Always" is remembered for the content of the approved question.
@@ -96,7 +96,7 @@ class _GuardedCall:
         return await in_thread(judge, tool, arguments)
 
     async def further(self, question: Question) -> Answer:
-        """Ask a question that the tool has while it runs.
+        """Ask the user a question of a running tool.
 
         With `question.again`, the answer only applies to the call's current content, so the user is
         asked again if that changes.
@@ -146,7 +146,7 @@ class _GuardedCall:
         return replace(seen, shown=visible(seen.shown, lines=True), whole=whole)
 
     def _way(self, decision: Decision, approval: Approval) -> object:
-        """Return how an approved call runs; raise ToolDenied for a refusal."""
+        """Return how an approved call runs; raise ToolDenied if it was denied."""
         way = decision.way
         if approval.answer == "deny":
             why = f"the user declined: {approval.reason}".rstrip(": ")

@@ -11,7 +11,7 @@ from hermes_nb.core.tools import Toolset
 from hermes_nb.safety.administrator import NONE, Policy
 
 DEFAULT = "default"
-"""Name of the toolset for a turn that names no tools."""
+"""Name of the toolset for a turn that doesn't select any tools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,9 +19,9 @@ class Choice:
     """Selects tools by the names of tools and toolsets."""
 
     usual: Toolset
-    """The default tools, available without being named."""
+    """The default tools, which are available without being selected."""
     more: Callable[[], Toolset] = Toolset
-    """Return the optional tools, which have to be named; called only when needed."""
+    """Return the optional tools, which have to be selected; only called when needed."""
     groups: Mapping[str, Sequence[str]]
     """Toolsets in the configuration: names of tools, toolsets and other groups, by group name.
 

@@ -52,7 +52,7 @@ class Encoding:
     """The byte order mark at the start of the file, or empty."""
 
     def encode(self, text: str) -> bytes:
-        """Encode a text; raise ToolError on a character that the encoding lacks."""
+        """Encode a text; raise ToolError if the encoding does not support a character."""
         try:
             return self.mark + text.encode(self.name)
         except UnicodeEncodeError as error:

@@ -44,7 +44,7 @@ def listing(directory: Path, *, depth: int, hidden: bool, ignored: bool) -> str:
 
 
 class _Tree:
-    """Collects the lines of a listing and counts the entries it omits."""
+    """Collects the lines of a listing and counts the omitted entries."""
 
     def __init__(self, *, hidden: bool, ignored: bool) -> None:
         self.lines: list[str] = []
@@ -94,10 +94,10 @@ def _line(entry: DirectoryEntry) -> str:
 
 
 READ_LIMIT = 40_000
-"""Characters of one page; less than the cap on tool output, so that a page is never cut."""
+"""Characters of one page; less than the limit for tool output, so that a page is never cut."""
 LINE_LIMIT = 2_000
 COUNT_LIMIT = 64_000_000
-"""Largest file in bytes whose remaining lines are counted for the note below a page."""
+"""Maximum size in bytes of a file whose remaining lines are counted for the note below a page."""
 _CHUNK = 65_536
 
 
@@ -187,7 +187,7 @@ def files(
 ) -> Toolset:
     """Return the tools for `root`; `also_readable` directories may be read but not written.
 
-    `allowed(path)` grants access to single paths outside, given as real absolute paths.
+    `allowed(path)` grants access to individual paths outside, given as real absolute paths.
     """
     space = Workspace(root=root, also_readable=also_readable, allowed=allowed)
     makers = (_read_file, _write_file, _patch, search, _list_files)

@@ -29,10 +29,9 @@ _STARS_IN_A_RULE = 8
 class IgnoreRule:
     """One line of a `.gitignore`.
 
-    A pathspec expression also matches everything below the path that it names. Git matches each
-    path separately, which matters for negated rules (`!sub` does not re-include the files inside
-    `sub`). So each path is tested without its parents, and must not match only because
-    a directory above it does.
+    A pathspec expression also matches everything below its path. Git matches each path separately,
+    which matters for negated rules (`!sub` does not re-include the files inside `sub`). So each
+    path is tested without its parents, and must not match only because a directory above it does.
     """
 
     leaves_out: bool
@@ -63,9 +62,9 @@ class Rules:
     own: tuple[IgnoreRule, ...]
     """The rules of this directory's `.gitignore`, its last line first."""
     is_top: bool
-    """True at the top of a repository (it has a `.git`): rules above do not apply."""
+    """True for the top of a repository (with a `.git`), where rules from above do not apply."""
     parent: Rules | None = None
-    """The rules of the nearest directory above that has any, or None."""
+    """The rules of the nearest directory above that has rules, or None."""
 
     def verdict(self, path: str, *, is_directory: bool) -> bool | None:
         """Return True if `path` is ignored, False if re-included, None if no rule matches it."""
@@ -86,7 +85,8 @@ class Rules:
 def rules_for(directory: Path) -> Rules:
     """Return the rules that apply in a directory, including those of the directories above it.
 
-    If the directory is itself ignored, the user asked for it by name, so only its own rules apply.
+    If the directory is itself ignored, the user must have specified it explicitly, so only its own
+    rules apply.
     """
     above = _rules_above(directory)
     return rules_in(directory.as_posix(), above)
@@ -184,7 +184,7 @@ def walk(directory: Path) -> Iterator[str]:
 
 
 def spec_of(patterns: Iterable[str]) -> GitIgnoreSpec | None:
-    """Return one matcher for git patterns, skipping unusable ones; None if all are unusable."""
+    """Return one matcher for git patterns without unusable ones; None if all are unusable."""
     from pathspec import GitIgnoreSpec
 
     valid = [pattern for pattern in patterns if _rule(pattern) is not None]

@@ -4,8 +4,8 @@ A package registers its tools under the entry point group `hermes_nb.tools`. An 
 `Tool`, a `Toolset`, a list of tools, or a function without parameters that returns one of these. An
 entry point that fails to load is reported and skipped, so it cannot break a turn.
 
-Wrappers are registered under `hermes_nb.tool_wrappers`. They may be safety measures: if one cannot
-be loaded, no tool runs.
+Wrappers are registered under `hermes_nb.tool_wrappers`. They may be safety measures, so if one
+cannot be loaded, no tool runs.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ TOOLSETS = "hermes_nb.toolsets"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolsetSetup:
-    """The argument that an entry point gets to create a toolset for a session.
+    """The argument of an entry point that creates a toolset for a session.
 
     An entry point of the group `hermes_nb.toolsets` is a function that takes this and returns a
     `Toolset`. Its name is the name of the toolset.
@@ -116,18 +116,18 @@ def _tools(given: object) -> list[Tool]:
 
 WRAPPERS = "hermes_nb.tool_wrappers"
 AUDIT = "audit"
-"""Policy key that makes an audit mandatory, and name of the wrapper that then has to do it."""
+"""Policy key that makes an audit mandatory, and name of the wrapper that has to do it."""
 
 
 class Wrapper(Protocol):
-    """The function that an entry point of `hermes_nb.tool_wrappers` names."""
+    """The function that an entry point of `hermes_nb.tool_wrappers` refers to."""
 
     def __call__(
         self, tools: Toolset, *, source: str, guard: Guard, tell: Callable[[str], None]
     ) -> Toolset:
         """Return the tools, each wrapped.
 
-        `source` is who uses the tools, as in `Identity`. `guard` decides on their calls. `tell`
+        `source` says who uses the tools, as in `Identity`. `guard` decides on their calls. `tell`
         shows a line to the user.
         """
         ...
@@ -140,7 +140,7 @@ def wrapped(
     guard: Guard,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Toolset:
-    """Return the tools in the wrappers of all packages, with the audit as the outermost.
+    """Return the tools in the wrappers of all packages, with the audit as the outermost one.
 
     Raises `ConfigError` if a wrapper cannot be used, or if the policy demands an audit that is not
     installed. A call can raise it too, because the policy may change at any time.

@@ -1,9 +1,9 @@
 """Run MCP servers: programs or URLs that provide tools, from the start to the end of the kernel.
 
-A server is third-party code: it may die, hang, flood its output, change its tools or ask questions.
-So its output is limited and treated as untrusted content, it is restarted once after it has died,
-each call has a timeout, and an interrupt is passed on. Servers run on their own event loop, so they
-never block a turn. Without a server, nothing is started and `mcp` is not imported.
+A server is third-party code: it may crash, hang, flood its output, change its tools or ask
+questions. Therefore its output is limited and treated as untrusted content, it is restarted once
+after a crash, each call has a timeout, and interrupts are passed on. Servers run on their own event
+loop, so they never block a turn. Without a server, nothing is started and `mcp` is not imported.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Connection:
             await asyncio.wait({self._task}, timeout=6 * GRACE)
 
     async def _serve(self) -> None:
-        """Run the server until it has ended for good. If it was ready before, restart it once.
+        """Run the server until it ends permanently. If it was ready before, restart it once.
 
         A program that exits when it is offered the newer protocol is restarted with the older one.
         """
@@ -414,7 +414,7 @@ class Servers:
         self._bridge: Wire | None = None
 
     def use(self, servers: Mapping[str, ServerSpec]) -> None:
-        """Run exactly these servers from now on; starts them without waiting."""
+        """Run exactly these servers from now on; start them without waiting."""
         there = {name: each.spec for name, each in self.connections.items()}
         if dict(servers) == there:
             return
@@ -449,7 +449,7 @@ class Servers:
         """Start a server that has ended; return it when it is ready or has failed."""
 
         async def started(connection: Connection) -> Connection:
-            if self._bridge is not None:  # otherwise it is about to be started
+            if self._bridge is not None:  # otherwise it will be started soon
                 connection.start(self._bridge)
             with suppress(ToolError):
                 await connection.ready()

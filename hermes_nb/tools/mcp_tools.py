@@ -1,9 +1,9 @@
 """Offer the tools of MCP servers to a session. The list does not change during a session.
 
 The schemas come from the last start of each server and are cached in the Hermes directory, so that
-a first turn does not wait for a server. Other tools are found with `mcp_search` and called with
-`mcp_call`: those without a cached schema, those whose text reads like an attack, and all tools if
-their schemas would take more than a tenth of the context window.
+a first turn does not wait for a server. The model finds other tools with `mcp_search` and calls
+them with `mcp_call`: tools without a cached schema, tools whose text looks like an attack, and all
+tools if their schemas would take more than a tenth of the context window.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Offer:
     tool: Document
     """The definition of the tool in wire format."""
     plain: bool = True
-    """False if the tool's text reads like an attack; it is then offered only by search."""
+    """False if the tool's text looks like an attack; then it is only offered by search."""
 
     @property
     def name(self) -> str:
@@ -286,7 +286,7 @@ class McpTools:
     def _found(self, query: str) -> ToolOutput:
         """Return the matching tools, the best with their schemas, and which servers are not ready.
 
-        The result is trusted like any tool definition, unless its text reads like an attack.
+        The result is trusted like any tool definition, unless its text looks like an attack.
         """
         offers = dict(self.known)
         words = re.findall(r"\w+", query.casefold())
@@ -339,7 +339,7 @@ class McpTools:
     async def _of(
         self, server: str, what: str, send: Callable[[ClientSession], Awaitable[object]]
     ) -> dict[str, Json]:
-        """Request resources or prompts of a server; raise `ToolError` if it lacks them."""
+        """Request resources or prompts of a server; raise `ToolError` if it has none."""
         from hermes_nb.tools.mcp_wire import wire
 
         async def ask(connection: Connection) -> dict[str, Json]:

@@ -47,7 +47,7 @@ Streams = tuple[object, ...]
 LONGEST = 16_000_000
 """Largest message in bytes; a program that sends a larger one is stopped."""
 GRACE = 1.0
-"""Seconds that a program has to exit by itself, and again after SIGTERM."""
+"""Seconds that a program has to exit on its own, and again after SIGTERM."""
 CHUNK = 65_536
 LONGEST_WAIT = 86_400.0
 KILL = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
@@ -60,7 +60,7 @@ _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSpec:
-    """How to reach a server: by a command, or the URL of a streamable HTTP endpoint."""
+    """How to reach a server: with a command, or at the URL of a streamable HTTP endpoint."""
 
     name: str
     """The name in the configuration."""
@@ -79,7 +79,7 @@ class ServerSpec:
     connect_timeout: float = 60.0
     """Seconds that a start may take."""
     source: str = ""
-    """The configuration file that names the server."""
+    """The configuration file that contains the server."""
     problem: str = ""
     """Why the server cannot be used; empty if it can."""
 
@@ -206,9 +206,9 @@ class Wire:
     ) -> AsyncIterator[tuple[ClientSession, Document, bool]]:
         """Yield a session, its capabilities, and whether the server announces changed tools.
 
-        1.x, and 2.x with `old`, uses protocol 2025-11-25. Otherwise 2.x first tries 2026-07-28.
-        There a server asks a question by the result *input required*; the SDK's `Client` passes it
-        to the same callbacks and repeats the request with the answers.
+        1.x, and 2.x with `old`, uses protocol 2025-11-25. Otherwise 2.x first tries 2026-07-28. In
+        this version, a server asks a question with the result *input required*; the SDK's `Client`
+        passes it to the same callbacks and repeats the request with the answers.
         """
         if not self.modern:
             async with transport as streams, self._new(*streams[:2], **heard) as session:
@@ -269,7 +269,7 @@ def wire(model: object) -> dict[str, Json]:
 
 
 def kept(tool: Document) -> dict[str, Json] | None:
-    """Return the parts of a tool definition that we use; None if it is invalid or too large."""
+    """Return the parts of a tool definition that are used; None if it is invalid or too large."""
     schema = clean(tool.get("inputSchema"))
     name = str(tool.get("name") or "")
     if not name or not isinstance(schema, dict) or len(canonical_json(schema)) > SCHEMA:
@@ -328,7 +328,10 @@ class Caller:
 
 
 def said(message: Document) -> Message:
-    """Convert a message of a sampling request. Its text is untrusted, unless the assistant's."""
+    """Convert a message of a sampling request.
+
+    Its text is untrusted unless it is the assistant's.
+    """
     content = message.get("content")
     blocks = content if isinstance(content, list) else [content]
     texts = [str(b.get("text") or f"[{b.get('type')}]") for b in blocks if isinstance(b, Mapping)]
@@ -342,10 +345,10 @@ def said(message: Document) -> Message:
 async def program(spec: ServerSpec, bridge: Wire, note: Note, dead: Note) -> AsyncIterator[Streams]:
     """Run a server's program and yield the streams of a session; raise OSError or `ToolError`.
 
-    The SDK's transport is not used: it neither limits a program's output nor notices its end.
-    `dead(why)` is called when the program has ended, and `note(line)` for output other than
-    messages. The program runs in its own process group. On exit the group is killed, and so are
-    descendants that have left it.
+    The SDK's transport is not used, because it neither limits a program's output nor detects when
+    it ends. `dead(why)` is called when the program has ended, and `note(line)` for output other
+    than messages. The program runs in its own process group. On exit the group is killed, and so
+    are descendants that have left it.
     """
     import anyio
 

@@ -1,6 +1,6 @@
 """The toolset `memory`: save facts for later sessions.
 
-A thin layer: the memory itself checks what is written.
+A thin layer: the memory itself checks all writes.
 """
 
 from __future__ import annotations
@@ -60,16 +60,14 @@ def memory_tools(
     write_approval: bool = False,
     on_written: Callable[[Outcome], None] = lambda _: None,
 ) -> Toolset:
-    """Return the tool `memory`.
-
-    A write is recorded with the location of its call.
+    """Return the tool `memory`. A write is recorded together with the location of its call.
 
     Args:
         memory: where the facts are written.
-        source: who writes, recorded with each write.
-        write_approval: if true, each write needs approval, also in modes that allow edits of files,
-            and the user sees a diff. Otherwise writes are allowed: they are small, recorded,
-            displayed and undoable.
+        source: the author, recorded with each write.
+        write_approval: if true, each write needs approval, even in modes that allow file edits, and
+            the user sees a diff. Otherwise writes are allowed: they are small, recorded, displayed
+            and undoable.
         on_written: called after each write, in the thread of the call.
     """
     made = replace(_memory(memory, source, on_written), wording=memory_wording, most=MOST_NOTED)
@@ -135,7 +133,7 @@ def _with_action(arguments: Arguments) -> Arguments:
 
 
 def _stored(step: MemoryStep) -> Arguments:
-    """Return a step as the memory takes it."""
+    """Return a step in the form that the memory accepts."""
     return {
         "action": step["action"],
         "content": step.get("content", ""),

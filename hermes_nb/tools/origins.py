@@ -100,7 +100,7 @@ def _paths(tool: Tool, root: Path, arguments: Arguments) -> list[Path]:
 
 
 def _reads(tool: Tool, root: Path, marks: Marks, arguments: Arguments, text: str) -> bool:
-    """Return whether a call has read marked content: a file it names, or lines in its result."""
+    """Return whether a call has read marked content: a file in it, or lines in its result."""
     files = _paths(tool, root, arguments)
     code = arguments.get("command") or arguments.get("code")
     if isinstance(code, str) and _runs(tool):

@@ -1,7 +1,7 @@
 """The tool `todo`, with which a model plans a longer task: a list of steps with their states.
 
 It stores nothing: each call contains the whole plan. The user sees the plan in the last call.
-Context compression saves it among the facts it keeps.
+Context compression keeps it as one of its facts.
 """
 
 from __future__ import annotations

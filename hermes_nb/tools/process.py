@@ -2,7 +2,7 @@
 
 Each child leads its own session, so that its descendants can be killed with it, including those
 that it leaves running when it exits. A program that starts its own session (`setsid`) survives a
-command that exits by itself, as in a terminal; an interrupt finds it by the mark in its environment
+command that exits normally, as in a terminal; an interrupt finds it by the mark in its environment
 (`kill_marked`). If this process is killed, a watcher kills the process groups.
 """
 
@@ -79,7 +79,7 @@ class Program:
     descriptors: Sequence[int] = ()
     """Open file descriptors to inherit."""
     kill: Callable[[int], None] = lambda _: None
-    """Called with the pid before a signal, to end what a sandbox has started inside."""
+    """Called with the pid before a signal, to end processes that a sandbox has started inside."""
 
 
 def kill_marked(mark: str, group: int) -> None:
@@ -122,7 +122,7 @@ async def run_pipeline(
     """
     started = time.monotonic()
     output, child_end = os.pipe()
-    try:  # our end first, so that no child exists yet if this fails
+    try:  # open our end first, so that no child exists yet if this fails
         reader, transport = await _reader(output)
     except BaseException:
         os.close(child_end)
@@ -168,7 +168,7 @@ class _Group:
     kill: Sequence[Callable[[int], None]]
 
     def start(self, programs: Sequence[Program], cwd: Path, output: int) -> None:
-        """Start the programs in order, each reading the output of the one before."""
+        """Start the programs in order; each reads the output of the previous one."""
         opened: list[int] = []
         _watcher.start()
         try:
@@ -384,7 +384,7 @@ async def _reader(output: int) -> tuple[asyncio.StreamReader, asyncio.ReadTransp
     if sys.platform == "linux":
         import fcntl
 
-        with suppress(OSError):  # a larger pipe means fewer wake-ups for much output
+        with suppress(OSError):  # with a larger pipe, large outputs cause fewer wake-ups
             fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, _PIPE)
     reader = asyncio.StreamReader(limit=_CHUNK)
     loop = asyncio.get_running_loop()

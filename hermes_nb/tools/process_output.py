@@ -13,7 +13,8 @@ LATEST = 4_000
 WHOLE = 1_000_000
 """Largest output in bytes that is kept completely."""
 HEAD, TAIL = 30_000, 18_000
-"""Bytes kept of a larger output; less than the cap on tool output, to leave space for notes."""
+"""Bytes to keep of a larger output; less than the limit for tool output, to leave space for
+notes."""
 _AROUND = 8_192
 """Bytes of context for redaction; longer than a private key in PEM format."""
 
@@ -79,7 +80,7 @@ _OVERSTRUCK = re.compile(r"[^\n\b]\x08")
 
 
 def plain(text: str) -> str:
-    """Return `text` as a terminal would finally show it, keeping lines and tabs."""
+    """Return `text` as a terminal would show it at the end, keeping lines and tabs."""
     if "\x1b" in text or "\x9b" in text:
         text = _SEQUENCE.sub("", text)
     text = _OVERSTRUCK.sub("", text).replace("\b", "")

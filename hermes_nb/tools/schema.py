@@ -45,7 +45,7 @@ Annotation: TypeAlias = Any
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shape:
-    """What an annotation means for a tool: the schema, and how values are converted."""
+    """The meaning of an annotation for a tool: its schema, and how values are converted."""
 
     schema: Schema
     """Its JSON Schema."""
@@ -216,7 +216,7 @@ def tool(
     name: str = "",
     **facts: Json,
 ) -> Tool | Callable[[Function], Tool]:
-    """Make a `Tool` from a function; the keywords are fields of `Tool`.
+    """Create a `Tool` from a function; the keywords are fields of `Tool`.
 
     Raises TypeError if JSON Schema cannot express the signature.
     """
@@ -229,7 +229,7 @@ def tool(
 
 
 def with_earlier_names(made: Tool, names: Mapping[str, str]) -> Tool:
-    """Return a tool that also takes arguments by their earlier names, as recorded calls have them.
+    """Return a tool that also accepts arguments by their earlier names, which recorded calls use.
 
     `names` maps each earlier name to the current one, at any depth.
     """

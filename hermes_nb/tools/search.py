@@ -158,7 +158,7 @@ _RIPGREP = (
     *("--no-ignore-dot", "--no-ignore-exclude", "--no-ignore-global"),
 )
 _PORTABLE = re.compile(r"(?:[^\\(]|\\[^<>bBAZzpPhRQGXKCNuUxk0-9]|\\[bB](?!\{)|\((?!\?)|\(\?:)*")
-"""Patterns that mean the same to ripgrep and to Python."""
+"""Matches patterns that have the same meaning in ripgrep and Python."""
 _ALTERNATIVES = 64
 _GROUP = re.compile(r"\{([^{}]*,[^{}]*)\}")
 
@@ -349,7 +349,7 @@ def _checked(pattern: str) -> str:
 
 
 def _searchable(path: str, root: Path) -> bool:
-    """Return whether a file is regular, not too large, and not secret under any of its names."""
+    """Return whether a file is regular, not too large, and not a secret under any of its names."""
     try:
         status = os.lstat(path)
     except OSError:

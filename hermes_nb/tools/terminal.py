@@ -1,9 +1,9 @@
 """The toolset `terminal`: run shell commands in the working directory, as the guard permits.
 
 A command gets only allowed environment variables and no input. It runs until it ends, times out or
-is interrupted, and its process group is killed with it. The guard decides how it runs: as a *plan*
-(a list of checked pipelines that run without a shell), in a sandbox with the permissions of a
-profile, or without a sandbox.
+is interrupted; then its process group is killed. The guard decides how it runs: as a *plan* (a list
+of checked pipelines that run without a shell), in a sandbox with the permissions of a profile, or
+without a sandbox.
 
 A command that runs without approval can only read. If it fails because it needs more access, it has
 had no side effects, and the user is asked to run it again with more. After a command that could
@@ -62,12 +62,12 @@ if TYPE_CHECKING:
     from hermes_nb.safety.policy import Plan, Stage
 
 FLOOD = 4_000_000_000
-"""Bytes of output after which a command is killed, because it only wastes time."""
+"""Maximum bytes of output; a command with more is killed, because it only wastes time."""
 MORE_PROCESSES = 4_096
 """Processes and threads that a command may start, in addition to those of the machine."""
 _PROGRESS_EVERY = 0.4
 _NAMED = 3
-"""Number of protected files that a result names."""
+"""Number of protected files that a result lists."""
 _NETWORK = re.compile(
     r"[Nn]ame resolution|Could not resolve|Name or service not known|Network is unreachable"
     r"|Connection refused|ECONNREFUSED|ENETUNREACH|EAI_AGAIN|getaddrinfo|Failed to connect"
@@ -85,7 +85,7 @@ _MISSING = re.compile(
 _ABSOLUTE = re.compile(r"(/[^\s'\":]{1,200}?)(?=[.,;:)]?(?:[\s'\":]|$))")
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 _SEES_ITSELF = frozenset({"ps", "pgrep", "free", "df", "ss", "nvidia-smi", "uptime", "w", "who"})
-"""Programs that show the machine; they run unconfined, as a sandbox would hide it from them."""
+"""Programs that show the state of the machine; unconfined, since a sandbox would hide it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -345,7 +345,7 @@ class CommandRun:
         return str(path.relative_to(self.root) if path.is_relative_to(self.root) else path)
 
     def _where(self, profile: SandboxProfile) -> list[str]:
-        """Return a note on the sandbox, or nothing if the command ran outside of it."""
+        """Return a note about the sandbox, or nothing if the command ran outside of it."""
         if SandboxProfile.OUTSIDE in profile:
             return []
         masked = hidden(self.root, Path.home())

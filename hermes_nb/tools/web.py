@@ -73,7 +73,7 @@ class Fetched:
     kind: str
     """The media type, such as `text/html`."""
     charset: str
-    """The character set; empty if the server names none."""
+    """The character set; empty if the server does not specify one."""
     data: bytes
     """The body."""
 
@@ -233,7 +233,7 @@ class _To(http.client.HTTPConnection):
                 self.sock, server_hostname=self.host, do_handshake_on_connect=False
             )
             self._connection = secured
-            secured.do_handshake()  # only now, so that it can be cut off
+            secured.do_handshake()  # only now, so that it can be interrupted
 
     def _connected(self, address: str) -> socket.socket:
         found = socket.create_connection((address, self.port), _left(self._deadline))

@@ -1,8 +1,8 @@
 """Wrappers for all tools of a toolset: limit, mark and extend their results.
 
 `limited` limits the length of results, `marked` marks untrusted ones, `with_hints` appends hints
-found in folders. Other wrappers are next to what they use: `tools.asking` asks the guard before a
-call, `agent.checkpoints` saves what a call changes.
+found in folders. Other wrappers are in the modules that they use: `tools.asking` asks the guard
+before a call, `agent.checkpoints` saves files that a call changes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from hermes_nb.tools.installed import left, left_of_added
 CAP = 50_000
 TURN_CAP = 200_000
 KEPT = 500
-"""Number of full outputs that are saved as files, of all sessions together."""
+"""Maximum number of full outputs that are saved as files, for all sessions together."""
 ORIGINS = {
     "kernel": "what code in the kernel shows",
     "notebook": "cells and their outputs",
@@ -47,7 +47,7 @@ OUTSIDE = frozenset({"mcp"})
 OURS = frozenset({"memory", "skills"})
 """Toolsets whose results were saved by the user and the agent."""
 SHORT = 24
-"""Characters that are too few for an instruction: numbers, a name, `done`."""
+"""Maximum characters of a text that is too short for an instruction: numbers, a name, `done`."""
 _MARKER = 400
 """Characters reserved for the marker that describes the dropped part."""
 _QUICK = 2_000
@@ -140,10 +140,10 @@ def marked(toolset: Toolset, *, mark: bool = True) -> Toolset:
 
 
 def context_tools(engine: ContextEngine) -> Toolset:
-    """Return an engine's tools as the toolset `context`, with their arguments validated.
+    """Return an engine's tools as the toolset `context`, with validated arguments.
 
-    Engines don't go through the layer that validates, and a third-party engine may not do it
-    itself.
+    Engines don't go through the layer that validates arguments, and a third-party engine may not do
+    it itself.
     """
 
     def checked(tool: Tool) -> Tool:
@@ -155,7 +155,7 @@ def context_tools(engine: ContextEngine) -> Toolset:
 
 
 def in_turn(toolset: Toolset, lock: asyncio.Lock) -> Toolset:
-    """Return the tools, of which those that write hold the lock while they run.
+    """Return the tools; those that write hold the lock while they run.
 
     Child agents then change files one at a time, so that no change is lost. Within one agent the
     loop takes care of this.
@@ -212,7 +212,7 @@ def _source(tool: Tool, arguments: Arguments) -> str:
 
 
 def _whose(tool: Tool, source: str, given: Origin) -> Origin:
-    """Return the origin of a result. One that the tool itself declares as "outside" stays that."""
+    """Return the origin of a result. If the tool itself declares it as "outside", it stays so."""
     stranger = tool.toolset in OUTSIDE if tool.origin is None else bool(source)
     if given == "outside" or stranger:
         return "outside"
@@ -237,7 +237,7 @@ def _spilled(spill: Path, context: ToolContext, text: str) -> str:
         kept = sorted(spill.iterdir(), key=lambda each: each.lstat().st_mtime_ns)
         for old in kept[:-KEPT]:
             old.unlink(missing_ok=True)
-    except OSError:  # a full disk costs the file, not the result
+    except OSError:  # with a full disk, only the file is lost, not the result
         return ""
     return str(path)
 
