@@ -120,7 +120,7 @@ def _without_widget(output: Any) -> Any:
     """Return an output that a page without the widget's kernel can show."""
     if WIDGET not in output.get("data", {}):
         return output
-    told = {"text/plain": "(a widget, which is there when the cell runs)"}
+    told = {"text/plain": "(a widget: run the cell to see it)"}
     return nbformat.v4.new_output("display_data", data=told)
 
 

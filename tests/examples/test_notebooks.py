@@ -30,12 +30,14 @@ def test_each_is_listed_and_recorded():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_its_plots_are_small(name):
+def test_its_outputs_are_small_and_plain(name):
+    """A reader on GitHub sees all of it: no large plots, and no reprs of NumPy scalars."""
     notebook = nbformat.read(ROOT / "notebooks" / name, as_version=4)
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
             data = output.get("data", {})
             assert len(data.get("image/png", "")) * 3 // 4 < LARGEST_PLOT
+            assert "np.float64(" not in f"{data.get('text/markdown')}{data.get('text/plain')}"
 
 
 def test_all_replay_without_network_in_any_home_and_order(tmp_path):
