@@ -11,7 +11,8 @@ billed in two ways, a token being four characters of JSON, in prices of an uncac
 
 The bound is the same content, with a cache that has neither steps, minimum, blocks nor marks: what
 no earlier request began with is written once (at 1, or 1.25), the rest read at 0.1. Limits: 1.05
-and 1.08 for long chats, 1.4 and 1.5 for short ones.
+and 1.08 for long chats, 1.4 and 1.5 for short ones. `native` is billed as `marked`, in requests of
+Anthropic's own protocol.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ from hermes_nb.agent.session.session import Identity, Session
 from hermes_nb.agent.session.stores import open_store
 from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.models.chat.client import OpenAIChat
-from hermes_nb.models.profiles import Profile
+from hermes_nb.models.profiles import CachingStyle, Profile, WireName
 from hermes_nb.safety.guard import Guard
 from tests.loopback import Loopback, Reply, stream, text_chunks, tool_chunks
+from tests.wires import Said
 
 from figures import figure
 
@@ -63,6 +65,9 @@ def blocks_of(body: dict[str, Any]) -> list[Block]:
 
     A system prompt is as many as it has paragraphs, as sessions differ in one of them.
     """
+    if isinstance(body.get("system"), list):  # Anthropic's protocol
+        found = [_block(body.get("tools", [])), *_paragraphs(body["system"])]
+        return found + [_block(part) for each in body["messages"] for part in each["content"]]
     system, *messages = body["messages"]
     found = [_block(body.get("tools", [])), *_paragraphs(system["content"])]
     for message in messages:
@@ -125,7 +130,7 @@ def billed(requests: Sequence[Sequence[Block]], *, marks: bool) -> tuple[float, 
     return paid, bound
 
 
-def replies(turns: int, calls: int, side: int) -> list[Reply]:
+def replies(turns: int, calls: int, side: int, wire: WireName) -> list[Reply]:
     """Return what a model says in a chat whose steps have `side` calls each."""
     out = []
     for turn in range(turns):
@@ -134,20 +139,27 @@ def replies(turns: int, calls: int, side: int) -> list[Reply]:
                 ("read_file", {"path": f"part{(turn + n) % 5}.csv", "offset": 1 + step + 7 * turn})
                 for n in range(side)
             ]
-            out.append(stream(tool_chunks(*made, ids=f"call_{turn}_{step}_")))
-        out.append(stream(text_chunks(f"Month {turn}: totals are as in the table. " * 8, size=80)))
+            ids = f"call_{turn}_{step}_"
+            calling = Said(calls=made, ids=ids).on("messages")
+            out.append(calling if wire == "messages" else stream(tool_chunks(*made, ids=ids)))
+        text = f"Month {turn}: totals are as in the table. " * 8
+        saying = Said(text, size=80).on("messages")
+        out.append(saying if wire == "messages" else stream(text_chunks(text, size=80)))
     return out
 
 
-async def chat(work: Path, turns: int, calls: int, side: int, *, marks: bool) -> list[list[Block]]:
+async def chat(
+    work: Path, turns: int, calls: int, side: int, *, marks: bool, wire: WireName
+) -> list[list[Block]]:
     """Take the turns of a chat and return what was sent."""
     settings = load_settings()
     store = open_store(settings, print)
     runtime = Runtime(
         settings, root=work, store=store, guard=Guard("all"), approver=None, tell=print
     )
-    profile = Profile(caching="system_and_3" if marks else "prefix", window=400_000)
-    with Loopback(*replies(turns, calls, side)) as server:
+    caching: CachingStyle = "system_and_3" if marks else "prefix"
+    profile = Profile(wire=wire, caching=caching, window=400_000)
+    with Loopback(*replies(turns, calls, side, wire)) as server:
         model = OpenAIChat("m", base_url=server.url, profile=profile)
         session = Session.start(
             store=store, spec=runtime.spec(model), identity=Identity(), warn=print
@@ -169,7 +181,12 @@ def main() -> None:
             rows = "".join(f"2026-{row % 12 + 1:02},{row * 17 % 991}\n" for row in range(120))
             Path(work, f"part{part}.csv").write_text(f"month,total\n{rows}")
         print(f"{'':32}{'requests':>9}{'tokens':>10}{'billed':>10}")
-        for marks, long, short in ((False, 1.05, 1.4), (True, 1.08, 1.5)):
+        kinds: tuple[tuple[str, bool, WireName, float, float], ...] = (
+            ("automatic", False, "chat", 1.05, 1.4),
+            ("marked", True, "chat", 1.08, 1.5),
+            ("native", True, "messages", 1.08, 1.5),
+        )
+        for kind, marks, wire, long, short in kinds:
             for what, size, side, limit in (
                 ("long", LONG, 1, long),
                 ("long, 4 calls a step", LONG, 4, long),
@@ -177,10 +194,10 @@ def main() -> None:
             ):
                 requests = []
                 for _ in range(CHATS if size == SHORT else 1):
-                    requests += asyncio.run(chat(work, *size, side, marks=marks))
+                    requests += asyncio.run(chat(work, *size, side, marks=marks, wire=wire))
                 paid, bound = billed(requests, marks=marks)
                 tokens = sum(block.tokens for blocks in requests for block in blocks)
-                label = f"{'marked' if marks else 'automatic'}, {what}"
+                label = f"{kind}, {what}"
                 print(f"{label:32}{len(requests):9}{tokens:10,.0f}{paid:10,.0f}")
                 figure(f"billed, {label}", paid / bound, "of the bound", most=limit)
 

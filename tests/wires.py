@@ -27,6 +27,7 @@ class Said:
     calls: Sequence[tuple[str, object]] = ()
     finish: str = ""
     size: int = 7
+    ids: str = "call_x"
 
     @property
     def ends(self) -> str:
@@ -44,7 +45,7 @@ class Said:
     def _chat(self) -> Reply:
         thoughts = [chunk({"reasoning_content": piece}) for piece in self.pieces(self.thought)]
         texts = text_chunks(self.text, size=self.size)[:-1]
-        calls = tool_chunks(*self.calls, size=self.size)[:-1]
+        calls = tool_chunks(*self.calls, size=self.size, ids=self.ids)[:-1]
         return stream([*thoughts, *texts, *calls, chunk(finish=FINISH[self.ends][0])])
 
     def _messages(self) -> Reply:
@@ -59,7 +60,7 @@ class Said:
                 events += self._block(index, {"type": kind, kind: "", **more}, kind, text)
                 index += 1
         for number, (name, arguments) in enumerate(self.calls):
-            block = {"type": "tool_use", "id": f"call_x{number}", "name": name, "input": {}}
+            block = {"type": "tool_use", "id": f"{self.ids}{number}", "name": name, "input": {}}
             events += self._block(index, block, "input_json", json_text(arguments))
             index += 1
         delta = {"stop_reason": FINISH[self.ends][1], "stop_sequence": None}
@@ -124,7 +125,7 @@ class Said:
         for number, (name, arguments) in enumerate(self.calls):
             text = json_text(arguments)
             item = {"type": "function_call", "id": f"fc_{number}", "status": "completed"}
-            item |= {"call_id": f"call_x{number}", "name": name, "arguments": text}
+            item |= {"call_id": f"{self.ids}{number}", "name": name, "arguments": text}
             out.append((item, "function_call_arguments", text))
         return out
 

@@ -17,6 +17,7 @@ from tests.faults.provider import told_by
 from tests.loopback import Loopback, calls, says
 from tests.notebook.conftest import shell
 from tests.notebook.test_modes import magics, plays
+from tests.wires import WIRES, Said
 
 __all__ = ["magics", "shell"]
 
@@ -62,6 +63,17 @@ def test_the_settings_reach_the_wire(home, tmp_path):
         assert (sent["temperature"], sent["top_k"], sent["reasoning_effort"]) == (0, 5, "low")
         assert "seed" not in sent and "effort" not in sent
     assert options_for("m", {"M": {"a": 1}, "x": {"a": 2}}) == {"a": 1}
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_the_setting_for_the_protocol_reaches_the_wire(home, tmp_path, wire):
+    home.mkdir()
+    (home / "config.yaml").write_text(f"hermes_nb:\n  wire: {wire}\n")
+    reply = Said("Yes.", "hm").on(wire)
+    with Loopback(reply) as server, told_by(server, home, tmp_path / "work") as story:
+        assert story.hermes.ask("go").text == "Yes."
+        path = {"chat": "chat/completions"}.get(wire, wire)
+        assert [each.path for each in server.exchanges] == [f"/v1/{path}"]
 
 
 @pytest.mark.parametrize("wrong", ["7", "{m: 7}", "{m: {messages: []}}", "{m: {effort: huge}}"])

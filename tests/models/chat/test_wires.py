@@ -14,6 +14,7 @@ from hermes_nb.core.loop import Agent
 from hermes_nb.core.messages import Image, Message, Reply, ToolCall
 from hermes_nb.core.protocols import Request
 from hermes_nb.core.tools import Tool, Toolset
+from hermes_nb.models.cassette import Cassette
 from hermes_nb.models.chat.client import OpenAIChat
 from hermes_nb.models.chat.errors import LONGEST
 from hermes_nb.models.profiles import Profile, profile_for, with_wire
@@ -362,6 +363,24 @@ def test_a_session_goes_on_with_another_wire(wire):
             asyncio.run(model.aclose())
     assert [message.role for message in agent.messages].count("tool") == 3
     assert len({call.id for message in agent.messages for call in message.calls}) == 3
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_recording_of_one_wire_replays_on_each_other(wire, tmp_path):
+    path = tmp_path / "story.jsonl"
+
+    def story(model):
+        agent = Agent(model, Toolset([LOOK]), system="be")
+        take_turn(agent, "look")
+        take_turn(agent, "and again")
+        asyncio.run(model.aclose())
+        return [message.to_dict() for message in agent.messages]
+
+    replies = [Said("", "hm", [("look", {"n": 1})]), Said("one"), Said("two")]
+    with Loopback(*(said.on(wire) for said in replies)) as server:
+        told = story(Cassette(model_on(wire, server.url), path, "record"))
+    for other in WIRES:
+        assert story(Cassette(model_on(other), path, "replay")) == told
 
 
 @pytest.mark.parametrize(
