@@ -1,8 +1,8 @@
 """The interface of `jupyter hermes` subcommands, also for other packages.
 
 A package registers each `Subcommand` under the entry point group `hermes_nb.cli`. All of them are
-loaded for `--help`, so the module that defines one must import little. The implementation is in
-another module, which `run` names.
+loaded for `--help`, so the module that defines a subcommand must import as little as possible. The
+implementation is in another module, which `run` refers to.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Run = Callable[[argparse.Namespace], int]
 
 
 class UsageProblem(HermesError):
-    """The command line is invalid; nothing was done."""
+    """The command line is invalid; nothing was executed."""
 
 
 def _no_arguments(_: argparse.ArgumentParser) -> None:
@@ -52,11 +52,11 @@ class Subcommand:
     """A subcommand of `jupyter hermes`."""
 
     about: str
-    """Its description in a few words, without a full stop."""
+    """A short description, without a full stop."""
     page: str = ""
     """Its page of the documentation, below `docs/`."""
     examples: tuple[str, ...] = ()
-    """Command lines that use it, without `jupyter hermes`."""
+    """Example command lines, without `jupyter hermes`."""
     run: str | Run
     """A function of the arguments that returns the exit code, or its name as `module:function`."""
     arguments: Callable[[argparse.ArgumentParser], None] = _no_arguments

@@ -36,7 +36,7 @@ LEVELS: tuple[Level, ...] = ("user", "sys-prefix", "system")
 STARTUP = "00-hermes-nb.py"
 """Name of the startup file."""
 MARK = "# Written by `jupyter hermes enable`; `jupyter hermes disable` removes it.\n"
-"""First line of the startup file, by which `disable` recognises it."""
+"""First line of the startup file; `disable` recognises the file by it."""
 STARTUP_TEXT = f"""{MARK}# The first cell with %hermes or %%hermes loads Hermes.
 try:
     __import__("{WATCHER}", fromlist=["watch"]).watch(get_ipython())
@@ -46,7 +46,7 @@ except ImportError:
 ARGUMENT = f"--ext={WATCHER}"
 """The argument in a kernelspec."""
 CONFIGS = ("ipython_kernel_config.json", "ipython_config.json")
-"""Where earlier versions declared the magic: for kernels, and for terminals."""
+"""The files in which earlier versions declared the magic, for kernels and terminals."""
 DECLARED = json.dumps({"MagicsManager": {"lazy_magics": {MAGIC: EXTENSION}}}, indent=2) + "\n"
 """Content of such a file if it did not exist before."""
 _STRING = r'"(?:[^"\\]|\\.)*"'
@@ -63,7 +63,7 @@ class ConfigDirectory:
     directory: Path
     """Its path."""
     audience: str
-    """Who it applies to, for messages."""
+    """The users to whom it applies, for messages."""
 
     @property
     def startup(self) -> Path:
@@ -109,7 +109,7 @@ def enable(arguments: argparse.Namespace) -> int:
 
 
 def disable(arguments: argparse.Namespace) -> int:
-    """Undo `enable`, also that of earlier versions; print the changes."""
+    """Undo `enable`, including the changes of earlier versions; print the changes."""
     if arguments.kernelspec:
         file = _kernelspec(arguments.kernelspec)
         argued = rf',\s*"{re.escape(ARGUMENT)}"'

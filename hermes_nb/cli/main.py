@@ -39,8 +39,8 @@ _MISS = re.compile(r"no recording in .{1,300}? fits this request|there are no re
 def is_miss(text: str) -> bool:
     """Return whether an error text reports a replay without a matching recording.
 
-    Of an error in a kernel or a turn, the command line gets only the text, not the class. A test
-    ensures that this matches the text of `CassetteMiss`.
+    If an error occurs in a kernel or a turn, the command line only gets its text, not its class. A
+    test ensures that this matches the text of `CassetteMiss`.
     """
     return _MISS.search(text) is not None
 
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             top.print_help()
             raise SystemExit(USAGE)
         code = perform(arguments.run, arguments)
-        sys.stdout.flush()  # here, so that BrokenPipeError is handled below
+        sys.stdout.flush()  # flush here, so that BrokenPipeError is handled below
     except HermesError as error:
         from hermes_nb.core.escapes import visible
         from hermes_nb.safety.redact import redact

@@ -1,6 +1,6 @@
 """`jupyter hermes run`: run a prompt as one turn in a session, or a notebook in a fresh kernel.
 
-It is for shells and scripts, and needs no interaction.
+It is meant for shells and scripts, and doesn't require interaction.
 
 With `--json` each event of the turn is printed as one line: an object with `event`, the name of its
 class in `hermes_nb.core.events`, and the fields of that class. Messages have the form of
@@ -140,7 +140,7 @@ async def _turn(
 
 
 async def _looked_back(reviews: Reviews, session: Session) -> None:
-    """Run a background review to its end if it is due, and report what it saved."""
+    """Run a background review if it is due, wait for it, and report what it saved."""
     reviews.after_turn(session, live=False)
     try:
         await in_thread(reviews.finish)
@@ -297,7 +297,7 @@ def _read(file: Path) -> Foreign:
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about cells without ids, which get new ones
+            warnings.simplefilter("ignore")  # warnings about cells without ids, which get new ones
             notebook = nbformat.read(file, as_version=4)
             nbformat.validate(notebook, relax_add_props=True)  # allows fields of other tools
     except Exception as error:  # nbformat may raise anything on invalid files

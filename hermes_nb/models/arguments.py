@@ -1,9 +1,9 @@
 """Parse, validate and assemble the arguments of tool calls.
 
-Valid JSON is stored byte for byte. Broken JSON is repaired only when there is exactly one way to
-read it: its brackets are balanced, and the repaired value holds exactly the keys and values of the
-source in the same order. Anything else becomes a problem text for the model, never a partially
-parsed call.
+Valid JSON is stored byte for byte. Broken JSON is only repaired if there is exactly one way to
+interpret it: its brackets are balanced, and the repaired value contains exactly the keys and values
+of the source in the same order. Anything else becomes a problem text for the model, never a
+partially parsed call.
 
 Servers number the fragments of streamed calls by `index`, by `id`, by both or by neither. They
 repeat or split names, reuse an index for the next call, or send the arguments as an object.

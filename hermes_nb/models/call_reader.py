@@ -66,13 +66,13 @@ _FREE_WORK = 50_000
 _WORK = 4
 """Factor of the rescan limit: `_FREE_WORK` characters plus this many times the reply's length."""
 _OFTEN = 2_000
-"""Up to this many characters, a possible call is checked with every piece; beyond that, whenever it
-has grown by an eighth."""
+"""A possible call with at most this many characters is checked after every piece; a longer one
+whenever it has grown by an eighth."""
 _LONGEST_HEAD = 120
 _LONGEST_GAP = 40
 """Maximum white space before a closing tag, in characters."""
 _LONGEST_START = 300
-"""Characters within which the first key and a name must appear."""
+"""Maximum characters before the first key and a name."""
 _CUT = "the call was cut off before its end; nothing was run, write it again"
 _BROKEN = "the call's JSON could not be read; nothing was run, write it again as valid JSON"
 
@@ -106,7 +106,7 @@ _NAMED = _Form(  # call:name{…}, keys quoted or bare
     ("call:",), ("<tool_call|>", "</tool_call>"), re.compile(r"\s?(?:[A-Za-z_][\w.-]*\s?)?")
 )
 _LANGUAGE = re.compile(r"(?i)(?:json|tool_call)\s*")
-_FENCED = _Form(  # a fenced block that holds an object with name and arguments, and only those
+_FENCED = _Form(  # a fenced block that contains an object with only a name and arguments
     ("```",),
     ("```",),
     re.compile(rf"{_LANGUAGE.pattern}|j(?:so?)?|t(?:ool?(?:_c(?:al?)?)?)?|to|tool_?|"),

@@ -63,7 +63,7 @@ REWORDED: Table = (
         r"(?:(?!, changes of |, the user kept |\]$)[^\n])*",
         r"\1",
     ),
-    # Which lines remain of a shortened result depends on the version of hermes_nb.
+    # The remaining lines of a shortened result depend on the version of hermes_nb.
     (r"\A(\[shortened(?: #\d+)?\] [^\n]*)(?:\n· [^\n]*)*\Z", r"\1"),
     # A shortened skill says how to load it again, not where it is stored.
     (
@@ -105,7 +105,7 @@ REWORDED: Table = (
     (r"(?m)( was not run: [^\n]{0,999}\. Expected )\w{1,64}\([^\n]{0,9999}\)$", r"\1"),
     # The count of a table's further columns was wrong.
     (r"(?m)^(  …) -?[\d,]+ more$", r"\1 more"),
-    # Which frames of a traceback remain, and how much source, depends on the version.
+    # The remaining frames and source lines of a traceback depend on the version.
     (
         r"(?m)^(?:Cell In\[\d+\], line \d+|File \"[^\"\n]+\", line \d+|File \S+:\d+, in )"
         r"[^\n]*(?:\n|\Z)"
@@ -404,7 +404,7 @@ class Canon:
 
 @dataclass(slots=True)
 class _MessageReader:
-    """Reads one message on its own and collects in `named` the names in it, in order."""
+    """Processes one message on its own and collects the names in it in `named`, in order."""
 
     places: Places
     personal: Sequence[str]

@@ -5,7 +5,7 @@ model = Cassette(OpenAIChat("gpt-5"), Path("story.jsonl"), "auto")
 ```
 
 Modes: `record` always asks the model, `replay` never does, `auto` replays recorded requests and
-records the others, `off` passes everything through. Tools always run for real.
+records the others, `off` passes everything through. Tools are always executed.
 
 A replay yields the recorded deltas, usage and cost, so a turn has the same events as the recorded
 one. Only complete replies are recorded; errors pass through.
@@ -170,7 +170,7 @@ class Cassette:
                 if isinstance(item, ReasoningDelta) and item.was_text:
                     pieces = [each for each in pieces if not isinstance(each, TextDelta)]
                     pieces.append(ReasoningDelta(item.text))
-                elif isinstance(item, RequestRetried):  # void, except for the tokens used
+                elif isinstance(item, RequestRetried):  # discard it, except for the tokens used
                     pieces = [each for each in pieces if isinstance(each, UsageReported)]
                 elif isinstance(item, Reply):
                     made = Recording.of(
@@ -293,8 +293,8 @@ class Deck:
     def wrap(self, make: Callable[[], ChatModel], *, name: str = "") -> ChatModel:
         """Return the model that `make` creates, with the cassette unless the mode is `off`.
 
-        A replay creates no model. `auto` works without one while every request is recorded. `name`
-        is the wanted model as named in the settings.
+        A replay creates no model. `auto` works without one as long as every request is recorded.
+        `name` is the name of the model in the settings.
         """
         mode = self.mode
         if mode == "off":
@@ -325,7 +325,7 @@ def shelf_for(
 ) -> CassetteFiles:
     """Return the cassette files of a notebook or a script.
 
-    `explicit` names the file. Otherwise the cassette of a notebook is next to it, as
+    `explicit` is the path of the file. By default, the cassette of a notebook is next to it, as
     `NAME.hermes.jsonl`. A run without a notebook, or one that does not know it (nbclient,
     papermill, nbval), records below `home`. It also replays from every cassette in its working
     directory, because a request has the same key in every file.

@@ -30,7 +30,7 @@ ACCEPT = (
 
 
 class CassetteError(HermesError):
-    """A cassette cannot be used. The message names it and how to fix the problem."""
+    """A cassette cannot be used. The message contains its name and how to fix the problem."""
 
 
 class _Contents:
@@ -141,7 +141,7 @@ class CassetteFile:
 
     @property
     def used(self) -> int:
-        """Number of recordings played or made in this run."""
+        """Number of recordings that were played or made in this run."""
         with self._lock:
             return len(self._used)
 

@@ -35,7 +35,7 @@ LOOK = (
 
 @dataclass(slots=True)
 class Consulted:
-    """The answer of a model that was asked, or why it has none."""
+    """The answer of a model that was asked, or the reason why it failed."""
 
     name: str
     """Name of the model."""

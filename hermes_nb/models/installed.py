@@ -1,8 +1,8 @@
 """Models provided by packages: entry points of the group `hermes_nb.models`.
 
-An entry point is a function from a `ModelSetup` to a `ChatModel`. Its name is the argument of
-`%hermes model`, optionally with `:VARIANT`. The built-in model and mixtures are provided in the
-same way.
+An entry point is a function that takes a `ModelSetup` and returns a `ChatModel`. Its name is the
+argument of `%hermes model`, optionally with `:VARIANT`. The built-in model and mixtures are
+provided in the same way.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ SETTINGS_GROUP = "hermes_nb.model_settings"
 EMBEDDED = "embedded"
 """The entry point used when no model is set up."""
 _ROOMS = {EMBEDDED: "extras/local", "mixture": "extras/mixture"}
-"""Folders of the entry points in hermes_nb itself; an installation may leave them out."""
+"""Folders of the entry points in hermes_nb itself, which may be missing in an installation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A model and the server to reach it at."""
+    """A model and its server."""
 
     model: str = ""
     """Name of the model; "" if not set."""
@@ -54,7 +54,7 @@ class Composed:
     asked: tuple[Endpoint, ...]
     """All models that receive the conversation."""
     answers: Endpoint | None = None
-    """The model whose answer the user reads; None if the settings don't name one."""
+    """The model whose answer the user reads; None if the settings don't specify one."""
 
 
 Role = Literal["answers", "advises"]
@@ -115,7 +115,7 @@ def is_added(name: str) -> bool:
 
 
 def is_composed(name: str) -> bool:
-    """Return whether the name is that of a composed model."""
+    """Return whether this is the name of a composed model."""
     entry, colon, _ = name.partition(":")
     return bool(colon and plugins(SETTINGS_GROUP, entry))
 
@@ -140,7 +140,7 @@ def installed_model(name: str, setup: ModelSetup) -> ChatModel | None:
 
 
 def left_out(name: str) -> str:
-    """Return a message if the name needs a folder that this installation lacks, otherwise ""."""
+    """Return a message if the model's folder is missing in this installation, otherwise ""."""
     entry = name.partition(":")[0]
     if entry not in _ROOMS or is_installed(name):
         return ""

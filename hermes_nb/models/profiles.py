@@ -266,7 +266,7 @@ def prices_installed() -> bool:
 def priced(reply: Reply, name: str, base_url: str = "", *, ttl: str = "5m") -> Reply:
     """Return a reply with its cost, unless the provider has reported it.
 
-    The price is that of the model that answered, or else of the model `name` that was asked.
+    The price is that of the model that answered or, if unknown, of the model `name` that was asked.
     """
     if reply.usage.cost is not None:
         return reply

@@ -2,7 +2,7 @@
 
 A line holds one JSON object with sorted keys. A recording has a `key`. A message of a conversation
 has an `at` (its digest) and the previous message's digest, so each message is stored once, however
-many requests contained it. A line does not depend on when and where the cassette was written.
+many requests contained it. A line does not depend on the time and place of the recording.
 """
 
 from __future__ import annotations

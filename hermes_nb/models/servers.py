@@ -194,7 +194,7 @@ class ListedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """The result of asking a server for its models."""
+    """The result of a request for a server's models."""
 
     kind: Kind
     """`listed`, or: `no list`, the server answers but lists no models; `no leave`, it accepts the
@@ -228,7 +228,7 @@ def models_at(
 def window_at(
     base_url: str, model: str, *, api_key: str = "", timeout: float = PROBE_SECONDS
 ) -> int | None:
-    """Return the context window that a server reports for a model, None if it reports none."""
+    """Return the context window that a server reports for a model, None if it doesn't."""
     listed = reach(base_url, api_key=api_key, timeout=timeout).chatting
     return next((x.window for x in listed if model in (x.name, *x.aliases)), None)
 

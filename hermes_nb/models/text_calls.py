@@ -1,4 +1,4 @@
-"""Tool-calling strategies: the `tools` parameter, or calls in plain text for models that lack it.
+"""Tool-calling strategies: the `tools` parameter, or calls in plain text for models without it.
 
 A strategy converts the conversation for the model, adds request fields, and provides a reader for
 replies. The agent loop is independent of it. With `TextCalls` the tools are in the system message,
@@ -161,13 +161,13 @@ def _says(raw: str, message: Message) -> bool:
 
 
 def render(call: ToolCall) -> str:
-    """Return a call in the notation that the system message asks for."""
+    """Return a call in the notation that the system message requests."""
     name = call.name.replace("\\", "\\\\").replace('"', '\\"')
     return f'<tool_call>{{"name": "{name}", "arguments": {call.arguments_json()}}}</tool_call>'
 
 
 def describe(tool: Tool) -> str:
-    """Return a tool as a signature, with its description and those of its parameters."""
+    """Return a tool as a signature, with descriptions of the tool and its parameters."""
     schema = tool.parameters
     required = schema.get("required", ())
     properties = schema.get("properties", {})

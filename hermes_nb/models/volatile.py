@@ -2,8 +2,8 @@
 
 There are three cases. In the user's messages, only ids and known directories are masked. Tool
 results, whose tools run for real each time, also lose times, durations, addresses and similar
-values. A value that names a thing (a cell, a session, a temporary file) is remembered: a recorded
-reply may repeat it and must then use this run's name.
+values. Values that identify something (a cell, a session, a temporary file) are remembered: a
+recorded reply may repeat such a value and must then use this run's name.
 
 The patterns are in `volatile.toml`; each runs in linear time.
 """
@@ -102,7 +102,7 @@ def masked(text: str, rules: Iterable[VolatileRule], places: Places | None = Non
 
 _PLACE = VolatileRule("place", re.compile(""))
 SKILLS = "skills"
-"""Name for the folder of the shipped skills, wherever hermes_nb is installed."""
+"""Name for the folder of the shipped skills, regardless of where hermes_nb is installed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ The path comes from the first of these that is available:
 
 jupyter_server is not imported: in a kernel that takes 15 s.
 
-An open notebook is edited only through its page, so that unsaved input stays and every edit is one
-step of the front end's undo. Its file is not written while any session has it open. A closed
-notebook is edited on disk if the user has named it. If neither is possible, cells are offered below
-the running one.
+An open notebook is only edited through its page, so that unsaved input is kept and every edit is
+one step in the front end's undo history. Its file is not written while any session has it open. A
+closed notebook is edited on disk if the user has configured its path. If neither is possible, cells
+are offered below the running one.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class LiveDocument(NotebookDocument):
         return [_cell(each) for each in found]
 
     async def sketch(self) -> list[Cell]:
-        """Return the cells with only the kinds of their outputs: values are empty."""
+        """Return the cells with only the types of their outputs; the values are empty."""
         return [_cell(each) for each in await self._call("list", timeout=10, outputs="kinds")]
 
     async def get(self, cell_id: str) -> Cell:
@@ -127,7 +127,7 @@ def _joined(output: Mapping[str, Json]) -> dict[str, Json]:
 
 
 TIMEOUT = 1.0
-"""Seconds for one server to answer."""
+"""Seconds to wait for the response of one server."""
 FRESH = 8
 """Maximum server files to try: that of the kernel's parent process, and the newest ones."""
 
@@ -260,7 +260,7 @@ class NotebookAccess:
             shell: the kernel's IPython shell
             settings: contain the Hermes directory, and the notebook's path if the user set it
             moved: called with the old and the new path, "" for an unknown one, when that changes
-            frontend: the notebook's page, None to make it here
+            frontend: the notebook's page, None to create it here
         """
         self.frontend = frontend or FrontEnd(shell)
         self.seen = SeenCells()
@@ -341,7 +341,7 @@ class NotebookAccess:
         try:
             document = await self._reach(place, await self.frontend.known())
             cells = [] if isinstance(document, FallbackDocument) else await document.sketch()
-        except ToolError:  # the turn continues without; the notebook tools report the reason
+        except ToolError:  # the turn continues without it; the notebook tools report the reason
             return "", "", False
         before = _before(cells, self.here(), itself=not running)
         if not before:

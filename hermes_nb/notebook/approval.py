@@ -1,4 +1,4 @@
-"""Questions to the user: before a tool call runs, and before an unnamed model is used.
+"""Questions to the user: before a tool call runs, and before an unconfigured model is used.
 
 Questions appear as buttons if a page answers, otherwise as `input()`. If neither is possible, the
 policy decides. The page renders all text as plain text, never as HTML, and shows the question again
@@ -10,7 +10,7 @@ weights also needs approval.
 
 Only the user may raise the approval mode, not the code that Hermes runs. A cell in someone else's
 notebook may contain `--approve all`, so the user is asked once for each notebook. In a headless
-kernel only the mode that the process was started with counts.
+kernel, only the mode with which the process was started applies.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class CellApprover:
     ) -> None:
         """Create the approver of a kernel.
 
-        `learn` receives the cell that an answer was about, with its source at that time. `read`
+        `learn` receives the cell that an answer refers to, with its source at that time. `read`
         asks a question if there is no page, None for `ask_user`.
         """
         self._shell = shell
@@ -87,7 +87,8 @@ class CellApprover:
             return Approval("deny", unanswered(request, REMEDY))
         if await self._frontend.present() is not None:
             question = _question(request) | {"cell": running_cell(self._shell)}
-            # Another window may have a different cell, so the question itself shows the change.
+            # Another window may have a different version of the cell, so the question itself shows
+            # the change.
             given = await self._frontend.hold("ask", ABSENT, {"change": None}, **question)
             if given is None:
                 return Approval("deny", LEFT)
@@ -141,7 +142,7 @@ def ask_user(question: str, read: Callable[[str], str] | None = None) -> str | N
 
 def forget_typed() -> None:
     """Discard input typed into a terminal before the question appeared."""
-    with suppress(ImportError, io.UnsupportedOperation):  # Windows; an input without a terminal
+    with suppress(ImportError, io.UnsupportedOperation):  # Windows; not a terminal
         import termios
 
         if os.isatty(sys.stdin.fileno()):
@@ -329,7 +330,7 @@ async def prepare(
 ) -> None:
     """Prepare a model for its first use, and show its notice once.
 
-    Asks before anything is downloaded; a headless run needs `HERMES_NB_FETCH_WEIGHTS=1` instead.
+    Asks before anything is downloaded; a headless run requires `HERMES_NB_FETCH_WEIGHTS=1` instead.
     Raises `ConfigError`, with the alternatives, if the download is not approved.
     """
 
@@ -392,7 +393,7 @@ class Permission:
             shell: the kernel's IPython shell
             guard: holds the current mode
             access: the kernel's notebook
-            began: the mode that the configuration gave at the start, "" for none
+            began: the mode from the configuration at the start, "" for none
             note: shows a message to the user
         """
         self._shell = shell

@@ -1,8 +1,8 @@
-"""Images attached to a prompt, made from figures, images, arrays and files.
+"""Images attached to a prompt, created from figures, images, arrays and files.
 
 An image is sent with at most `LONGEST` pixels on its longer side and at most `BYTES` of PNG or
 JPEG. Providers scale larger images down or refuse them, and charge for them either way. Pillow and
-matplotlib are used only if the object comes from them or a file needs them. Arrays are encoded with
+matplotlib are only used if the object comes from them or a file needs them. Arrays are encoded with
 numpy alone, so that their bytes are reproducible and match those in a recording.
 """
 
@@ -124,7 +124,7 @@ MOST = 8
 MOST_FILE = 50_000_000
 """Maximum bytes of an image file."""
 SMALLEST = 64
-"""Pixels below which an image is not reduced any further."""
+"""Minimum size in pixels; a smaller image is not reduced any further."""
 HEADS = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
@@ -150,7 +150,7 @@ def attached(expression: str, shell: Shell) -> Image:
     value = evaluate(expression, shell, shown=f"--image {one_line(expression, 60)}")
     try:
         with user_code(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about fonts and colours; they show in the image
+            warnings.simplefilter("ignore")  # about fonts and colours, visible in the image
             data = encoded(value)
     except HermesError as error:
         raise ConfigError(f"--image {expression}: {error}. Nothing was sent") from error
@@ -300,4 +300,4 @@ CONVERTERS: tuple[tuple[Callable[[Foreign], bool], Callable[[Foreign], bytes]], 
     (_is_array, _array),
     (_shows_itself, _shown),
 )
-"""Tests for kinds of values with the functions that encode them; the first match is used."""
+"""Tests for kinds of values, with the functions that encode them; the first match is used."""

@@ -1,8 +1,9 @@
 """The tools that read and edit cells, and the set of all tools that belong to a kernel.
 
 The functions are async, so they run on the event loop's thread, which is the kernel's main thread.
-Each edit names its cell by id, and is refused if the user has changed that cell since it was read.
-So a preview needs no digest of the cell, and moving a cell does not require another approval.
+Each edit contains the id of its cell, and is refused if the user has changed that cell since it was
+read. So a preview doesn't need a digest of the cell, and moving a cell does not require another
+approval.
 """
 
 from __future__ import annotations

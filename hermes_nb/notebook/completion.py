@@ -36,7 +36,7 @@ def completed(
 ) -> tuple[str, list[str]] | None:
     """Return the text to complete at the end of a prompt and its completions; None for plain text.
 
-    An unknown reference completes to itself, because other completers would read it as Python.
+    An unknown reference completes to itself, because other completers would treat it as Python.
     """
     if value := _VALUE.search(prompt):
         begun = value[1] or ""

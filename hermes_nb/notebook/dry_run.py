@@ -33,7 +33,7 @@ SHOWN = 6_000
 SHOWN_MESSAGES = 40
 """Number of latest messages to show, in addition to the system prompt."""
 UNSAID = "(new session)"
-"""Stands for the id of a session that does not exist yet."""
+"""Placeholder for the id of a session that does not exist yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """The state of this kernel's sessions for panels, computed from their events.
 
 The hub receives the events of every session that the kernel enters, from its start. So a panel that
-opens late still gets the whole history. The hub itself displays nothing and uses no widgets.
+is opened late still gets the whole history. The hub itself displays nothing and uses no widgets.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Account:
 
 
 class Listener(Protocol):
-    """Displays activity. It must be quick; `heard` may be called from any thread."""
+    """Displays activity. It must be fast; `heard` may be called from any thread."""
 
     def heard(self, event: Event | BackgroundEvent) -> None:
         """Receive an event after the hub has updated its state."""

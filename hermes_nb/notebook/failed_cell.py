@@ -1,4 +1,4 @@
-"""How a cell failed: its error message and the lines of the user's code that led to it.
+"""Describes how a cell failed: its error message and the lines of the user's code that led to it.
 
 Errors of Hermes and interrupts by the user do not count as failures of the cell's code.
 """

@@ -6,8 +6,8 @@ that answered last, otherwise the first. Users open and close pages at any time,
 again, and a page that has been silent for a moment is pinged before a request.
 
 A missing page is most likely reloading, so the kernel waits for it. If there never was a page, a
-turn starts a probe and continues: a hello counts whenever it arrives. Only requests that need a
-page wait for an unknown one. They fail soon, and the probe is not repeated in the same cell.
+turn starts a probe and continues; a hello is accepted at any time. Only requests that need a page
+wait for an unknown one. They fail quickly, and the probe is not repeated in the same cell.
 """
 
 from __future__ import annotations
@@ -164,8 +164,7 @@ class FrontEnd:
         answer counts. After a reload the request is sent again with `again=True`. When this method
         ends for any reason, pages close the request if it is unanswered.
 
-        Returns None if no page has answered for `absent` seconds. Raises `ToolError` as `call`
-        does.
+        Returns None if no page has answered for `absent` seconds. Raises `ToolError` like `call`.
 
         Args:
             op: name of the operation

@@ -64,7 +64,7 @@ def _listed(names: str) -> tuple[str, ...]:
 
 
 class ModelsInUse:
-    """The conversation's model and the auxiliary ones, as set by the settings or the user."""
+    """The conversation's model and the auxiliary ones, from the settings or the user."""
 
     def __init__(self, shell: Shell, settings: KernelSettings, deck: Deck) -> None:
         self._shell = shell
@@ -139,7 +139,7 @@ class ModelsInUse:
             await model.aclose()
 
     async def make_ready(self, note: Callable[[str], None]) -> None:
-        """Build and prepare the model; ask the user first if the settings name none."""
+        """Build and prepare the model; ask the user first if the settings don't specify one."""
         check_given(self._model if self._given else None)  # the policy may have changed
         self._settings.now().policy.check("cassettes", self._deck.mode)
         if can_ask(self._shell):
@@ -196,7 +196,8 @@ class ModelsInUse:
         end = settings.endpoint
         if self._model is not None and traits_of(self._model).local:
             return True
-        # Without address, name or key the model is built in, or a local server that was accepted.
+        # Without an address, name or key, the model is the built-in one or an accepted local
+        # server.
         host = urlsplit(end.base_url).hostname or ""
         several = end.model in settings.composed  # each member has its own address
         return not end.named or end.model == EMBEDDED or (is_loopback(host) and not several)
@@ -204,7 +205,7 @@ class ModelsInUse:
     def address(self, settings: Settings, *, named: bool = False) -> str:
         """Return the address that requests go to, "" for a model that was passed as an object.
 
-        `named` means that `settings` name a model for one turn only, not the current one.
+        `named` means that `settings` specify a model for one turn only, not the current one.
         """
         if self._given and not named:
             return ""

@@ -1,7 +1,7 @@
 """Input transformers for IPython: `await` calls of our magics, and do not treat them as help.
 
-A turn cannot run if the call cannot be awaited, such as below `%%capture` and `%%time` or in a
-plain function. Such a cell fails with one line, and nothing is sent.
+A turn cannot run if the call cannot be awaited, for example below `%%capture` or `%%time`, or in a
+plain function. Such a cell fails with a one-line error, and nothing is sent.
 """
 
 from __future__ import annotations

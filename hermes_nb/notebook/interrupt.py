@@ -240,8 +240,8 @@ def user_code(
     """Let the stop button raise KeyboardInterrupt in this block, and a timer raise `TimeLimit`.
 
     An async cell's handler only cancels at the next `await`, which synchronous user code (or
-    `input()`) never reaches. An alarm of the user is restored with its remaining time, or fires at
-    once if that has passed. An alarm that the block sets replaces the time limit.
+    `input()`) never reaches. An alarm of the user is restored with its remaining time, or fires
+    immediately if that has passed. An alarm that the block sets replaces the time limit.
 
     Args:
         timeout: seconds, None for no limit; ignored without SIGALRM (Windows) and off the main

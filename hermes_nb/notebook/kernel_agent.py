@@ -52,7 +52,7 @@ from hermes_nb.safety.guard import Guard
 from hermes_nb.tools.mcp_tools import McpTools
 
 MINE = "mine"
-"""The toolset of user tools that do not name one."""
+"""The toolset for user tools that do not specify one."""
 
 
 class KernelAgent:
@@ -77,7 +77,7 @@ class KernelAgent:
             say: shows a message outside of a turn
             unsent: prompts that were interrupted before a session existed; the next turn's session
                 stores them
-            frontend: the notebook's page, None to make it here
+            frontend: the notebook's page, None to create it here
         """
         self.shell = shell
         self.last: Transcript | None = None
@@ -119,7 +119,7 @@ class KernelAgent:
 
     @property
     def sessions(self) -> SessionManager:
-        """The current session, and how to change to another; made on first use."""
+        """The current session, and how to change to another one; created on first use."""
         if self._sessions is None:
             self._sessions = SessionManager(
                 store=self.store,
@@ -142,7 +142,7 @@ class KernelAgent:
         return Place(session=session.id, turn=session.agent.turns) if session else Place()
 
     def settings(self, **options: object) -> Settings:
-        """Return the settings, read once a turn; `options` that are not None override them."""
+        """Return the settings, read once per turn; `options` that are not None override them."""
         return self._settings.now(**options)
 
     @property
@@ -366,7 +366,7 @@ class KernelAgent:
         return self.runtime.knowledge
 
     def choose_model(self, name: str) -> None:
-        """Use another model from the next turn on; the conversation stays."""
+        """Use another model from the next turn on; the conversation does not change."""
         self._settings.choose("model", name)
         self.use(None)
 

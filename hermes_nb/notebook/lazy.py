@@ -110,7 +110,7 @@ def settle_running_call(shell: Shell) -> None:
 
 
 def _called(frame: FrameType | None) -> str:
-    """Return how a frame or its callers call the magic: `line`, `cell`, or "" for not at all."""
+    """Return how a frame or its callers call the magic: `line`, `cell`, or "" if they don't."""
     kinds = {"run_line_magic": "line", "run_cell_magic": "cell"}
     while frame is not None:
         kind = kinds.get(frame.f_code.co_name, "")

@@ -46,7 +46,7 @@ EMPTY = "This cell has no prompt. Write one below `%%hermes`; `%hermes help` lis
 
 @magics_class
 class HermesMagics(Magics):
-    """The agent's magics; `%config HermesMagics.model = "…"` and the like set defaults."""
+    """The agent's magics; `%config HermesMagics.model = "…"` and similar lines set defaults."""
 
     model = Unicode("", help="Model name; `embedded` is the built-in model.").tag(config=True)
     base_url = Unicode("", help="Address of an OpenAI-compatible server.").tag(config=True)
@@ -187,7 +187,7 @@ class HermesMagics(Magics):
         """
         refuse_key(self.shell, line)
         if cell is not None and not cell.strip():
-            cell = None  # then the line is all there is
+            cell = None  # in this case there is only the line
             if not line.strip():
                 self._show(EMPTY)
                 return
@@ -328,10 +328,10 @@ def use_model(model: ChatModel) -> None:
 
 
 def use_tools(*tools: Tool | Callable[..., Any]) -> None:
-    """Give the agent of this kernel your tools from the next turn on; the conversation stays.
+    """Give the agent of this kernel your tools from the next turn on; the conversation continues.
 
-    A plain function becomes a tool as by `@tool`. A tool replaces an earlier one that you added
-    under the same name. It cannot replace a tool of Hermes: the next turn reports the conflict.
+    A plain function is converted as by `@tool`. A tool replaces an earlier one that you added under
+    the same name. It cannot replace a tool of Hermes: the next turn reports the conflict.
 
     Raises `ConfigError` if `%load_ext hermes_nb` has not run, and TypeError for an object that
     cannot become a tool.

@@ -80,7 +80,7 @@ def _take(kernel: Foreign) -> None:
 
 TARGET = "hermes_nb"
 GONE: Mapping[str, Json] = {"error": {"kind": "gone", "message": "the page has closed the comm"}}
-"""The answer to a request on a comm that the page closed: nothing was done."""
+"""The answer to a request on a comm that the page closed: the request was not executed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +170,7 @@ class Channel:
         self._comm.send({"id": "", "to": to, "op": op, "args": dict(arguments)})
 
     def close(self) -> None:
-        """Close the comm as soon as no request is pending."""
+        """Close the comm when no request is pending."""
         self.closed = True
         if not self._pending:
             self._comm.close()

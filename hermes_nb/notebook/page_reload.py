@@ -1,7 +1,7 @@
 """Show a running turn in a page that was reloaded.
 
 After a reload a front end no longer knows which outputs belong to a running cell, and shows the
-saved ones. It cannot announce itself either: its requests to a busy kernel wait until the cell
+saved ones. It cannot announce itself, because its requests to a busy kernel wait until the cell
 ends. So the kernel checks from time to time which page is there. A page that did not run the cell
 gets the turn through the bridge. It replaces the saved part of the running view, and removes
 outputs of an earlier run.
@@ -106,7 +106,7 @@ class _Joining:
             await asyncio.wait(self._tasks, timeout=PATIENCE)
 
     def leave(self) -> None:
-        """Stop, but finish showing the turn if that has started."""
+        """Stop, but finish showing the turn if this has started."""
         with suppress(ValueError):
             self._frontend.listeners.remove(self.hear)
             self._shell.events.unregister("pre_run_cell", self._begin)

@@ -3,8 +3,8 @@
 Types, shapes and columns are read without running the value's own code: nothing is imported, no
 `__repr__` is called, no `__len__` of an unknown type, and no lazy or remote object computes
 anything. Libraries are looked up in `sys.modules`: a library that is not loaded has no values.
-Containers are read item by item, never printed as a whole. A `__repr__` that may not be harmless is
-called only with a time limit. The descriptions of tables, columns, arrays and tensors call their
+Containers are read item by item, never printed as a whole. A `__repr__` that may be harmful is only
+called with a time limit. The descriptions of tables, columns, arrays and tensors call their
 methods, which may be slow or raise, so `variables.describe` limits their time.
 """
 
@@ -241,7 +241,7 @@ def preview(value: object, limit: int = 200, *, depth: int = _DEPTH) -> str:
 
 
 def foreign(value: object, limit: int = 200) -> str:
-    """Return the value's own `repr` on one line, or a note on why it has none."""
+    """Return the value's own `repr` on one line, or a note that explains why it has none."""
     name = type_name(value)
     default = type(value).__repr__ is object.__repr__
     if default or not (library(value) in _HARMLESS or has_time_limit()):

@@ -5,7 +5,7 @@
 `@server:prompt/NAME?key=value`. Names with spaces are written in double quotes (`@file:"my
 notes.md"`). Syntax and limits are those of Hermes Agent.
 
-Files and git are read by the model's own tools, so the same access rules apply. Addresses,
+Files and git data are read with the model's own tools, so the same access rules apply. Addresses,
 decorators and text in fenced blocks are not references. A reference that cannot be resolved is
 reported to the user.
 """
@@ -70,7 +70,7 @@ _LINES = re.compile(r":(\d{1,9})(?:-(\d{1,9}))?$")
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """A reference with the text that goes with the prompt."""
+    """A reference with the text that is sent with the prompt."""
 
     name: str
     """The reference as typed."""

@@ -116,7 +116,7 @@ def kernel_tools(
 async def permitted(
     context: ToolContext, shell: Shell, code: str, timeout: float | None
 ) -> Execution:
-    """Run code with the permissions that the guard decided on.
+    """Run code with the permissions that the guard has granted.
 
     If it is denied network access and the user then allows it, the code runs again. The code may
     store untrusted content of the conversation in variables, so this is recorded first.
@@ -260,7 +260,7 @@ def _run_notebook(bench: KnownCells, root: Path | None) -> Tool:
         return Content(
             shown=f"{name}, in a fresh kernel:\n\n{code}",
             digests={name: _digest(code)},
-            whole=not is_own,  # not remembered: a later call compares the saved file only
+            whole=not is_own,  # not remembered, because a later call only compares the saved file
         )
 
     def gist(arguments: Arguments) -> str:
@@ -382,7 +382,7 @@ def _numbered(outputs: Sequence[Output], count: int) -> list[Output]:
 
 
 def _count(shell: Shell, count: int, source: str) -> None:
-    """Have the kernel count a cell that ran inside of the running one.
+    """Make the kernel count a cell that ran inside of the running one.
 
     The running cell gets the next number, also in the input history.
     """

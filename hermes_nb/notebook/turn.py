@@ -48,7 +48,7 @@ class TurnOptions:
     model: str = ""
     """Model to use from this turn on; "" keeps the current one."""
     tools: str = ""
-    """Tools or toolsets for this turn, comma-separated; "" for those chosen before."""
+    """Tools or toolsets for this turn, comma-separated; "" for those that were chosen before."""
     session: str = ""
     """Session to resume or start, by id or title; "" for the current one."""
     new: bool = False
@@ -181,9 +181,9 @@ class CellTurn:
                     self.view.close()
 
     async def take(self, env: TurnEnv, message: Message) -> None:
-        """Run the turn to its end.
+        """Run the turn until it ends.
 
-        A cancellation is raised only after the turn's last event has been received.
+        A cancellation is only raised after the turn's last event has been received.
         """
         session = env.opened
         self.transcript.model = session.agent.model.name
@@ -207,7 +207,7 @@ class CellTurn:
     def tell_changes(
         self, session: Session, checkpoints: Checkpoints, knowledge: PromptSources
     ) -> None:
-        """Have the view list the files, cells and memory entries that the turn changed."""
+        """Make the view list the files, cells and memory entries that the turn changed."""
         if not self.transcript.calls:
             return
         turn = session.agent.turns

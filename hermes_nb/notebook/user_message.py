@@ -1,4 +1,4 @@
-"""The user's message: the prompt with its values filled in, then changes in the notebook.
+"""The user's message: the prompt with values inserted, followed by changes in the notebook.
 
 The changes are a block that begins with `[Notebook context]`. Below a line `Variables:`, each
 variable has a line `- name: type shape (columns)`. The embedded model relies on this format, so no
@@ -76,7 +76,7 @@ class UserMessageBuilder:
 
     async def _built(self, prompt: str, env: TurnEnv) -> Message:
         filled = interpolate(prompt, self._shell)
-        # Values that are filled in do not count as the user's words.
+        # Inserted values do not count as the user's words.
         parts: list[Part] = [Text(filled, "user" if filled == prompt else kernel_origin())]
         if env.pictures:
             names = "; ".join(f"{n}. {each.told}" for n, each in enumerate(env.pictures, 1))

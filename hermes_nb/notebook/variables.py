@@ -147,7 +147,7 @@ def describe(name: str, value: object, *, budget: int = BUDGET) -> str:
 
 
 def brief(variable: Variable, value: object) -> str:
-    """Return a variable in a few words: its value if short and plain, or its type and shape."""
+    """Describe a variable briefly: its value if short and plain, or its type and shape."""
     plain = type(value) in _PLAIN or (type(value) is str and len(value) <= _BRIEF)
     if plain and not names_a_secret(variable.name, value):
         return f"{variable.name} = {redact(preview(value))}"

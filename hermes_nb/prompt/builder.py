@@ -1,7 +1,8 @@
 """Build the system prompt: up to ten layers, once per session, then sent unchanged.
 
 Layers are joined by blank lines, and empty layers are omitted. White space is normalised here, so
-the text need not be changed later. This module takes strings and does not load any texts.
+that the text does not have to be changed later. This module takes strings and does not load any
+texts.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ CHAT_HINT = (
     "Your answer is sent to a chat app: use short paragraphs and no tables. send_file sends files."
 )
 HINTS = {"notebook": NOTEBOOK_HINT, "terminal": TERMINAL_HINT, "chat": CHAT_HINT}
-"""Hint about the display of answers, by platform."""
+"""Hint on how answers are displayed, by platform."""
 
 LayerName = Literal[
     "identity",
@@ -96,7 +97,7 @@ class PromptTexts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptContext:
-    """The circumstances that a prompt is built for."""
+    """The environment for which a prompt is built."""
 
     tools: Toolset
     """The available tools."""
@@ -160,7 +161,7 @@ class Prompt:
         return prompt if prompt.text == text else cls((Layer(name="system prompt", text=text),))
 
     def without(self, *names: str) -> Self:
-        """Return the prompt without the layers of these names."""
+        """Return the prompt without the layers with these names."""
         gone = set(names)
         return type(self)(
             tuple(layer for layer in self.layers if gone.isdisjoint(layer.name.split(", ")))

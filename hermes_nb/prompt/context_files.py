@@ -6,10 +6,10 @@ all of Cursor's rules together. An empty or inaccessible file is skipped. `SOUL.
 identity, is read only from the Hermes directory. It may be a symbolic link to any place, because
 many users keep such files in their own repository.
 
-Every text is scanned before it reaches a prompt. A file of normal size is scanned completely. Of a
-longer one, `window` characters at both ends are scanned, several times more than are loaded, and
-the shortened text is scanned again around the cut. A text that the user has accepted is not
-scanned.
+Every text is scanned before it reaches a prompt. A file of normal size is scanned completely. If a
+file is longer, `window` characters at both ends are scanned, which is several times more than are
+loaded, and the shortened text is scanned again around the cut. A text that the user has accepted is
+not scanned.
 """
 
 from __future__ import annotations
@@ -32,14 +32,16 @@ from hermes_nb.safety.provenance import Trust
 from hermes_nb.safety.scan import Finding, ScanResult, ScanVerdict, scan
 
 LIMIT = 20_000
-"""Maximum characters loaded from a file. Of a longer one the head (70 %) and tail (20 %) are
-loaded."""
+"""Maximum characters loaded from a file.
+
+If it is longer, the head (70 %) and tail (20 %) are loaded.
+"""
 WINDOW = 65_536
 """Characters at both ends of a long file that are scanned."""
 LARGEST = 128 * 2**20
 """Maximum bytes of a file. Reading 100 MB takes about 0.1 s of CPU time."""
 _PIECE = 2**18
-"""Bytes that are read at once."""
+"""Number of bytes to read at a time."""
 _SCANNED = 32
 """Maximum number of cached scan results. Each text has up to twice `WINDOW` characters."""
 _SEAM = 500
@@ -414,7 +416,7 @@ def read_identity(
 ) -> ContextFile | SkippedFile | None:
     """Return SOUL.md, scanned and shortened like a context file, or None if missing or empty.
 
-    Most users have the `default`. It needs no scan, which saves loading 5 MB of scan rules.
+    Most users have the `default`. It doesn't need to be scanned, which saves loading 5 MB of rules.
     """
     path = home / NAME
     root = Path(Path(os.path.realpath(path)).anchor)

@@ -36,8 +36,10 @@ from hermes_nb.prompt.context_files import (
 from hermes_nb.safety.protected import NOT_WALKED
 
 LONGEST = 32_768
-"""Characters of a command that are searched for heredocs. Of a command without heredocs, only the
-first `READ` are parsed."""
+"""Number of characters of a command that are searched for heredocs.
+
+If it has none, only the first `READ` are parsed.
+"""
 READ = 8_192
 """Characters of a command without heredocs that are parsed."""
 _DEPTH = 2
@@ -63,7 +65,7 @@ class Mention(NamedTuple):
     path: str
     """The path."""
     sure: bool = True
-    """Whether it looks like a path. Otherwise it counts only if it is a directory."""
+    """Whether it looks like a path. Otherwise it only counts if it is a directory."""
 
 
 def mention(text: str, *, sure: bool = False) -> Mention | None:
@@ -258,8 +260,10 @@ WINDOW = 16_384
 ANCESTORS = 5
 """Maximum parent directories that are searched."""
 TOTAL = 32_000
-"""Maximum characters of hints in one result. Further directories are left for the next call
-there."""
+"""Maximum characters of hints in one result.
+
+Hints of other directories wait for the next call that uses them.
+"""
 _REMEMBERED = 4_096
 """Maximum cached directories."""
 _LINE = re.compile(r"^\[Subdirectory context discovered: (.+)\]$", re.MULTILINE)
@@ -268,7 +272,7 @@ _LINE = re.compile(r"^\[Subdirectory context discovered: (.+)\]$", re.MULTILINE)
 class HintTracker:
     """Tracks for which subdirectories the conversation already contains hints.
 
-    `after` may be called from several threads. The working directory itself needs no hint.
+    `after` may be called from several threads. The working directory itself doesn't need a hint.
     """
 
     def __init__(self, directory: str | Path, *, accepts: Accepts = never) -> None:
@@ -316,7 +320,7 @@ class HintTracker:
         """Return the hints to append to a call's result, "" if there are no new ones.
 
         `earlier` are the arguments of preceding calls that run in parallel. Hints for their
-        directories are appended to their results, whichever call ends first.
+        directories are appended to their results, no matter which call ends first.
         """
         with self._lock:
             theirs = {each for other in earlier for each in self._directories(other)}

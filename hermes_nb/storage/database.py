@@ -147,7 +147,7 @@ class Database:
         return self._incidents
 
     def tell(self, sentence: str) -> None:
-        """Pass a sentence to `warn` as a warning, or collect it in `warnings`."""
+        """Pass a warning to `warn`, or collect it in `warnings`."""
         self.warnings.append(sentence)
         self._deliver()
 
@@ -435,7 +435,7 @@ class Database:
         )
 
     def _forget(self) -> None:
-        """Close the connection; one that was inherited through a fork is only put aside."""
+        """Close the connection; if it was inherited through a fork, only set it aside."""
         opened, self._opened, self._version = self._opened, None, None
         if opened is None:
             return

@@ -43,8 +43,10 @@ timestamps lag by up to 10 ms (FINE). Whole seconds suggest FAT, with steps of t
 READY = ".salvaged"
 """Suffix of a salvaged file that is about to replace the damaged one."""
 INDEX_FAULTS = frozenset({sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CONSTRAINT})
-"""SQLite's errors when the tables of an index contradict each other. Locks, a full disk and the
-like don't mean that the index is faulty."""
+"""SQLite's errors when the tables of an index contradict each other.
+
+Other errors, such as locks or a full disk, don't mean that the index is faulty.
+"""
 
 Identity = tuple[int, int]
 """Device and inode of a file."""

@@ -1,8 +1,8 @@
 """Replace a damaged database file with a salvaged one.
 
-A kill at any moment is safe. The damaged file stays in place until the salvaged one is complete.
-After that, `finish` only moves files, which the next process repeats if necessary. All steps happen
-under the exclusive lock.
+The process may be killed at any time. The damaged file stays in place until the salvaged one is
+complete. After that, `finish` only moves files, which the next process repeats if necessary. All
+steps happen under the exclusive lock.
 """
 
 from __future__ import annotations

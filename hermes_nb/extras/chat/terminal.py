@@ -200,7 +200,7 @@ class History(FileHistory):
             super().append_string(string)
 
     def store_string(self, string: str) -> None:
-        with suppress(OSError):  # in a read-only directory the history is lost
+        with suppress(OSError):  # if the directory is read-only, the history is not saved
             make_private(self._file.parent)
             os.close(os.open(self._file, os.O_CREAT | os.O_WRONLY, 0o600))
             super().store_string(string)

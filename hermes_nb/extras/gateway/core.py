@@ -1,4 +1,4 @@
-"""The adapter protocol of the gateway, its data classes, and how adapters are found.
+"""The adapter protocol of the gateway, its data classes, and the search for adapters.
 
 An adapter connects to one service. It is a factory in the entry point group
 `hermes_nb.gateway_adapters`, called as `factory(setup)` when the gateway starts; the shipped
@@ -80,7 +80,7 @@ class Incoming:
     text: str
     """The user's own text."""
     quoted: str = ""
-    """Text by someone else: a forwarded or an earlier message."""
+    """Text written by someone else: a forwarded or an earlier message."""
     files: tuple[File, ...] = ()
     """Attached files."""
     left_out: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ class Answer:
     key: str
     """Unique key, the same when sent again; services de-duplicate by it."""
     to: str = ""
-    """Id of the message that this answers; "" if it answers none."""
+    """Id of the message that this answers; "" if it is not an answer."""
     again: bool = False
     """Whether it may have been sent before and must be marked as a possible duplicate."""
 
@@ -127,10 +127,10 @@ class Adapter(Protocol):
     most: int = 0
     """Maximum length of a text in UTF-16 units, 0 for any; longer answers are sent in parts."""
     binding: Binding = "number"
-    """What an answer needs to match a question."""
+    """How answers are matched with questions."""
     unasked: str = ""
-    """Why no questions can be asked there; every call that requires approval is refused with this
-    reason. "" if questions are possible."""
+    """The reason why this service cannot ask questions; every call that requires approval is
+    refused with this reason. "" if questions are possible."""
 
     def receive(self) -> AsyncGenerator[Incoming, None]:
         """Yield messages as they arrive, in order per chat, until it is closed.
@@ -154,7 +154,7 @@ class Adapter(Protocol):
         ...
 
     async def acknowledge(self, message: Incoming) -> None:
-        """Tell the service that a message is answered, so that it is not delivered again.
+        """Tell the service that a message was answered, so that it is not delivered again.
 
         Called after the answer was sent and recorded, and again if an answered message is delivered
         again. Errors are reported and otherwise ignored.
@@ -162,7 +162,7 @@ class Adapter(Protocol):
         return
 
     async def working(self, chat: str) -> None:
-        """Display in a chat that an answer is being made. Called every few seconds; optional."""
+        """Display in a chat that an answer is being written. Called every few seconds; optional."""
         return
 
     async def aclose(self) -> None:

@@ -30,7 +30,8 @@ from hermes_nb.storage.salvage import records
 
 State = Literal["waiting", "begun", "answered", "done"]
 KEPT = 30 * 86_400.0
-"""Seconds to remember an answered message; no service delivers one again so late."""
+"""Seconds to remember an answered message; services never deliver a message again after that
+time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +43,9 @@ class Entry:
     message: Incoming
     """The message, without the data of its files."""
     files: tuple[Path, ...] = ()
-    """Where its files are stored."""
+    """The folder with its files."""
     state: State = "waiting"
-    """How far the message has been processed."""
+    """The state of the message's processing."""
     session: str = ""
     """Id of the session with its turn; "" before the turn starts."""
     began: float = 0.0

@@ -1,8 +1,8 @@
 """Email adapter: receives over IMAP and answers over SMTP. Each thread is a chat.
 
-Unseen emails are pending. An email is marked as seen once it is answered. Emails from strangers,
-programs and lists are left unchanged. Answers are sent only to the sender's allowed address, even
-if an email's headers name another one.
+Unseen emails are pending. An email is marked as seen once it is answered. Emails from unknown
+senders, programs and mailing lists are left unchanged. Answers are only sent to the sender's
+allowed address, even if an email's headers contain another one.
 
 The Message-ID of an answer is random, recorded, and the same when sent again. An email belongs to a
 chat only if it replies to an id that was sent to its sender's address. It answers a question only

@@ -1,8 +1,8 @@
 """Parse an email: its sender, its thread, the sender's own text and quoted text.
 
 Email headers are not trusted, and exactly one sender is accepted. Only text that the sender typed
-counts as the user's, so a command in a quoted line has no effect. Emails from programs and mailing
-lists are recognised and not answered. Malformed emails are parsed as far as possible.
+counts as the user's text, so a command in a quoted line has no effect. Emails from programs and
+mailing lists are recognised and not answered. Malformed emails are parsed as far as possible.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def _is_automatic(message: EmailMessage) -> bool:
 
 
 _SPEAKS_OF = {"dmarc": "header.from", "dkim": "header.d", "spf": "smtp.mailfrom"}
-"""For each method in Authentication-Results, the property that names the checked domain."""
+"""For each method in Authentication-Results, the property with the checked domain."""
 _OUTSIDE = re.compile(r'"((?:[^"\\]|\\.)*)"|[(]|[^"()\\]+')
 _COMMENT = re.compile(r"\\.|[()]|[^()\\]+")
 _CONTROL = re.compile(r"[\0-\x08\n-\x1f\x7f]")
@@ -304,8 +304,8 @@ empty lines after them."""
 def split_quoted(text: str) -> tuple[str, str]:
     """Split an email's text into the sender's own text and quoted text, without the signature.
 
-    Quoted are lines starting with `>`, the line that introduces them, and everything after the
-    start of a forwarded or original message.
+    Quoted text consists of lines starting with `>`, the line that introduces them, and everything
+    after the start of a forwarded or original message.
     """
     lines = [line.rstrip("\r") for line in text.split("\n")]
     end = next((n for n, line in enumerate(lines) if _begins(lines, n)), len(lines))

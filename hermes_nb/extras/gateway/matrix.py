@@ -230,7 +230,7 @@ class MatrixAdapter(Adapter):
             return None
         allowed = self._setup.allowed(sender, room)
         if event.source.get("type") == "m.room.encrypted" and allowed:
-            with suppress(Refused):  # the bot may lack permission
+            with suppress(Refused):  # the bot may not have permission
                 await self._say(room, {"msgtype": "m.notice", "body": ENCRYPTED}, key_of(room))
         if not isinstance(event, nio.RoomMessageText | nio.RoomMessageMedia):
             return None

@@ -68,7 +68,7 @@ class _Open:
     def words(self, message: Incoming) -> str | None:
         """Return the answer in a message, without the number; None if it is for something else.
 
-        A reply to another message never answers this question, whatever its text.
+        A reply to another message never answers this question, regardless of its text.
         """
         named = None
         if self.number:
@@ -90,7 +90,7 @@ class _Open:
         return None if word not in YES_OR_NO or numbered else _answer(text, word)
 
     def wanted(self, to: str) -> str:
-        """Return the instruction for answering; `to` names the message to reply to."""
+        """Return instructions for answering; `to` describes the message to reply to."""
         reply = f"Reply to {to} with" if self.binding == "reply" else "Reply"
         number = f" {self.number}" if self.number else ""
         why = " The number names the question you answer." if number else ""

@@ -254,7 +254,7 @@ class Gateway:
                 await asyncio.sleep(SHOWN)
 
     async def _told(self, adapter: Adapter, work: Awaitable[None]) -> None:
-        """Await `work` that no answer depends on; failures are reported and otherwise ignored."""
+        """Await `work` that is not essential for an answer; failures are only reported."""
         try:
             await work
         except Exception as error:  # noqa: BLE001 - one fault must not end the gateway

@@ -118,7 +118,7 @@ class ChatAgent:
         chat: Id of the chat.
         home: The Hermes directory.
         root: Working directory of the agent.
-        say: Sends a text at once and returns the keys of its messages.
+        say: Sends a text immediately and returns the keys of its messages.
         tell: Prints a line for the operator.
         slots: Limits the parallel turns of all chats.
         binding: The adapter's `binding`.

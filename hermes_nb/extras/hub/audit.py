@@ -6,7 +6,7 @@ it, and each has the digest of the previous line, so `gaps` finds missing or alt
 are also sent to a collector as they are written, because the user cannot modify that copy.
 
 The audit wraps tools, below the loop and above the guard, because with `required`, a call that
-cannot be recorded must not start; an event would come too late to prevent that.
+cannot be recorded must not start; an event would be too late to prevent this.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class AuditError(HermesError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSettings:
-    """Where calls are recorded. The policy must name a file, a collector, or both."""
+    """Where calls are recorded. The policy must contain a file, a collector, or both."""
 
     file: str = ""
     """Path of the log file, with `{user}` for the user's name; "" for none."""
@@ -399,7 +399,7 @@ def audited(
 async def _witnessed(
     tool: Tool, context: ToolContext, arguments: Arguments, audit: Audit, entry: Mapping[str, Json]
 ) -> object:
-    """Run a call whose start was recorded, and record its end, however it ends."""
+    """Run a call whose start was recorded, and record its end in all cases."""
     answers: list[Json] = []
 
     def emit(event: ToolEvent) -> None:

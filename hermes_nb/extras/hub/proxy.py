@@ -1,12 +1,13 @@
-"""`jupyter hermes proxy`: holds a model provider's API key and gives each user a daily budget.
+"""`jupyter hermes proxy`: stores a model provider's API key and gives each user a daily budget.
 
 It is a JupyterHub service. Users authenticate with their hub token, and the key never leaves this
-process. Usage is counted from the provider's own figures. A request is recorded with an estimate
-before it is sent, and the provider's figures replace the estimate. If the proxy is killed, the
+process. Usage is based on the provider's own figures. A request is recorded with an estimate before
+it is sent, and the provider's figures replace the estimate afterwards. If the proxy is killed, the
 estimate remains. A user who disconnects during an answer is charged for the whole answer.
 
-No request starts once a budget is used up. A request that might exceed it together with running
-requests waits until the usage of these is known, so no one is refused because of an estimate.
+No request starts once a budget is used up. If a request together with the running ones might exceed
+the budget, it waits until their usage is known, so that no request is refused because of an
+estimate.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ from hermes_nb.core.messages import Json
 from hermes_nb.extras.hub.usage import GUESS, Usage
 
 KNOWN = 60.0
-"""Seconds for which a token is trusted without asking the hub again: a revoked token works that
-long.
+"""Seconds for which a token is trusted without asking the hub again; a revoked token remains valid
+for this time.
 """
 LARGEST = 32_000_000
 """Maximum bytes of a request, and of an answer that is not streamed."""

@@ -65,7 +65,7 @@ class Usage:
             self._lines(whole + newline)
 
     def end(self) -> None:
-        """Read the rest when the answer is complete."""
+        """Process the rest when the answer is complete."""
         text = bytes(self._open)
         if not self.stream and self._look(text):
             self._final = True

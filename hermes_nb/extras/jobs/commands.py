@@ -1,4 +1,4 @@
-"""`%hermes schedule` and `jupyter hermes jobs`: manage scheduled jobs and what triggers them."""
+"""`%hermes schedule` and `jupyter hermes jobs`: manage scheduled jobs and their triggers."""
 
 from __future__ import annotations
 
@@ -54,8 +54,10 @@ WORDS = "list, show, pause, resume, run, history, remove, install, uninstall"
 NAMES = frozenset(
     "SUN MON TUE WED THU FRI SAT JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC LW".split()
 )
-"""Words allowed in a cron line. If there are others, the model translates the text into a cron
-line."""
+"""Words allowed in a cron line.
+
+If there are others, the model translates the text to a cron line.
+"""
 CLOCKS = {"cron", "systemd", JUPYTER}
 HOW = 'an example is `{name} "0 7 * * 1-5" "What is new in data/?"`'
 WHICH = (

@@ -1,8 +1,8 @@
 """Run due jobs by jupyter-scheduler: one job definition, with a notebook, for each job.
 
 The scheduler is reached at the user's running Jupyter server, whose address and token are in
-Jupyter's runtime directory. A definition has only the job's times. Whether the job is due is
-decided by the schedule in the Hermes directory, so each time runs once, even if cron checks too.
+Jupyter's runtime directory. A definition only has the job's times. The schedule in the Hermes
+directory determines whether the job is due, so a job runs once per time, even if cron checks, too.
 """
 
 from __future__ import annotations

@@ -262,7 +262,7 @@ class Schedule:
         """
         policy().check("schedules")
         policy().check("modes", job.approve)
-        if redact(job.what) != job.what:  # redacted, it would be another prompt
+        if redact(job.what) != job.what:  # a redacted prompt would be a different one
             raise ConfigError(
                 "the prompt contains something that looks like a key, which would be stored in "
                 "clear text; put the key into a file or HERMES_HOME/.env, and refer to that "
@@ -374,7 +374,7 @@ class Schedule:
         return ended if noted else None
 
     def find_lost(self) -> list[Run]:
-        """Record and return the runs whose process is gone; how far they got is unknown."""
+        """Record and return the runs whose process has died; their progress is unknown."""
         lost = []
         for run in self._database.read(
             lambda c: [

@@ -2,8 +2,8 @@
 
 Run as a script by `model.py`, never imported. It reads its settings (model path, token, sizes) as
 one JSON line from stdin, because other users of the machine can read the command line and the
-environment. It prints one JSON line once the server answers. The process ends at the end of stdin,
-or when its parent is gone: a fork of a killed parent may keep the pipe open.
+environment. It prints one JSON line once the server answers. The process exits at the end of stdin,
+or when its parent has died, because a fork of a killed parent may keep the pipe open.
 """
 
 from __future__ import annotations

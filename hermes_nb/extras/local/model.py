@@ -105,7 +105,7 @@ class _Running:
             self.ready.set_result(Address(url, self.token))
 
     def end(self) -> str:
-        """Return in words how the process ended, "" while it runs."""
+        """Describe how the process ended; return "" while it runs."""
         status = self.process.poll()
         if status is None:
             return ""
@@ -180,7 +180,7 @@ class EmbeddedServer:
 
     @property
     def loading(self) -> bool:
-        """Whether the child was started and is not ready yet."""
+        """Whether the child was started but is not ready yet."""
         return self._running is not None and not self._running.ready.done()
 
     async def start(self) -> Address:
@@ -321,7 +321,7 @@ class EmbeddedModel:
         return self._server.pid if self._server else None
 
     def _loading(self) -> bool:
-        """Return whether the server was started and does not answer yet."""
+        """Return whether the server was started but does not respond yet."""
         return self._server is not None and self._server.loading
 
     async def prepare(
@@ -329,7 +329,7 @@ class EmbeddedModel:
     ) -> None:
         """Download the weights if they are missing and the user agrees.
 
-        A stopped download resumes at the next try.
+        A stopped download is resumed at the next attempt.
 
         Raises:
             WeightsNeeded: the user declined.

@@ -1,8 +1,8 @@
 """Tool calling for a very small model: its answer is constrained to one JSON object.
 
 The model gets its own prompt, with examples from the user's data, at most four tools with one
-argument each, and `reply` as an additional one. It copies names from its examples: if they use an
-invented table, it asks for that table. The allowed answers depend on the previous ones: after an
+argument each, and `reply` as an additional one. It copies names from its examples: if they contain
+an invented table, it asks for that table. The allowed answers depend on the previous ones: after an
 error the model must call a tool again, and once it has the value that it asked for, it must reply.
 
 Measured with Qwen2.5-Coder-0.5B; the questions are in bench/embedded.py.

@@ -139,7 +139,7 @@ class WeightsStore:
     ) -> Path:
         """Return the weights, downloaded if necessary; concurrent processes wait for the first one.
 
-        Received data is saved for the next try, except if the disk is full or the data is wrong.
+        Received data is saved for the next attempt, unless the disk is full or the data is wrong.
 
         Raises:
             WeightsError: the weights could not be downloaded.
@@ -207,7 +207,8 @@ class WeightsStore:
         partial.restart()
         if not resumed:
             raise SourceError("sent a file with the wrong checksum; it was deleted")
-        # Data from an earlier try, perhaps by another source, may be wrong, so start again once.
+        # Data from an earlier attempt, perhaps from another source, may be wrong, so start again
+        # once.
         self._pour(source, partial)
 
     def _keep(self, partial: Partial) -> Path:
@@ -247,7 +248,7 @@ class WeightsStore:
         return good
 
     def _mark(self, path: Path) -> None:
-        with suppress(OSError):  # without the marker it is only slower
+        with suppress(OSError):  # without the marker, it is just slower
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             data = self._signature(path).encode("ascii")
             write_atomic(self._marker(path), data, mode=0o600)

@@ -1,7 +1,7 @@
 """Memory providers for Mem0, Hindsight and Honcho, using their official Python clients.
 
 The user's and the agent's messages are sent to the service at the end of a turn, so a kernel crash
-loses at most the last turn. Changes of the curated memory are sent at once. Recalled facts are
+loses at most the last turn. Changes to the curated memory are sent immediately. Recalled facts are
 added to the user's messages. Nothing else is sent: no tool results, no text from files or web
 pages, no secrets.
 

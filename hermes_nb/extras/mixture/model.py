@@ -1,4 +1,4 @@
-"""A mixture of models: several references advise an aggregator, which answers.
+"""A mixture of models: several references advise an aggregator, which writes the answer.
 
 The references of a `Mixture` are asked once per prompt, in parallel. They read the conversation and
 cannot call tools. A reference that fails or takes too long is left out. The aggregator reads their
@@ -140,10 +140,10 @@ def _with_advice(message: Message, answers: Sequence[str]) -> Message:
 
 
 def model(setup: ModelSetup) -> Mixture:
-    """Return the mixture named in the settings: an entry point of `hermes_nb.models`.
+    """Return the mixture with this name: an entry point of `hermes_nb.models`.
 
-    The conversation's main model aggregates if it asks the question and the settings name no
-    aggregator.
+    The conversation's main model aggregates if it asks the question and the settings don't specify
+    an aggregator.
 
     Raises:
         ConfigError: there is no such mixture.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hermes_nb.extras.postgres.store import PostgresStore
 
 HOME = "home"
-"""Name for the SQLite store in the Hermes directory, whatever the settings say."""
+"""Name for the SQLite store in the Hermes directory, regardless of the settings."""
 
 
 def init(arguments: argparse.Namespace) -> int:

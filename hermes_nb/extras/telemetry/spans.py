@@ -5,8 +5,8 @@ and `execute_tool` for each call. The spans of a child agent are children of the
 it, and those of a map's tasks are children of the map's span. A background review has a separate
 trace with a link to its turn.
 
-Only the API is needed (extra `[otel]`). To export spans, configure an SDK; without one they cost
-next to nothing. Attribute names are literals because the package that defines them as constants is
+Only the API is needed (extra `[otel]`). To export spans, configure an SDK. Without one, spans cost
+almost nothing. Attribute names are literals because the package that defines them as constants is
 about to remove them.
 """
 

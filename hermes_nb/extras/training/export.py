@@ -130,7 +130,7 @@ def _whole(path: Path, said: str = "metadata") -> Iterator[Mapping[str, Json]]:
     """Yield the metadata of each line; cut off an incomplete last line.
 
     Raises:
-        ConfigError: a line lacks the metadata or the key `said`.
+        ConfigError: a line does not have the metadata or the key `said`.
     """
     if not path.exists():
         return
@@ -195,7 +195,7 @@ async def _generate(arguments: argparse.Namespace) -> int:
 async def _led(
     prompt: str, settings: Settings, arguments: argparse.Namespace
 ) -> tuple[Trajectory, str]:
-    """Run one conversation; return it, and why it failed or ""."""
+    """Run one conversation; return it, and the reason if it failed, otherwise ""."""
     why, said = "", []
     with tempfile.TemporaryDirectory(
         prefix="hermes-trajectory-", ignore_cleanup_errors=True

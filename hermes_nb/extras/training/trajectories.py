@@ -41,7 +41,7 @@ _SPEAKERS = {"system": "system", "user": "human", "assistant": "gpt", "tool": "t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory:
-    """A conversation to learn from."""
+    """A conversation for training."""
 
     id: str
     """Id of the session or the prompt."""
@@ -209,7 +209,7 @@ def _cut(message: Message, most: int) -> Message:
 
 
 def line(trajectory: Trajectory, form: Form) -> str:
-    """Return a conversation as a JSON line without secrets; adjacent messages of a role merge."""
+    """Return a conversation as JSON without secrets; adjacent messages of a role are merged."""
     about: dict[str, Json] = {
         "id": trajectory.id,
         "model": trajectory.model,

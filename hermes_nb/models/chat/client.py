@@ -1,14 +1,14 @@
 """A model at an endpoint: chat.completions, OpenAI's Responses, or Anthropic's Messages.
 
-A request is joined from cached bytes: each message and the list of tools is serialised only once.
-Models at one address share an SDK client, one per event loop; the SDK is imported on the first
-request, in a thread. The SDK's typed method would walk all parameters of the whole conversation (39
-to 319 ms of CPU per request, growing with the turn). So the body goes through the client's generic
-`post`, which keeps authentication, headers and error classes.
+A request is assembled from cached bytes: each message and the list of tools is serialised only
+once. Models at one address share an SDK client, one per event loop; the SDK is imported on the
+first request, in a thread. The SDK's typed method would walk all parameters of the whole
+conversation (39 to 319 ms of CPU per request, growing with the turn). So the body goes through the
+client's generic `post`, which keeps authentication, headers and error classes.
 
 Redirects are not followed, so a key never reaches another host. A reply is parsed leniently (see
-`stream`) and cut off at a limit. Features that an endpoint rejects (usage in the stream, tools) are
-not used again. The profile names the protocol (see `wire`); the SDK only transports bytes.
+`stream`) and cut off at a limit. If an endpoint rejects a feature (usage in the stream, tools), it
+is not used again. The profile names the protocol (see `wire`); the SDK only transports bytes.
 """
 
 from __future__ import annotations
@@ -240,7 +240,8 @@ class OpenAIChat:
             request = replace(request, messages=kept)
         messages = self._strategy.messages(request)
         tools, effort = self._strategy.fields(request), request.effort or self._effort
-        # One join: each additional copy of a long conversation costs as much as a short request.
+        # Join only once: each additional copy of a long conversation costs as much as a short
+        # request.
         parts = [b'{"model":', dumps(self._name)]
         for key, value in self._wire.fields(messages, tools, self._options, effort):
             parts += (b",", dumps(key), b":")

@@ -19,7 +19,7 @@ from hermes_nb.core.protocols import MOST_WAITED, ChatModel, Request, Waited, bo
 ELSEWHERE = frozenset(FailureKind) - {FailureKind.BAD_REQUEST, FailureKind.CONTEXT_OVERFLOW}
 """Failures for which another provider may succeed; a bad request fails everywhere."""
 RETRIED = ELSEWHERE - {FailureKind.AUTH, FailureKind.QUOTA, FailureKind.NOT_FOUND}
-"""Failures for which the same request may succeed a moment later."""
+"""Failures after which the same request may soon succeed."""
 
 _HOUR = 3600
 
@@ -28,7 +28,7 @@ class Retrying:
     """A model that retries requests after temporary failures.
 
     A request that failed in the middle of its reply is sent again; `RequestRetried` voids the
-    deltas that were already shown. A wait requested by the provider is respected.
+    deltas that were already shown. If the provider requests a delay, it is respected.
 
     Args:
         model: The model to ask.
@@ -122,8 +122,8 @@ class Fallback:
 
     A model that failed is asked last for some time, so that a turn with many requests does not meet
     the same failure each time. If a conversation is too long for a model, it is compressed first;
-    if it is still too long, the next model may have a larger window. `window` is that of the next
-    model to ask.
+    if it is still too long, the next model may have a larger window. `window` is the context window
+    of the next model to ask.
 
     Args:
         models: At least one model.

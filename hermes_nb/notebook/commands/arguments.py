@@ -51,7 +51,7 @@ def _parsed(name: str, values: Mapping[str, str], line: str) -> Namespace:
     first, *more = line.split(None, 1) or [""]
     action = first if first in actions or others else first.lower()
     rest = more[0] if more else ""
-    # An action that takes nothing is one only if it is alone: `trust kernel-notes.md and more`.
+    # An action without arguments only counts if it is alone: `trust kernel-notes.md and more`.
     if action not in actions or (rest and others and actions[action] == action):
         action, rest = "", line
     if first and not action and not (others or first in options):

@@ -1,7 +1,8 @@
 """Check the requirements of a turn and advise on problems, in a kernel and outside of it.
 
 The only network requests go to the servers in the settings: each is asked for its list of models,
-which is free, with a short time limit. Keys are only reported as present, never shown.
+which is free, with a short time limit. Keys are never shown; the report only says whether they
+exist.
 """
 
 from __future__ import annotations
@@ -67,9 +68,9 @@ class CheckResult:
     state: State
     """Either "ok", "note" for a harmless limitation, or "problem"."""
     text: str
-    """The finding, with advice if something should be done."""
+    """The finding, with advice if the user should do something."""
     name: str = ""
-    """Title of its row, "" to use the name of the check."""
+    """Title of its row, "" for the name of the check."""
 
     @property
     def marked(self) -> str:
@@ -83,7 +84,7 @@ GROUP = "hermes_nb.doctor"
 
 
 def installed() -> dict[str, Check]:
-    """Return the checks of other packages; one that fails to load reports that as a problem."""
+    """Return the checks from other packages; if one fails to load, it reports that as a problem."""
 
     def check(point: EntryPoint) -> CheckResult | list[CheckResult]:
         return cast("Check", loaded(point))()
@@ -184,7 +185,7 @@ def model(
     variables: Variables = tuple,
     replayed: Path | None = None,
 ) -> CheckResult:
-    """Report the model that would answer; replaying a cassette needs no model."""
+    """Report the model that would answer; replaying a cassette doesn't need one."""
     from hermes_nb.agent.models import build_model, not_accepted
 
     if replayed is not None:

@@ -1,4 +1,4 @@
-"""`%hermes undo`, `retry` and `diff`: undo, repeat or show the changes that a turn made."""
+"""`%hermes undo`, `retry` and `diff`: undo, repeat or show the changes of a turn."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NO_SESSION = "Hermes has changed nothing in this notebook yet. Send a prompt in 
 async def undo(agent: KernelAgent, given: Namespace) -> str:
     """Undo a turn's changes to files and cells, and return a report in Markdown.
 
-    The turn belongs to the current session, or to the one named after `of`.
+    The turn belongs to the current session, or to the session after the word `of`.
     """
     if not (session := given.of or _session_id(agent)):
         return NO_SESSION

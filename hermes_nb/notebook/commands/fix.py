@@ -37,7 +37,7 @@ async def explain(agent: KernelAgent, given: Namespace) -> str:
 
 
 async def _cell(agent: KernelAgent, cell_id: str) -> Cell | None:
-    """Return the named cell with its outputs, None if none was named."""
+    """Return the specified cell with its outputs, None if no cell was specified."""
     return await (await agent.document()).get(cell_id) if cell_id else None
 
 

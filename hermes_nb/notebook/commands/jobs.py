@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 WIDTH = 24
 """Characters of the progress bar."""
 NAMED = 4
-"""Maximum number of inputs in progress that are listed by name."""
+"""Maximum number of inputs in progress to list by name."""
 ENDS = ("done", "failed", "unknown", "stopped", "budget")
 """Final states of an input."""
 WORDS = {"budget": "not begun for want of budget"}

@@ -78,7 +78,7 @@ def pending(approvals: Approvals, kind: Kind, words: str) -> str:
 
 
 def approve(approvals: Approvals, kind: Kind, words: str) -> str:
-    """Save pending proposals by number, or all of a kind, or one with an edited text."""
+    """Save pending proposals by number, all of a kind, or one with an edited text."""
     first, _, rest = words.strip().partition(" ")
     text = None if all(map(str.isdecimal, rest.replace(",", " ").split())) else rest.strip()
     one = "" if text is None else str(_number(first, kind))
@@ -121,7 +121,7 @@ def _numbers(approvals: Approvals, kind: Kind, words: str) -> list[int]:
     """Parse proposal numbers, or "all" for all pending ones; raise `ConfigError` if invalid.
 
     The number of a proposal of the other kind is also an error, because the user should see a
-    proposal in its own list before deciding.
+    proposal in its own list before making a decision.
     """
     if words.strip().casefold() == "all":
         found = [each.number for each in approvals.waiting(kind)]
@@ -320,7 +320,7 @@ def _waits(agent: KernelAgent) -> str:
 
 
 def trust(agent: KernelAgent, given: Namespace) -> str:
-    """List files that were not loaded as they are, trust one of them, or stop trusting one.
+    """List files that were not loaded unchanged, trust one of them, or stop trusting one.
 
     `conversation` trusts the untrusted content in the current conversation, `kernel` the data that
     this kernel has loaded from the network.

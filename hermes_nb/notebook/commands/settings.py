@@ -151,7 +151,7 @@ def _value(text: str) -> object:
         value: object = yaml.safe_load(text)
     except yaml.YAMLError:
         return text
-    # keep `off` and `none` as text: the settings that accept them parse the text themselves
+    # keep `off` and `none` as text, because the settings that accept them parse the text themselves
     return text if isinstance(value, bool) or value is None else value
 
 

@@ -4,9 +4,9 @@ Hermes' own commands are in `commands.toml`. Other packages add theirs under the
 `hermes_nb.commands`. Completion, help and the reference are generated from this table. The modules
 of a command are imported when it runs.
 
-Completion is a matcher for IPython's completer, which terminals and kernels share. It reads only
-the line: commands and options come from tables, other names from the agent if it is already in use.
-It imports nothing slow, opens no files or connections, and omits names that would require this.
+Completion is a matcher for IPython's completer, which terminals and kernels share. It only uses the
+line: commands and options come from tables, other names from the agent if it is already in use. It
+imports nothing slow, opens no files or connections, and omits names that would require this.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ LINE = re.compile(r"^\s*(?:[\w.,\[\]'\" ]+=\s*)?%hermes[ \t]+(.*)$", re.DOTALL)
 CELL = re.compile(r"^%%hermes[ \t]+(.*)$", re.DOTALL)
 CELL_HEAD = re.compile(r"%%hermes\b")
 OFFERED = {"--model": "models", "--session": "sessions", "--tools": "tools"}
-"""Options whose values are names that the agent knows, by kind of name."""
+"""Options whose values are names from the agent, by kind of name."""
 VARIABLE = ("--image", "--into")
 """Options whose values start with a variable's name."""
 ASKED = "comm_info_request"
@@ -100,7 +100,7 @@ class Command:
     page: str = ""
     """Its page of the documentation, below `docs/`."""
     examples: Sequence[str] = ()
-    """Lines that use it, without `%hermes`."""
+    """Example lines, without `%hermes`."""
     values: Mapping[str, str] = field(default_factory=dict)
     """Its possible arguments and their meanings; commands.toml explains the format."""
     run: str | Run
@@ -117,14 +117,14 @@ class Command:
     leading: bool = True
     """Whether a name can be the first argument."""
     shows: bool = False
-    """Whether it only displays something, so that code that the agent runs may use it."""
+    """Whether it only displays something, so that the agent's code may use it."""
     name: str = ""
-    """Its name, for messages about what it takes."""
+    """Its name, for messages about its arguments."""
     parse: bool = False
     """Whether `run` gets the parsed `values` as a Namespace, not the words."""
 
     def arguments(self, words: str) -> Foreign:
-        """Return what `run` gets for these words."""
+        """Return the arguments of `run` for these words."""
         return parsed(self.name, self.values, words) if self.parse else words
 
 
@@ -258,7 +258,7 @@ def _check_first(name: str, command: Command, words: str) -> None:
 
 
 def _meant(word: str, rest: str) -> str:
-    """Return the command most similar to `word`, of those that take `rest`, or ""."""
+    """Return the command most similar to `word` among those that accept `rest`, or ""."""
     if rest and not word.isalpha():  # `memory, edit` is part of a sentence
         return ""
     takes = [name for name, command in commands().items() if not rest or rest in command.words]
@@ -378,7 +378,7 @@ class Completions:
 
     @property
     def servers(self) -> Mapping[str, Sequence[str]]:
-        """MCP servers with their resources and prompts, as far as the agent knows them."""
+        """MCP servers with their resources and prompts, if the agent knows them."""
         agent = self._magics.awake
         return agent.mcp.references if agent is not None else {}
 
@@ -387,8 +387,8 @@ class Completions:
 
         The page sends its request on the control channel, which the kernel always reads. The
         request is a `comm_info_request` with an additional field. JupyterLab 4.5 and later do not
-        take such a message for a change between busy and idle, and a kernel without Hermes answers
-        it too.
+        interpret such a message as a change between busy and idle, and kernels without Hermes also
+        answer it.
         """
         if not hasattr(kernel, "control_handlers"):
             return

@@ -32,7 +32,7 @@ def widths(sizes: Sequence[float], width: int = WIDTH) -> list[int]:
     exact = [size / total * width for size in some]
     room = sum(size > 0 for size in some) <= width
     found = [max(int(share), int(share > 0 and room)) for share in exact]
-    for _ in range(sum(found) - width):  # take from the largest what the small ones were given
+    for _ in range(sum(found) - width):  # take the width of the small ones from the largest
         found[found.index(max(found))] -= 1
     short = width - sum(found)
     by_rest = sorted(range(len(found)), key=lambda i: found[i] - exact[i])

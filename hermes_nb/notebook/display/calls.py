@@ -1,9 +1,10 @@
 """Render tool calls, their child agents, and the fold that contains the calls of a finished turn.
 
-A call is a line that opens to its arguments and its result, both shortened; it also shows the
-user's answer to an approval question. A notebook saves what its cells display, so the fold is
-limited in size, not in the number of calls. In a turn of 1,500 calls, the last few are shown
-completely, some hundred before them as one line each, and the first ones are only counted.
+A call is a line that can be unfolded to show its arguments and its result, both shortened; it also
+shows the user's answer to an approval question. A notebook saves everything that its cells display,
+so the size of the fold is limited, but not the number of calls. In a turn with 1,500 calls, the
+last few are shown completely, a few hundred before them as one line each, and the first ones are
+only counted.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ LIVE = 5
 LIVE_WIDTH = 100
 """Maximum characters of each of these lines."""
 LIVE_AFTER = 1.0
-"""Seconds that a call has to run before these lines are shown."""
+"""Seconds after which these lines of a running call are shown."""
 _NOT_SENT = re.compile(r"\[(image/\w+ \d+x\d+), not shown\]")
 """The note on an image for a model that cannot read images; the user sees the image."""
 MARKS = {"ok": "✓", "error": "✗", "denied": "⊘", "interrupted": "■", "skipped": "–", "": "◌"}
@@ -143,15 +144,15 @@ class CallView:
     seconds: float = 0.0
     """Duration in seconds, once it has ended."""
     asked: float = 0.0
-    """When its pending question was asked, of `time.monotonic()`; 0 without one."""
+    """When its pending question was asked, by `time.monotonic()`; 0 if there is none."""
     waited: float = 0.0
-    """Seconds that it has waited for answers of the user."""
+    """Seconds that it has waited for the user's answers."""
     note: str = ""
     """A note on its progress."""
     live: list[str] = field(default_factory=list)
     """The last lines of its output while it runs."""
     result: str = ""
-    """Its result as the model reads it."""
+    """Its result in the form that the model gets."""
     answer: str = ""
     """The user's answer to its question, for display."""
     children: dict[int, ChildView] = field(default_factory=dict)
@@ -198,7 +199,7 @@ class CallView:
         return f"<details><summary>{head}</summary>\n\n{inside}\n\n</details>"
 
     def ended(self, status: str, seconds: float) -> None:
-        """Record how it ended; `seconds` include the time that the user took for answers."""
+        """Record how it ended; `seconds` includes the time that the user took to answer."""
         self._settle()
         self.last_line = ""
         self.status, self.seconds = status, max(seconds - self.waited, 0.0)
@@ -247,7 +248,7 @@ class CallView:
         return "".join(f" · {escape(part)}" for part in parts if part)
 
     def elapsed(self) -> float:
-        """Return how long the call took or has been running, without waiting for the user."""
+        """Return how long the call took or has been running, excluding waits for the user."""
         if self.status:
             return self.seconds
         return (self.asked or time.monotonic()) - self.started - self.waited
@@ -304,9 +305,9 @@ SAID = 2_000
 REASONING = 6_000
 """Maximum characters of the reasoning."""
 _MARKER = 100
-"""Approximate characters of the note where a text was cut."""
+"""Approximate number of characters in the note that marks a cut."""
 _NAMES = 10
-"""Maximum number of tools that are named among counted calls."""
+"""Maximum number of tools to list for calls that are only counted."""
 
 
 @dataclass(slots=True)
@@ -359,7 +360,7 @@ def fold(steps: Sequence[TurnStep]) -> str:
 
 
 def folded(summary: str, body: str) -> str:
-    """Return a Markdown text that opens on a click; `summary` is plain text."""
+    """Return Markdown text that unfolds on a click; `summary` is plain text."""
     return f"<details><summary>{escape(summary)}</summary>\n\n{body}\n\n</details>"
 
 
@@ -372,7 +373,7 @@ def thought(pieces: Sequence[str]) -> str:
 
 
 def fitted(text: str, room: int) -> str:
-    """Return a text as safe Markdown of about `room` bytes, with the middle of a longer one cut."""
+    """Return a text as safe Markdown of about `room` bytes; longer text is cut in the middle."""
     limit = room
     while True:
         shown = safe_markdown(head_tail(text, limit))

@@ -2,7 +2,8 @@
 
 The line is plain text everywhere. In a notebook page the diff has theme colours and highlighted
 words. Elsewhere each line has a mark, `+` or `-`. Unchanged lines far from any change are omitted.
-A notebook saves what its cells display, so the size is limited; `%hermes diff` shows more.
+A notebook saves everything that its cells display, so the size is limited; `%hermes diff` shows
+more.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Display the images and charts that the agent's code drew, below the turn.
 
-The model reads only a note on them. Tables and printed text are in the call's fold. HTML of unknown
-origin is never displayed in a turn's output.
+The model only gets a note about them. Tables and printed text are in the call's fold. HTML of
+unknown origin is never displayed in a turn's output.
 """
 
 from __future__ import annotations

@@ -19,9 +19,9 @@ from hermes_nb.safety.redact import redact
 
 
 class TerminalView:
-    """Streams plain text, with one line a call; also the base of a view that draws.
+    """Streams plain text, with one line per call; also the base class of a view that draws.
 
-    `style` is a colour of rich, for subclasses that print colours.
+    `style` is a colour in rich, for subclasses that print colours.
     """
 
     def __init__(self, transcript: Transcript) -> None:

@@ -25,7 +25,7 @@ def facts(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def grid(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a Markdown table; its cells have to be Markdown in one line each."""
+    """Return a Markdown table; each cell has to be one line of Markdown."""
     lines = [f"| {' | '.join(header)} |", "|" + "---|" * len(header)]
     return "\n".join([*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows)])
 

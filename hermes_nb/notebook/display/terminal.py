@@ -48,7 +48,7 @@ IDLE = 10
 """Pause after drawing the text, as a multiple of the time it took; limits it to a tenth of a
 core."""
 GROWTH = 1.05
-"""Growth of a block after which its end is searched again, since each search reads all of it."""
+"""Growth of a block after which its end is searched again; each search reads the whole block."""
 MARKS = {"✓": "green", "✗": "red", "⊘": "yellow", "■": "yellow", "◌": "cyan", "‖": "yellow"}
 THOUGHT = 400
 """Characters of the latest reasoning that are used for its line."""
@@ -178,7 +178,7 @@ class DrawnView(TerminalView):
 
     def __rich_console__(self, console: Console, _options: ConsoleOptions) -> RenderResult:
         """Render the live part; one column stays empty, so that no line wraps."""
-        with self._one:  # the user's code may print through rich, which also redraws this
+        with self._one:  # the user's code may print with rich, which also redraws this
             yield _Drawn(self._growing(max(console.width - 1, 1), console.height))
 
     def _growing(self, width: int, height: int) -> Lines:

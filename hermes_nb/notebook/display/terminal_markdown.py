@@ -1,15 +1,15 @@
 """Render Markdown in a terminal with rich, without interpreting escape sequences or HTML.
 
-Text of a model can do nothing but appear: escape sequences and rich markup have no effect, HTML is
-shown as text, and a link shows its address. Nothing is lost either: link definitions, images and
-tables that are too wide become text.
+Text from a model is only displayed: escape sequences and rich markup have no effect, HTML is shown
+as text, and a link shows its address. But nothing is lost: link definitions, images and tables that
+are too wide become text.
 
 A growing text is split into its top-level blocks. Markdown is parsed line by line, so all blocks of
 the complete lines except the last are final (`finished`).
 
 The output of a command is trusted Markdown, written by this package. Its few tags (`details`,
-`sub`, `code`) are interpreted (`draw`). Text of models and files in it is escaped already, and is
-cleaned of escape sequences again.
+`sub`, `code`) are interpreted (`draw`). Text from models and files in it has already been escaped,
+and escape sequences are removed again.
 """
 
 from __future__ import annotations

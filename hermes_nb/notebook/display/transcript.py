@@ -1,6 +1,6 @@
 """Collect the events of a turn, and render it as Markdown or as plain text.
 
-While a turn runs, the view shows the latest text and one line a call. Afterwards it shows the
+While a turn runs, the view shows the latest text and one line per call. Afterwards it shows the
 answer, the calls in one folded `<details>`, and a status line. It is plain Markdown that renders
 well in JupyterLab, Notebook, VS Code and on GitHub. Text of models and tools is cleaned.
 
@@ -108,7 +108,7 @@ class Transcript:
         self._draft: list[str] = []
         self._reasoning: list[str] = []
         self._calls: dict[str, CallView] = {}
-        self._shown = 0  # number of calls that have a line: all except those of the plan
+        self._shown = 0  # number of calls with a line, which excludes calls for the plan
         self._open: set[str] = set()
         self._asked: set[str] = set()
         self._asked_since = self._waited = 0.0
@@ -120,12 +120,12 @@ class Transcript:
 
     @property
     def started(self) -> bool:
-        """Whether there is anything to display: a turn that has started, or a note before it."""
+        """Whether there is anything to display: a turn that has started, or an earlier note."""
         return self._began or bool(self.notes)
 
     @property
     def answer(self) -> str:
-        """The last text of the assistant, as far as received."""
+        """The part of the assistant's last text that was received so far."""
         if len(self._draft) > 1:  # read at each update, so the joined text is stored
             self._draft[:] = ["".join(self._draft)]
         if self._draft or not self._steps:
@@ -375,7 +375,7 @@ class Transcript:
         return self._status(f"{WAITING} waiting for you" if self._asked else "◌ running")
 
     def _pending(self) -> list[str]:
-        """Return why a model is silent: retrying, loading, or sending no data."""
+        """Return why a model sends nothing: a retry, loading, or no data."""
         if self._asked or self._open:
             return []
         silent = time.monotonic() - self._heard

@@ -25,7 +25,7 @@ from hermes_nb.safety.markup import escape
 
 
 def can_draw(file: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether a stream is a terminal with cursor control whose user wants colours."""
+    """Return whether a stream is a terminal with cursor control and enabled colours."""
     if environment.get("NO_COLOR") or environment.get("TERM", "dumb") in ("dumb", "unknown", ""):
         return False
     return file.isatty()
@@ -151,9 +151,9 @@ class CellView:
     def __call__(self, event: Event) -> None:
         """Record an event and schedule an update.
 
-        The beginning of an answer is displayed at once. So is the first of parallel calls, because
-        it may run code that blocks the event loop and its timers. In a turn of fast calls, most of
-        them wait for the next update.
+        The beginning of an answer is displayed immediately, and so is the first of several parallel
+        calls, because it may run code that blocks the event loop and its timers. In a turn of fast
+        calls, most of them wait for the next update.
         """
         with self._one:
             busy, answer = self.transcript.running_call, self.transcript.answer
@@ -173,7 +173,7 @@ class CellView:
             self._schedule()
 
     def note(self, markdown: str) -> None:
-        """Display a line at once."""
+        """Display a line immediately."""
         self.transcript.notes.append(markdown)
         self._update(running=True)
 

@@ -33,7 +33,7 @@ _SOURCE_SHOWN = 8_000
 _MARKDOWN = "%%markdown\n"
 
 OFFERED = "below"
-"""Id used for the cell offered below the running one, which does not exist yet."""
+"""Id for the offered cell below the running one, which does not exist yet."""
 _WAY_OUT = (
     "the cells of this notebook cannot be reached; ask the user to open it in JupyterLab or "
     "Notebook 7 with the hermes_nb extension, or to save it as a file"
@@ -67,7 +67,7 @@ class Cell:
     metadata: Mapping[str, Json] = field(default_factory=dict)
     """The cell's metadata."""
     run: bool = False
-    """True if the user accepted a change of the cell and wants it run."""
+    """True if the user accepted a change of the cell and wants to run it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,7 @@ class NotebookDocument(ABC):
         """Make an edit and return the cell in its new state; None after a deletion."""
 
     async def save(self) -> None:  # noqa: B027 - optional: most kinds save every edit
-        """Save the changes, if edits are not saved at once."""
+        """Save the changes, if edits are not saved immediately."""
 
     async def insert(
         self,
@@ -307,7 +307,7 @@ def find(cells: Sequence[Cell], wanted: str) -> Cell:
 
 
 def no_such_cell(wanted: str, cells: Sequence[Cell]) -> ToolError:
-    """Return the error for an unknown id, with the cells that may have been meant."""
+    """Return the error for an unknown id, with the cells that the caller may have meant."""
     if not cells:
         return ToolError(f"there is no cell {one_line(wanted)!r}; the notebook has no cells yet")
     if wanted.isdecimal() and int(wanted) < len(cells):

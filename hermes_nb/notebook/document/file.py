@@ -162,7 +162,7 @@ def _changed(notebook: Notebook, edit: Edit) -> Cell | None:
         if now.hash != edit.seen:
             raise conflict(now)
     match edit:
-        case Replace():  # the outputs stay, as in a front end
+        case Replace():  # keep the outputs, as in a front end
             cells[index]["source"] = edit.source.splitlines(keepends=True)
         case Delete():
             del cells[index]

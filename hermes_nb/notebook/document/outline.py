@@ -30,7 +30,8 @@ from hermes_nb.notebook.shell import Shell, running_cell
 
 Open = Callable[[Place], Awaitable[NotebookDocument]]
 Naming = Callable[[str], str]
-"""Returns a cell's name for the user, such as `[5]` or `cell 3`, from its id or an id prefix."""
+"""Returns the name that the user sees for a cell, such as `[5]` or `cell 3`, from its id or an id
+prefix."""
 
 WIDTH = 80
 """Maximum characters of displayed code."""
@@ -168,7 +169,7 @@ class KnownCells:
         self._words.pop(cell.id, None)
 
     def named(self, wanted: str) -> str:
-        """Return the user's name of a cell, as far as known: `[5]`, `cell 3`."""
+        """Return the name that the user sees for a cell, if known: `[5]`, `cell 3`."""
         index = self._index(wanted)
         if index is None:
             return f"cell {visible(brief_id(wanted))}"
@@ -197,12 +198,12 @@ def turn_mark(place: Place) -> dict[str, Json]:
 
 
 def name_of(cell: Cell) -> str:
-    """Return the user's name of a cell: its execution count, or its position from 1."""
+    """Return the name that the user sees: a cell's execution count, or its position from 1."""
     return called(cell.execution_count, cell.index + 1)
 
 
 def titled(cell: Cell) -> str:
-    """Return the user's name of a cell with its first words."""
+    """Return the name that the user sees for a cell, with its first words."""
     return f"{name_of(cell)} {first_words(cell)}"
 
 
@@ -230,7 +231,7 @@ def runnable(shell: Shell, cell: Cell) -> Cell:
 
 
 def telling(source: str, limit: int = WIDTH) -> str:
-    """Return the line that summarises code: the first one after imports, comments and the like."""
+    """Return the line that summarises code: the first one after imports and comments."""
     lines = source[:20_000].strip().split("\n")
     line = next((each for each in lines if not _PREPARING.match(each)), lines[0])
     more = " …" if len(lines) > 1 else ""

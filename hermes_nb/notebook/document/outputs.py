@@ -175,7 +175,7 @@ def _useful(frames: list[str], title: str, least: str) -> Iterator[str]:
 
 
 def _one(output: Mapping[str, Json], *, room: int) -> tuple[str, Image | None]:
-    """Return an output's text, and its image if there is one and another image is allowed."""
+    """Return an output's text, and its image if it has one and another image is allowed."""
     match output.get("output_type"):
         case "stream":
             text = clean(joined_text(output.get("text", ""))).strip("\n")

@@ -4,8 +4,8 @@ Only cells that the agent edits are saved. A cell is saved when the agent first 
 if the user has edited it since; undo restores that state. Other edits of the user are not saved, so
 undo does not touch them.
 
-Cells are identified by id. A change is undone if the cell is still as the turn left it. Otherwise
-the cell stays as it is and is reported as a conflict. Undo deletes only cells that the turn
+Cells are identified by id. A change is undone if the cell has not changed since the turn. Otherwise
+the cell is left unchanged and reported as a conflict. Undo deletes only cells that the turn
 inserted.
 """
 

@@ -185,7 +185,7 @@ def undisturbed(shell: Shell) -> Iterator[None]:
             sys_excepthook=...,
             rl_next_input=...,
             keepkernel_on_exit=...,
-            call_pdb=False,  # no one could answer a debugger's prompt
+            call_pdb=False,  # a debugger's prompt could not be answered
         )
         _swap(stack, shell.displayhook, exec_result=...)
         # A signal between two bytecodes of a trap can leave its count wrong.

@@ -1,7 +1,7 @@
 """Run a notebook from the top in a fresh kernel, for a tool and for the command line.
 
-The kernel is driven by nbclient. However the run ends, the kernel and all its processes are killed:
-first its process group, then processes that have left the group. After a cancellation it is
+The kernel is driven by nbclient. The kernel and all its processes are killed no matter how the run
+ends: first its process group, then processes that have left the group. After a cancellation it is
 interrupted first, so that a turn in it can stop its commands.
 """
 
@@ -33,7 +33,7 @@ _ERROR_LIMIT = 3_000
 _OUTPUT_LIMIT = 5_000_000
 """Maximum characters of a cell's stream output; only its errors are needed."""
 _LEFT_OUT = ("JPY_SESSION_NAME", "JPY_PARENT_PID")
-"""Environment variables of this kernel that name its notebook and server."""
+"""Environment variables of this kernel that identify its notebook and server."""
 _QUIET = ["--IPKernelApp.log_level=40"]
 """Log only errors: the kernel's warnings on stderr are not output of the notebook."""
 _SET = {"HERMES_NB_APPROVE": "never", "HERMES_NB_CEILING": "never"}

@@ -1,7 +1,7 @@
 """Run code in the user's namespace from within a running cell, without other side effects.
 
 Afterwards the execution counter, history, `_` and `Out`, last error, payloads, hooks and streams
-are as before. Output is returned and does not reach the front end. All nested runs go through this
+are restored. Output is returned and does not reach the front end. All nested runs go through this
 module; `capture.py` handles outputs and `interrupt.py` signals.
 
 While code of IPython or the user runs, an interrupt or timeout is raised right there, as in any
@@ -206,7 +206,7 @@ async def execute(
         code: the code, which may contain magics.
         timeout: limit in seconds; has no effect on synchronous code on Windows or outside of the
             main thread.
-        offline: deny network access to this code and whatever it leaves running.
+        offline: deny network access to this code and to everything that it leaves running.
         approved: whether the user has allowed network access; the code may then also call functions
             that were defined by offline code.
     """

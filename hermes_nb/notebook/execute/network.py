@@ -13,7 +13,8 @@ running: a call, a turn, or a cell of the user.
 - The hosts from which the kernel has loaded something, except this machine, are recorded in memory
   shared with forked children. From then on, the kernel's output is untrusted content.
 
-This module imports only what a kernel has imported anyway, and the hook takes 0.1 µs an event.
+This module only imports modules that a kernel has imported anyway, and the hook takes 0.1 µs per
+event.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ _names: list[str] = []
 
 @dataclass(slots=True)
 class _Now:
-    """What this process is doing: running turns, a cell of the user, or exit callbacks."""
+    """What this process is running: turns, a cell of the user, or exit callbacks."""
 
     turns: int = 0
     cell: bool = False
@@ -106,7 +107,7 @@ _now = _Now()
 
 @cache
 def _memory() -> mmap.mmap:
-    """Return the memory shared with forked children: a count, then the hosts, one a line."""
+    """Return the memory shared with forked children: a count, then the hosts, one per line."""
     return mmap.mmap(-1, 4096)
 
 
@@ -144,7 +145,7 @@ def kernel_origin() -> Origin:
 
 
 def trust() -> tuple[str, ...]:
-    """Trust what was loaded, and later loads of the user from the same hosts; return the hosts.
+    """Trust all loaded data, and later user loads from these hosts; return the hosts.
 
     Code that offline calls have left behind may use the network from now on.
     """
@@ -399,7 +400,7 @@ def _remember_name(host: object) -> None:
 
 
 def _host(event: str, arguments: tuple[object, ...]) -> str:
-    """Return what to name as the source: the last host looked up, an address, or a program."""
+    """Return the source to report: the last host that was looked up, an address, or a program."""
     if event in _STARTS:
         return " ".join(_command_line(arguments).split())[:60]
     address = arguments[-1]
@@ -434,9 +435,9 @@ def _reaches_out(arguments: tuple[object, ...], *, offline: bool) -> bool:
 
 
 def _as_judged(program: str, path: str | None) -> bool:
-    """Return whether the program to be started is the one that the policy has judged.
+    """Return whether the program to be started is the one that the policy has checked.
 
-    The policy judges by name, so the name must lead to the same file. Python, git and sed return
+    The policy checks the name, so the name must lead to the same file. Python, git and sed return
     False, because the policy allows them only with options that we add.
     """
     name = Path(program).name

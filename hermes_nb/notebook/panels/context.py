@@ -54,7 +54,7 @@ class Filling:
     assumed: bool = False
     """Whether the window is a guess."""
     threshold: int = 0
-    """Tokens from which the conversation is compressed, 0 if unknown."""
+    """Number of tokens at which the conversation is compressed, 0 if unknown."""
     turns: tuple[Usage, ...] = ()
     """Usage of each turn in this kernel, the oldest first."""
     first: int = 1

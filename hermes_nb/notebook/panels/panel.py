@@ -3,8 +3,8 @@
 Four tabs are built in; other packages add theirs under the entry point group `hermes_nb.panels`.
 
 Only the visible tab is updated, at most every `INTERVAL` seconds, and only after events that change
-it. Its data is read in a thread. Closing the panel in the page ends nothing. A reloaded page shows
-it again if it was open.
+it. Its data is read in a thread. Closing the panel in the page does not stop anything. A reloaded
+page shows it again if it was open.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Panel:
         return True
 
     def heard(self, event: Event | BackgroundEvent) -> None:
-        """Schedule an update if the event requires it; returns at once, on any thread."""
+        """Schedule an update if the event requires it; return immediately, on any thread."""
         if isinstance(event, ApprovalAsked | ApprovalGiven | TurnEnded) or self.tab.concerned(
             event
         ):

@@ -98,7 +98,7 @@ class ListItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TabContext:
-    """What a tab needs: the agent, a factory for widgets, and a way to request a refresh."""
+    """The context of a tab: the agent, a factory for widgets, and a way to request a refresh."""
 
     agent: KernelAgent
     """The agent of the kernel."""
@@ -161,11 +161,11 @@ class Actions:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def do(self, work: Work) -> None:
-        """Run an action and show its result; return at once, on any thread."""
+        """Run an action and show its result; return immediately, on any thread."""
         self.start(partial(self._perform, work))
 
     def start(self, begin: Callable[[], Awaitable[None]]) -> None:
-        """Run a coroutine on the loop; return at once, on any thread."""
+        """Run a coroutine on the loop; return immediately, on any thread."""
 
         async def run() -> None:
             try:
