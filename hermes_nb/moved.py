@@ -1,7 +1,7 @@
 """Redirect the import paths of earlier versions to the modules that replaced them.
 
 Fan-out tables, start-up files, pickled tasks and third-party code still use these paths. A path is
-only redirected if Python finds no module of that name. The old name is then bound to the new
+only redirected if Python finds no module with that name. The old name is then bound to the new
 module, so that a class is the same object under both names.
 """
 

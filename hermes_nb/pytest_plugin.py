@@ -7,8 +7,8 @@ def test_the_story(hermes_cassette):
 ```
 
 `pytest --nbval --hermes-replay` replays each notebook from the cassette next to it and compares the
-outputs, ignoring times, ids and the like. `SANITIZE` lists the ignored patterns, in a file for
-nbval's `--nbval-sanitize-with`; `python -m hermes_nb.pytest_plugin` prints its path.
+outputs, ignoring times, ids and similar details. `SANITIZE` lists the ignored patterns, in a file
+for nbval's `--nbval-sanitize-with`; `python -m hermes_nb.pytest_plugin` prints its path.
 
 Loading the plugin imports only pytest, which is already imported.
 """

@@ -341,7 +341,7 @@ class Child:
         self._started = False
 
     def doing(self) -> str:
-        """Return its current activity in a few words."""
+        """Return a short description of its current activity."""
         return self._doing
 
     async def run(self, shared: Sequence[Pool], writing: asyncio.Lock) -> Report:

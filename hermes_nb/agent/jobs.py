@@ -59,7 +59,7 @@ class Job:
 
     @property
     def doing(self) -> str:
-        """Its current activity in a few words."""
+        """A short description of its current activity."""
         return self._doing()
 
     @property

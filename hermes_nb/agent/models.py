@@ -426,7 +426,7 @@ def _built_in(settings: Settings, variables: Variables) -> ChatModel:
 def _installed(
     name: str, settings: Settings, variables: Variables = tuple, *, main: ChatModel | None = None
 ) -> ChatModel | None:
-    """Return the model of that name from an installed package, None if no package has it.
+    """Return the model with that name from an installed package, None if no package has it.
 
     Raises `ConfigError` for a model of hermes_nb that is missing in this installation.
     """

@@ -203,7 +203,7 @@ class PromptSources:
     def mcp_servers(self, settings: McpSettings) -> dict[str, ServerSpec]:
         """Return the MCP servers of the settings, and those of the project if it is trusted.
 
-        Servers of the administrator's policy override all others of the same name.
+        Servers of the administrator's policy override all others with the same name.
         """
         settled, file = self.settings.policy, self.mcp_file
         shared = settled.values.get("mcp_servers")

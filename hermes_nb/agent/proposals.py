@@ -186,7 +186,7 @@ class _State:
 
 
 class Pending:
-    """The queue in `home`; nothing is created before the first proposal."""
+    """The queue in `home`, which is created with the first proposal."""
 
     def __init__(self, home: Path, *, clock: Callable[[], float] = time.time) -> None:
         self.path = home / NAME
@@ -290,7 +290,7 @@ class Pending:
         )
 
     def _settle(self, before: Proposal, after: Proposal | None, refused: str) -> None:
-        """Replace a proposal with `after`, or remove it; the caller holds the lock."""
+        """Replace a proposal with `after`, or remove it; the caller must have the lock."""
         state = self._read()
         kept = (after if each.id == before.id else each for each in state.waiting)
         state.waiting = [each for each in kept if each is not None]

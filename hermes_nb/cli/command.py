@@ -93,8 +93,8 @@ def perform(run: str | Run, arguments: argparse.Namespace) -> int:
 def installed(known: frozenset[str], wanted: str = "") -> dict[str, Subcommand]:
     """Return the subcommands of other packages, or only the `wanted` one.
 
-    Names in `known` cannot be replaced. A subcommand that fails to load reports that when it is
-    called.
+    Names in `known` cannot be replaced. If a subcommand fails to load, calling it reports the
+    error.
     """
     return {
         point.name: _loaded(point.name, point.load)

@@ -48,7 +48,7 @@ Factory = Callable[[Setup], ContextEngine]
 
 
 def make_engine(name: str, setup: Setup) -> ContextEngine:
-    """Create the engine of that name.
+    """Create the engine with that name.
 
     Built-in names have priority over those of packages.
 

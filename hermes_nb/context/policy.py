@@ -27,7 +27,7 @@ TARGET_RATIOS = (0.10, 0.80)
 _ROOM = 0.30
 """Share of the threshold for everything but the tail after a compression: head, summary, ledger."""
 _SURELY_SENT = 4_000
-"""Prompt size in tokens that no provider rejects, whatever it reports."""
+"""Prompt size in tokens that every provider accepts, no matter what it reports."""
 _SENDABLE = 0.8
 """Maximum share of a known context window for the messages; the rest is for tools and the
 answer."""

@@ -294,7 +294,7 @@ class PruningPlan:
     def fills_itself(self) -> bool:
         """Return whether most of the context window is filled by results of the last turn.
 
-        Then cutting those results is enough, and older messages need not be dropped.
+        Then cutting those results is enough, and older messages don't have to be dropped.
         """
         turn = next((n for n in reversed(range(len(self.groups))) if asks(self.groups[n])), 0)
         before, after = (

@@ -33,7 +33,7 @@ class Claim:
     state: ClaimState
     """State of the task."""
     owner: str
-    """The attempt that holds the claim and where it runs, as `host:process:token`."""
+    """The attempt that owns the claim and where it runs, as `host:process:token`."""
     result: str = ""
     """The result as JSON, or "" before the task is settled."""
     at: float = 0.0
@@ -58,13 +58,13 @@ class ClaimLedger(Protocol):
         ...
 
     def settle(self, run: str, task: str, *, owner: str, state: Ending, result: str = "") -> bool:
-        """Store the final state of a task; return False if `owner` no longer holds the claim."""
+        """Store the final state of a task; return False if `owner` no longer has the claim."""
         ...
 
     def release(self, run: str, task: str, *, owner: str) -> bool:
-        """Remove the claim on a task that was certainly not started.
+        """Remove the claim on a task that was definitely not started.
 
-        Returns False if `owner` doesn't hold the claim.
+        Returns False if the claim isn't `owner`'s.
         """
         ...
 

@@ -1,9 +1,9 @@
 """The agent loop: it turns a prompt into events and keeps the conversation valid.
 
-However a turn ends (answered, out of budget, stopped, failed), its messages form a valid request:
-every call has exactly one result, and the last message is the assistant's. Steps only yield events;
-the consumer of an event applies it to the conversation before it requests the next one. The loop
-depends on neither Jupyter, nor a provider, nor storage.
+No matter how a turn ends (answered, out of budget, stopped, failed), its messages form a valid
+request: every call has exactly one result, and the last message is the assistant's. Steps only
+yield events; the consumer of an event applies it to the conversation before it requests the next
+one. The loop depends on neither Jupyter, nor a provider, nor storage.
 """
 
 from __future__ import annotations

@@ -260,7 +260,7 @@ class SessionStore(Protocol):
     ) -> dict[tuple[str, str], Usage]:
         """Return the total usage by the sessions' `source` and model.
 
-        Costs that are unknown are left out of the sum; it is None if all are.
+        Unknown costs are left out of the sum, which is None if all costs are unknown.
 
         Args:
             session_id: only the family of this session, see `lineage`
@@ -377,8 +377,8 @@ class ChatModel(Protocol):
         """Send a request; yield deltas as they arrive and finally the reply, whose calls have ids.
 
         A consumer that stops early (with `aclose` or by cancellation) stops the generation: the
-        connection is closed before `aclose` returns. Raises `ModelError` if the request failed for
-        good.
+        connection is closed before `aclose` returns. Raises `ModelError` if the request failed
+        permanently.
         """
         ...
 

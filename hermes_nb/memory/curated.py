@@ -103,7 +103,7 @@ class Snapshot:
 
 
 class CuratedMemory:
-    """The two memory files in `home`; nothing is created before the first write."""
+    """The two memory files in `home`, which are created with the first write."""
 
     def __init__(
         self,

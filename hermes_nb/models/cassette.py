@@ -37,7 +37,8 @@ if TYPE_CHECKING:  # imported lazily: every process reads the mode, but few use 
 __all__ = ["Cassette", "CassetteError", "CassetteMiss", "Mode", "Tape"]
 
 Mode = Literal["record", "replay", "auto", "off"]
-"""What to do with a request: always ask and record; only replay; replay or else record; neither."""
+"""How to handle a request: always ask and record; only replay; replay if possible, otherwise
+record; neither."""
 MODES: tuple[Mode, ...] = get_args(Mode)
 NAMELESS = "replay"
 """Model name in a replay without recordings."""

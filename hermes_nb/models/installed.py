@@ -104,12 +104,12 @@ def model_names() -> list[str]:
 
 
 def is_installed(name: str) -> bool:
-    """Return whether a package provides the model of this name."""
+    """Return whether a package provides the model with this name."""
     return bool(_entries(name))
 
 
 def is_added(name: str) -> bool:
-    """Return whether a package other than hermes_nb provides the model of this name."""
+    """Return whether a package other than hermes_nb provides the model with this name."""
     found = _entries(name)
     return bool(found) and not _is_own(found[0])
 
@@ -121,7 +121,7 @@ def is_composed(name: str) -> bool:
 
 
 def installed_model(name: str, setup: ModelSetup) -> ChatModel | None:
-    """Create the model of this name, None if no package provides it.
+    """Create the model with this name, None if no package provides it.
 
     Raises:
         ConfigError: it cannot be created.

@@ -149,7 +149,7 @@ class Places:
         return cls.of(directories)
 
     def path(self, name: str) -> str | None:
-        """Return the first path of that name, preferring an existing one if there are several."""
+        """Return the first path with that name, preferring an existing one if there are several."""
         paths = [path for path, known in self.names.items() if known == name]
         there = (path for path in paths if len(paths) > 1 and os.path.exists(path))
         return next(there, paths[0] if paths else None)

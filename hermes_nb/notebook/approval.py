@@ -290,7 +290,7 @@ BAR_WIDTH = 30
 async def offer_servers(settings: Settings, ask: Ask, declined: set[ServerIdentity]) -> bool:
     """Offer the servers found on this machine in one question; return whether one was accepted.
 
-    Nothing is offered if the settings name a model or an accepted server answers. An accepted
+    Nothing is offered if the settings specify a model or an accepted server responds. An accepted
     server is saved in the home. Declined ones are added to `declined` and not offered again.
     """
     if settings.endpoint.named or settings.cassette == "replay":
@@ -391,7 +391,7 @@ class Permission:
 
         Args:
             shell: the kernel's IPython shell
-            guard: holds the current mode
+            guard: contains the current mode
             access: the kernel's notebook
             began: the mode from the configuration at the start, "" for none
             note: shows a message to the user

@@ -229,7 +229,7 @@ class ModelsInUse:
         return settings.budget.without_cost() if self.run_here(settings) else settings.budget
 
     def _named(self, settings: Settings) -> ChatModel:
-        """Return the model that the settings name; one that was kept if nothing has changed."""
+        """Return the model in the settings; reuse an existing one if nothing has changed."""
         found = next((each for each in self._made if each[0] == settings), None)
         if found is None:
             found = settings, self._built(settings)

@@ -101,7 +101,7 @@ class TurnEnv:
     options: TurnOptions
     """The options of the cell."""
     spec: SessionSpec
-    """The model, and what a new session is built from."""
+    """The model, and the parts for building a new session."""
     session: Session | StoredSession | None
     """The session; a dry run may have only its data from the store, or None for a new session."""
     site: Place

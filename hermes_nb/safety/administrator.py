@@ -178,7 +178,7 @@ def _files(places: tuple[Path, ...]) -> tuple[Path, ...]:
 def policy() -> Policy:
     """Return the current policy. Raise `ConfigError` if the file is invalid.
 
-    It costs a few `stat` calls if the file is unchanged, so callers need not keep the result.
+    It costs a few `stat` calls if the file is unchanged, so callers don't have to keep the result.
     """
     for path in _files(PLACES):
         try:

@@ -16,7 +16,7 @@ import struct
 import sys
 from collections.abc import Mapping, Sequence
 
-if sys.platform == "linux":  # other platforms lack these system calls
+if sys.platform == "linux":  # other platforms don't have these system calls
     LIBC = ctypes.CDLL(None, use_errno=True)
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8

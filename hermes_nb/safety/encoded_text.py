@@ -73,7 +73,7 @@ _NO_TEXT = re.compile(rb"[\x01-\x08\x0b\x0c\x0e-\x1f\x7f\xc0\xc1\xf5-\xff]")
 _LOOKED_AT = 200
 """Number of bytes searched for those of `_NO_TEXT`."""
 _SMALLEST = 8
-"""Minimum length in bytes of decoded text that could hold an instruction."""
+"""Minimum length in bytes of decoded text that could contain an instruction."""
 _CUT = 3
 """Maximum length in bytes of an incomplete character at the end."""
 _LEAST_LETTERS = 0.6

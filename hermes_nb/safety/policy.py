@@ -135,7 +135,7 @@ def judge(command: str, place: CommandPlace) -> Verdict:
     place = CommandPlace(_real(place.workspace), _real(place.directory), place.home, place.hidden)
     try:
         return _judged(command, place)
-    except Exception:  # a command that cannot be checked is not allowed, whatever the cause
+    except Exception:  # a command that cannot be checked is never allowed
         logger.exception("a command could not be judged")
         return _ask("it could not be checked beforehand", Wanted())
 
@@ -403,7 +403,7 @@ class Assessment:
     decision: Literal["allow", "ask", "deny"]
     """Whether and how the command may run."""
     reason: str = ""
-    """The reason in a few words. Empty for `allow`."""
+    """A short reason. Empty for `allow`."""
 
 
 def assess(command: str, *, directory: Path | None = None) -> Assessment:

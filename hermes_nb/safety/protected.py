@@ -179,7 +179,7 @@ def why_secret(path: PurePath, linked: frozenset[tuple[int, int]] = frozenset())
 def why_later(path: Path, root: Path) -> str:
     """Describe a file at `path` if it would run later or be read as configuration.
 
-    Other files give "". A relative path is resolved in `root`. The file need not exist.
+    Other files give "". A relative path is resolved in `root`. The file may not exist.
     """
     given = Path(os.path.abspath(root / path))
     home, real = hermes_home(), Path(os.path.realpath(given))

@@ -274,7 +274,7 @@ _ESCAPES = (("\\n", f"{_MARK}\x0b"), ("\\r", f"{_MARK}\x0c"), ("\\t", f"{_MARK}\
 OPAQUE = frozenset({"signature", "data", "encrypted_content", "id"})
 """Provider fields that the provider checks byte by byte. They look random but contain no secret."""
 _HEADERS = ("api-key", "auth-token", "access-token", "subscription-key")
-"""Names of HTTP headers that hold a key, as substrings."""
+"""Names of HTTP headers that contain a key, as substrings."""
 _SIGNS = (
     *("key", "token", "secret", "pass", "pwd", "cred", "auth", "bearer", "basic", "cookie"),
     *("curl", "mysql", "mariadb", "://", "eyj", "$", "{s", "private", "\\", "\x1b", "\x9b"),

@@ -83,7 +83,7 @@ class Root:
     """
 
     path: Path
-    """The directory; it need not exist."""
+    """The directory, which may not exist."""
     source: Source = "external"
     """The source of the skills, which determines how much they are trusted."""
     signed: Signatures | None = None

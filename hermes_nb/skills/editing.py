@@ -395,7 +395,8 @@ def _after(change: SkillChange, skill: Skill, before: bytes | None) -> bytes | N
 def _check_document(text: str, skill: Skill, before: str, *, is_patch: bool) -> None:
     """Raise SkillError if a document is invalid or, for a patch, if it has new problems.
 
-    A skill by someone else may violate the format in ways that a patch to its body need not fix.
+    Other people's skills may violate the format in ways that a patch of the body doesn't have to
+    fix.
     """
     found = problems(text, name=skill.name)
     if found and is_patch and len(found) <= len(problems(before, name=skill.name)):

@@ -194,7 +194,7 @@ class Library(Changer):
 
         `details` are fields of `SkillChange`. Create and edit take `content`, a whole SKILL.md, and
         create also a `category`. Patch takes `old_string`, `new_string` and `replace_all`, and
-        changes SKILL.md unless `file_path` names a support file. Write_file takes `file_path` and
+        changes SKILL.md unless `file_path` is a support file. Write_file takes `file_path` and
         `file_content`. `origin` is who makes the change.
 
         Never raises for invalid input: the outcome has `applied` false and a message that says what

@@ -26,7 +26,7 @@ from hermes_nb.skills.support_files import is_code, support_files
 
 Level = Literal["clean", "suspicious", "dangerous"]
 Accepts = Callable[[Path, str], bool]
-"""Returns whether the user has accepted a text at a path, whatever the verdict."""
+"""Returns whether the user has accepted a text at a path, regardless of the verdict."""
 UNFIT = "unnamed"
 """The category for skills whose folder names should not be displayed."""
 _AT_ONCE = 64

@@ -25,7 +25,7 @@ class Choice:
     groups: Mapping[str, Sequence[str]]
     """Toolsets in the configuration: names of tools, toolsets and other groups, by group name.
 
-    Inside a group, its own name means the tool or toolset of that name."""
+    Inside a group, its own name means the tool or toolset with that name."""
     policy: Policy = NONE
     """The administrator's policy, which can force or forbid tools."""
     _made: dict[tuple[str, ...], Toolset] = field(default_factory=dict)

@@ -88,7 +88,7 @@ def decode(data: bytes) -> tuple[str, Encoding] | None:
 
 
 def kind_of(path: Path, sample: bytes) -> str:
-    """Return a short description of a binary file, from its first bytes or else its name."""
+    """Return a short description of a binary file, from its first bytes or otherwise its name."""
     for signature, kind in _SIGNATURES:
         if sample.startswith(signature):
             return kind

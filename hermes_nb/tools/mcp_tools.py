@@ -317,7 +317,7 @@ class McpTools:
             return shown([{"type": "resource", "resource": r} for r in read.get("contents", [])])
         listed = await self._of(server, "resources", lambda s: s.list_resources())
         found = list(listed.get("resources", []))
-        with suppress(ToolError):  # a server need not support templates
+        with suppress(ToolError):  # servers don't have to support templates
             listed = await self._of(server, "resources", lambda s: s.list_resource_templates())
             found += listed.get("resourceTemplates", [])
         return _listing(

@@ -78,7 +78,7 @@ def _origin(passages: Sequence[Passage]) -> TextOrigin:
 
 
 def _page(recall: Recall, session_id: str, query: str, around: int | None, window: int) -> Passage:
-    """Return a page of a session around a message, or else around the best match of the query."""
+    """Return a page of a session around a message, or otherwise around the query's best match."""
     if around is None:
         around = recall.place_in(session_id, query) if query.strip() else 0
     return recall.scroll(session_id, around=max(0, around), window=window)

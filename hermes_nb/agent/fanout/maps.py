@@ -99,7 +99,7 @@ class MapPlan:
 
 
 def progress_of(items: Sequence[Item]) -> str:
-    """Return the progress of a map in a few words."""
+    """Return a short description of a map's progress."""
     over = sum(item.status not in ("waiting", "running") for item in items)
     bad = sum(item.status in ("failed", "unknown", "budget") for item in items)
     return f"{over} of {len(items)}" + (f", {bad} without an answer" if bad else "")
@@ -208,7 +208,7 @@ class Fanout:
         return self.items
 
     def progress(self) -> str:
-        """Return the progress in a few words."""
+        """Return a short description of the progress."""
         return progress_of(self.items)
 
     async def _one(self, number: int) -> None:
@@ -441,7 +441,7 @@ class Mapped:
 
     @property
     def cost(self) -> float | None:
-        """The known part of the cost in US dollars, None if nothing is known."""
+        """The known part of the cost in US dollars, None if no costs are known."""
         return self.usage.cost
 
     @property

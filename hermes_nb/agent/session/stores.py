@@ -51,7 +51,7 @@ def is_stored(settings: Settings) -> bool:
 
 
 def open_store(settings: Settings, warn: Callable[[str], None]) -> SessionStore:
-    """Return the session store; nothing is created before the first write.
+    """Return the session store, which is created with the first write.
 
     `warn` is called for damage, whether or not it could be repaired. Because each process opens the
     store once, it is also called for unknown settings and those that the administrator's policy

@@ -62,7 +62,7 @@ class MemorySettings:
     user_chars: Annotated[int, Setting("memory.user_char_limit", least=1)] = 1_375
     """Maximum size of `USER.md` in characters."""
     nudge: Annotated[int, Setting("memory.nudge_interval")] = 10
-    """User turns between two background reviews of what to remember; 0 turns them off."""
+    """User turns between two background reviews of memory; 0 turns them off."""
     provider: Annotated[str, Setting("memory.provider")] = ""
     """A memory service from a package, used in addition. Its own settings are in the group
     `memory.NAME`."""
@@ -88,7 +88,7 @@ class SkillSettings:
     index_tokens: Annotated[int, Setting("skills.index_tokens", least=100)] = 2_000
     """Maximum size in tokens of the list of skills in the system prompt."""
     nudge: Annotated[int, Setting("skills.creation_nudge_interval")] = 10
-    """Tool iterations between two background reviews of what to learn; 0 turns them off."""
+    """Tool iterations between two background reviews of skills; 0 turns them off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,7 @@ class WebSettings:
     """Settings of the toolset `web`."""
 
     search_url: Annotated[str, Setting("web.search_url", valid=_SEARCH_URL, read=_search_url)] = ""
-    """The search engine that `web_search` asks; without one, the tool is not offered."""
+    """The search engine that `web_search` uses; without one, the tool is not offered."""
     private: Annotated[tuple[str, ...], Setting("web.private")] = ()
     """Hosts, as `HOST` or `HOST:PORT`, whose pages may be read although they are not public."""
     max_bytes: Annotated[int, Setting("web.max_bytes", least=1_000)] = 5_000_000
@@ -248,8 +248,8 @@ class Settings:
     approve: Annotated[
         ApproveMode, Setting("approve", foreign="approvals.mode", theirs=_own_mode)
     ] = "ask"
-    """What runs without approval: `ask` reading only, `edits` changes of files and cells too, `all`
-    almost everything. `never` refuses everything but reading."""
+    """What runs without approval: only reading (`ask`), also changes to files and cells (`edits`),
+    or almost everything (`all`). `never` refuses everything except reading."""
     max_requests: Annotated[int, Setting("max_requests", foreign="agent.max_turns", least=1)] = (
         MAX_REQUESTS
     )
@@ -257,9 +257,9 @@ class Settings:
     window: Annotated[int | None, Setting("window", foreign="model.context_length", least=1)] = None
     """The model's context window in tokens; by default it is detected."""
     local_servers: Annotated[bool, Setting("local_servers")] = True
-    """Whether to look for model servers on this machine if no model is named."""
+    """Whether to look for model servers on this machine if no model is configured."""
     fetch_weights: Annotated[bool, Setting("fetch_weights")] = False
-    """Whether the built-in model's weights (491 MB) may be downloaded without a question."""
+    """Whether the built-in model's weights (491 MB) may be downloaded without asking."""
     notebook: Annotated[str, Setting("notebook")] = ""
     """The notebook's path, for kernels that cannot detect it."""
     cassette: Annotated[CassetteMode, Setting("cassette")] = "off"
@@ -282,7 +282,7 @@ class Settings:
     """Whether to tell models to call tools instead of announcing calls; `auto` decides by the
     model's family."""
     cache_ttl: Annotated[Literal["5m", "1h"], Setting("prompt_caching.cache_ttl")] = "5m"
-    """How long a provider keeps a prompt cached, if it asks for that."""
+    """How long a provider caches a prompt, if it lets the client choose."""
     memory: MemorySettings = field(default_factory=MemorySettings)
     """Settings of the curated memory."""
     skills: SkillSettings = field(default_factory=SkillSettings)
@@ -300,7 +300,7 @@ class Settings:
     max_wait: Annotated[int, Setting("max_wait", least=1)] = MOST_WAITED
     """Maximum seconds of a turn spent waiting for busy providers."""
     keep_days: Annotated[int, Setting("store.keep_days")] = 0
-    """Days after their last message that sessions are kept; 0 keeps them for ever."""
+    """Number of days to keep sessions after their last message; 0 keeps them forever."""
     session_store: Annotated[str, Setting("session_store")] = ""
     """The server for sessions, `postgresql://USER@HOST/DATABASE`; by default they are in a file of
     the Hermes directory."""
@@ -314,14 +314,16 @@ class Settings:
     ] = field(default_factory=dict)
     """Additional request fields, by a pattern of the model's name."""
     redact_requests: Annotated[bool, Setting("redact_requests")] = False
-    """Whether secrets are removed from requests to models, as from what is stored."""
+    """Whether secrets are removed from requests to models, as they are from stored data."""
     policy: Policy = NONE
     """The administrator's policy."""
     toolsets: Annotated[
         Mapping[str, tuple[str, ...]], Setting("toolsets", valid=_TOOLSETS, read=_toolsets)
     ] = field(default_factory=dict)
-    """Your groups of tools and toolsets, by name. `default` is the group of a turn that names no
-    tools."""
+    """Your groups of tools and toolsets, by name.
+
+    Turns that don't select any tools use the group `default`.
+    """
     web: WebSettings = field(default_factory=WebSettings)
     """Settings of the toolset `web`."""
     mcp: McpSettings = field(default_factory=McpSettings)
@@ -339,7 +341,7 @@ class Settings:
     declared: Mapping[str, Setting] = field(default_factory=dict, repr=False, compare=False)
     """Every setting's declaration, by the name that users give it."""
     values: Mapping[str, Json] = field(default_factory=dict, repr=False, compare=False)
-    """The value of each setting as it is in its source, by name."""
+    """The value of each setting, as in its source, by name."""
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Where each setting that is not a default came from, by name."""
 

@@ -81,10 +81,10 @@ class ModelKeys:
     api_key: Annotated[str, Setting("api_key", secret=True)] = field(default="", repr=False)
     """The API key; `%hermes key` saves one without showing it."""
     key_env: Annotated[str, Setting("key_env")] = ""
-    """The environment variable with the API key of a `base_url` that is set in the same place."""
+    """The environment variable with the API key for the `base_url` in the same place."""
     wire: Annotated[Literal["", "chat", "messages", "responses"], Setting("wire")] = ""
     """The protocol: `chat` is OpenAI's chat.completions, `responses` its Responses, and `messages`
-    Anthropic's Messages. By default that of the provider and model."""
+    Anthropic's Messages. By default, the protocol of the provider and model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ class AuxiliaryKeys:
     model: Annotated[str, Setting("auxiliary.model")] = ""
     """A cheaper model for summaries, recall and titles; by default the conversation's model."""
     base_url: Annotated[str, Setting("auxiliary.base_url")] = ""
-    """The address of that model's server, if it is another one than the conversation's."""
+    """The address of that model's server, if it differs from the conversation's."""
     provider: Annotated[str, Setting("auxiliary.provider")] = ""
     """The provider of that model, `openai` or `openrouter`, instead of an address."""
     key_env: Annotated[str, Setting("auxiliary.key_env")] = ""
@@ -106,7 +106,7 @@ class AuxiliaryKeys:
     titles: Annotated[ModelGroup, _job("auxiliary.titles")] = field(default_factory=dict)
     """The model that names sessions."""
     vision: Annotated[ModelGroup, _job("auxiliary.vision")] = field(default_factory=dict)
-    """The model that describes images to a model that takes none."""
+    """The model that describes images for models that don't accept them."""
     mixture: Annotated[ModelGroup, _job("auxiliary.mixture")] = field(default_factory=dict)
     """The model that combines the answers of a mixture without an aggregator."""
     reviews: Annotated[ModelGroup, _job("auxiliary.reviews")] = field(default_factory=dict)
@@ -147,7 +147,7 @@ def composed_models(
 ) -> Mapping[str, Composed]:
     """Return the models that combine several others, by name.
 
-    Each kind has its own group in config.yaml, read by the entry of the same name in
+    Each kind has its own group in config.yaml, read by the entry with the same name in
     `hermes_nb.model_settings`. The entry is imported only if the group is not empty. Raises
     `ConfigError` for an invalid group.
     """

@@ -136,7 +136,7 @@ def _order(cells: Mapping[str, object], others: Mapping[str, object]) -> list[st
 
 
 def summary(changes: Sequence[Change]) -> list[str]:
-    """Return the changes in a few words each: `cells 5–7 added`, `clean.py +3 −1`."""
+    """Return a short description of each change: `cells 5–7 added`, `clean.py +3 −1`."""
     told = []
     for (notebook, kind), group in groupby(
         sorted(changes, key=_sorting), key=lambda change: (change.notebook, change.kind)

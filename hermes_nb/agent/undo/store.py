@@ -43,7 +43,7 @@ class OpenTurn:
 
 
 class CheckpointStore:
-    """The folder of the undo data; nothing is created before something is stored.
+    """The folder of the undo data, which is created when data is first stored.
 
     `limit` is the maximum size on disk in bytes, compressed. All methods except `lock` require the
     lock.

@@ -29,7 +29,7 @@ Allowed = Callable[[str, str], bool]
 """Returns whether the gateway accepts messages from a user in a chat, given both ids."""
 GROUP = "hermes_nb.gateway_adapters"
 SHIPPED = ("mail", "matrix", "telegram", "web")
-"""Shipped adapters, each the function `adapter` in the module of that name."""
+"""Shipped adapters, each the function `adapter` in the module with that name."""
 Binding = Literal["order", "reply", "number"]
 """How a service's messages are matched with the question that they answer. A reply to the question
 always matches; in addition:

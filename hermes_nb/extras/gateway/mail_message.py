@@ -133,12 +133,12 @@ def parsed(data: bytes) -> EmailMessage:
 
 
 def header(message: EmailMessage, name: str) -> str:
-    """Return the first header of that name on one line, "" if it is missing or unreadable."""
+    """Return the first header with that name on one line, "" if it is missing or unreadable."""
     return " ".join(str(message.get(name, "")).split())
 
 
 def _sender(message: EmailMessage) -> str:
-    """Return the only address that an email is from, in lower case.
+    """Return the only sender address of an email, in lower case.
 
     Returns "" for several addresses or an ambiguous one, since the server that checks senders might
     read it differently, and for incomplete headers.

@@ -37,7 +37,7 @@ from hermes_nb.extras.gateway.core import (
 from hermes_nb.extras.gateway.rendering import telegram_html_of
 
 POLL = 30
-"""Seconds for which the service may hold a request for updates."""
+"""Seconds for which the service may keep a request for updates open."""
 PAUSES = (1.0, 2.0, 5.0, 15.0, 30.0)
 MOST_UP, MOST_DOWN = 50_000_000, 20_000_000
 """Maximum size in bytes of a file that a bot can send, and can download."""

@@ -57,8 +57,10 @@ SET_BACK = 60.0
 """If the last check appears to be more than this many seconds in the future, the clock was set
 back."""
 BRIEFLY = 0.5
-"""Seconds to wait for the lock of a job; a process that only checks whether a job is running holds
-it for less."""
+"""Seconds to wait for the lock of a job.
+
+A process that only checks whether a job is running has it for a shorter time.
+"""
 GRACE = 10.0
 """Seconds for a job to clean up after it was stopped."""
 KEPT = 50

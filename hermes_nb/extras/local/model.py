@@ -374,7 +374,7 @@ class EmbeddedModel:
             await asyncio.to_thread(server.stop)
 
     def body(self, request: Request) -> bytes:
-        """Return the JSON of a request; the server need not be running."""
+        """Return the JSON of a request; the server doesn't have to be running."""
         return self._connect(Address("http://127.0.0.1", "")).body(request)
 
     async def _serve(self) -> EmbeddedServer:

@@ -1,9 +1,9 @@
 """One connection per process to a PostgreSQL server, with timeouts and automatic reconnection.
 
 After a lost connection, a call reconnects a few times within about two seconds. If that fails, it
-raises `StoreError`. For `REST` seconds after that, all calls raise it at once, so that a turn does
-not wait for every call. A server that does not answer, because it is stopped or unreachable, counts
-as lost after a timeout.
+raises `StoreError`. For `REST` seconds after that, all calls raise it immediately, so that a turn
+does not wait for every call. A server that does not answer, because it is stopped or unreachable,
+counts as lost after a timeout.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Action = Callable[[Connection[DictRow]], T]
 PAUSES = (0.1, 0.3, 0.9)
 """Seconds between attempts to reconnect."""
 REST = 2.0
-"""Seconds after the last attempt during which calls fail at once."""
+"""Seconds after the last attempt during which calls fail immediately."""
 CONNECT_SECONDS = 3
 PATIENCE = 4.0
 """Seconds from the start of a call after which no further attempt to reconnect is made."""
@@ -159,7 +159,7 @@ class Server:
         )
 
     def close(self) -> None:
-        """Close the connection; the next call reconnects at once."""
+        """Close the connection; the next call reconnects immediately."""
         with self._lock, suppress(psycopg.Error):
             self._lost = 0.0, ""
             connection, self._connection = self._connection, None

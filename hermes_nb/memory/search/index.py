@@ -54,7 +54,7 @@ TOGETHER = 256
 """Messages indexed together: half as many cost 5 % more. A search may have to index that many
 first, which takes about 40 ms for 256 messages of a kilobyte."""
 LARGE = 16_384
-"""A message with more characters is indexed at once: batching it would save little."""
+"""A message with more characters is indexed immediately: batching it would save little."""
 _PREPARED = 2
 """Maximum batches of messages for which documents are created in advance."""
 Source = tuple[str, float, float | None]
@@ -213,7 +213,7 @@ def drop(connection: sqlite3.Connection, table: str) -> None:
 
 
 def _add(connection: sqlite3.Connection, name: str, *, after: int, made: Made) -> None:
-    """Index the messages after a row, in the index of this name."""
+    """Index the messages after a row, in the index with this name."""
     vocabulary = Vocabulary(connection, name)
     blocks: Blocks = {}
     for rows in _rows(connection, _BY_ROW, after=after):

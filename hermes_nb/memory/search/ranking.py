@@ -62,9 +62,9 @@ SATURATION = 1.2
 SHORTER = 0.8
 """Factor of a word's weight for each length class; each class is four times as long."""
 SESSION = 0.5
-"""Share added to a score if the session has all words of the query; less if it lacks some."""
+"""Share added to a score if the session has all words of the query; less if some are missing."""
 COVERAGE = 0.3
-"""Share added to a score if the message has all words of the query; less if it lacks some."""
+"""Share added to a score if the message has all words of the query; less if some are missing."""
 SEEDS = 150
 """Number of best spots (positions of messages) that are scored together with their neighbours."""
 SYNONYM = 0.5
@@ -90,7 +90,7 @@ class EvidenceCollector:
     Args:
         postings: the index
         query: the query
-        people: terms that name a speaker
+        people: terms that are names of speakers
         budget: the maximum number of documents to read
         limit: the requested number of hits
         size: the number of documents in the store

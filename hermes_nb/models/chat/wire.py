@@ -49,7 +49,7 @@ class Events(Protocol):
         ...
 
     def chunks(self, event: Json) -> Iterator[object]:
-        """Yield what an event means, as chunks of chat.completions."""
+        """Yield the meaning of an event as chunks of chat.completions."""
         ...
 
 
@@ -316,7 +316,7 @@ def _content(message: Message, profile: Profile) -> str | list[Mapping[str, Json
 
 
 def unseen(count: int) -> str:
-    """Return what a model that cannot see gets instead of `count` images."""
+    """Return the text that replaces `count` images for a model that cannot see."""
     return UNSEEN.format(count=f"{count} pictures" if count > 1 else "1 picture")
 
 

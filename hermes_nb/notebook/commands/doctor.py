@@ -51,7 +51,7 @@ MARKS: dict[State, str] = {"ok": "✓", "note": "–", "problem": "✗"}
 EXTENSION = "hermes-nb"
 """Name of the labextension and its folder."""
 OTHER = "jupyter-ai-hermes-magics"
-"""A package with magics of the same names, for the command-line Hermes Agent."""
+"""A package with magics with the same names, for the command-line Hermes Agent."""
 SHOWN_PACKAGES = ("ipython", "ipykernel", "ipywidgets", "openai", "jupyterlab", "notebook", OTHER)
 """Packages whose versions are listed."""
 OPENAI = "https://api.openai.com/v1"

@@ -53,7 +53,7 @@ class ChildView:
     seconds: float = 0.0
     """Duration in seconds, once it has ended."""
     doing: str = ""
-    """Its current activity in a few words."""
+    """A short description of its current activity."""
     usage: Usage = field(default_factory=Usage)
     """The requests and tokens that it has used."""
     last_line: str = ""

@@ -310,7 +310,7 @@ def _check(document: Mapping[str, Json], name: str) -> None:
 
 
 def _complete(document: dict[str, Json]) -> None:
-    """Add missing fields of nbformat 4.5, which notebooks in earlier formats lack.
+    """Add fields of nbformat 4.5 that are missing in notebooks with earlier formats.
 
     A generated id depends only on the cell's position and source, so that it is the same for every
     read.

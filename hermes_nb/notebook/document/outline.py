@@ -144,7 +144,7 @@ class KnownCells:
     def below(self, document: NotebookDocument, cells: Sequence[Cell], place: Place) -> str | None:
         """Return the id of the cell below which a new one belongs.
 
-        This is the cell that the turn inserted last, or else the turn's own cell.
+        This is the cell that the turn inserted last, or otherwise the turn's own cell.
         """
         ids = {cell.id for cell in cells}
         if self._inserted is not None:

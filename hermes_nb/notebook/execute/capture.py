@@ -31,9 +31,9 @@ _DRAIN = 0.2
 class Stream(io.TextIOBase):
     """A proxy for `sys.stdout` or `sys.stderr`, which logging handlers may use after the capture.
 
-    Each stream has one proxy, which is never freed: `print` holds no reference to the stream that
-    it writes to, so CPython crashes if the proxy is freed while another thread prints. Output of
-    the user's own threads is passed on to the stream.
+    Each stream has one proxy, which is never freed: `print` does not keep a reference to the stream
+    that it writes to, so CPython crashes if the proxy is freed while another thread prints. Output
+    of the user's own threads is passed on to the stream.
     """
 
     encoding = "utf-8"
@@ -73,7 +73,7 @@ class Stream(io.TextIOBase):
         return int(self._outer.fileno())
 
     def write(self, text: object) -> int:
-        """Write to the capture, or else to the usual destination."""
+        """Write to the capture, or otherwise to the usual destination."""
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         collector = collecting()

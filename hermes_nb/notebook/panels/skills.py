@@ -67,7 +67,7 @@ class Shelves:
     skipped: tuple[SkippedSkill, ...] = ()
     """Skills that were not loaded."""
     undoable: str = ""
-    """Description of what undo would do, "" if there is nothing to undo."""
+    """Description of the effect of undo, "" if there is nothing to undo."""
 
 
 def look(known: PromptSources, query: str, category: str) -> Shelves:
@@ -262,7 +262,7 @@ class SkillsTab(Tab):
         )
 
     def _show_detail(self, about: Skill | SkippedSkill, markup: str, *acts: Act) -> None:
-        """Open a skill at once, without reading the list again, which may be slow."""
+        """Open a skill immediately, without reading the list again, which may be slow."""
         self._open = about
         write(self._detail_text, markup)
         write(self._detail_line, self._detail_acts.show(_key(about), acts), "children")
