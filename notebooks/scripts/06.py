@@ -10,8 +10,8 @@ from scripted import Seen, call
 
 def table(column: str) -> object:
     code = f"""\
-groups = df.dropna(subset=["sex"]).groupby(["species", "island", "sex", "year"])["{column}"]
-print(groups.describe(percentiles=[0.1, 0.25, 0.5, 0.75, 0.9]).round(1).to_string())
+groups = df.dropna(subset=["sex"]).groupby(["species", "sex", "year"])["{column}"]
+print(groups.agg(["count", "mean", "std", "min", "max"]).round(1).to_string())
 print()
 print(df.groupby(["species", "sex"])["{column}"].mean().unstack().round(1).to_string())"""
     return call("run_python", code=code)
@@ -34,7 +34,7 @@ def told(what: str, unit: str) -> object:
         return (
             head
             + "\n".join(lines)
-            + f"\n\nWithin a species, year and island matter little; sex does, most in {most}."
+            + f"\n\nWithin a species, the year matters little; sex does, most in {most}."
         )
 
     return answer
@@ -72,7 +72,7 @@ def expanded(seen: Seen) -> object:
 
 
 def remembered(seen: Seen) -> str:
-    row = r"Gentoo +Biscoe +female +2007[^\n]*\n +2008[^\n]*\n +2009 +"
+    row = r"Gentoo +female +2007[^\n]*\n +2008[^\n]*\n +2009 +"
     count = float(seen.found(row + r"([\d.]+)"))
     mean = float(seen.found(row + r"[\d.]+ +([\d.]+)"))
     return f"**{count:.0f}** Gentoo females were weighed in 2009; their mean was **{mean:,.1f} g**."
