@@ -55,6 +55,7 @@ autodoc_typehints = "signature"
 autodoc_default_options = {"members": True, "show-inheritance": False}
 
 html_theme = "furo"
+pygments_dark_style = "github-dark"  # the default underlines modules and shows magics in red
 html_title = f"hermes_nb {release}"
 html_static_path = ["_static"]
 html_css_files = ["hermes.css"]
