@@ -205,6 +205,13 @@ def _patterns() -> tuple[_Pattern, ...]:
     return tuple(_ready(item) for item in table("code_patterns")["pattern"])
 
 
+def candidates(lower: str, *, harms: bool) -> Iterator[_Pattern]:
+    """Yield the patterns with a needed word in the text: a quick filter, as most texts have few."""
+    for each in _patterns():
+        if each.harms is harms and (not each.needs or any(map(lower.__contains__, each.needs))):
+            yield each
+
+
 def _ready(item: dict[str, Json]) -> _Pattern:
     steps = item.get("steps") or [item["pattern"]]
     pattern = steps[0] if len(steps) == 1 else _alone(steps[0])
@@ -241,9 +248,7 @@ def hidden_elements() -> tuple[re.Pattern[str], re.Pattern[str]]:
 def traces(text: str) -> Iterator[Sign]:
     """Yield the signs of an attack in a normalised text."""
     lower = lowered(text)
-    for each in _patterns():
-        if each.harms:
-            continue
+    for each in candidates(lower, harms=False):
         quotable = each.category == "role_hijack" and each.score < _FORGED
         for start, end in some(spans(each.pattern, lower, each.needs)):
             yield Sign(each.category, each.name, each.score, start, end, quotable=quotable)
@@ -261,8 +266,8 @@ def threats(text: str, *, code: bool = False, guide: bool = False) -> Iterator[S
     `code` means that all of the text is code, `guide` that it is documentation. Outside of code, a
     passage does not count if the words before it in its sentence forbid or describe it.
     """
-    for each in _patterns():
-        for place in spans(each.pattern, text, each.needs) if each.harms else ():
+    for each in candidates(lowered(text), harms=True):
+        for place in spans(each.pattern, text, each.needs):
             in_time()
             score = _graded(each, text, place, guide=guide)
             if score is not None and (code or not _forbidden(text, place[0], _pattern("forbids"))):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
+from random import Random
 
 import pytest
+from hermes_nb.safety import patterns, rules
 from hermes_nb.safety.scan import neutralised, scan, without_marks, wrap
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -45,6 +48,29 @@ def test_what_one_may_well_write_passes(sentence):
 def test_a_disguise_does_not_help(disguise, sentence):
     result = scan(f"Some notes.\n\n{disguise(sentence)}\n\nMore notes.")
     assert result.verdict != "clean"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_quick_filters_lose_nothing(monkeypatch, seed):
+    random = Random(seed)
+    known = [text for found in SENTENCES["attacks"].values() for text in found]
+    known += [text for text, _ in SENTENCES["categories"]]
+    for path in sorted(DATA.glob("*.toml")):
+        known += [each["text"] for each in tomllib.loads(path.read_text("utf-8")).get("text", ())]
+    parts = [part for text in known for part in re.findall(r"\S+\s*|\n", text)]
+    texts = [
+        random.choice(known)[: random.randrange(600)]
+        + "".join(random.choices(parts, k=random.randrange(30)))
+        for _ in range(150)
+    ]
+    quick = [scan(text) for text in texts]
+    assert {result.verdict for result in quick} == {"clean", "suspicious", "blocked"}
+    monkeypatch.setattr(rules, "candidates", lambda _: rules.rows())
+    every = patterns._patterns()
+    monkeypatch.setattr(
+        patterns, "candidates", lambda _, *, harms: [p for p in every if p.harms is harms]
+    )
+    assert quick == [scan(text) for text in texts]
 
 
 @pytest.mark.parametrize(("text", "category"), SENTENCES["categories"])
