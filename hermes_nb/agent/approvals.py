@@ -387,7 +387,7 @@ class Approvals:
 
 
 def open_approvals(home: str | Path | None = None) -> Approvals:
-    """Return the proposals of a Hermes directory, by default that of `HERMES_HOME`."""
+    """Return the proposals of a Hermes directory (default: `HERMES_HOME`)."""
     settings = load_settings(home=home)
     store = open_store(settings, lambda _: None)
     return Approvals(PromptSources(settings, workdir=Path.cwd(), store=store, tell=lambda _: None))

@@ -353,7 +353,7 @@ def _served_window(end: Endpoint, name: str, *, known: int | None) -> int | None
 
 
 def offered_models(settings: Settings) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the models served at each address: the endpoint's, or those of accepted servers.
+    """Return the models served at each address: at the endpoint, or on accepted servers.
 
     This sends requests to the servers and may take seconds. A server that does not respond has no
     models.

@@ -411,9 +411,9 @@ class Runtime:
 
 
 def observers(settings: Settings, tell: Callable[[str], None]) -> list[Observer]:
-    """Return the observers of turns from installed packages, each made from the settings.
+    """Create the observers from installed packages with these settings.
 
-    One that fails to load is skipped, with a warning to `tell`.
+    If one fails to load, it is skipped with a warning to `tell`.
 
     Raises:
         ConfigError: the settings enable OpenTelemetry but no package for it is installed

@@ -21,7 +21,7 @@ GROUP = "hermes_nb.cli"
 OK = 0
 FAILED = 1
 USAGE = 2
-"""Exit code for wrong usage, the same as that of `argparse`."""
+"""Exit code for wrong usage, the same as in `argparse`."""
 MISSED = 3
 """Exit code if a replay found no recording for a request."""
 REFUSED = 3

@@ -309,8 +309,7 @@ def _read(file: Path) -> Foreign:
 def _parametrise(notebook: Foreign, parameters: Sequence[tuple[str, str]]) -> None:
     """Insert a cell that sets the parameters, like papermill; raise `UsageProblem`.
 
-    It follows the cell tagged `parameters` or is the first one, and replaces that of an earlier
-    run.
+    It is below the cell tagged `parameters` or at the top, and replaces the cell of an earlier run.
     """
     import nbformat
 

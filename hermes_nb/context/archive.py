@@ -62,7 +62,7 @@ class Archive:
         return [row if row is not None and _key(row) == _key(m) else m for m, row in pairs]
 
     def span(self, first: int, last: int) -> list[StoredMessage]:
-        """Return the rows at positions `first` to `last`, without those made by a compression."""
+        """Return the rows at positions `first` to `last`, except rows from a compression."""
         self._read_on()
         return [
             row

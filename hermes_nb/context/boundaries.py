@@ -52,7 +52,7 @@ def shortened(line: str, position: int | None) -> str:
 
 
 SKILL = "a loaded skill, to be read again before it is used: "
-"""Prefix of the fact that names a skill whose text was dropped."""
+"""Prefix of the fact with the name of a skill whose text was dropped."""
 
 
 def skill_call(call: ToolCall) -> str:

@@ -35,7 +35,7 @@ class Setup:
     window: int | None = None
     """Context window set by the user, in tokens; None to use the model's."""
     limits: CompressionLimits = field(default_factory=CompressionLimits)
-    """When to compress, and how far."""
+    """When to compress, and how much."""
     flush: Flush | None = None
     """To be called before messages are dropped, to save memories; None to save none."""
     before_compress: BeforeCompress | None = None

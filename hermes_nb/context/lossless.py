@@ -329,7 +329,7 @@ class Lossless(Gauged):
         session_id: Id of the session.
         model: The session's model.
         window: Limit for the model's context window, in tokens (default: no limit).
-        limits: When to compress, and how far.
+        limits: When to compress, and how much.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def plugins(group: str, name: str | None = None) -> list[EntryPoint]:
-    """Return the entry points of a group, sorted by name; with `name`, only those of that name."""
+    """Return the entry points of a group, sorted by name; if given, only those named `name`."""
     found = _group(tuple((folder, _changed(folder)) for folder in sys.path), group)
     return [point for point in found if name in (None, point.name)]
 
@@ -29,7 +29,7 @@ def loaded(point: EntryPoint) -> object:
     An entry point names the extra that it needs: `name = "module:object [extra]"`.
 
     Raises:
-        ConfigError: The import failed; the message names the package to install.
+        ConfigError: The import failed; the message says which package to install.
     """
     try:
         return point.load()

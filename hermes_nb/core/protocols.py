@@ -249,7 +249,7 @@ class SessionStore(Protocol):
         ...
 
     def sessions(self, *, notebook: str | None = None, limit: int = 20) -> list[StoredSession]:
-        """Return the most recently written sessions first, without those of child agents.
+        """Return sessions except those of child agents, most recently written first.
 
         `notebook` limits them to a notebook's path.
         """

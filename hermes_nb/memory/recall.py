@@ -177,9 +177,9 @@ class Recall:
         return [ListedSession(session=session, gist=self._gist(session)) for session in chosen]
 
     def _speaker_of(self, root: str, family: Sequence[StoredSession]) -> StoredSession:
-        """Return the latest session of `family` that has the source of its lineage's first one.
+        """Return the latest session of `family` with the source of the lineage's first session.
 
-        It is thus not the session of a helper, such as a child agent. `root` is the id of the first
+        This excludes sessions of helpers, such as child agents. `root` is the id of the first
         session.
         """
         first = self._session(root)

@@ -256,7 +256,7 @@ class _Candidate:
         return calls, place + len(closer) if closer and calls else end
 
     def _name(self, named: str, body: str) -> str:
-        """Return the name in unparseable JSON, preferring that of a known tool."""
+        """Return the name in unparseable JSON, preferably the name of a known tool."""
         found = [named or each[1] for each in _NAME.finditer(body)]
         return next((name for name in found if name in self.names), (found or [named])[0])
 

@@ -149,7 +149,7 @@ def left_out(name: str) -> str:
 
 
 def _entries(name: str) -> list[EntryPoint]:
-    """Return the entry points that provide a model, those of hermes_nb first."""
+    """Return the entry points that provide a model, starting with those of hermes_nb."""
     return sorted(plugins(GROUP, name.partition(":")[0]), key=lambda point: not _is_own(point))
 
 

@@ -107,7 +107,7 @@ _TRAITS = {EMBEDDED: Traits(small=True, learns=False, local=True)}
 
 
 def traits_of(model: ChatModel) -> Traits:
-    """Return a model's own traits, or those known for its name.
+    """Return a model's own traits, or the traits known for its name.
 
     A recorded model is known by its name alone, both while recording and in a replay, because both
     must send the same prompts.

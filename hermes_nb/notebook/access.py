@@ -129,7 +129,7 @@ def _joined(output: Mapping[str, Json]) -> dict[str, Json]:
 TIMEOUT = 1.0
 """Seconds to wait for the response of one server."""
 FRESH = 8
-"""Maximum server files to try: that of the kernel's parent process, and the newest ones."""
+"""Maximum server files to try: the file of the kernel's parent process, and the newest ones."""
 
 
 def notebook_path(namespace: Mapping[str, Json], *, explicit: str = "", open_path: str = "") -> str:
@@ -281,7 +281,7 @@ class NotebookAccess:
 
     @property
     def checkpoints(self) -> Checkpoints:
-        """The states that are saved for undo, of this and other sessions."""
+        """The states of this session and others that are saved for undo."""
         if self._checkpoints is None:
             self._checkpoints = Checkpoints(self._home / "checkpoints")
         return self._checkpoints

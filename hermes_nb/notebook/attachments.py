@@ -37,7 +37,7 @@ class Attachment:
     """An image of a message."""
 
     name: str
-    """Its name in the conversation: the expression that it was made from."""
+    """Its name in the conversation, which is the expression that was evaluated."""
     image: Image
     """The encoded image."""
 

@@ -96,7 +96,7 @@ class DryRun:
         }
 
     def given(self, options: TurnOptions, names: dict[str, object]) -> str:
-        """Bind the request to the variable of `--into`, and return what to show in Markdown."""
+        """Bind the request to the variable of `--into`, and return the Markdown to show."""
         if options.into:
             names[options.into] = self.as_dict()
         if not (options.into and options.quiet):

@@ -1,4 +1,4 @@
-"""The settings of one kernel: those of the Hermes directory, and those that its cells have set."""
+"""The settings of one kernel: from the Hermes directory, and from its cells."""
 
 from __future__ import annotations
 

@@ -85,9 +85,9 @@ def settle_running_call(shell: Shell) -> None:
     """Handle the cell that loads the extension and also calls the magic.
 
     Such a cell was parsed without the transformers. This happens if only `lazy_magics` is
-    configured, or if a cell has both `%load_ext` and `%hermes`. In a terminal a lazy first call
-    runs to its end synchronously. Elsewhere that is not possible, and `LoadedLate` asks the user to
-    run the cell again.
+    configured, or if a cell has both `%load_ext` and `%hermes`. In a terminal, a lazy first call
+    runs synchronously until it ends. Elsewhere that is not possible, and `LoadedLate` asks the user
+    to run the cell again.
     """
     caller = sys._getframe(1)  # noqa: SLF001 - the only way to the caller
     kind = _called(caller)

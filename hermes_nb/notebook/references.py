@@ -3,7 +3,7 @@
 `@cell:7` `@error` `@df` (a variable) `@file:data/a.csv:10-25` `@folder:src` `@diff` `@staged`
 `@git:5` `@url:https://…`; with an MCP server `@server:uri` (a resource) and
 `@server:prompt/NAME?key=value`. Names with spaces are written in double quotes (`@file:"my
-notes.md"`). Syntax and limits are those of Hermes Agent.
+notes.md"`). Syntax and limits are the same as in Hermes Agent.
 
 Files and git data are read with the model's own tools, so the same access rules apply. Addresses,
 decorators and text in fenced blocks are not references. A reference that cannot be resolved is

@@ -92,7 +92,7 @@ class _Script:
     """Parses one script."""
 
     directory: str = ""
-    """The current directory, as far as known from `cd`."""
+    """The current directory, if known from `cd`."""
     depth: int = 0
     """Nesting depth of scripts."""
     _outer: list[str] = field(default_factory=list)

@@ -100,7 +100,7 @@ class Way:
     watched: bool = True
     """Revert the command's changes to files that run later until the user approves them."""
     offline: bool = False
-    """Refuse the network to code in the kernel, as far as Python's audit events reveal its use."""
+    """Deny network access to code in the kernel, if Python's audit events reveal it."""
     closed: str = ""
     """Why the user may not allow network access. Empty if the user may."""
 

@@ -1,9 +1,9 @@
 """Find the files of a workspace that run later or instruct an agent.
 
 "Later" means after the current command, without another approval: git hooks, startup files,
-configuration that names programs, notebooks that start an agent. The walk enters every folder. In
-installed packages it only lists what Python runs at startup. It can temporarily change the mode of
-folders that their owner cannot read. A folder that still cannot be read is reported.
+configuration that contains programs, notebooks that start an agent. The walk enters every folder.
+In installed packages it only lists what Python runs at startup. It can temporarily change the mode
+of folders that their owner cannot read. A folder that still cannot be read is reported.
 """
 
 from __future__ import annotations

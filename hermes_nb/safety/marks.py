@@ -94,7 +94,7 @@ class Marks:
     def mark_files(self, paths: Iterable[Path], session: str = "") -> None:
         """Mark files with their current content.
 
-        An unreadable file is marked for any content up to now.
+        An unreadable file is marked regardless of its content so far.
         """
         marks, now = [], time.time()
         for real in map(os.path.realpath, paths):

@@ -311,7 +311,7 @@ class _Judge:
             refuse(f"there may be secrets below {word!r}")
 
     def _leads_out(self, words: list[str]) -> None:
-        """Refuse a folder with a link to the outside, which `diff` would follow."""
+        """Refuse a folder with a link that points out of it, which `diff` would follow."""
         for root in (self.directory / word for word in words):
             if not root.is_dir() or (self.hidden and self._inside(root)):
                 continue

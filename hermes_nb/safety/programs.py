@@ -33,10 +33,7 @@ class MayDoMoreError(Exception):
 
 
 class NamesSecretError(MayDoMoreError):
-    """A command would show a secret, which the message names.
-
-    A sandbox might not hide this secret.
-    """
+    """A command would show the secret in the message. A sandbox might not hide this secret."""
 
 
 def refuse(why: str, error: type[MayDoMoreError] = MayDoMoreError) -> NoReturn:

@@ -381,7 +381,7 @@ def survey(root: Path, *, home: Path, seconds: float = 0.15) -> Survey:
     If `root` contains the home, all hidden entries of the home count as secret, because programs
     keep private data there under any name. A directory that cannot be listed is hidden completely.
     In that case every file with several hard links is hidden too. Unchanged directories are not
-    read again, so if a walk ran out of time, the next call continues it.
+    read again, so if a walk reaches its time limit, the next call continues it.
     """
     deadline = Deadline(seconds)
     table = known_names("secret")

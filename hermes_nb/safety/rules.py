@@ -39,7 +39,7 @@ _STEP = re.compile(r"\n[ \t]*(?:[-*+•|]|\d{1,3}[.)])|\n[ \t]*\n")
 _STEPS = 2
 """Maximum number of steps that begin within an attack. With an intent of `_CLOSE`, none may."""
 _CLOSE = frozenset({"HIDES", "SPEAKS", "KNOWS"})
-"""Intents that name the reader or hide something."""
+"""Intents that mention the reader or hide something."""
 _ELSEWHERE = re.compile(r"\n[ \t]*(?:#|```)")
 """Matches a heading or a code fence. An attack does not extend over it."""
 

@@ -403,7 +403,7 @@ _LETTERS = {code: latin for code, latin in LOOKALIKES.items() if len(latin) == 1
 def wrap(
     text: str, *, source: str, nonce: str | None = None, scanned: ScanResult | None = None
 ) -> str:
-    """Return `text` between marks that name its `source` and declare it as data.
+    """Return `text` between marks that contain its `source` and declare it as data.
 
     If the text is suspicious or blocked, only the passages with findings are removed, and the
     opening mark lists their categories. Pass `scanned` if this text was already scanned.

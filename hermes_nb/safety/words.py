@@ -279,7 +279,7 @@ _Part = tuple[int, int, str]
 
 
 class Tagged:
-    """The tags of a text and their positions. The first tag is that of a paragraph."""
+    """The tags of a text and their positions. The first tag is for a paragraph."""
 
     def __init__(self, text: str) -> None:
         """Tag a normalised lower-case text."""

@@ -3,7 +3,8 @@
 A repeated scan costs one `stat` per skill and one directory listing per category: parsed documents
 are cached until their *stamps* (file times, size and inode) change, also on disk for the next
 process. A stamp is not trusted if it is so recent that a further change might leave it the same.
-Links out of the root, pipes, and folders that are too deep or too many are skipped, with a note.
+Links to targets outside of the root, pipes, and folders that are too deep or too many are skipped
+with a note.
 """
 
 from __future__ import annotations
@@ -141,10 +142,10 @@ SHARED = "shared_skills"
 def installed_roots(settled: Policy, warn: Callable[[str], None]) -> list[Root]:
     """Return the roots that packages provide, with those that the policy shares last.
 
-    An entry point of `hermes_nb.skill_roots` is a function from the policy to `Root`s. They get the
-    source `external`, except those of the entry point `shared_skills`, which keep theirs. An entry
-    point that fails is skipped with a warning. Raises `ConfigError` if the policy shares skills and
-    no installed package can check them.
+    An entry point of `hermes_nb.skill_roots` is a function that takes the policy and returns
+    `Root`s. They get the source `external`, except those from the entry point `shared_skills`,
+    which keep their own. An entry point that fails is skipped with a warning. Raises `ConfigError`
+    if the policy shares skills and no installed package can check them.
     """
     found: list[Root] = []
     for point in plugins(ROOTS):

@@ -1,8 +1,8 @@
 """Parse any SKILL.md leniently, but strictly check those that Hermes writes.
 
-The format is that of agentskills.io: YAML frontmatter with `name` and `description` (at most 64 and
-1,024 characters) and a Markdown body. The parser adds a note for each irregularity. A skill is only
-unusable if it has no frontmatter or description, or if nothing can be parsed.
+The format is defined by agentskills.io: YAML frontmatter with `name` and `description` (at most 64
+and 1,024 characters) and a Markdown body. The parser adds a note for each irregularity. A skill is
+only unusable if it has no frontmatter or description, or if nothing can be parsed.
 
 The frontmatter is parsed in bounded time and memory. Values are strings, lists and mappings: dates
 and numbers remain text. The tree is built from PyYAML's events, so that depth and size can be

@@ -39,7 +39,7 @@ def checked_path(path: str) -> str:
 
 
 def real_path(directory: Path, path: str) -> Path:
-    """Return a support file's path; raise SkillError if a link leads out of the skill."""
+    """Return a support file's path; raise SkillError if a link points out of the skill."""
     relative = checked_path(path)
     real, base = os.path.realpath(directory / relative), os.path.realpath(directory)
     if not real.startswith(base + os.sep):

@@ -367,7 +367,7 @@ def _key(digest: str, *, strict: bool = False, code: bool = False) -> str:
 
 
 def _glance(digest: str, name: str) -> str:
-    """Return the cache key of name and description; the name may be that of the folder."""
+    """Return the cache key of name and description; the name may be the folder's name."""
     return f"{digest}g{name}"
 
 

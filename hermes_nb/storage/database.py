@@ -455,7 +455,7 @@ class Database:
             self._queue.close()
 
     def after_fork(self, *, child: bool) -> None:
-        """Resume after a fork; a child that inherited an open file nevertheless never uses it."""
+        """Resume after a fork; a child never uses an open file that it has inherited."""
         if child:
             self._lock = threading.RLock()
             self._orphan = not self._paused and self._file is not None

@@ -327,7 +327,7 @@ def _leave_wal(connection: sqlite3.Connection, path: str, schema: Schema) -> Non
 
 
 def on_network(path: Path) -> bool:
-    """Return whether `path` is on a network file system, as far as the system reveals it.
+    """Return whether `path` is known to be on a network file system.
 
     A WAL needs memory that all processes with the open file share. No network file system offers
     that.

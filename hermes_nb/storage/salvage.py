@@ -45,7 +45,7 @@ class Record:
     rowid: int
     """The row id."""
     values: tuple[Value, ...]
-    """The columns' values; that of an INTEGER PRIMARY KEY is None, since it is the row id."""
+    """The columns' values; an INTEGER PRIMARY KEY has None, since it is the row id."""
 
 
 def records(path: Path, *, columns: int) -> Iterator[Record]:

@@ -6,12 +6,12 @@ src-app-py). In scripts without spaces, and in Korean, each character is a term,
 any length are phrases. Terms contain neither white space nor ASCII punctuation, as the index's
 tokenizer requires. The *form* of a word is the string of its terms, as it is cached.
 
-Stemming makes "painting" find "painted", and "went" find "go". The suffix rules are those of
-Porter, "An algorithm for suffix stripping" (1980), as implemented in SQLite. Irregular verbs and
-plurals come from a table (`words.toml`). Stems are keys and not for display. They must never
-change, because indexes on users' disks contain them, and removing an entry requires the stem with
-which it was added. (snowballstemmer takes ten times as long per word, 0.1 s to import, and differs
-in a few stems.)
+Stemming makes "painting" find "painted", and "went" find "go". The suffix rules come from Porter,
+"An algorithm for suffix stripping" (1980), as implemented in SQLite. Irregular verbs and plurals
+come from a table (`words.toml`). Stems are keys and not for display. They must never change,
+because indexes on users' disks contain them, and removing an entry requires the stem with which it
+was added. (snowballstemmer takes ten times as long per word, 0.1 s to import, and differs in a few
+stems.)
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class ServerSpec:
 def specs(servers: object, environ: Mapping[str, str], source: str) -> dict[str, ServerSpec]:
     """Return the servers of a configuration by name. If one cannot be used, `problem` says why.
 
-    The keys are those of Hermes Agent and of `.mcp.json`; `${NAME}` is replaced from `environ`.
+    The keys are the same as in Hermes Agent and `.mcp.json`; `${NAME}` is replaced from `environ`.
     """
     if not isinstance(servers, Mapping):
         return {}

@@ -52,7 +52,7 @@ FRESH = 60.0
 """Minimum seconds before the budgets read the usage of other kernels again."""
 InView = Callable[[], Sequence[Message]]
 CHILD, REVIEW = "child", "review"
-"""Sources of sessions made from another session: child agents and maps; background reviews."""
+"""Sources of sessions created from another session: child agents and maps; background reviews."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class Identity:
     title: str = ""
     """The session's title."""
     parent: str = ""
-    """The id of the session that it was made from, "" for none."""
+    """The id of the session that it was created from, "" for none."""
 
     @property
     def platform(self) -> Platform:

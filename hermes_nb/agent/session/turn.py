@@ -1,4 +1,4 @@
-"""The result of a turn, made from its events."""
+"""The result of a turn, computed from its events."""
 
 from __future__ import annotations
 

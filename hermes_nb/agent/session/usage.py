@@ -24,12 +24,12 @@ def together(usages: Iterable[Usage]) -> Usage:
 
 
 def session_usage(store: SessionStore, session_id: str) -> Usage:
-    """Return the usage of a session and all sessions made from it; raise `StoreError`."""
+    """Return the usage of a session and all sessions created from it; raise `StoreError`."""
     return together(store.usage(session_id=session_id).values())
 
 
 def usage_by_model(store: SessionStore, session_id: str, source: str) -> dict[str, Usage]:
-    """Return the usage, by model, of the sessions of a `source` made from a session."""
+    """Return the usage, by model, of the sessions with a `source` created from a session."""
     found = store.usage(session_id=session_id).items()
     return {model: usage for (each, model), usage in found if each == source and usage.requests}
 

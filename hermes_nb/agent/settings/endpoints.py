@@ -104,7 +104,7 @@ class AuxiliaryKeys:
     recall: Annotated[ModelGroup, _job("auxiliary.recall")] = field(default_factory=dict)
     """The model that condenses past sessions."""
     titles: Annotated[ModelGroup, _job("auxiliary.titles")] = field(default_factory=dict)
-    """The model that names sessions."""
+    """The model that generates the titles of sessions."""
     vision: Annotated[ModelGroup, _job("auxiliary.vision")] = field(default_factory=dict)
     """The model that describes images for models that don't accept them."""
     mixture: Annotated[ModelGroup, _job("auxiliary.mixture")] = field(default_factory=dict)
@@ -256,7 +256,7 @@ def key_variable(host: str, env: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """A provider that models are named after: `anthropic/claude-opus-4-8`."""
+    """A provider whose name can be part of a model's name: `anthropic/claude-opus-4-8`."""
 
     base_url: str
     """Its address; "" for OpenAI's. `$NAME` stands for an environment variable."""

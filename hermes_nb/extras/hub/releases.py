@@ -104,7 +104,7 @@ def _signed(release: Release, *, yes: bool) -> Index | None:
 
 
 def _revoked(release: Release, name: str, arguments: argparse.Namespace) -> Index:
-    """Revoke or restore a skill under its own name and that of its folder; return the index."""
+    """Revoke or restore a skill by its own name and its folder's name; return the index."""
     index = release.before()
     there = _names(index, release.contents(signed=True))
     names = {name, *(each for pair in there.items() if name in pair for each in pair)}

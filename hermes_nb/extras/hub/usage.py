@@ -117,7 +117,7 @@ class Usage:
         self._final |= counted and self._ended  # figures before the end may be incomplete
 
     def _add(self, usage: dict[str, Json]) -> None:
-        """Record figures; those of a later event include the earlier ones."""
+        """Record figures; later events include the figures of earlier ones."""
         for key, value in usage.items():
             if isinstance(value, dict) and key.endswith("_details"):
                 self._add(value)

@@ -37,7 +37,7 @@ Said = list[dict[str, str]]
 
 @contextmanager
 def _client_of(service: str) -> Iterator[None]:
-    """Turn an ImportError of a client into a `ConfigError` that names the package to install."""
+    """Convert an ImportError of a client to a `ConfigError` that says which package to install."""
     try:
         yield
     except ImportError as error:

@@ -287,7 +287,7 @@ def asks(passage: RankedMessage) -> bool:
 def with_answers(
     found: Mapping[int, float], texts: Mapping[int, RankedMessage]
 ) -> dict[int, float]:
-    """Return the scores, with those of turns after a question raised toward the question's."""
+    """Return the scores, in which turns after a question get closer to the question's score."""
     out = dict(found)
     for spot, score in found.items():
         if score > found.get(spot + 1, score) and asks(texts[spot]):

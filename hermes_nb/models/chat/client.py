@@ -8,7 +8,7 @@ client's generic `post`, which keeps authentication, headers and error classes.
 
 Redirects are not followed, so a key never reaches another host. A reply is parsed leniently (see
 `stream`) and cut off at a limit. If an endpoint rejects a feature (usage in the stream, tools), it
-is not used again. The profile names the protocol (see `wire`); the SDK only transports bytes.
+is not used again. The profile determines the protocol (see `wire`); the SDK only transports bytes.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ _NO_TOOLS = re.compile(
 
 
 def wire_for(profile: Profile, *, ttl: TTL = "5m") -> Wire:
-    """Return the protocol that a profile names."""
+    """Return the protocol of a profile."""
     match profile.wire:
         case "messages":
             from hermes_nb.models.chat.anthropic import AnthropicMessages
@@ -302,7 +302,7 @@ class OpenAIChat:
     async def _post(self, path: str, body: bytes) -> AsyncGenerator[bytes, None]:
         """Send a JSON body and yield the response's bytes; raise `ModelError` for every failure.
 
-        Closing the generator closes the connection, unless the response was read to its end.
+        Closing the generator closes the connection, unless the response was read completely.
         """
         response = None
         try:
@@ -402,7 +402,7 @@ class OpenAIChat:
 
 
 async def _drain(pieces: AsyncGenerator[bytes, None]) -> None:
-    """Read a finished response to its end, so that its connection can be reused."""
+    """Read the rest of a finished response, so that its connection can be reused."""
     with suppress(TimeoutError, ModelError):
         async with asyncio.timeout(_DRAIN):
             async for _ in pieces:

@@ -161,7 +161,7 @@ COMMANDS = _own()
 
 
 def commands() -> dict[str, Command]:
-    """Return Hermes' own commands and those of its extras; importing these is fast."""
+    """Return Hermes' own commands, including its extras; importing these is fast."""
     extras = {name: point for name, point in installed().items() if _is_ours(point)}
     return COMMANDS | {name: cast("Command", point.load()) for name, point in extras.items()}
 

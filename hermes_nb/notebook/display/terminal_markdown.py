@@ -258,7 +258,7 @@ def _is_whole(column: Iterable[Text]) -> bool:
 
 
 def _least(column: tuple[Text, ...]) -> int:
-    """Return the minimum width of a column, that of its longest word if words must not break."""
+    """Return the minimum width of a column: its longest word, if words must not break."""
     longest = max((cell_len(word) for cell in column for word in cell.plain.split()), default=1)
     return longest if _is_whole(column) else min(longest, NARROWEST)
 

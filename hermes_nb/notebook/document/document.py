@@ -1,8 +1,8 @@
-"""A notebook that the agent edits: open in a front end, closed in a file, or out of reach.
+"""A notebook that the agent edits: open in a front end, closed in a file, or not reachable.
 
-Edits are data objects, which each kind of notebook applies in its own way.
-Cells are addressed by id. An edit includes the hash of the source that it was made for: if a cell
-was changed since, the edit raises a conflict and does not overwrite it.
+Edits are data objects, which each kind of notebook applies in its own way. Cells are addressed by
+id. An edit includes the hash of the source that it applies to: if a cell was changed since, the
+edit raises a conflict and does not overwrite it.
 """
 
 from __future__ import annotations

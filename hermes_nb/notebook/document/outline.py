@@ -1,8 +1,8 @@
 """The agent's view of the notebook: reading and naming cells, and tracking what it has seen.
 
-An edit or a run applies to the cell as the agent last saw it. If the cell has changed since, the
-agent gets the current source and has to call again, so only an approved change happens. The user
-sees cells named by their execution count or position; ids are for the agent.
+An edit or a run applies to the state of the cell that the agent last saw. If the cell has changed
+since, the agent gets the current source and has to call again, so only an approved change happens.
+The user sees cells named by their execution count or position; ids are for the agent.
 """
 
 from __future__ import annotations

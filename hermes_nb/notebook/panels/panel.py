@@ -284,7 +284,7 @@ def choices(agent: KernelAgent) -> dict[str, list[str]]:
 
 
 def _tabs(place: TabContext) -> tuple[Tab, ...]:
-    """Return the tabs, those of other packages last; a tab that fails to load is left out."""
+    """Return the tabs, with tabs from other packages last; tabs that fail to load are left out."""
     tabs: list[Tab] = [MemoryTab(place), SkillsTab(place), ContextTab(place), SessionTab(place)]
     for point in plugins(GROUP):
         why = "it is not a Tab, or its title is missing or taken"

@@ -51,7 +51,7 @@ FROM = {
     "admin": "site",
     "shipped": "shipped",
 }
-"""Labels of sources; the keys are those of `skills.roots.Source`."""
+"""Labels of sources, with the keys of `skills.roots.Source`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
