@@ -336,7 +336,7 @@ class Film:
 
 @asked_for
 def test_the_demo(server, browser):
-    cells = ("x", f"%%hermes\n{PLOT}", "longest = bills.max()\nlongest", "%hermes undo")
+    cells = ("x", f"%%hermes\n{PLOT}", "longest = bills.max()\nprint(longest)", "%hermes undo")
     notebook = Notebook.open(server, browser, "demo.ipynb", cells, size=(900, 640))
     notebook.command("application:toggle-left-area")
     with Loopback() as model:
