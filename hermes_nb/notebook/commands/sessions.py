@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import sys
 from argparse import Namespace
@@ -48,14 +49,18 @@ async def status(agent: KernelAgent, _given: Namespace) -> str:
     from hermes_nb.notebook.commands.doctor import sandbox_told
 
     settings = agent.settings()
-    await agent.access.look()
     looks = not (settings.endpoint.named or agent.models.given or settings.cassette == "replay")
-    waiting = await in_thread(not_accepted, settings) if looks else []
+    # Each may take half a second, the sandbox only once in a kernel.
+    _, waiting, sandbox = await asyncio.gather(
+        agent.access.look(),
+        in_thread(not_accepted if looks else lambda _: [], settings),
+        in_thread(sandbox_told),
+    )
     rows = [
         ("model", agent.models.name or settings.endpoint.model or "chosen at the first turn"),
         *[("server", line) for line in waiting],
         ("approvals", settings.approve),
-        ("sandbox", await in_thread(sandbox_told)),
+        ("sandbox", sandbox),
         ("requests a turn", str(settings.max_requests)),
         ("home", str(settings.home)),
         ("notebook", agent.notebook or "unknown"),

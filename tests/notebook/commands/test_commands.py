@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -259,3 +260,18 @@ def test_commands_of_other_packages_come_last_and_do_no_harm(desk, tmp_path, mon
         desk("broken")
     with pytest.raises(ConfigError, match="did you mean `%hermes greet`"):
         table.find("gret")
+
+
+def test_status_looks_for_servers_and_tries_the_sandbox_at_the_same_time(desk, monkeypatch):
+    from hermes_nb.notebook.commands import doctor, sessions
+
+    both = threading.Barrier(2, timeout=30)  # breaks if one of them waits for the other
+
+    def meeting(value):
+        return lambda *_: both.wait() >= 0 and value
+
+    monkeypatch.setattr(sessions, "not_accepted", meeting(["Ollama: found, not accepted."]))
+    monkeypatch.setattr(doctor, "sandbox_told", meeting("landlock"))
+    told = desk("status")
+    assert "| **server** | Ollama: found, not accepted. |" in told
+    assert "| **sandbox** | landlock |" in told
