@@ -46,13 +46,13 @@ from hermes_nb.notebook.document.document import (
 from hermes_nb.notebook.document.file import FileDocument
 from hermes_nb.notebook.document.ipynb import CLIPPED
 from hermes_nb.notebook.document.outline import SeenCells, is_message, outline
-from hermes_nb.notebook.document.undo import CellKeeper
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.page_discovery import Info
 from hermes_nb.notebook.shell import Shell, has_kernel, running_cell
 from hermes_nb.safety.marks import Marks, marks_of
 
 if TYPE_CHECKING:
+    from hermes_nb.notebook.document.undo import CellKeeper
     from hermes_nb.notebook.kernel_settings import KernelSettings
 
 OUTPUT_CAP = 1_000_000
@@ -299,6 +299,8 @@ class NotebookAccess:
         document = await self._reach(place, await self.frontend.present())
         if isinstance(document, FallbackDocument):
             return document
+        from hermes_nb.notebook.document.undo import CellKeeper
+
         if self._keeper is None:
             self._keeper = CellKeeper(self.checkpoints)
         return self._keeper.kept(document, self.path or document.way, place)

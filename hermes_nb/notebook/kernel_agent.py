@@ -36,7 +36,6 @@ from hermes_nb.notebook.cell_tools import own_tools
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.views import TurnView
 from hermes_nb.notebook.document.document import NotebookDocument
-from hermes_nb.notebook.dry_run import preview
 from hermes_nb.notebook.event_hub import EventHub
 from hermes_nb.notebook.execute.network import by_hermes, news
 from hermes_nb.notebook.frontend import FrontEnd
@@ -194,6 +193,8 @@ class KernelAgent:
 
         With `--into`, the request is also bound to that variable.
         """
+        from hermes_nb.notebook.dry_run import preview
+
         settings = self.settings(model=options.model or None)
         async with self.models.lent(options.model) as model:
             pictures = self.models.pictures(options.images, model)

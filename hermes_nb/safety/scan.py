@@ -4,8 +4,8 @@ This is a heuristic, not a security boundary. The text is normalised (`normalise
 word classes (`words`) and matched by rules (`rules`). Code and markup are searched in their
 original form (`patterns`). Encoded passages are decoded and scanned again. Passages that forbid or
 describe an attack do not count (`context_filter`). The scores of the findings are added: from
-`patterns.MARKS` the text is suspicious, from `patterns.BLOCKS` it is blocked. Rules and words are
-imported when the first scan starts, because most first turns don't need them.
+`patterns.MARKS` the text is suspicious, from `patterns.BLOCKS` it is blocked. Most of that is
+imported when the first scan starts, because most first turns don't need it.
 
 The whole text is scanned. Input that is too slow to scan exceeds a deadline (`patterns.LIMIT`) and
 is withheld. Other packages can add detectors: an entry point in the group `hermes_nb.detectors` is
@@ -30,8 +30,6 @@ from typing import TYPE_CHECKING, Literal
 from hermes_nb.core.escapes import visible
 from hermes_nb.core.plugins import plugins
 from hermes_nb.core.text import one_line
-from hermes_nb.safety.encoded_text import Decoded, decoded
-from hermes_nb.safety.normalise import LOOKALIKES, normalise
 from hermes_nb.safety.patterns import (
     BLOCKS,
     MARKS,
@@ -49,6 +47,7 @@ from hermes_nb.safety.redact import redact
 
 if TYPE_CHECKING:
     from hermes_nb.safety.context_filter import TextContext
+    from hermes_nb.safety.encoded_text import Decoded
     from hermes_nb.safety.words import Tagged
 
 ScanVerdict = Literal["clean", "suspicious", "blocked"]
@@ -153,6 +152,8 @@ def _layer(text: str, place: _Place, depth: int) -> Iterator[Sign]:
     `place` maps its positions to the original text.
     """
     from hermes_nb.safety.context_filter import TextContext
+    from hermes_nb.safety.encoded_text import decoded
+    from hermes_nb.safety.normalise import normalise
     from hermes_nb.safety.words import Tagged
 
     view = normalise(text)
@@ -397,7 +398,13 @@ _NONCE_BYTES = 4
 _SHOWN_SOURCE = 80
 _OPENING = "<‹«〈《⟨⟪˂ᐸ❮❬≺⋖"
 _MARK = re.compile(rf"[{_OPENING}][\s/\\|]{{0,8}}" + r"[\s_.-]?".join("untrusted"), re.IGNORECASE)
-_LETTERS = {code: latin for code, latin in LOOKALIKES.items() if len(latin) == 1}
+
+
+@cache
+def _letters() -> dict[int, str]:
+    from hermes_nb.safety.normalise import LOOKALIKES
+
+    return {code: latin for code, latin in LOOKALIKES.items() if len(latin) == 1}
 
 
 def wrap(
@@ -428,10 +435,12 @@ def wrap(
 
 def without_marks(text: str) -> str:
     """Return `text` with everything that looks like one of these marks replaced."""
+    from hermes_nb.safety.normalise import normalise
+
     view = normalise(text)
     parts: list[str] = []
     done = 0
-    for mark in _MARK.finditer(view.text.translate(_LETTERS)):
+    for mark in _MARK.finditer(view.text.translate(_letters())):
         start, end = view.span(*mark.span())
         parts += text[done:start], "[forged mark]"
         done = max(done, end)

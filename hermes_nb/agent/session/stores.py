@@ -8,7 +8,6 @@ from threading import Thread
 from typing import cast
 from urllib.parse import urlsplit
 
-from hermes_nb.agent.session.retention import forget, gather, older
 from hermes_nb.agent.settings.config import Settings
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.plugins import loaded, plugins
@@ -18,6 +17,8 @@ from hermes_nb.memory.sessions import Ledger, SqliteStore
 
 def keep_days(store: SessionStore, settings: Settings) -> None:
     """Delete old sessions on a separate connection; the next user of `store` is notified."""
+    from hermes_nb.agent.session.retention import forget, gather, older
+
     days = settings.keep_days
     with suppress(HermesError, OSError), closing(own_store(settings)) as apart:
         if old := older(apart, days):
