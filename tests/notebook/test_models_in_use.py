@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hermes_nb.notebook.interrupt import TurnFailed
 from hermes_nb.notebook.turn import TurnOptions
 
 from tests.loopback import Loopback, failure, says
-from tests.notebook.conftest import desk, shell
-
-__all__ = ["desk", "shell"]
 
 
 @pytest.fixture
@@ -78,8 +76,6 @@ def test_other_settings_make_another_model(desk: Any, server: Loopback, home: Pa
 def test_a_key_that_failed_is_not_used_again(
     desk: Any, server: Loopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hermes_nb.notebook.interrupt import TurnFailed
-
     asked(desk, "elm", "oak")
     server.replies[:] = [says("done"), says("done"), failure(401), says("done")]
     with pytest.raises(TurnFailed):
