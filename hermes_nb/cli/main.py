@@ -138,7 +138,7 @@ def _own() -> dict[str, Subcommand]:
         "doctor": Subcommand(
             about="check the installation, the model, the key and the sandbox",
             arguments=_doctor,
-            page="troubleshooting.md",
+            page="command-line.md",
             examples=("doctor", "doctor --offline --json"),
             run="hermes_nb.cli.install:doctor",
         ),

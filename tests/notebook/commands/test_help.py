@@ -52,7 +52,8 @@ def test_the_commands_are_listed_in_groups_in_80_columns(cell):
 @pytest.mark.parametrize("name", every_command())
 def test_a_command_has_a_page_with_values_examples_and_an_address(cell, name):
     command, told = every_command()[name], cell(f"%hermes help {name}")
-    assert f"%hermes {name}" in told and (DOCS / command.page).is_file()
+    assert f"%hermes {name}" in told
+    assert f"%hermes {name}" in (DOCS / command.page).read_text(encoding="utf-8")
     assert f"Documentation: docs/{command.page}" in told
     assert len(command.examples) >= (2 if command.values else 1)
     for line in command.examples:
@@ -70,7 +71,7 @@ def test_a_subcommand_has_examples_and_an_address(name, capsys, monkeypatch):
     told = capsys.readouterr().out
     assert "%%%" not in told and f"\n  jupyter hermes {name}" in told
     (page,) = (line for line in told.splitlines() if line.startswith("documentation: "))
-    assert (DOCS.parent / page.split()[1]).is_file()
+    assert f"jupyter hermes {name}" in (DOCS.parent / page.split()[1]).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("line", ["diff", "undo", "context", "sessions", "search penguins"])
