@@ -20,7 +20,7 @@ SIDE_BY_SIDE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
         everything core house shape prose docs wheel release-check wheels-check \
         bench bench-loop bench-embedded bench-policy bench-sandbox bench-scan bench-memory bench-recall bench-hints \
         bench-harm bench-comfort \
-        bench-context bench-bill bench-map bench-mixture bench-schedule bench-skills bench-prompt bench-learning bench-load \
+        bench-context bench-bill bench-cells bench-map bench-mixture bench-schedule bench-skills bench-prompt bench-learning bench-load \
         bench-start bench-bridge bench-mcp bench-view bench-panel bench-replay bench-chaos bench-week bench-stops bench-mutants bench-postgres bench-trl bench-hub screenshots
 
 help:  ## list the targets
@@ -149,6 +149,10 @@ bench-context: $(STAMP)  ## what context engines cost, and what they keep
 
 bench-bill: $(STAMP)  ## what sessions are billed beside an ideal user of the prompt cache
 	@$(BIN)/python bench/bill.py
+
+bench-cells: $(STAMP)  ## what an open notebook adds to a bill, and whether its cells are sent correctly
+	@$(BIN)/python bench/cells.py
+	@$(BIN)/python bench/cells.py edits
 
 bench-map: $(STAMP)  ## how many tasks with a tool a map does in a second, beside a bare thread pool
 	@$(BIN)/python bench/maps.py

@@ -30,6 +30,7 @@ RUNS: tuple[tuple[str, ...], ...] = (
     ("context.py", "figures"),
     ("recall.py",),
     ("bill.py",),
+    ("cells.py",),
     ("prompt.py", "cpu"),
     ("maps.py",),
 )

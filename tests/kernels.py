@@ -68,13 +68,14 @@ class Kernel:
         stop_on: str = "",
         stop_delay: float = 0.0,
         timeout: float = 60,
+        cell_id: str = "",
     ) -> Result:
         """Run a cell; `answers` go to `input()`, `stop_on` presses stop once that text is shown.
 
-        `stop_delay` waits a moment before that, in seconds.
+        `stop_delay` waits a moment before that, in seconds. `cell_id` is sent as pages do.
         """
         result, waiting = Result(), list(answers)
-        sent = self.client.execute(code, allow_stdin=allow_stdin or bool(answers))
+        sent = self._send(code, cell_id, allow_stdin=allow_stdin or bool(answers))
         deadline = time.monotonic() + timeout
         stopped = None
         while True:
@@ -103,6 +104,17 @@ class Kernel:
         result.reply = reply["content"]
         result.status = result.reply["status"]
         return result
+
+    def _send(self, code: str, cell_id: str, *, allow_stdin: bool) -> str:
+        """Send a cell and return the request's id."""
+        if not cell_id:
+            return self.client.execute(code, allow_stdin=allow_stdin)
+        content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}}
+        content |= {"allow_stdin": allow_stdin, "stop_on_error": True}
+        request = self.client.session.msg("execute_request", content)
+        request["metadata"] = {"cellId": cell_id}
+        self.client.shell_channel.send(request)
+        return str(request["header"]["msg_id"])
 
     def _answer(self, result: Result, waiting: list[str]) -> None:
         if not waiting:

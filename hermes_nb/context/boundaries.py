@@ -109,12 +109,19 @@ def is_ours(message: Message) -> bool:
 
 _CONTEXT = "[Notebook context]"
 """Prefix of the part that the notebook adds to a user message."""
+_CELLS = re.compile(r"(?ms)^Cells above.*\Z")
 
 
 def said_in(message: Message) -> str:
     """Return a message's text without the part that the notebook added."""
     texts = (part.text for part in message.parts if isinstance(part, Text))
     return "\n".join(text for text in texts if not text.startswith(_CONTEXT))
+
+
+def cells_in(message: Message) -> str:
+    """Return what the notebook added about its cells, "" for nothing."""
+    texts = (part.text for part in message.parts if isinstance(part, Text))
+    return "\n".join(_CELLS.findall("\n".join(t for t in texts if t.startswith(_CONTEXT))))
 
 
 def cut(text: str, limit: int, *, way_back: str = "") -> str:

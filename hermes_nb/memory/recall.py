@@ -34,7 +34,10 @@ _ROUNDS = 5
 _DEEPEST = 100
 """Maximum number of ancestors to follow."""
 
-_RUNNING_CELL = re.compile(r"^Cells above this one \(([\w.-]{1,64})\):$", re.MULTILINE)
+_RUNNING_CELL = re.compile(
+    r"^Cells above this one \((?:\d+ )?([\w.-]{1,64})\)(?:, changes)?:(?: no changes)?$",
+    re.MULTILINE,
+)
 """Finds the id of the running cell in the notebook context of a user message."""
 
 

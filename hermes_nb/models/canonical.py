@@ -290,7 +290,9 @@ FORM = 7
 Increment it with every new rule above. Form 1 covered every word and the tools' schemas. For
 recordings with an earlier form, the key is computed again from their stored messages.
 """
-_ELSEWHERE = re.compile(r"(?ms)^Notebook: [^\n]*\n?|^Cells above(?:(?: this|,)[^\n]*)?:\n.*\Z")
+_ELSEWHERE = re.compile(
+    r"(?ms)^Notebook: [^\n]*\n?|^Cells above(?:(?: this|,)[^\n]*)?:(?:\n.*| no changes)\Z"
+)
 """The notebook's path and the cells above, which are both unknown in a run without a browser."""
 _FAILED_IN = re.compile(r"(?m)^(The last cell failed) \(cell [^)\n]*\):$")
 _TRANSCRIPT = re.compile(r"(?im)^(?:<summary>|<transcript>|transcript:)[ \t]*$")

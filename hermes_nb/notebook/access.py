@@ -45,7 +45,8 @@ from hermes_nb.notebook.document.document import (
 )
 from hermes_nb.notebook.document.file import FileDocument
 from hermes_nb.notebook.document.ipynb import CLIPPED
-from hermes_nb.notebook.document.outline import SeenCells, is_message, outline
+from hermes_nb.notebook.document.outline import SeenCells, is_message
+from hermes_nb.notebook.document.outline_updates import CellsAbove
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.page_discovery import Info
 from hermes_nb.notebook.shell import Shell, has_kernel, running_cell
@@ -239,10 +240,6 @@ def _sessions(server: Mapping[str, Json]) -> list[Mapping[str, Json]]:
     return listed if isinstance(listed, list) else []
 
 
-OUTLINE = 4_000
-"""Characters of the outline in a turn's message; notebook_outline returns all of it."""
-
-
 class NotebookAccess:
     """One kernel's notebook."""
 
@@ -330,30 +327,31 @@ class NotebookAccess:
                 await self._reach(place, await self.frontend.known())
         return replace(place, notebook=self.path)
 
-    async def above(self, place: Place) -> tuple[str, str, bool]:
-        """Return the outline of the cells above the running one, that cell's id, and its origin.
+    async def above(self, place: Place) -> CellsAbove | None:
+        """Return the notebook with the cells above the running one.
 
-        For prompts from the panel the outline includes the selected cell, and the id is "". The
-        outline is "" if there are no such cells; both are "" if the notebook cannot be read. The
-        third value is True if one of the cells contains untrusted content.
+        For prompts from the panel these are the cells down to the selected one. None if the
+        notebook cannot be read or does not contain that cell.
         """
         running = running_cell(self._shell)
         if not (running or self.frontend.in_lab):
-            return "", "", False
+            return None
         try:
             document = await self._reach(place, await self.frontend.known())
             cells = [] if isinstance(document, FallbackDocument) else await document.sketch()
         except ToolError:  # the turn continues without it; the notebook tools report the reason
-            return "", "", False
-        before = _before(cells, self.here(), itself=not running)
-        if not before:
-            return "", running if cells else "", False
-        changed = self.seen.changes(document.way, cells)
-        text = outline(before, changed=changed, limit=OUTLINE)
-        for gone in changed.deleted:  # the outline reports each deletion once
-            self.seen.forget(document.way, gone)
-        self.seen.learn(document.way, before)
-        return text, running, any(self.foreign(cell.source) for cell in before)
+            return None
+        here = self.here()
+        index = next((cell.index for cell in cells if cell.id == here), None)
+        if index is None:
+            return None
+        return CellsAbove(
+            way=document.way,
+            cells=cells,
+            end=index if running else index + 1,
+            running=bool(running),
+            changed=self.seen.changes(document.way, cells),
+        )
 
     async def cell_above(self, place: Place) -> Cell | None:
         """Return the nearest cell above the running one that is neither empty nor a prompt.
@@ -408,8 +406,8 @@ class NotebookAccess:
         return notebook_path(self._shell.user_ns, explicit=explicit, open_path=open_path)
 
 
-def _before(cells: list[Cell], running: str, *, itself: bool = False) -> list[Cell]:
+def _before(cells: list[Cell], running: str) -> list[Cell]:
     for position, cell in enumerate(cells):
         if cell.id == running:
-            return cells[: position + itself]
+            return cells[:position]
     return []

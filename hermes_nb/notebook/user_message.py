@@ -7,21 +7,23 @@ other line starts with `- `.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hermes_nb.agent.session.session import Session
 from hermes_nb.core.messages import Message, Part, Text
 from hermes_nb.core.protocols import Variable
 from hermes_nb.core.text import one_line
 from hermes_nb.notebook.access import NotebookAccess
+from hermes_nb.notebook.document.outline_updates import CellsNote, KnownOutline, cells_note
 from hermes_nb.notebook.execute.network import kernel_origin
 from hermes_nb.notebook.failed_cell import FailedCell, last_error
 from hermes_nb.notebook.interpolate import interpolate
 from hermes_nb.notebook.shell import Shell
 from hermes_nb.notebook.variables import variables_of
 from hermes_nb.safety.guard import Guard
-from hermes_nb.safety.redact import redact
 from hermes_nb.tools.mcp_tools import McpTools
 
 if TYPE_CHECKING:
@@ -39,10 +41,7 @@ _MARK = 60
 
 
 class UserMessageBuilder:
-    """Builds the messages of each session, with changes in the notebook since the last one.
-
-    It remembers which variables the model has been sent, for one session at a time.
-    """
+    """Builds the messages of each session, with changes in the notebook since the last one."""
 
     def __init__(
         self,
@@ -58,8 +57,7 @@ class UserMessageBuilder:
         self._mcp = mcp
         self._say = say
         self._access = access
-        self._told: dict[str, Variable] = {}
-        self._told_to = ""
+        self._sent = Sent()
 
     async def message(self, prompt: str, env: TurnEnv) -> Message:
         """Return the message of a turn for the prompt as typed.
@@ -67,14 +65,6 @@ class UserMessageBuilder:
         A dry run does not mark the changes in the notebook as sent. Raises `ConfigError` for a
         value in the prompt that does not exist.
         """
-        before = self._told, self._told_to
-        try:
-            return await self._built(prompt, env)
-        finally:
-            if env.options.dry_run:
-                self._told, self._told_to = before
-
-    async def _built(self, prompt: str, env: TurnEnv) -> Message:
         filled = interpolate(prompt, self._shell)
         # Inserted values do not count as the user's words.
         parts: list[Part] = [Text(filled, "user" if filled == prompt else kernel_origin())]
@@ -110,44 +100,75 @@ class UserMessageBuilder:
         return [each.part for each in attached]
 
     async def _news(self, env: TurnEnv) -> Text:
-        """Return the notebook above the running cell, and the variables that are new or changed."""
-        if env.site.session != self._told_to:  # this session was not sent any variables yet
-            self._told, self._told_to = {}, env.site.session
+        """Return what has changed in the notebook since the last message of this session."""
+        sent = self._sent if self._sent.session == env.site.session else Sent(env.site.session)
+        if not (isinstance(env.session, Session) and sent.is_in(env.session.messages)):
+            sent = replace(sent, notebook="", outline=None, contexts=())
         now = {variable.name: variable for variable in variables_of(self._shell)}
-        fresh = [v for name, v in now.items() if self._told.get(name) != v]
-        gone = [name for name in self._told if name not in now]
-        self._told = now
-        outline, running, foreign = await self._access.above(env.site)
+        above = await self._access.above(env.site)
+        note = CellsNote("", sent.outline) if above is None else cells_note(above, sent.outline)
+        notebook = Path(self._access.path).name if note.known is not None else ""
         text = turn_context(
-            notebook=Path(self._access.path).name if outline else "",
-            outline=outline,
-            running_cell=running or None,
-            variables=fresh,
-            gone=gone,
+            notebook=notebook if notebook != sent.notebook else "",
+            cells=note.text,
+            variables=[v for name, v in now.items() if sent.variables.get(name) != v],
+            gone=[name for name in sent.variables if name not in now],
             error=last_error(self._shell),
         )
+        if above is not None and not env.options.dry_run:
+            self._access.seen.learn(above.way, [*note.listed, above.here])
+            for cell_id in note.deleted:  # an outline reports each deletion once
+                self._access.seen.forget(above.way, cell_id)
+        if not env.options.dry_run:
+            self._sent = Sent(
+                env.site.session,
+                variables=now,
+                notebook=notebook or sent.notebook,
+                outline=note.known,
+                contexts=(*sent.contexts, *([text] if text else [])),
+            )
+        foreign = any(self._access.foreign(cell.source) for cell in note.listed)
         return Text(text, "outside" if foreign else kernel_origin())
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What a session knows of the notebook from its messages."""
+
+    session: str = ""
+    """The session's id."""
+    _: KW_ONLY
+    variables: Mapping[str, Variable] = field(default_factory=dict)
+    """The variables by name."""
+    notebook: str = ""
+    """The notebook's name, "" if it has not been sent."""
+    outline: KnownOutline | None = None
+    """The cells, None if no outline has been sent."""
+    contexts: tuple[str, ...] = ()
+    """The blocks from which the session knows the outline, and all later ones."""
+
+    def is_in(self, messages: Iterable[Message]) -> bool:
+        """Return whether a conversation ends with these blocks: none was compressed or undone."""
+        parts = (part for each in messages if each.role == "user" for part in each.parts[1:])
+        texts = [part.text for part in parts if isinstance(part, Text)]
+        found = [text for text in texts if text.startswith(HEADING)]
+        return found[len(found) - len(self.contexts) :] == [*self.contexts]
 
 
 def turn_context(
     *,
     notebook: str = "",
-    outline: str = "",
-    running_cell: str | None = None,
+    cells: str = "",
     variables: Sequence[Variable] = (),
     gone: Iterable[str] = (),
     error: FailedCell | None = None,
     limit: int = LIMIT,
 ) -> str:
-    """Return the block, "" if nothing has changed.
-
-    Lines that do not fit are omitted: first the outline's lines that are furthest from the running
-    cell, then variables.
+    """Return the block, "" if nothing has changed. Variables that do not fit are omitted.
 
     Args:
-        notebook: name of the notebook, "" if unknown
-        outline: one line for each cell above the running one, or down to the selected one
-        running_cell: id of the running cell, None if the outline ends with the selected one
+        notebook: name of the notebook, "" if it is known
+        cells: the part about cells, at most half of `limit`
         variables: new and changed variables
         gone: names of deleted variables
         error: the failure of the previous cell
@@ -159,10 +180,10 @@ def turn_context(
     room = limit - _size(head)
     middle = _fitting(_error_lines(error), room // 3)
     room -= _size(middle)
-    named = _fitting(_variable_lines(variables, gone), room * 2 // 3 if outline else room)
-    room -= _size(named)
-    cells = _cell_lines(outline, running_cell, room)
-    lines = [*head, *named, *middle, *cells]
+    below = _plain(cells.splitlines())
+    most = min(room * 2 // 3, room - _size(below)) if below else room
+    named = _fitting(_variable_lines(variables, gone), most)
+    lines = [*head, *named, *middle, *below]
     return "\n".join(lines) if len(lines) > 1 else ""
 
 
@@ -193,23 +214,8 @@ def _error_lines(error: FailedCell | None) -> list[str]:
     return [f"The last cell failed{where}:", *title, *_plain(error.lines)]
 
 
-def _cell_lines(outline: str, running_cell: str | None, room: int) -> list[str]:
-    """Return a title and as many of the outline's last lines as fit into `room` characters."""
-    lines = _plain(redact(outline).splitlines())
-    selected = ", the last one is selected"
-    here = f" this one ({one_line(running_cell, 40)})" if running_cell else selected
-    title = f"Cells above{here}:"
-    if not lines or len(title) + _MARK > room:
-        return []
-    kept = _fitting(lines[::-1], room - len(title) - 1, "notebook_outline shows all")
-    return [title, *kept[::-1]]
-
-
-def _fitting(lines: Sequence[str], room: int, hint: str = "") -> list[str]:
-    """Return the lines that fit into `room` characters, then a line that counts the omitted ones.
-
-    `hint` is added to that line.
-    """
+def _fitting(lines: Sequence[str], room: int) -> list[str]:
+    """Return the lines that fit into `room` characters, then the number of omitted ones."""
     if _size(lines) <= room:
         return list(lines)
     kept: list[str] = []
@@ -221,8 +227,7 @@ def _fitting(lines: Sequence[str], room: int, hint: str = "") -> list[str]:
         kept.append(line)
     if room < _MARK:
         return []
-    more = f"… {len(lines) - len(kept)} lines left out"
-    return [*kept, f"{more}; {hint}" if hint else more]
+    return [*kept, f"… {len(lines) - len(kept)} lines left out"]
 
 
 def _size(lines: Sequence[str]) -> int:

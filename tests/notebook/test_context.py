@@ -24,8 +24,7 @@ ERROR = FailedCell(
 def test_the_whole_block():
     text = turn_context(
         notebook="/work/a.ipynb",
-        outline="0 c1 code [1] import pandas\n1 c2 code [2] df = ...",
-        running_cell="c3",
+        cells="Cells above this one (c3):\n0 c1 code [1] import pandas\n1 c2 code [2] df = ...",
         variables=[TABLE, Variable(name="n", type="int")],
         gone=["old", "older"],
         error=ERROR,
@@ -38,11 +37,6 @@ def test_the_whole_block():
     ]
 
 
-def test_without_a_running_cell_the_outline_ends_with_the_selected_one():
-    told = turn_context(outline="0 c1 code: x")
-    assert told.endswith("Cells above, the last one is selected:\n0 c1 code: x")
-
-
 def test_no_news_is_no_block():
     assert turn_context() == ""
     assert turn_context(notebook="a.ipynb") == "[Notebook context]\nNotebook: a.ipynb"
@@ -53,19 +47,6 @@ def test_many_variables_are_counted():
     text = turn_context(variables=variables)
     assert text.count("\n- ") == 30
     assert "… and 15 more; list_variables" in text
-
-
-def test_of_a_long_outline_the_nearest_cells_stay():
-    outline = "\n".join(f"{n} cell{n} code" for n in range(500))
-    text = turn_context(notebook="a", outline=outline, limit=1000)
-    assert text.endswith("499 cell499 code")
-    assert "notebook_outline shows all" in text
-    assert "\n0 cell0 code" not in text
-
-
-def test_secrets_in_the_outline_are_not_sent():
-    text = turn_context(outline="0 c1 code api_key = 'sk-" + "a1" * 20 + "'")
-    assert "a1a1" not in text
 
 
 names = st.text(min_size=1, max_size=30)
@@ -83,8 +64,7 @@ errors = st.builds(
 
 @given(
     notebook=st.text(max_size=400),
-    outline=st.text(max_size=2000),
-    running_cell=st.none() | st.text(max_size=60),
+    cells=st.text(max_size=50),
     variables=st.lists(variables, max_size=40),
     gone=st.lists(names, max_size=40),
     error=st.none() | errors,

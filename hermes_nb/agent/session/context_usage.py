@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hermes_nb.agent.session.session import Session
+from hermes_nb.context.boundaries import cells_in
 from hermes_nb.core.json_values import canonical_json
 from hermes_nb.core.messages import Message
 from hermes_nb.core.text import CHARACTERS_PER_TOKEN, JSON_CHARACTERS_PER_TOKEN, estimate_tokens
@@ -71,13 +72,16 @@ def schema_tokens(tools: Toolset) -> int:
 
 
 def _conversation(messages: Sequence[Message]) -> list[Share]:
-    groups = {
-        "your messages": [m for m in messages if m.role == "user"],
-        "answers and calls": [m for m in messages if m.role == "assistant"],
-        "tool results": [m for m in messages if m.role == "tool"],
+    said = [m for m in messages if m.role == "user"]
+    cells = sum(text_tokens(cells_in(message)) for message in said)
+    sizes = {
+        "your messages": estimate_tokens(said) - cells,
+        "the notebook's cells": cells,
+        "answers and calls": estimate_tokens([m for m in messages if m.role == "assistant"]),
+        "tool results": estimate_tokens([m for m in messages if m.role == "tool"]),
     }
     return [
-        Share(name=name, kind="conversation", tokens=estimate_tokens(group))
-        for name, group in groups.items()
-        if group
+        Share(name=name, kind="conversation", tokens=tokens)
+        for name, tokens in sizes.items()
+        if tokens
     ]

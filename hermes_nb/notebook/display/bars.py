@@ -8,7 +8,7 @@ WIDTH = 60
 """Characters of a full bar, which fit a terminal and a narrow page."""
 
 
-SHADES = "█▓▒░▚▀▄▌╬┄"
+SHADES = "█▓▒░▚▀▄▌╬┄╳"
 """Characters of the parts of a bar, enough for the usual parts of a prompt."""
 EMPTY = "·"
 MARK = "┃"

@@ -335,7 +335,7 @@ def outline(
     for cell in cells:
         levels = [level for level, _ in headings(cell)]
         indent = min(levels[0] - 1 if levels else depth, _DEEPEST)
-        lines.append("  " * indent + _line(cell, short[cell.id], change.mark(cell.id)))
+        lines.append("  " * indent + cell_line(cell, short[cell.id], change.mark(cell.id)))
         depth = levels[-1] if levels else depth
     if change.deleted:
         gone = [name if len(name) < _SHORT else name[:8] for name in change.deleted[:_GONE]]
@@ -396,7 +396,8 @@ def _kind(output: Mapping[str, object]) -> str:
     return "table" if "text/html" in mimes else "output"
 
 
-def _line(cell: Cell, short: str, mark: str) -> str:
+def cell_line(cell: Cell, short: str, mark: str) -> str:
+    """Return a cell's line in an outline, with a mark for what has changed, "" for none."""
     count = f" [{cell.execution_count}]" if cell.execution_count is not None else ""
     shown = ", ".join(output_kinds(cell))
     first = next((line for line in cell.source.splitlines() if line.strip()), "")

@@ -23,7 +23,10 @@ def test_a_variable_has_the_form_that_the_small_model_knows(variable):
 
 def test_the_small_model_reads_the_block(shell):
     text = turn_context(
-        notebook="a", variables=[TABLE], error=ERROR, outline="- not a variable", running_cell="c"
+        notebook="a",
+        variables=[TABLE],
+        error=ERROR,
+        cells="Cells above this one (c):\n- not a variable",
     )
     assert text.startswith(CONTEXT)
     tools = kernel_tools(shell)
