@@ -165,6 +165,8 @@ def test_a_result_names_notebook_cell_date_and_title(store, recall):
     for part in (*where, session, day(time.time())[:10]):
         assert part in heading
     assert list(cells_of(Message.user("Cells above this one (nope)"))) == []
+    for rest in (", changes:\n2 cell-3 code: x * new", ": no changes"):
+        assert list(cells_of(Message.user(f"Cells above this one (4 cell-5){rest}"))) == ["cell-5"]
 
 
 def test_quoted_text_cannot_leave_its_quotes(store, recall):

@@ -221,6 +221,9 @@ def test_the_place_of_a_notebook_is_no_news():
     )
     assert asked(here) == asked(there)
     assert asked(here) != asked(here.replace("3 x 2", "4 x 2"))
+    update = here.replace("(9f8e7d6c):", "(1 9f8e7d6c), changes:")
+    assert asked(update) == asked(there)
+    assert asked(f"{there}\nCells above this one (1 9f8e7d6c): no changes") == asked(there)
     only_place = "[Notebook context]\nNotebook: a.ipynb\nCells above:\n0 1a2b3c4d code: x"
     assert asked(only_place) == key(Message.user("how many?"))
     in_the_panel = only_place.replace("above:", "above, the last one is selected:")
