@@ -14,6 +14,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
+from hermes_nb.agent.settings.endpoints import PROVIDERS
 from hermes_nb.core.events import Event
 from hermes_nb.core.loop import Agent
 from hermes_nb.core.messages import Message
@@ -41,7 +42,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # For kernels that tests start: their cells choose the approval mode; tests of that take it away.
 os.environ.setdefault("HERMES_NB_CEILING", "all")
 
-KEYS = ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENROUTER_API_KEY", "HERMES_NB_MODEL")
+KEYS = (
+    "OPENAI_BASE_URL",
+    "HERMES_NB_MODEL",
+    *(each.key for each in PROVIDERS.values() if each.key),
+)
 
 LONG = ("embedded", "kernel", "slow")
 

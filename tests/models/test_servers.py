@@ -140,3 +140,13 @@ def test_a_proxy_is_not_asked_for_this_machine(monkeypatch):
         monkeypatch.delenv("NO_PROXY", raising=False)
         assert models_at(server.url) == ("qwen3-coder", "gemma3")
         assert proxy.asked == []
+
+
+def test_a_server_of_anthropics_protocol_gets_its_own_headers():
+    with Loopback(listing=document({"data": [{"type": "model", "id": "claude-x"}]})) as server:
+        found = reach(server.url, api_key="sk-ant-x", wire="messages")
+        (asked,) = server.asked
+    assert [each.name for each in found.chatting] == ["claude-x"]
+    assert asked.path == "/v1/models?limit=1000"
+    assert asked.headers["x-api-key"] == "sk-ant-x"
+    assert "authorization" not in asked.headers

@@ -66,11 +66,12 @@ async def key(agent: KernelAgent, given: Namespace) -> str:
 
 
 def _name_of(value: str, settings: Settings) -> str:
-    """Return the environment variable for a key."""
+    """Return the environment variable for a key, by how it begins or by the server in use."""
+    host = urlsplit(settings.endpoint.base_url).hostname or ""
     for begins, provider in BEGINS.items():
-        if value.startswith(begins):
+        if value.startswith(begins) and (not host or provider == "openrouter"):
             return PROVIDERS[provider].key
-    return key_variable(urlsplit(settings.endpoint.base_url).hostname or "", os.environ)
+    return key_variable(host, os.environ)
 
 
 def _keep(agent: KernelAgent, name: str, value: str) -> str:

@@ -75,3 +75,25 @@ def test_it_is_never_taken_from_the_line_or_without_a_prompt(cells):
     asked = running.run("%%hermes --model model-a --approve all\ngo", allow_stdin=True).prompts
     assert "cannot use this command" in server.bodies[-1]["messages"][-1]["content"]
     assert not file.exists() and not asked
+
+
+def test_it_is_kept_under_its_providers_name(tmp_path, monkeypatch):
+    """The provider itself is out of reach, so the key is kept and not called good."""
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+    with Loopback() as server:
+        blank = {"HERMES_NB_BASE_URL": "", "HERMES_NB_MODEL": "", "OPENAI_BASE_URL": ""}
+        env = environment(server, tmp_path, **blank)
+        with kernel(env, cwd=str(tmp_path)) as running:
+            assert running.run("%load_ext hermes_nb").status == "ok"
+            told = running.run("%hermes key", answers=(f"sk-ant-{KEY}",))
+            assert "ANTHROPIC_API_KEY" in told.text
+            assert "takes the key" not in told.text
+            running.run("%hermes key gemini", answers=(KEY,))
+            running.run("%hermes model anthropic/claude-x")
+            status = running.run("%hermes status").text
+    assert (tmp_path / "home" / ".env").read_text().splitlines() == [
+        f"ANTHROPIC_API_KEY=sk-ant-{KEY}",
+        f"GEMINI_API_KEY={KEY}",
+    ]
+    assert "claude-x" in status
+    assert KEY not in status
