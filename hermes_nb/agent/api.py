@@ -358,7 +358,7 @@ class Hermes:
             check_given(model)
 
     def _name(self, session: Session) -> None:
-        """Generate the session's title in the background if `auxiliary.titles` names a model."""
+        """Generate the session's title in the background if `auxiliary.titles` is a model."""
         naming = None if self._opening.replays else named_after_turn(session, self._settings)
         if naming is not None:
             self._naming.append(self._side.submit(naming))

@@ -67,7 +67,7 @@ class ConfigDirectory:
 
     @property
     def startup(self) -> Path:
-        """The file that every kernel and terminal runs at its start."""
+        """The file that every kernel and terminal runs on startup."""
         return self.directory / "startup" / STARTUP
 
 

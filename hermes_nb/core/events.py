@@ -254,7 +254,7 @@ class ReviewStarted:
     session_id: str
     """Id of the reviewed session."""
     subject: str
-    """What to learn: memory, skills or both."""
+    """The subject of the review: memory, skills or both."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,8 @@ def _named(handle: int, target: Path) -> str:
 
 
 _OPEN_FILES = Path("/proc/self/fd")
-"""Where Linux lists the open files of a process, through which an unnamed file can be linked."""
+"""Directory in which Linux lists a process's open files; an unnamed file can be linked from
+there."""
 
 
 def _status(path: Path) -> os.stat_result | None:

@@ -356,7 +356,7 @@ class Agent:
                         left = True  # remember it, in case closing the turn raises another error
                         raise
         except BaseException as caught:
-            if left or isinstance(caught, GeneratorExit):  # the consumer is gone: don't yield
+            if left or isinstance(caught, GeneratorExit):  # the consumer has stopped: don't yield
                 self._close(progress, TurnEnded("interrupted"))
                 raise
             error = caught  # reported by TurnEnded; a BaseException is also re-raised below

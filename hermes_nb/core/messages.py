@@ -26,11 +26,10 @@ _JSON = json.JSONEncoder(ensure_ascii=False, default=str)
 Json: TypeAlias = Any
 """A JSON value. It is typed `Any`, so code that uses one checks its type at runtime."""
 Role = Literal["system", "user", "assistant", "tool"]
-"""Who speaks in a message."""
+"""The author of a message."""
 Origin = Literal["user", "ours", "workspace", "outside"]
-"""Where a text comes from: `user`; `ours`, this package and its model; `workspace`, files and
-programs in the working directory; `outside`, everything else (network, other services, files
-elsewhere)."""
+"""The origin of a text: `user`; `ours`, this package and its model; `workspace`, files and programs
+in the working directory; `outside`, everything else (network, other services, files elsewhere)."""
 _M = TypeVar("_M", bound="Message")
 Made = TypeVar("Made")
 _USUAL: Mapping[str, Origin] = {"user": "user", "tool": "workspace"}
@@ -45,7 +44,7 @@ class Text:
     text: str
     """The text. NUL becomes U+FFFD because many servers reject it."""
     origin: Origin = "ours"
-    """Where the text comes from."""
+    """The origin of the text."""
 
     def __post_init__(self) -> None:
         if "\0" in self.text:

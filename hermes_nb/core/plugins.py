@@ -26,7 +26,7 @@ def plugins(group: str, name: str | None = None) -> list[EntryPoint]:
 def loaded(point: EntryPoint) -> object:
     """Load an entry point and return the object.
 
-    An entry point names the extra that it needs: `name = "module:object [extra]"`.
+    An entry point declares the extra that it needs: `name = "module:object [extra]"`.
 
     Raises:
         ConfigError: The import failed; the message says which package to install.

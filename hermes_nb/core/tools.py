@@ -47,7 +47,7 @@ class ToolOutput:
     images: tuple[Image, ...] = ()
     """Images that follow the text."""
     origin: Origin = "workspace"
-    """Where the text comes from. `ours` means the tool's own wording, which is not scanned."""
+    """The origin of the text. `ours` means the tool's own wording, which is not scanned."""
 
 
 MOST_ARGUMENTS = 500_000
@@ -57,7 +57,7 @@ model."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a call or an event happens; for a child agent, where its parent's call happened."""
+    """The location of a call or an event; for a child agent, the location of its parent's call."""
 
     session: str = ""
     """Session id; "" if unknown."""

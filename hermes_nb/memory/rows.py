@@ -415,7 +415,7 @@ def insert(connection: sqlite3.Connection, row: SessionRow) -> None:
 
 
 def find(connection: sqlite3.Connection, session_id: str) -> SessionRow | None:
-    """Return the data of a session at its start, None if it is missing."""
+    """Return the initial data of a session, None if it is missing."""
     row = connection.execute(
         "SELECT id, title, source, notebook, model, system_prompt, coalesce(parent, '') AS parent,"
         " started FROM sessions WHERE id = ?",

@@ -63,7 +63,7 @@ def heading(piece: str) -> str:
 
 @dataclass(slots=True)
 class Rendition:
-    """A message as another model reads it, such as with images described; None until known."""
+    """A message in the form for another model, such as with described images; None until known."""
 
     message: Message | None = None
 

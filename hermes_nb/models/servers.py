@@ -59,7 +59,7 @@ Kind = Literal["listed", "no list", "no leave", "refused", "failed"]
 FILE = "model-servers.json"
 """File in the Hermes directory with the servers that the user has accepted."""
 SOCKETS = Path("/proc/net")
-"""Where Linux lists sockets and their owners."""
+"""Files in which Linux lists sockets and their owners."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -277,8 +277,8 @@ def reach(
 def proxy_for(base_url: str) -> str:
     """Return the proxy for requests to an address, without its password, or "".
 
-    Reads the environment variables as httpx does. urllib differs slightly, and could miss a proxy
-    that is used.
+    Reads the environment variables like httpx. urllib differs slightly, and could miss a proxy that
+    is used.
     """
     parts = urlsplit(base_url)
     host, proxies = parts.hostname or "", urllib.request.getproxies()

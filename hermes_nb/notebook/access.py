@@ -112,7 +112,7 @@ class LiveDocument(NotebookDocument):
                 return _cell(await self._call("outputs", timeout=20, **asked))
 
     async def save(self) -> None:
-        """Save the notebook, as the user's own save command does."""
+        """Save the notebook, like the user's own save command."""
         await self._call("save", timeout=SAVE_SECONDS)
 
 

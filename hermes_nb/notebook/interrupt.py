@@ -323,7 +323,7 @@ class TurnFailed(HermesError):
 
 
 class Stopped(HermesError):
-    """The user interrupted the turn; the cell ends with one line, as interrupted cells do."""
+    """The user interrupted the turn; the cell ends with one line, like other interrupted cells."""
 
     def _render_traceback_(self) -> list[str]:
         return [str(self)]

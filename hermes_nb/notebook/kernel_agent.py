@@ -256,7 +256,7 @@ class KernelAgent:
         )
 
     def _reviewed(self, turn: CellTurn) -> str:
-        """Return the answer, and review the session if that is due; raise as `ask` does."""
+        """Return the answer, and review the session if due; raise the same errors as `ask`."""
         came = self.turn
         if came is not None and came.reason == "failed" and not traits_of(self.models.main).local:
             # So a corrected key or address takes effect. A local model has neither: keep it loaded.

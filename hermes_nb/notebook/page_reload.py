@@ -2,7 +2,7 @@
 
 After a reload a front end no longer knows which outputs belong to a running cell, and shows the
 saved ones. It cannot announce itself, because its requests to a busy kernel wait until the cell
-ends. So the kernel checks from time to time which page is there. A page that did not run the cell
+ends. So the kernel checks from time to time which page is open. A page that did not run the cell
 gets the turn through the bridge. It replaces the saved part of the running view, and removes
 outputs of an earlier run.
 """
@@ -157,7 +157,7 @@ class _Joining:
                 running=STILL_RUNNING,
                 execution_count=self._count,
             )
-        except ToolError as error:  # the page or the cell is gone; no caller needs the result
+        except ToolError as error:  # the page or the cell no longer exists
             logger.info("the turn could not be displayed in its page: %s", error)
         return True
 

@@ -77,7 +77,7 @@ class Attached:
     text: str
     """The text to attach."""
     origin: Origin
-    """Where the text comes from, for the guard."""
+    """The origin of the text, for the guard."""
 
     @property
     def part(self) -> Text:

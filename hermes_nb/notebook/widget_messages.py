@@ -2,9 +2,9 @@
 
 A page sends the second change of a field, slider or tab only after the kernel has reported that it
 is idle after the first. ipykernel 7.4 does not report that for messages it handles while a cell
-awaits, as every turn does. ipykernel 6 then handles only messages that are taken out of its queue.
-With both, widgets would freeze after one click. For kernel versions in between, pages use
-subshells, which need no help. As always, running code blocks widgets.
+awaits, which is the case in every turn. ipykernel 6 then handles only messages that are taken out
+of its queue. With both, widgets would freeze after one click. For kernel versions in between, pages
+use subshells, which need no help. As always, running code blocks widgets.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def teller(kernel: Foreign) -> Tell:
 
 
 def answered(widget: Foreign, tell: Tell) -> None:
-    """Have the kernel report idle after each message about a widget."""
+    """Make the kernel report idle after each message about a widget."""
     handle = widget._handle_msg  # noqa: SLF001 - ipywidgets' own callback; no public name
 
     def heard(message: Mapping[str, Json]) -> None:

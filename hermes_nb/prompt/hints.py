@@ -222,7 +222,7 @@ def _walk(arguments: object, place: str) -> Iterator[Mention]:
 
 
 def _items(key: str, value: object) -> list[tuple[str, object]]:
-    """Return the names and values inside a value. Items of a list have the list's name."""
+    """Return the names and values inside a value. The items of a list get the list's name."""
     if isinstance(value, Mapping):
         return [(_CAMEL.sub("_", str(k)[:80]), v) for k, v in islice(value.items(), _MOST_VALUES)]
     if isinstance(value, (list, tuple)):

@@ -19,7 +19,7 @@ from hermes_nb.safety.confine import NOBODY
 from hermes_nb.safety.places import ETC_SECRETS, SYSTEM, TMP, SandboxPlan, python
 
 SYSTEM_PATH = "/usr/bin:/usr/local/bin:/bin"
-"""Where system programs are searched for."""
+"""The folders in which system programs are searched for."""
 TMP_BYTES = 256 << 20
 """Size of /tmp in bytes for a read-only command."""
 _LARGE_TMP_BYTES = 2 << 30

@@ -66,7 +66,7 @@ def _orders() -> re.Pattern[str]:
 
 
 class TextContext:
-    """Decides for one text whether the signs of an attack in it are meant seriously."""
+    """Decides for one text whether its signs of an attack are serious."""
 
     def __init__(self, text: str, words: Tagged) -> None:
         """Use a normalised lower-case text and its tags."""

@@ -118,7 +118,7 @@ class Decision:
     shape: str = ""
     """The key under which "always" is remembered. Empty if the answer cannot be remembered."""
     lasting: str = ""
-    """What "always" would cover, in words."""
+    """A description of what "always" would cover."""
     way: Way | None = None
     """How a command or code in the kernel runs. None: no special handling."""
     in_every_mode: bool = False
@@ -531,7 +531,7 @@ class ChildGuard(Guard):
     """The guard of the parent agent, which makes the decision."""
 
     asks: ClassVar[bool] = False
-    """No one can be asked."""
+    """There is no user to ask."""
 
     def decide(
         self,

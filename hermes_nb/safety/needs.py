@@ -167,7 +167,7 @@ def _by_name(rough: Rough) -> Iterator[tuple[str, frozenset[Need]]]:
 
 
 def _by_place(word: str, workspace: str, home: str) -> Iterator[tuple[str, frozenset[Need]]]:
-    """Yield a message and needs if a word names a secret or a path in the home directory.
+    """Yield a message and needs if a word is a secret or a path in the home directory.
 
     Paths in the workspace do not count, unless they are hidden entries of the home directory.
     """

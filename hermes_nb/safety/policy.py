@@ -100,7 +100,7 @@ Plan = tuple[Pipeline, ...]
 
 @dataclass(frozen=True, slots=True)
 class CommandPlace:
-    """Where a command would run."""
+    """The location in which a command would run."""
 
     workspace: Path
     """The root of the workspace."""

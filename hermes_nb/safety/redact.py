@@ -415,9 +415,9 @@ def _forms(kind: Literal["tokens", "marked", "hashes"]) -> tuple[tuple[str, str]
 
 @cache
 def _token(prefix: str, rest: str) -> re.Pattern[str]:
-    r"""Return the pattern of a token. No letter or digit may precede it, except those of an escape.
+    r"""Return the pattern of a token. No letter or digit may precede it, except in an escape.
 
-    Such as `%20`, and `\u003d` or `\x3d` of JSON and code.
+    Examples of escapes are `%20`, and `\u003d` or `\x3d` in JSON and code.
     """
     begun, hexadecimal = re.escape(prefix), "[0-9A-Fa-f]"
     before = rf"(?<![A-Za-z0-9]{begun})|(?<=%{hexadecimal}{{2}}{begun})"

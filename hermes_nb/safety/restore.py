@@ -94,7 +94,7 @@ class Taken:
     before: Kept | None
     """Its state before the command. None if it did not exist."""
     after: Path | None = None
-    """Where the new version is stored until it is approved. None if the command removed it."""
+    """Path of the new version until it is approved. None if the command removed it."""
     stays: bool = False
     """Whether the change is still in place, because the path could not be inspected or restored."""
     holder: Holder | None = None

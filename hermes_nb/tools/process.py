@@ -72,10 +72,10 @@ class Program:
     stdin: Path | None = None
     """File for standard input; None for the output of the program before, or empty input."""
     out: Target = "out"
-    """Where stdout goes: "out" to the next program or the output, "err" to the output, or
+    """Destination of stdout: "out" (the next program or the output), "err" (the output) or
     "null"."""
     err: Target = "err"
-    """Where stderr goes, with the same values."""
+    """Destination of stderr, with the same values."""
     descriptors: Sequence[int] = ()
     """Open file descriptors to inherit."""
     kill: Callable[[int], None] = lambda _: None

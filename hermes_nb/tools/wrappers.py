@@ -68,8 +68,8 @@ def limited(
         toolset: the tools to wrap.
         cap: maximum characters of a result.
         turn_cap: maximum characters of all results in a turn.
-        spill: directory for full outputs, redacted and private to the owner; the marker names the
-            file. None to drop them.
+        spill: directory for full outputs, redacted and private to the owner; the marker contains
+            the file's name. None to drop them.
     """
     lock = threading.Lock()
     turn, left = -1, 0

@@ -24,7 +24,7 @@ ENTITLE = "Name this conversation in six words at most, in its language, and say
 
 
 def named_after_turn(session: Session, settings: Settings) -> Coroutine[object, None, None] | None:
-    """Return a coroutine that names a session after its first turn, or None."""
+    """Return a coroutine that titles a session after its first turn, or None."""
     if session.agent.turns != 1 or "titles" not in settings.auxiliary:
         return None
     return _entitle(

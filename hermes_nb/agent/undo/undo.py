@@ -66,12 +66,12 @@ Sheets = tuple[Cells, Cells] | SavedCopyLost
 
 @dataclass(frozen=True, slots=True)
 class UndoLine:
-    """What undo did with one file or notebook."""
+    """The effect of an undo on one file or notebook."""
 
     name: str
     """A file's path or a notebook's key."""
     text: str
-    """What happened, as a phrase."""
+    """The effect, as a phrase."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

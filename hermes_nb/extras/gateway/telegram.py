@@ -139,7 +139,7 @@ class Telegram(Adapter):
         )
 
     def _quoted(self, message: Message) -> str:
-        """Return the text by another user that a message replies to."""
+        """Return the text of another user's message to which a message replies."""
         other = message.reply_to_message
         if other is None or other.from_user in (self._bot.bot, message.from_user):
             return ""

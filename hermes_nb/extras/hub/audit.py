@@ -61,7 +61,7 @@ class AuditError(HermesError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSettings:
-    """Where calls are recorded. The policy must contain a file, a collector, or both."""
+    """The destinations of the audit. The policy must contain a file, a collector, or both."""
 
     file: str = ""
     """Path of the log file, with `{user}` for the user's name; "" for none."""

@@ -48,7 +48,7 @@ class Weights:
     sha256: str
     """SHA-256 in lower-case hexadecimal."""
     sources: tuple[Source, ...] = ()
-    """Where to download it, in order of preference."""
+    """Download sources, in order of preference."""
 
 
 def shipped() -> Weights:
@@ -101,7 +101,7 @@ def _cache() -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsStore:
-    """Where weights are stored on this machine."""
+    """The locations of weights on this machine."""
 
     weights: Weights = field(default_factory=shipped)
     """The weights to look for."""
@@ -116,7 +116,7 @@ class WeightsStore:
         """Return the verified file, or None, without using the network.
 
         Raises:
-            ConfigError: `HERMES_NB_GGUF` names a different file.
+            ConfigError: `HERMES_NB_GGUF` is a different file.
         """
         if given := self.environ.get("HERMES_NB_GGUF", "").strip():
             return self._given(Path(given).expanduser())

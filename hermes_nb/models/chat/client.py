@@ -62,8 +62,10 @@ _STREAMED = {
     "Content-Type": "application/json",
     "Accept-Encoding": "identity",
 }
-"""The first header makes the SDK return unparsed bytes, as its `with_streaming_response` does.
-Compression is refused because compressed data is buffered, and so does not stream."""
+"""The first header makes the SDK return unparsed bytes, like its `with_streaming_response`.
+
+Compression is refused because compressed data is buffered, and so does not stream.
+"""
 _AT_ONCE = 65_536
 """Bytes passed on without yielding to the event loop. A server that compresses anyway can turn one
 packet into many megabytes, and the stop button has to work while they are processed."""

@@ -252,7 +252,7 @@ def sessions(settings: Settings) -> CheckResult:
 
 
 def settled() -> list[CheckResult]:
-    """Report the settings that the administrator's policy fixes, if there is one."""
+    """Report the settings that an administrator's policy fixes, if there is a policy."""
     found = policy()
     return [CheckResult("ok", found.told)] if found else []
 

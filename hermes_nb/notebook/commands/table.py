@@ -167,7 +167,7 @@ def commands() -> dict[str, Command]:
 
 
 def installed() -> Mapping[str, EntryPoint]:
-    """Return the commands' entry points, except those named like one of Hermes' own commands."""
+    """Return the commands' entry points, except names of Hermes' own commands."""
     return {point.name: point for point in plugins(GROUP) if point.name not in COMMANDS}
 
 
