@@ -3,7 +3,8 @@
 Run with `make bench-prompt`. Tokens are counted by the embedded model's own tokenizer where its
 weights are on this machine, next to our estimate; the limit is 2,500 for the fixed part (identity,
 guidance and every schema of the default notebook toolset); with `tokens` that is all. Also prints
-the CPU of building a prompt with 1,000 skills and an AGENTS.md of 20 KB, which is all with `cpu`.
+the CPU of building a prompt with 1,000 skills and an AGENTS.md of 20 KB, and of describing 50
+tables, which is all with `cpu`.
 Cold is a new process with the modules imported: the very first one with nothing kept on the disk,
 and the next one, which has what that left in the home.
 """
@@ -44,6 +45,7 @@ def main() -> None:
     figure(f"{cold}, the very first", min(run["cold"] for run in first), "ms", most=200)
     figure(f"{cold}, in a later process", min(run["cold"] for run in later), "ms", most=100)
     figure(f"{cold}, warm", min(run["warm"] for run in later), "ms", most=60)
+    figure("CPU of the columns of 50 tables", _tables(), "ms", most=5)
 
 
 def _bill() -> None:
@@ -138,6 +140,20 @@ async def _tokenizer():
         return _Estimate()
     server = EmbeddedServer(path, window=2_048, threads=2)
     return _Qwen(server, await server.start())
+
+
+def _tables() -> float:
+    """Return the CPU of a turn's summaries of 50 tables with 20 columns each, in ms."""
+    import pandas
+    from hermes_nb.notebook.variables import summaries
+
+    frames = {f"t{n}": pandas.DataFrame({f"c{n}": [n * 0.5] for n in range(20)}) for n in range(50)}
+    times = []
+    for _ in range(20):
+        before = time.process_time()
+        summaries(frames)
+        times.append((time.process_time() - before) * 1e3)
+    return min(times)
 
 
 def _child(place: str) -> str:

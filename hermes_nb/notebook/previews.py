@@ -64,10 +64,9 @@ def type_name(value: object) -> str:
 def overridden(value: object) -> str:
     """Return an attribute in `_ASKED` that a subclass redefines, or ""."""
     for kind in told(type(value), "__mro__"):  # type: ignore[attr-defined]
-        own = _ASKED & set(told(kind, "__dict__"))  # type: ignore[call-overload]
         if str(told(kind, "__module__")).partition(".")[0] in _LIBRARIES:
             return ""
-        if own:
+        if own := _ASKED & set(told(kind, "__dict__")):  # type: ignore[call-overload]
             return str(min(own))
     return ""
 
@@ -121,8 +120,11 @@ def columns_of(value: object) -> Mapping[str, str] | None:
             names, dtypes = table.schema.names, table.schema.types
         else:
             names, dtypes = table.columns, table.dtypes
-        pairs = islice(zip(names, dtypes, strict=False), COLUMNS)
-        return {visible(one_line(str(name), 60)): str(dtype) for name, dtype in pairs}
+        pairs = list(islice(zip(names, dtypes, strict=False), COLUMNS))
+        # The columns of a table share a few dtype objects, and `str` of one is slow.
+        shown = {id(dtype): dtype for _, dtype in pairs}
+        texts = {number: str(dtype) for number, dtype in shown.items()}
+        return {visible(one_line(str(name), 60)): texts[id(dtype)] for name, dtype in pairs}
     except Exception:  # noqa: BLE001 - a subclass may redefine columns
         return None
 

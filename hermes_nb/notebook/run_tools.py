@@ -54,6 +54,7 @@ from hermes_nb.notebook.variables import (
     changed,
     describe,
     fingerprints,
+    summaries,
     user_variables,
     variables_of,
 )
@@ -155,10 +156,10 @@ def _answer(execution: Execution, note: str, *, images: int) -> ToolOutput:
 
 
 def _mention(shell: Shell, added: tuple[str, ...], altered: tuple[str, ...]) -> str:
-    known = {v.name: v for v in variables_of(shell)}
     parts = []
     for title, names in (("new", added), ("changed", altered)):
-        shown = [brief(known[n], shell.user_ns.get(n)) for n in names[:_MENTIONED] if n in known]
+        values = {name: shell.user_ns.get(name) for name in names[:_MENTIONED]}
+        shown = [brief(each, values[each.name]) for each in summaries(values)]
         if len(names) > _MENTIONED:
             shown.append(f"{len(names) - _MENTIONED} more")
         if shown:

@@ -103,6 +103,24 @@ def test_summaries(frame):
     assert wide.shape == "1 x 500" and len(wide.columns) == 40
 
 
+def test_columns_that_change_in_place_are_read_again(frame):
+    namespace = {"df": frame}
+    steps = [
+        lambda: frame.__setitem__("mass", frame["mass"].astype(float)),
+        lambda: frame.isetitem(2, frame["ratio"].astype("category")),
+        lambda: setattr(frame, "columns", ["island", "weight", "share"]),
+        lambda: frame.insert(0, "year", 2026),
+        lambda: frame.pop("weight"),
+    ]
+    for step in steps:
+        before = fingerprints(namespace)
+        step()
+        assert changed(before, fingerprints(namespace)).changed == ("df",)
+        (found,) = summaries(namespace)
+        assert found.columns == {name: str(frame[name].dtype) for name in frame.columns}
+    assert list(found.columns.values()) == ["int64", str(frame["island"].dtype), "category"]
+
+
 def test_looking_around_runs_no_code_of_the_values():
     namespace = {"h": Hostile(), "l": HostileList([1, 2])}
     assert [(v.type, v.shape) for v in summaries(namespace)] == [
