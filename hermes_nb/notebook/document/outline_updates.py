@@ -153,7 +153,8 @@ def _changes(
             marks[cell.id] = mark
     short = short_ids([*before, *ids])
     lines = [cell_line(cell, short[cell.id], marks[cell.id]) for cell in cells if cell.id in marks]
-    gone = [f"{index} {short[name]}" for name, (index, _) in before.items() if name not in ids]
+    there = set(ids)
+    gone = [f"{index} {short[name]}" for name, (index, _) in before.items() if name not in there]
     return marks, [*lines, *([f"deleted: {', '.join(gone)}"] if gone else [])]
 
 
