@@ -262,7 +262,8 @@ class _MessagesEvents:
 
     def _message(self, message: Mapping[str, Json]) -> Iterator[object]:
         yield {**_chunk({}), "model": message.get("model"), "usage": message.get("usage")}
-        for index, block in enumerate(message.get("content") or ()):
+        blocks = message.get("content")
+        for index, block in enumerate(blocks if isinstance(blocks, list) else ()):
             yield from _begun(block, index)
         if reason := message.get("stop_reason"):
             yield _chunk({}, reason)

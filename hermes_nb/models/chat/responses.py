@@ -207,7 +207,9 @@ class _ResponsesEvents:
         """Yield an item whose parts were not streamed, or reasoning with its encrypted content."""
         match item:
             case {"type": "reasoning"}:
-                text = "" if shown else "\n\n".join(map(_told, item.get("summary") or ()))
+                told = item.get("summary")
+                parts = told if isinstance(told, list) and not shown else ()
+                text = "\n\n".join(map(_told, parts))
                 yield _chunk({ITEMS: [{**item, "index": index}], "reasoning_content": text})
             case {"type": "function_call", "call_id": call_id, "name": name, "arguments": given}:
                 function = {"name": name, "arguments": given}

@@ -14,9 +14,11 @@ from hermes_nb.core.loop import Agent
 from hermes_nb.core.messages import Image, Message, Reply, ToolCall
 from hermes_nb.core.protocols import Request
 from hermes_nb.core.tools import Tool, Toolset
+from hermes_nb.models.call_reader import PlainReader
 from hermes_nb.models.cassette import Cassette
 from hermes_nb.models.chat.client import OpenAIChat
 from hermes_nb.models.chat.errors import LONGEST
+from hermes_nb.models.chat.stream import Assembly
 from hermes_nb.models.profiles import Profile, profile_for, with_wire
 from hypothesis import given
 from hypothesis import strategies as st
@@ -479,6 +481,60 @@ def test_gemini_gets_the_signatures_of_its_calls_back():
     assert "extra_content" not in sent["tool_calls"][1]
     elsewhere = body("chat", Message.user("hi"), message, *results)
     assert "extra_content" not in json.dumps(elsewhere)
+
+
+THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
+USE = {"type": "tool_use", "id": "a", "name": "look", "input": {"n": 1}}
+BLOCKS = [THOUGHT, {"type": "text", "text": "hello"}, USE]
+FUNCTION = {"type": "function_call", "call_id": "a", "name": "look", "arguments": "{}"}
+SUMMARY = {"type": "reasoning", "encrypted_content": "ZQ==", "summary": [{"text": "hm"}]}
+ITEMS = [SUMMARY, {"type": "message", "content": [{"text": "hello"}]}, FUNCTION]
+EVENTS = {
+    "messages": [
+        {"type": "message_start", "message": {"content": BLOCKS, "usage": {"input_tokens": 1}}},
+        *({"type": "content_block_start", "index": 3, "content_block": each} for each in BLOCKS),
+        {"type": "content_block_delta", "index": 3, "delta": {"type": "text_delta", "text": "x"}},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {}},
+        {"type": "message", "content": BLOCKS, "stop_reason": "end_turn"},
+    ],
+    "responses": [
+        *({"type": "response.output_item.added", "output_index": 0, "item": i} for i in ITEMS),
+        {"type": "response.output_text.delta", "output_index": 1, "delta": "x"},
+        *({"type": "response.output_item.done", "output_index": 2, "item": i} for i in ITEMS),
+        {"type": "response.incomplete", "response": {"incomplete_details": {"reason": "x"}}},
+        {"object": "response", "output": ITEMS, "usage": {"input_tokens": 1}},
+    ],
+}
+
+
+def changed(value, new):
+    """Yield copies of a JSON value, each with one value in it replaced."""
+    yield new
+    if not isinstance(value, dict | list):
+        return
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        for each in changed(inner, new):
+            copy = value.copy()
+            copy[key] = each
+            yield copy
+
+
+@pytest.mark.parametrize("wire", EVENTS)
+def test_an_event_with_a_value_of_the_wrong_type_is_read_or_refused(wire):
+    for number, whole in enumerate(EVENTS[wire]):
+        for new in (None, True, 7, 1.5, "x", [], {}, [1], {"a": 1}):
+            for broken in changed(whole, new):
+                model, reply = model_on(wire), Assembly(PlainReader())
+                events = model._wire.events()
+                try:
+                    for each in [*EVENTS[wire][:number], broken]:
+                        for found in events.chunks(each):
+                            reply.feed(found)
+                except ModelError:
+                    continue
+                said = reply.finish()[1].message
+                results = [Message.tool(call, "seen") for call in said.calls]
+                json.loads(model.body(Request(messages=(*HI, said, *results))))
 
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=12)
