@@ -186,6 +186,45 @@ def test_a_key_goes_to_the_host_it_was_given_for(base_url, key):
     assert settings.endpoint.api_key == key
 
 
+SET_KEY = "hermes_nb: {model: gpt-x, api_key: sk-set}\n"
+ELSEWHERE = "hermes_nb: {model: m, base_url: 'https://a.example/v1', api_key: sk-set}\n"
+CLAUDE = "hermes_nb: {model: anthropic/claude-x, api_key: sk-set}\n"
+
+
+@pytest.mark.parametrize(
+    ("config", "env", "overrides", "key"),
+    [
+        (SET_KEY, {}, {"model": "gpt-y"}, "sk-set"),
+        (SET_KEY, {}, {"model": "openai/gpt-y"}, "sk-set"),
+        (SET_KEY, {}, {"model": "anthropic/claude-x"}, "sk-ant"),
+        (SET_KEY, {}, {"model": "ollama/qwen3"}, ""),
+        (SET_KEY, {"HERMES_NB_MODEL": "xai/grok"}, {}, ""),
+        (SET_KEY, {}, {"base_url": "https://b.example/v1"}, "sk-openai"),
+        (SET_KEY, {"HERMES_NB_BASE_URL": "http://127.0.0.1:9/v1"}, {}, ""),
+        (ELSEWHERE, {}, {}, "sk-set"),
+        (ELSEWHERE, {}, {"model": "other"}, "sk-set"),
+        (ELSEWHERE, {}, {"base_url": "http://127.0.0.1:9/v1"}, ""),
+        (ELSEWHERE, {"HERMES_NB_BASE_URL": "https://b.example/v1"}, {}, "sk-openai"),
+        (ELSEWHERE, {"HERMES_NB_API_KEY": "sk-env"}, {}, "sk-env"),
+        (
+            ELSEWHERE,
+            {"HERMES_NB_API_KEY": "sk-env"},
+            {"base_url": "https://b.example/v1"},
+            "sk-openai",
+        ),
+        (CLAUDE, {}, {"model": "anthropic/claude-y"}, "sk-set"),
+        (CLAUDE, {}, {"api_key": "sk-here"}, "sk-here"),
+        ("", {}, {"model": "groq/llama", "api_key": "sk-here"}, "sk-here"),
+    ],
+)
+def test_a_key_does_not_follow_to_an_address_that_is_set_elsewhere(
+    home, config, env, overrides, key
+):
+    write_config(home, config)
+    env = {"OPENAI_API_KEY": "sk-openai", "ANTHROPIC_API_KEY": "sk-ant"} | env
+    assert load_settings(environ=env, overrides=overrides).endpoint.api_key == key
+
+
 @pytest.mark.parametrize(
     ("overrides", "text"),
     [

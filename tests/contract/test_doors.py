@@ -290,6 +290,18 @@ def test_home_model_key_and_address_come_from_the_environment(home, tmp_path, mo
     assert (home / "notebook.db").is_file()
 
 
+def test_a_key_of_the_file_is_not_sent_to_an_address_given_here(home, tmp_path):
+    home.mkdir(exist_ok=True)
+    (home / "config.yaml").write_text(
+        "hermes_nb: {model: m, base_url: 'https://a.example/v1', api_key: sk-of-the-file}\n"
+    )
+    with Loopback(stream(text_chunks("Hello."))) as server:
+        with Hermes(base_url=server.url, cwd=tmp_path) as hermes:
+            assert hermes.ask("Hi.").text == "Hello."
+        assert server.exchanges
+        assert not any("sk-of-the-file" in str(each.headers) for each in server.exchanges)
+
+
 @pytest.mark.parametrize(("approve", "written"), [("never", False), ("edits", True)])
 def test_what_runs_unasked_comes_from_the_environment(approve, written, tmp_path, monkeypatch):
     monkeypatch.setenv("HERMES_NB_APPROVE", approve)

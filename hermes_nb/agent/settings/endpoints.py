@@ -12,7 +12,7 @@ from string import Template
 from typing import Annotated, Literal, cast, get_args
 from urllib.parse import urlsplit
 
-from hermes_nb.agent.settings.declare import Setting
+from hermes_nb.agent.settings.declare import Setting, declared
 from hermes_nb.agent.settings.sources import Picker
 from hermes_nb.core.messages import Json
 from hermes_nb.core.plugins import loaded, plugins
@@ -184,7 +184,8 @@ def _served(entry: Mapping[str, Json], own: Endpoint, env: Mapping[str, str]) ->
 def endpoint(picked: Picker, env: Mapping[str, str]) -> Endpoint:
     """Return the conversation's model."""
     keys = picked.group(ModelKeys)
-    model, base_url, api_key = keys.model, keys.base_url, keys.api_key
+    model, base_url = keys.model, keys.base_url
+    api_key = keys.api_key if _key_is_for(picked, keys, env) else ""
     named = None if base_url else named_provider(model, env)
     if named is not None:
         model, base_url, api_key = named.model, named.base_url, api_key or named.api_key
@@ -204,6 +205,23 @@ def endpoint(picked: Picker, env: Mapping[str, str]) -> Endpoint:
     if named is None:
         api_key = api_key or _key_for(base_url, env)
     return Endpoint(model=model, base_url=base_url, api_key=api_key, wire=keys.wire)
+
+
+def _key_is_for(picked: Picker, keys: ModelKeys, env: Mapping[str, str]) -> bool:
+    """Return whether `api_key` was set for the address in use.
+
+    It was not if the address comes from a source that takes precedence over that of the key.
+    """
+
+    def address(model: str, base_url: str) -> str:
+        named = None if base_url else named_provider(model, env)
+        return named.base_url if named else base_url
+
+    if not keys.api_key:
+        return False
+    known = declared(ModelKeys)
+    its = (picked.beside(known[name], known["api_key"]) for name in ("model", "base_url"))
+    return address(keys.model, keys.base_url) == address(*map(str, its))
 
 
 def _named_key(picked: Picker, name: str, env: Mapping[str, str]) -> str:

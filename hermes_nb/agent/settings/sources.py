@@ -110,12 +110,7 @@ class Picker:
     def value(self, setting: Setting) -> object:
         """Return a setting's value; raise `ConfigError` if it is invalid."""
         key = setting.key
-        places = [
-            (self._overrides.get(key), "given here"),
-            (self._env.get(setting.variable), setting.variable),
-            (dig(self._own, setting.path), "config.yaml, hermes_nb"),
-            (dig(self._document, setting.foreign_path), THEIRS),
-        ]
+        places = self._places(setting)
         given = places[2:3] if setting.file_only else places
         found, source = next((each for each in given if each[0] not in (None, "")), (None, ""))
         if source == THEIRS and setting.theirs is not None:
@@ -135,6 +130,29 @@ class Picker:
         except ValueError as error:
             shown = "not valid" if setting.secret else found
             raise _invalid(key, shown, source, str(error)) from error
+
+    def _places(self, setting: Setting) -> list[tuple[Json, str]]:
+        """Return a setting's value in each source, None if it has none, with the source's name."""
+        return [
+            (self._overrides.get(setting.key), "given here"),
+            (self._env.get(setting.variable), setting.variable),
+            (dig(self._own, setting.path), "config.yaml, hermes_nb"),
+            (dig(self._document, setting.foreign_path), THEIRS),
+        ]
+
+    def beside(self, setting: Setting, other: Setting) -> object:
+        """Return a setting's value without the sources that take precedence over that of `other`.
+
+        `other` must have a value. An invalid value counts as unset: it is overridden.
+        """
+        if setting.key in self._pinned:
+            return setting.converted(self._pinned[setting.key])
+        here = [value not in (None, "") for value, _ in self._places(other)].index(True)
+        values = (value for value, _ in self._places(setting)[here:] if value not in (None, ""))
+        try:
+            return setting.converted(next(values, setting.default))
+        except ValueError:
+            return setting.default
 
     def merged(self, name: str) -> Mapping[str, Json]:
         """Return a group of config.yaml, from the top level and from ours, which has priority."""
