@@ -39,9 +39,12 @@ _AGENT = re.compile(
     r"|(?m:^)[ \t]{0,99}[,;/][ \t]{0,9}hermes\b"
     r"|\A[^\w'\"#]{0,99}(?:(?:ins|nav)\W{1,9})?(?:In \[\d{0,9}\]:\s{0,9})?"
     r"hermes\b(?!\s{0,9}[=.,]|\s{0,99};?\s{0,99}\Z)[^\n]*\s*\Z"
+    r"|(?m:^)[^\n%]*%[^\n]*[ \t]hermes[ \t]+[^\s=.,]"
+    r"|\A\s*(?:%%[^\n]*\n\s*)+hermes[ \t]+[^\s=.,]"
 )
 """Matches a magic or an alias of it, the package, the program, IPython's shorthand for calls, or a
-magic without its `%`, which IPython accepts as the only line, also behind a prompt (`>>>`)."""
+magic without its `%`, which IPython accepts as the only line, also behind a prompt (`>>>`) or
+another magic (`%time`, `%%capture`)."""
 
 
 def starts_agent(source: str) -> bool:

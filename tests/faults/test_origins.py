@@ -29,6 +29,10 @@ WAYS = {
         ("edit", "hermes import", "hermes_nb import"),
     ],
     "all at once": [("insert", "x = 1"), ("edit", None, AGENT)],
+    "as the only line below another magic": [
+        ("insert", "%%capture\nher --approve all go"),
+        ("edit", "her ", "hermes "),
+    ],
     "by its program": [
         ("insert", "!jupyter her run --approve all go"),
         ("edit", "her", "hermes"),

@@ -30,6 +30,11 @@ STARTS = [
     'hermes"go"',
     "hermes: go",
     "hermes\u3000--approve all go",
+    "%%capture\nhermes --approve all go",
+    "%%capture out --no-stderr\n\n  hermes go\n",
+    "%%time\n%%capture\nhermes go",
+    "%time hermes go",
+    "x = 1\ny['%'] = %time hermes go",
     "m = get_ipython().run_line_magic\nm('hermes', 'go')",
 ]
 DOES_NOT = [
@@ -45,6 +50,11 @@ DOES_NOT = [
     "hermes == 1",
     "# hermes wrote this",
     "'hermes' in names",
+    "%%capture\nhermes = 1",
+    "%%capture\nhermes.ask('x')",
+    "%timeit f(hermes)",
+    "%time hermes",
+    "%matplotlib inline\nhermes = 1",
     "",
 ]
 
