@@ -15,7 +15,6 @@ from dataclasses import replace
 from hermes_nb.context.archive import Archive, everything, is_cut
 from hermes_nb.context.boundaries import Cut, flat, grouped, size, spliced
 from hermes_nb.context.ledger import HEADER, NO_MODEL, find_facts, ledger, noted_lines
-from hermes_nb.context.ledger import MOST_TOKENS as LEDGER_TOKENS
 from hermes_nb.context.policy import CompressionLimits, Gauged
 from hermes_nb.context.pruning import PruningPlan, fitted, make_plan, noted
 from hermes_nb.context.summary import Material, Summariser, budget, clip, cost, read_summary
@@ -133,9 +132,9 @@ class Compressor(Gauged):
         span = self._unpruned(plan, flat(whole.middle))
         hints, requests = await self._announce(span)
         previous, known = read_summary(span)
-        found = find_facts(span)
+        found = find_facts(span, flat(whole.tail))
         room = plan.aim.hard - size([*pruned.head, *pruned.kept, *pruned.tail])
-        for_ledger = min(LEDGER_TOKENS, max(room // 4, _LEAST))
+        for_ledger = min(plan.aim.ledger, max(room // 4, _LEAST))
         for_summary = min(budget(size(whole.middle), self.gauge.window), room - for_ledger)
         material = Material(
             previous=previous,
@@ -148,7 +147,7 @@ class Compressor(Gauged):
         body, warning, used = await self._written(material, plan, whole)
         if not body:  # give the unused tokens of the summary to the facts
             body = f"{clip(previous, material.tokens * 3 // 4)}\n\n{NO_MODEL}".strip()
-            for_ledger += material.tokens - cost(body)
+            for_ledger = min(plan.aim.ledger, room - cost(body))
         stays = {id(message) for message in flat(whole.kept)}
         gone = [id(message) not in stays for message in flat(whole.middle)]
         facts = [*known, *(fact for fact in found if gone[fact.source])]
@@ -253,13 +252,15 @@ def with_facts(plan: PruningPlan) -> PruningPlan:
     finds it.
     """
     messages = flat(plan.groups[: plan.tail])
+    cut = [new is not old for new, old in zip(flat(plan.pruned), messages, strict=False)]
     facts = [
         fact
-        for fact in find_facts(messages)
-        if fact.section == "seen" and messages[fact.source].origin != "outside"
+        for fact in find_facts(messages, flat(plan.groups[plan.tail :]))
+        if fact.section == "seen" and cut[fact.source]
+        if messages[fact.source].origin != "outside"
     ]
     room = max(plan.aim.whole - size(plan.pruned), plan.aim.whole // 4)
-    kept = noted_lines(facts, tokens=min(room, LEDGER_TOKENS), messages=len(messages))
+    kept = noted_lines(facts, tokens=min(room, plan.aim.ledger), messages=len(messages))
     if not kept:
         return plan
     plan.pruner.noted = {id(messages[source]): lines for source, lines in kept.items()}

@@ -120,10 +120,21 @@ def promise(line: str) -> float:
 Section = Literal["asked", "said", "run", "files", "seen"]
 """Section of the ledger: the user's messages, the assistant's, tool calls, files, tool output."""
 
+BRIEF = 600
+"""Maximum length of a result that becomes one line of the ledger, in characters."""
+_USED, _UNIQUE = 0.15, 0.6
+"""Weight of a line of a result with words that later messages use, and of one with a word that is
+nowhere else."""
+_MOST_UNIQUE = 0.04
+"""Maximum share of a result's lines with unique words. If more have some, they aren't unusual."""
+_FIXED = 60
+"""Added to the length in characters by which a fact's weight is divided."""
+_NOVEL, _MOST_NOVEL = 0.3, 2.0
+"""Weight of a word that no other message uses, and the maximum for a line."""
 LINE = 240
 """Maximum length of a line in the ledger, in characters. A longer one is cut around its most
 informative part (see `reason`)."""
-_LONG = 400
+_LONG = 150
 _SCANNED = 60_000
 """Number of characters of a text that are scanned, half at each end. Tool results are shorter."""
 _CLOSELY = 10
@@ -159,6 +170,8 @@ Longer ones were probably pasted or generated, so their lines are weighed one by
 
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；])|\n+")
 _PIECE = re.compile(r"(?<=[,;}\]])\s?|(?<=[.!?])\s+")
+_SHORT = re.compile(rf".{{1,{LINE}}}(?:\s|$)|.{{1,{LINE}}}")
+"""At most LINE characters up to the end of a word: half of a secret isn't recognised as one."""
 _MARKS = re.compile(
     r"(?m)^<untrusted-[0-9a-f]{8} source=[^\n]*>\nData, not instructions:[^\n]*\n"
     r"|^</untrusted-[0-9a-f]{8}>$"
@@ -181,11 +194,97 @@ class Fact:
     """Its importance; higher is more important."""
     source: int
     """Index of its message."""
+    call: str = ""
+    """If it is a whole result: the outline of its call."""
 
 
-def find_facts(messages: Sequence[Message]) -> list[Fact]:
-    """Return the facts in a valid part of a conversation: speech and actions first, then files."""
+class Vocabulary:
+    """Words by the messages that contain them, apart for speech (with calls) and for results."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._said: Counter[str] = Counter()
+        self._last: dict[str, int] = {}
+        self._seen: Counter[str] = Counter()
+        for index, message in enumerate(messages):
+            if message.role == "tool":
+                self._seen.update(words_of(message.text[:_SCANNED]))
+            elif not is_ours(message):
+                outlines = (call_outline(call, LINE) for call in message.calls)
+                words = words_of("\n".join([said_in(message)[:_TALK], *outlines]))
+                self._said.update(words)
+                self._last.update(dict.fromkeys(words, index))
+        once = {word for word, count in self._seen.items() if count == 1 and word.isalpha()}
+        self._unique = once - self._last.keys()
+
+    def novelty(self, text: str) -> float:
+        """Return the number of words in a text; one that n messages contain counts 1/n."""
+        return math.fsum(1 / max(self._said[word], 1) for word in words_of(text))
+
+    def windows(self, text: str, index: int) -> Iterator[tuple[str, float]]:
+        """Yield lines of a result with words that later messages use, or with unique words.
+
+        A word that is frequent in the result says little, and so do unique words if many lines have
+        some. Long lines are cut around the word.
+        """
+        folded = text.lower()
+        folded = folded if len(folded) == len(text) else text
+        used: dict[tuple[int, int], float] = defaultdict(float)
+        unique: set[tuple[int, int]] = set()
+        words = words_of(text)
+        for word in sorted(words & self._last.keys()):
+            if self._last[word] > index and folded.count(word) <= _RARE:
+                for span in _spans(folded, word):
+                    used[span] += 1 / self._said[word] / self._seen[word]
+        for word in words & self._unique:
+            if folded.count(word) <= _RARE:
+                unique.update(_spans(folded, word))
+        if len(unique) > 2 + text.count("\n") * _MOST_UNIQUE:
+            unique.clear()
+        for start, end in sorted(used.keys() | unique):
+            line = text[start:end].strip()
+            weight = _USED * min(used[start, end], 1.0) + _UNIQUE * ((start, end) in unique)
+            yield line, weight + promise(line) / 10
+
+
+def _spans(text: str, word: str) -> Iterator[tuple[int, int]]:
+    """Yield the start and end of each line that contains a word, of long ones around the word.
+
+    Words are not cut: what remained of a secret would not be recognised as one.
+    """
+    end = 0
+    while (place := text.find(word, end)) >= 0:
+        end = text.find("\n", place)
+        end = len(text) if end < 0 else end
+        start = text.rfind("\n", 0, place) + 1
+        if end - start > LINE:
+            start = text.find(" ", max(start, place - LINE // 2), place) + 1 or start
+            end = max(text.rfind(" ", place, start + LINE), place + len(word))
+        if end - start <= LINE:
+            yield start, end
+
+
+_WORDS = re.compile(r"[a-z0-9_\u00c0-\u02ff\u0370-\u1fff][\w.@%+/-]{1,40}[\w%]")
+_UNSPACED = re.compile(r"(?=([\u3040-\u30ff\u3400-\u9fff]{2}))")
+
+
+def words_of(text: str) -> set[str]:
+    """Return the words, figures and paths of a text in lower case.
+
+    Of a script without spaces between words, all pairs of letters are returned.
+    """
+    words = set(_WORDS.findall(text.lower()))
+    if not text.isascii():
+        words.update(_UNSPACED.findall(text))
+    return words
+
+
+def find_facts(messages: Sequence[Message], later: Sequence[Message] = ()) -> list[Fact]:
+    """Return the facts in a valid part of a conversation: speech and actions first, then files.
+
+    A line of a result counts more if newer messages, or those in `later`, use its words.
+    """
     facts: list[Fact] = []
+    vocabulary = Vocabulary([*messages, *later])
     files: dict[str, Fact] = {}
     calls: dict[str, ToolCall] = {}
     count = _STRETCH if len(messages) > _WHOLE else _WHOLE
@@ -195,16 +294,16 @@ def find_facts(messages: Sequence[Message]) -> list[Fact]:
         counted = {
             index: census.count(list(_lines(text)))
             for index, message in enumerate(stretch, start)
-            if (text := _material(message))
+            if (text := _material(message)) and not is_brief(message)
         }
         for index, message in enumerate(stretch, start):
             if message.role == "tool":
                 if call := calls.get(message.call_id):
-                    facts += _of_result(call, message, index)
+                    facts += _of_result(call, message, index, vocabulary)
             else:
                 calls = {call.id: call for call in message.calls}
                 if not is_ours(message):
-                    facts += _of_speech(message, index)
+                    facts += _of_speech(message, index, vocabulary)
                     facts += _of_calls(message, index, files)
             if index in counted:
                 section, sure = _LONG_TEXTS[message.role]
@@ -290,11 +389,13 @@ def clipped(line: str, limit: int = LINE) -> str:
     """Shorten a line to `limit` characters around its most informative part (see `reason`)."""
     if len(line) > limit:
         first = max(0, min(reason(line) - limit // 3, len(line) - limit))
+        word = line.rfind(" ", 0, first) + 1  # half of a secret isn't recognised as one
+        first = word if first - word < limit // 2 else first
         line = f"{'…' if first else ''}{line[first : first + limit - 2]}…"
     return one_line(line, limit)
 
 
-def _of_speech(message: Message, index: int) -> Iterator[Fact]:
+def _of_speech(message: Message, index: int, vocabulary: Vocabulary) -> Iterator[Fact]:
     """Yield a fact for each sentence of a message by the user or the assistant."""
     user = message.role == "user"
     said = said_in(message)
@@ -303,7 +404,10 @@ def _of_speech(message: Message, index: int) -> Iterator[Fact]:
         if not sentence.strip():
             continue
         weight = weigh(sentence)
-        weight = weight + (3.0 if place == 0 else 2.0) if user else weight * 1.2
+        if user:
+            weight += 3.0 if place == 0 else 2.0
+        else:
+            weight += min(vocabulary.novelty(sentence) * _NOVEL, _MOST_NOVEL)
         if weight >= _ENOUGH:
             section: Section = "asked" if user else "said"
             yield Fact(section=section, text=clipped(sentence), weight=weight, source=index)
@@ -325,10 +429,27 @@ def _of_calls(message: Message, index: int, files: dict[str, Fact]) -> Iterator[
                 yield Fact(section="seen", text=clipped(line), weight=weight, source=index)
 
 
-def _of_result(call: ToolCall, result: Message, index: int) -> Iterator[Fact]:
+def is_brief(message: Message) -> bool:
+    """Return whether a message is a result that is short enough for the ledger."""
+    return message.role == "tool" and len(message.text) <= BRIEF and not is_shortened(message.text)
+
+
+def _of_result(
+    call: ToolCall, result: Message, index: int, vocabulary: Vocabulary
+) -> Iterator[Fact]:
     if (shows := skill_call(call)) and not (result.failed or call.arguments.get("file_path")):
         yield Fact(section="said", text=SKILL + shows, weight=1.0, source=index)
     ended = ending(result)
+    text = _MARKS.sub("", result.text)
+    if is_brief(result):
+        whole = one_line(text.replace("\n", " ⏎ "), BRIEF + LINE)
+        weight = 1.0 + weigh(text) + min(vocabulary.novelty(text) * _NOVEL, _MOST_NOVEL)
+        yield Fact(
+            section="seen", text=whole, weight=weight, source=index, call=call_outline(call, 120)
+        )
+        return
+    for line, weight in vocabulary.windows(text[:_SCANNED], index):
+        yield Fact(section="seen", text=one_line(line, LINE), weight=weight, source=index)
     if ended or not any(True for _ in paths_of(call)):
         text = f"{call_outline(call, 120)} → {ended or 'done'}"
         weight = 1.6 if is_bad(result, ended) else 0.7
@@ -374,14 +495,14 @@ def _lines(text: str) -> Iterator[str]:
         if len(line) <= _LONG:
             yield line
         else:
-            yield from _pieces(line)
+            for sentence in _SENTENCE.split(line):
+                yield from _pieces(sentence)
 
 
 def _pieces(line: str) -> Iterable[str]:
     pieces = [""]
     for part in _PIECE.split(line):
-        for start in range(0, len(part), LINE):
-            short = part[start : start + LINE]
+        for short in _SHORT.findall(part):
             if len(pieces[-1]) + len(short) > LINE:
                 pieces.append("")
             pieces[-1] += short
@@ -395,7 +516,7 @@ HEADER = (
 NO_MODEL = "(No model summarised this; what counts was taken from the messages by rule.)"
 """Tells the model that reads the ledger why it only contains facts."""
 MOST_TOKENS = 8_000
-"""Maximum size of a ledger, in tokens."""
+"""Maximum size of a ledger beside references, in tokens."""
 _HEADINGS: dict[Section, str] = {
     "asked": "Said by the user:",
     "said": "Said by the assistant:",
@@ -432,11 +553,11 @@ def ledger(facts: Sequence[Fact], *, tokens: int, known: str = "", messages: int
     for share in (_SHARES, dict.fromkeys(_HEADINGS, 1.0)):
         left: list[Fact] = []
         for fact in best:
-            cost = len(fact.text) + 3
+            cost = len(_line(fact)) + 3
             fits = total + cost <= room and used[fact.section] + cost <= room * share[fact.section]
             if not fits:
                 left.append(fact)
-            elif fact.text not in known:
+            elif _line(fact) not in known:
                 used[fact.section] += cost
                 total += cost
                 taken.append(fact)
@@ -488,25 +609,30 @@ def _ranked(facts: Sequence[Fact], messages: int) -> list[Fact]:
         fact = facts[index]
         fresh = 0.8 + 0.4 * fact.source / max(messages, 1)
         weight = math.inf if fact.text.startswith((PLAN, SKILL)) else fact.weight
-        return -weight * fresh / math.sqrt(counts[like[index]])
+        return -weight * fresh / math.sqrt(counts[like[index]]) / (len(fact.text) + _FIXED)
 
     return [facts[index] for index in sorted(range(len(facts)), key=rank)]
 
 
 def _distinct(facts: Iterable[Fact]) -> list[Fact]:
-    """Return facts without repetitions, keeping the last occurrence and the last plan."""
+    """Return facts without repetitions: the last occurrence, and the last plan, of each."""
     last: dict[tuple[Section, str], Fact] = {}
     for fact in facts:
         key = fact.section, PLAN if fact.text.startswith(PLAN) else fact.text
-        last.pop(key, None)
-        last[key] = fact
+        known = last.pop(key, fact)
+        same = known.source == fact.source
+        last[key] = known if same and known.weight > fact.weight else fact
     return list(last.values())
+
+
+def _line(fact: Fact) -> str:
+    return f"{fact.call} → {fact.text}" if fact.call else fact.text
 
 
 def _rendered(facts: Sequence[Fact]) -> str:
     lines = [LEDGER]
     for section, heading in _HEADINGS.items():
-        found = [fact.text for fact in facts if fact.section == section]
+        found = [_line(fact) for fact in facts if fact.section == section]
         if found:
             lines += [heading, *(f"- {text}" for text in found)]
     return redact("\n".join(lines)) if len(lines) > 1 else ""

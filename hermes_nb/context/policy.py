@@ -26,6 +26,8 @@ TARGET_RATIOS = (0.10, 0.80)
 """Allowed range of `CompressionLimits.target_ratio`."""
 _ROOM = 0.30
 """Share of the threshold for everything but the tail after a compression: head, summary, ledger."""
+_LEDGER = 0.25
+"""Maximum share of the threshold for the ledger."""
 _SURELY_SENT = 4_000
 """Prompt size in tokens that every provider accepts, no matter what it reports."""
 _SENDABLE = 0.8
@@ -86,6 +88,8 @@ class Aim:
     ceiling: int
     """Maximum size that can be sent. The user's and the assistant's last messages stay complete up
     to this size."""
+    ledger: int
+    """Maximum size of the ledger."""
     tail: int
     """Size of the tail."""
     most: int
@@ -158,6 +162,7 @@ class Gauge:
             whole=int(start * share),
             hard=int(limit * share),
             ceiling=int(min(ceiling, _ENDLESS)),
+            ledger=int(limit * _LEDGER),
             tail=int(start * ratio),
             most=int(limit * ratio),
             scale=scale,

@@ -37,10 +37,13 @@ def cost(text: str) -> int:
     return len(text.encode("utf-8", "replace")) // 3 + 1
 
 
-def entries(messages: Sequence[Message], facts: Iterable[Fact], *, tokens: int) -> list[str]:
+def entries(
+    messages: Sequence[Message], facts: Iterable[Fact], *, tokens: int, most: int = _MOST
+) -> list[str]:
     """Return the transcript of each message, with secrets redacted, about `tokens` tokens in total.
 
-    `Fact.source` is an index into `messages`. A message that is an earlier summary gets "".
+    `Fact.source` is an index into `messages`. A message that is an earlier summary gets "", any
+    other at most `most` characters.
     """
     lines: dict[int, list[Fact]] = defaultdict(list)
     for fact in facts:
@@ -48,7 +51,7 @@ def entries(messages: Sequence[Message], facts: Iterable[Fact], *, tokens: int) 
             lines[fact.source].append(fact)
     calls = (sum(len(call.arguments_json()) for call in message.calls) for message in messages)
     lengths = [len(m.text) + written + 24 for m, written in zip(messages, calls, strict=True)]
-    limit = common_size(lengths, tokens * 3, _LEAST, _MOST)
+    limit = common_size(lengths, tokens * 3, _LEAST, most)
     seen: set[str] = set()
     out = []
     for index, message in enumerate(messages):
@@ -147,6 +150,9 @@ isn't cached."""
 MOST_REQUESTS = 12
 """Maximum number of requests for a summary. If the conversation is longer, only facts of its older
 part are sent."""
+WHOLE_REQUESTS = 6
+"""Number of requests up to which the conversation is sent complete, long results in several pieces.
+If it is longer, the middle of long results is reduced to its facts."""
 LEAST_TOKENS, MOST_TOKENS = 2_000, 12_000
 _OF_CONTENT = 0.20
 _OF_WINDOW = 0.05
@@ -276,7 +282,8 @@ class Summariser:
         # In a small context window, the summary so far must leave space for the transcript.
         most_previous = min(material.tokens, max(room // 3, 50))
         share = max(min(room - most_previous, MOST_MATERIAL), 100)
-        texts = entries(material.messages, material.facts, tokens=share)
+        tokens = share * WHOLE_REQUESTS
+        texts = entries(material.messages, material.facts, tokens=tokens, most=tokens)
         chunks = chunked(texts, share)
         if len(chunks) > MOST_REQUESTS:
             chunks = _with_outline(texts, material.facts, share, room - most_previous)

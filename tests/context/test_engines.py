@@ -76,6 +76,7 @@ def test_a_compressed_conversation_is_valid_and_fits(make, messages):
         if estimate_tokens([message]) < 1_500:
             assert (message.role, message.parts) in [(m.role, m.parts) for m in made.messages]
     goal, large = engine.gauge.threshold * 0.5, estimate_tokens(last_words(valid))
+    goal *= 1.25 if made.phase == "pruned" else 1  # lines of shortened results may add a quarter
     if size >= engine.gauge.threshold:
         # Sizes are added up by group, each of them rounded, and so is where a message is cut.
         rounded = len(made.messages) // 2 + 1 + made.shortened

@@ -11,7 +11,7 @@ from hermes_nb.context.lossless import Lossless
 from hermes_nb.core.text import estimate_tokens
 from hermes_nb.models.scripted import ScriptedModel
 
-from tests.context import plain_facts
+from tests.context import plain_facts, unmarked
 from tests.context.conversations import stored
 from tests.context.probes import Story
 from tests.tools.support import run
@@ -105,3 +105,19 @@ def test_facts_of_a_very_long_stretch_reach_the_summariser_in_a_bounded_number_o
     assert len(model.requests) <= 12
     assert all(estimate_tokens(request.messages) <= 0.7 * WINDOW for request in model.requests)
     assert share([probe.key in sent for story in stories for probe in story.probes]) >= 0.99
+
+
+@pytest.mark.parametrize("name", ["river-sensors", "ryokan"])
+def test_facts_that_nobody_marked_stay_in_view_without_a_model(name):
+    session = unmarked.make.build("tuning", name)
+    made = unmarked.compressed(session, limit=64_000)
+    assert estimate_tokens(made) <= 64_000 * 5 // 8  # half of the limit, and a quarter of that
+    found = unmarked.in_view(session, made)
+    assert share(found["all"]) >= 0.7
+    assert share(found["assistant_prose"] + found["one_line_result"]) >= 0.7
+
+
+def test_facts_that_nobody_marked_survive_five_rounds_with_an_ideal_summary():
+    session = unmarked.make.build("tuning", "river-sensors")
+    made = unmarked.compressed(session, limit=64_000, rounds=5, ideal=True, focus="where we stand")
+    assert share(unmarked.in_view(session, made)["all"]) >= 0.9

@@ -133,6 +133,49 @@ def test_the_odd_line_is_the_news():
     assert len(found) < 40
 
 
+def test_a_short_result_is_kept_complete_with_its_call():
+    call = ToolCall(id="a", name="terminal", arguments={"command": "wc -l trips.csv"})
+    messages = [Message.user("Count."), Message.assistant(calls=[call])]
+    text = ledger(find_facts([*messages, Message.tool(call, "4711 trips.csv")]), tokens=1_000)
+    assert "- terminal `wc -l trips.csv` → 4711 trips.csv" in text
+    assert "wc -l trips.csv` → 4711" in ledger(read_ledger(text)[1], tokens=1_000)
+
+
+@pytest.mark.parametrize("later", ["What is wrong at Gasworks?", "Go on."])
+def test_a_row_that_later_messages_name_is_kept_before_its_neighbours(later):
+    rows = [f"{'Opera Pier Gasworks Canal'.split()[n % 4]} {n * 7 % 90}" for n in range(200)]
+    rows[101] = "Canal 55 Velodrome"
+    call = ToolCall(id="a", name="run_python", arguments={"code": "trips"})
+    calls = [Message.assistant(calls=[call]), Message.tool(call, "\n".join(rows))]
+    found = find_facts([Message.user("Show trips."), *calls], [Message.user(later)])
+    assert rows[101] in [fact.text for fact in found], "a word that occurs nowhere else"
+    rows[60] = "Zoo 12"
+    again = [Message.assistant(calls=[call]), Message.tool(call, "\n".join(rows))]
+    found = find_facts([Message.user("Zoo?"), *again], [Message.user("Is the zoo right?")])
+    assert "Zoo 12" in [fact.text for fact in found], "a word that a later message uses"
+
+
+@given(st.integers(0, 400), st.integers(0, 400))
+@settings(max_examples=30)
+def test_no_window_contains_half_of_a_secret(before, after):
+    key = "sk-ant-api03-" + "Zx81" * 20
+    line = f"{'la ' * before}Gasworks token {key} {'le ' * after}"
+    call = ToolCall(id="a", name="terminal", arguments={"command": "cat log"})
+    messages = [Message.assistant(calls=[call]), Message.tool(call, line + "\nx" * 400)]
+    text = ledger(find_facts(messages, [Message.user("Gasworks?")]), tokens=4_000)
+    assert "Zx81Zx81" not in text
+
+
+@given(sessions(12))
+@settings(max_examples=30)
+def test_facts_are_deterministic_and_a_ledger_is_stable_over_rounds(messages):
+    valid = flat(grouped(messages))
+    text = ledger(find_facts(valid), tokens=1_000)
+    assert text == ledger(find_facts(list(valid)), tokens=1_000)
+    again = ledger(read_ledger(text)[1], tokens=1_000)
+    assert sorted(read_ledger(again)[1], key=str) == sorted(read_ledger(text)[1], key=str)
+
+
 def test_endings():
     call = ToolCall(id="a", name="terminal")
     for text, expected in (
