@@ -534,8 +534,8 @@ _SHARES: dict[Section, float] = {
 """Maximum share of the budget for each section, before unused tokens are distributed. They add up
 to more than one, because few conversations fill all sections."""
 _DIGITS_ONLY = str.maketrans("", "", "0123456789")
-_REMEMBERED = 1.6
-"""Weight given to facts from an earlier ledger."""
+_REMEMBERED = 3.0
+"""Weight of facts from an earlier ledger: at 1.6, five rounds lost 4 % that one round kept."""
 
 
 def ledger(facts: Sequence[Fact], *, tokens: int, known: str = "", messages: int = 0) -> str:
