@@ -195,6 +195,7 @@ def _edit(bench: KnownCells) -> Tool:
         changed = _edited(cell, old, new)
         after = await document.replace(cell.id, changed, seen=cell.hash, review=True)
         bench.seen.learn(document.way, [after])
+        bench.moved(after)
         part = "" if after.source == changed else "; the user kept only a part of it"
         edited = f"edited {_where(after)} in {document.way}{part}"
         edited = f"{edited}\n{_diff(cell.source, after.source)}"

@@ -160,7 +160,7 @@ class KnownCells:
         self.moved(cell)
 
     def moved(self, cell: Cell) -> None:
-        """Record the position of a cell that was moved or inserted."""
+        """Record position and first words of a cell that was moved, inserted or edited."""
         rest = [each for each in self._words.items() if each[0] != cell.id]
         rest.insert(cell.index, (cell.id, (cell.execution_count, _told(cell))))
         self._words = dict(rest)

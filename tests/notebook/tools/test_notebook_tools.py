@@ -332,6 +332,8 @@ def test_the_cell_view_sees_which_cell(tools, use, path):
     assert gist["edit_cell"]({"id": "use-code", "new": "a\nb"}) == f"cell {code}: a …"
     assert gist["move_cell"]({"id": "use-code"}) == f"cell {code} to the top"
     assert gist["insert_cell"]({"source": "import a\na = 1\nb"}) == "a = 1 …"
+    use("edit_cell", id="load-code", old="x = 20", new="x = 30")
+    assert gist["run_cell"]({"id": "load-code"}).startswith("[1]: x = 30")
     use("insert_cell", source="new", after="load-title")
     assert gist["run_cell"]({"id": "use-code"}) == f"cell {code + 1}: y = x + 1 …"
     assert gist["run_notebook"]({"path": "a\u202e.ipynb"}) == "a\\u202e.ipynb"
