@@ -20,9 +20,9 @@ from hermes_nb.core.events import (
     TurnStarted,
     UsageReported,
 )
-from hermes_nb.core.messages import Message, ToolCall, Usage
+from hermes_nb.core.messages import REPLACEMENT, Message, ToolCall, Usage
 from hermes_nb.notebook.display.transcript import Transcript
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -161,6 +161,7 @@ def test_a_turn_with_everything_in_it_is_whole(parser):
 
 @pytest.mark.parametrize("parser", PARSERS)
 @given(result=HOSTILE, code=HOSTILE, command=HOSTILE)
+@example(result="\0", code="x", command="ls")
 def test_whatever_a_call_takes_and_returns_is_folded_and_whole(parser, result, code, command):
     calls = [
         ("run_python", {"code": code}, result),
@@ -171,7 +172,7 @@ def test_whatever_a_call_takes_and_returns_is_folded_and_whole(parser, result, c
     assert page.outside.split()[-1] == "out" and "qwen3-coder" in page.outside
     assert page.folds[0] == (0, "2 tool calls")
     assert all(depth == 1 for depth, _ in page.folds[1:])
-    shown = visible(result, lines=True).replace("\r", "\n")
+    shown = visible(result.replace("\0", REPLACEMENT), lines=True).replace("\r", "\n")
     if shown.strip():
         assert page.codes.count(f"{shown}\n") >= 2
 
