@@ -256,12 +256,12 @@ def shadows(path: Path, root: Path) -> str:
 
 @functools.lru_cache(maxsize=4)
 def _installed(folders: tuple[tuple[str, int], ...]) -> frozenset[str]:
-    """Return the top-level modules of the standard library and of `folders`.
+    """Return the top-level modules of the standard library and of `folders`, and Python's hooks.
 
     Includes the requirements of the packages in `folders`, also optional ones that are not
     installed: pandas imports `bottleneck` if it exists.
     """
-    names = {"hermes_nb", *sys.stdlib_module_names}
+    names = {"hermes_nb", "sitecustomize", "usercustomize", *sys.stdlib_module_names}
     for folder, _ in folders:
         names |= {name.partition(".")[0] for name in os.listdir(folder) if "-" not in name}
         for found in distributions(path=[folder]):

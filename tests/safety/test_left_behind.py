@@ -37,7 +37,7 @@ def run(work, monkeypatch):
 
 
 HARMLESS = ".gitignore .pytest_cache/v/lastfailed .coverage d/.ipynb_checkpoints/a.ipynb"
-NEW = ".newagent/rules.md d/.new .tool .hidden/bin/x"
+NEW = ".newagent/rules.md d/.new .tool .hidden/bin/x .github/hooks/x.json sitecustomize/__init__.py"
 MAKE = "for f in {}; do mkdir -p $(dirname $f); echo '{{}}' > $f; done"
 
 
@@ -117,8 +117,8 @@ def test_a_link_that_runs_later_is_put_back(work, run, use):
     assert (work / "conftest.py").readlink() == Path("mine.py")
 
 
-@pytest.mark.parametrize("name", [".newagent/rules.md", "d/.new", ".hidden"])
-def test_the_file_tools_make_no_hidden_entry_unasked(work, name):
+@pytest.mark.parametrize("name", NEW.split())
+def test_the_file_tools_leave_none_of_them_unasked(work, name):
     steps = [call("write_file", path=each, content="x\n") for each in (name, "d/.gitignore")]
     with hermes(work, *steps, approve="edits") as agent:
         agent.ask("go")

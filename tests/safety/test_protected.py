@@ -25,7 +25,9 @@ OPEN = """.env.example .env.sample .gitignore a.py keys.py AGENTS.md .config/app
 .github/workflows/x.yml .vscode/settings.json .env.local.sample secrets.py credentials.md
 tokenizer.json tokens.txt keys.csv model.pth config.yaml secretary.csv environment.yml"""
 LATER = """AGENTS.md sub/CLAUDE.md .cursorrules .hermes.md .github/copilot-instructions.md
-.github/workflows/ci.yml .gitlab-ci.yml .vscode/settings.json .idea/workspace.xml .devcontainer/x
+.github/workflows/ci.yml .gitlab-ci.yml .github/agents/x.md
+.github/hooks/x.json sitecustomize/__init__.py usercustomize/__init__.py
+.vscode/settings.json .idea/workspace.xml .devcontainer/x
 conftest.py tests/conftest.py sitecustomize.py x.pth .venv/lib/python3.11/site-packages/x.pth
 .venv/bin/activate numpy.py json/__init__.py sub/random.py .git/hooks/pre-commit .bashrc
 numpy.cpython-311-x86_64-linux-gnu.so .pre-commit-config.yaml skills/x/SKILL.md .envrc
