@@ -2,7 +2,7 @@
 
 `limited` limits the length of results, `marked` marks untrusted ones, `with_hints` appends hints
 found in folders. Other wrappers are in the modules that they use: `tools.asking` asks the guard
-before a call, `agent.checkpoints` saves files that a call changes.
+before a call, `agent.undo.checkpoints` saves files that a call changes.
 """
 
 from __future__ import annotations
