@@ -52,7 +52,7 @@ from hermes_nb.tools.memory import memory_tools, memory_wording
 from hermes_nb.tools.skills import skill_wording, skills
 
 Held = Callable[[str, str], str | None]
-"""Returns why a write requires approval, None if it does not.
+"""Returns why a write requires approval, or None if it does not.
 
 The arguments are the action on a skill ("" for memory) and the text to be saved. The result is the
 origin of the text, or "" if the origin is not the reason.
@@ -78,7 +78,7 @@ def proposing(
         memory: the curated memory
         library: the skills
         pending: the queue of proposals
-        held: returns why a write requires approval, None if it does not
+        held: returns why a write requires approval, or None if it does not
         origin: the origin of the writes; the turn is added by each call
         on_written: called after each completed write to memory
     """
@@ -328,7 +328,7 @@ class Approvals:
             raise ConfigError(f"your decision could not be saved: {reason_of(error)}") from error
 
     def _problem(self, proposal: Proposal) -> str:
-        """Return why a proposal cannot be saved now, "" if it can."""
+        """Return why a proposal cannot be saved now, or "" if it can."""
         try:
             self._would(proposal)
         except (ToolError, WriteRefusal, Unusable) as error:

@@ -80,11 +80,11 @@ class Assignment:
     goal: str
     """What to do."""
     context: str = ""
-    """Background information for the child, "" for none."""
+    """Background information for the child, or "" for none."""
     toolsets: tuple[str, ...] = ()
     """Names of tools and toolsets; empty for all tools that children may have."""
     max_requests: int | None = None
-    """Maximum number of model requests, None for the settings' limit."""
+    """Maximum number of model requests, or None for the settings' limit."""
     number: int = 1
     """The task's number in its call, from 1."""
     of: int = 1
@@ -102,7 +102,7 @@ class Report:
     outside: bool = False
     """Whether the child has read untrusted content."""
     error: str = ""
-    """Why it failed or stopped early, "" if it did not."""
+    """Why it failed or stopped early, or "" if it did not."""
     requests: int = 0
     """Number of model requests."""
     tokens: int = 0
@@ -289,7 +289,7 @@ class Delegation:
     spec: Callable[[], SessionSpec]
     """Returns the specification of a child's session."""
     sources: PromptSources | None = None
-    """Prompt sources whose external memory is notified when a child ends, None for none."""
+    """Prompt sources whose external memory is notified when a child ends, or None for none."""
     tell: Callable[[str], None] = lambda _: None
     """Shows a line to the user."""
 

@@ -91,7 +91,7 @@ class Jobs:
         return len(self._jobs)
 
     def get(self, job_id: str) -> Job | None:
-        """Return the job with that id, None if it ended or never existed."""
+        """Return the job with that id, or None if it ended or never existed."""
         return self._jobs.get(job_id)
 
     async def run(
@@ -102,7 +102,7 @@ class Jobs:
         *,
         doing: Callable[[], str],
     ) -> Result | None:
-        """Return the result of `work`, None if its job was stopped; raise its exceptions.
+        """Return the result of `work`, or None if its job was stopped; raise its exceptions.
 
         Args:
             kind: the kind of job

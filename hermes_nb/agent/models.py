@@ -129,7 +129,7 @@ def build_deck(
     Args:
         settings: returns the current settings
         personal: returns the running prompt's layers from the Hermes directory
-        notebook: returns the notebook's path, "" if unknown
+        notebook: returns the notebook's path, or "" if unknown
         start: the initial working directory, used if the notebook is unknown
     """
 
@@ -186,7 +186,8 @@ def _connected(
 def build_auxiliary(
     settings: Settings, job: Job, *, deck: Deck | None = None, main: ChatModel | None = None
 ) -> ChatModel | None:
-    """Return the model for a job outside the conversation, None if the settings don't specify one.
+    """Return the model for a job outside the conversation, or None if the settings don't specify
+    one.
 
     Args:
         settings: the settings
@@ -340,7 +341,7 @@ def options_for(name: str, options: Mapping[str, Mapping[str, object]]) -> Mappi
 
 
 def _served_window(end: Endpoint, name: str, *, known: int | None) -> int | None:
-    """Return the context window that a server reports for the model, None if it is not asked.
+    """Return the context window that a server reports for the model, or None if it is not asked.
 
     `known` is the longest window of the model's family. Remote providers mostly support that size.
     Local servers often use a shorter window, so they are asked even if it is known.
@@ -426,7 +427,7 @@ def _built_in(settings: Settings, variables: Variables) -> ChatModel:
 def _installed(
     name: str, settings: Settings, variables: Variables = tuple, *, main: ChatModel | None = None
 ) -> ChatModel | None:
-    """Return the model with that name from an installed package, None if no package has it.
+    """Return the model with that name from an installed package, or None if no package has it.
 
     Raises `ConfigError` for a model of hermes_nb that is missing in this installation.
     """

@@ -234,7 +234,7 @@ class PromptSources:
 
     @property
     def mcp_file(self) -> ContextFile | None:
-        """The project's list of MCP servers, None if it is missing or empty."""
+        """The project's list of MCP servers, or None if it is missing or empty."""
         path = self.workdir / PROJECT
         try:
             text = read_regular(path, MOST_SERVERS)[0].decode("utf-8")
@@ -294,7 +294,7 @@ class PromptSources:
 
 
 def _servers_of(text: str) -> object:
-    """Return the servers in the text of a `.mcp.json`, None if it is invalid."""
+    """Return the servers in the text of a `.mcp.json`, or None if it is invalid."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -327,7 +327,7 @@ def read_prefill(path: Path) -> tuple[Message, ...]:
 
 
 def _prefilled(given: Json, role: str) -> Message | None:
-    """Convert an entry of the file to a message, None if it is not a message of that role."""
+    """Convert an entry of the file to a message, or None if it is not a message of that role."""
     text = given.get("content") if isinstance(given, Mapping) else None
     if not isinstance(text, str) or given.get("role") != role:
         return None

@@ -91,7 +91,7 @@ class Proposal:
     begun: bool = False
     """Whether the user approved it and the write started; it may be incomplete."""
     problem: str = ""
-    """Why the approved write failed, "" if it did not."""
+    """Why the approved write failed, or "" if it did not."""
 
     @property
     def kind(self) -> Kind:
@@ -145,7 +145,7 @@ def to_json(proposal: Proposal) -> dict[str, Json]:
 
 
 def from_json(item: object) -> Proposal | None:
-    """Return the proposal, None if the JSON is invalid or of another version."""
+    """Return the proposal, or None if the JSON is invalid or of another version."""
     if not isinstance(item, Mapping):
         return None
     try:

@@ -79,7 +79,7 @@ def build_engine(
     Args:
         settings: the settings; `compression` selects and configures the engine
         model: the conversation's model
-        auxiliary: the model for summaries, None for `model`
+        auxiliary: the model for summaries, or None for `model`
         store: the store of the session
         place: the session and its notebook
         sources: if given, their external memory is notified before messages are dropped
@@ -192,8 +192,8 @@ class Runtime:
     ) -> SessionSpec:
         """Return the specification of a session with this model.
 
-        `chosen` are the names of its tools, None for the default ones. `auxiliary` has the models
-        for work outside the conversation; without it, `model` also does that work.
+        `chosen` are the names of its tools, or None for the default ones. `auxiliary` has the
+        models for work outside the conversation; without it, `model` also does that work.
         """
         settings, sources = self.settings, self.knowledge
         recall = auxiliary.of("recall", model) if auxiliary else None
@@ -457,8 +457,8 @@ class Opening:
         model: replaces the model in the settings
         auxiliary: replaces the auxiliary models in the settings
         own: the caller's own tools
-        chosen: names of the tools to use, None for the default ones
-        joined: returns the stored session to resume, None for a new one
+        chosen: names of the tools to use, or None for the default ones
+        joined: returns the stored session to resume, or None for a new one
         guard: replaces a new guard with the settings' mode
         checkpoints: as in `Runtime`
         store: replaces the settings' store, and is not closed

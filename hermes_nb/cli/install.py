@@ -224,7 +224,7 @@ def _parsed(file: Path, text: str) -> dict[str, Foreign]:
 
 
 def _read(file: Path) -> str | None:
-    """Return a file's text with its line endings, None if it does not exist."""
+    """Return a file's text with its line endings, or None if it does not exist."""
     try:
         return file.read_bytes().decode("utf-8")
     except FileNotFoundError:

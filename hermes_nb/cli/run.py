@@ -115,7 +115,7 @@ def _prompt(prompt: str, arguments: argparse.Namespace) -> int:
 async def _turn(
     prompt: str, opening: Opening, title: str, seen: Transcript, wanted: argparse.Namespace
 ) -> TurnEnded | None:
-    """Run the turn and return its last event, None if it was interrupted before it started."""
+    """Run the turn and return its last event, or None if it was interrupted before it started."""
     ending = None
     try:
         with stoppable():

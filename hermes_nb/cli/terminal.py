@@ -14,7 +14,7 @@ from hermes_nb.notebook.interrupt import user_code
 
 
 def ask_on_terminal(question: str) -> str:
-    """Return the user's answer, "" at the end of the input."""
+    """Return the user's answer, or "" at the end of the input."""
     forget_typed()
     print(question, end="", file=sys.stderr, flush=True)
     with user_code():  # lets Ctrl-C end the wait

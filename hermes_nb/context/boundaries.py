@@ -119,7 +119,7 @@ def said_in(message: Message) -> str:
 
 
 def cells_in(message: Message) -> str:
-    """Return what the notebook added about its cells, "" for nothing."""
+    """Return what the notebook added about its cells, or "" for nothing."""
     texts = (part.text for part in message.parts if isinstance(part, Text))
     return "\n".join(_CELLS.findall("\n".join(t for t in texts if t.startswith(_CONTEXT))))
 

@@ -92,9 +92,9 @@ class Snapshot:
     """Both memories as text for a prompt."""
 
     memory: str = ""
-    """The text of MEMORY.md, "" if it has no entries."""
+    """The text of MEMORY.md, or "" if it has no entries."""
     user: str = ""
-    """The text of USER.md, "" if it has no entries."""
+    """The text of USER.md, or "" if it has no entries."""
     notes: tuple[str, ...] = ()
     """Warnings for the user."""
 

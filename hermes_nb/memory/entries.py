@@ -179,7 +179,7 @@ def masked(entry: str) -> str:
 
 
 def _planted(text: str) -> str:
-    """Return why a text looks like a planted instruction, "" if it does not."""
+    """Return why a text looks like a planted instruction, or "" if it does not."""
     result = scan(text, name="memory", strict=True)
     if result.verdict == "clean":
         return ""
@@ -187,7 +187,7 @@ def _planted(text: str) -> str:
 
 
 def block(title: str, entries: Sequence[str], fill: Fill) -> str:
-    """Return entries below a heading with the size of the memory, "" if there are no entries.
+    """Return entries below a heading with the size of the memory, or "" if there are no entries.
 
     The entries are cut at the limit, with a note about omitted ones.
     """

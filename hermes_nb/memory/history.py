@@ -152,13 +152,13 @@ class WriteOrigin:
     """The origin of a write."""
 
     session: str = ""
-    """The session's id, "" if unknown."""
+    """The session's id, or "" if unknown."""
     turn: int = 0
-    """The turn's number in its session from 1, 0 if unknown."""
+    """The turn's number in its session from 1, or 0 if unknown."""
     cell: str = ""
-    """The id of the running cell, "" for none."""
+    """The id of the running cell, or "" for none."""
     notebook: str = ""
-    """The notebook's path, "" for none."""
+    """The notebook's path, or "" for none."""
     source: str = "agent"
     """The writer: `agent` in a turn, `review` in the background, `user` by hand."""
 
@@ -173,9 +173,9 @@ class EntryChange:
     action: str
     """`add`, `replace` or `remove`."""
     before: str = ""
-    """The entry before, "" if it is new."""
+    """The entry before, or "" if it is new."""
     after: str = ""
-    """The entry after, "" if it was removed."""
+    """The entry after, or "" if it was removed."""
     place: int = 0
     """The entry's index from 0."""
 
@@ -199,7 +199,7 @@ class MemoryRecord:
     became: str = ""
     """Digest of the file's bytes after."""
     undoes: str = ""
-    """The id of the record that this one undid, "" for none."""
+    """The id of the record that this one undid, or "" for none."""
 
 
 class History:

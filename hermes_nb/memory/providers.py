@@ -65,7 +65,7 @@ def open_provider(
     An unknown name causes a warning. The provider is created by the first call to it.
 
     Args:
-        name: the entry point's name, "" for none
+        name: the entry point's name, or "" for none
         home: the Hermes directory
         settings: the provider's settings
         policy: the administrator's policy
@@ -189,7 +189,7 @@ class Guarded:
         self._tell()
 
     def _asked(self, call: Future[str]) -> str:
-        """Return the result of a call, "" if it is late."""
+        """Return the result of a call, or "" if it is late."""
         try:
             return call.result(0.0 if self._slow else self._seconds)
         except TimeoutError:

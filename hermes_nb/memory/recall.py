@@ -84,9 +84,9 @@ class RecalledSession:
     passages: tuple[Passage, ...]
     """The passages, best first."""
     summary: str = ""
-    """A summary by the auxiliary model, "" without one."""
+    """A summary by the auxiliary model, or "" without one."""
     note: str = ""
-    """Why the summary failed, "" if it succeeded or was not requested."""
+    """Why the summary failed, or "" if it succeeded or was not requested."""
 
     @property
     def session(self) -> StoredSession:
@@ -154,7 +154,7 @@ class Recall:
         return Passage(session=session, messages=tuple(messages), hits=hits)
 
     def place_in(self, session_id: str, query: str) -> int:
-        """Return the position in a session that matches a query best, 0 without a match."""
+        """Return the position in a session that matches a query best, or 0 without a match."""
         source = self._source(session_id)
         hits = source.search(query, limit=1, session_id=session_id) if source else []
         return hits[0].position if hits else 0

@@ -162,7 +162,7 @@ class Replacement:
     left_out: tuple[int, ...]
     """Positions of messages that leave the conversation."""
     arrangement: Arrangement | None
-    """The new order, None if messages were only appended and nothing needs to be undone."""
+    """The new order, or None if messages were only appended and nothing needs to be undone."""
 
     @classmethod
     def planned(
@@ -382,17 +382,17 @@ class SessionRow:
     id: str
     """The session's id."""
     title: str = ""
-    """The title, "" for none."""
+    """The title, or "" for none."""
     source: str = "salvaged"
     """The kind of caller; `salvaged` if the session's row was lost."""
     notebook: str = ""
-    """The notebook's path, "" for none."""
+    """The notebook's path, or "" for none."""
     model: str = ""
     """The model's name."""
     system_prompt: str = ""
     """The system prompt."""
     parent: str = ""
-    """The id of the session that it was created from, "" for none."""
+    """The id of the session that it was created from, or "" for none."""
     started: float
     """Start in seconds since the epoch."""
 
@@ -415,7 +415,7 @@ def insert(connection: sqlite3.Connection, row: SessionRow) -> None:
 
 
 def find(connection: sqlite3.Connection, session_id: str) -> SessionRow | None:
-    """Return the initial data of a session, None if it is missing."""
+    """Return the initial data of a session, or None if it is missing."""
     row = connection.execute(
         "SELECT id, title, source, notebook, model, system_prompt, coalesce(parent, '') AS parent,"
         " started FROM sessions WHERE id = ?",

@@ -181,11 +181,11 @@ class SqliteStore(Ledger):
             title: the title
             source: the kind of caller
             started: the start in seconds since the epoch, by default now
-            notebook: the notebook's path, "" for none
+            notebook: the notebook's path, or "" for none
             model: the model's name
             system_prompt: the system prompt
-            session_id: the id, "" for a new one
-            parent: the id of the session that it is created from, "" for none
+            session_id: the id, or "" for a new one
+            parent: the id of the session that it is created from, or "" for none
         """
         now = time.time() if started is None else started
         session_id = session_id or new_session_id(now)

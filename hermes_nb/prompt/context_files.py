@@ -299,7 +299,7 @@ class ProjectContext:
 
     @property
     def block(self) -> str:
-        """The prompt's layer, "" without files."""
+        """The prompt's layer, or "" without files."""
         if not self.files:
             return ""
         sections = [f"## {file.name}\n\n{file.text_loaded}" for file in self.files]
@@ -307,7 +307,8 @@ class ProjectContext:
 
 
 def context_block(directory: str | Path, *, home: str | Path | None = None) -> str:
-    """Return the prompt layer with the context files of a working directory, "" if there are none.
+    """Return the prompt layer with the context files of a working directory, or "" if there are
+    none.
 
     With the Hermes directory `home`, files that the user trusts are loaded without a scan.
     """

@@ -69,7 +69,7 @@ class Mention(NamedTuple):
 
 
 def mention(text: str, *, sure: bool = False) -> Mention | None:
-    """Return the path that a word may mention, None if it cannot be a path.
+    """Return the path that a word may mention, or None if it cannot be a path.
 
     A pattern counts too: for a missing path the nearest existing parent is used.
     """
@@ -317,7 +317,7 @@ class HintTracker:
         *,
         earlier: Sequence[object] = (),
     ) -> str:
-        """Return the hints to append to a call's result, "" if there are no new ones.
+        """Return the hints to append to a call's result, or "" if there are no new ones.
 
         `earlier` are the arguments of preceding calls that run in parallel. Hints for their
         directories are appended to their results, no matter which call ends first.
@@ -355,7 +355,7 @@ class HintTracker:
         return list(found)
 
     def _directory(self, where: Mention) -> str | None:
-        """Return the directory of a path without links, None if it is outside.
+        """Return the directory of a path without links, or None if it is outside.
 
         For a missing path this is the nearest existing parent.
         """
@@ -373,7 +373,7 @@ class HintTracker:
         return real or None
 
     def _real(self, path: str) -> str:
-        """Return an existing directory without links, "" for other paths and for one outside."""
+        """Return an existing directory without links, or "" for other paths and for one outside."""
         if known := self._links.get(path):
             return known
         try:

@@ -91,7 +91,7 @@ class SkillChange:
     replace_all: bool = False
     """True to replace all occurrences, for patch."""
     seen: str | None = None
-    """Digest of the file that the requester saw, "" for a missing file.
+    """Digest of the file that the requester saw, or "" for a missing file.
 
     If the file has changed since, the change is refused. None skips this check.
     """

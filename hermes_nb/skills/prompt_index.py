@@ -22,7 +22,7 @@ _HEADING = "Skills (skill_view loads one; load it before a task that it fits):"
 
 
 def render(skills: Sequence[Skill], fitting: Mapping[str, float], *, budget_tokens: int) -> str:
-    """Return the list, "" without skills; `fitting` has the scores of skills by name."""
+    """Return the list, or "" without skills; `fitting` has the scores of skills by name."""
     if not skills:
         return ""
     room = budget_tokens * CHARACTERS_PER_TOKEN

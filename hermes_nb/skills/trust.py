@@ -69,7 +69,7 @@ class SkillVerdict:
     reasons: tuple[str, ...] = ()
     """The findings with their passages, made safe for display."""
     text: str = ""
-    """The text to load: without its suspicious passages if it is suspicious, "" if dangerous."""
+    """The text to load: without its suspicious passages if it is suspicious, or "" if dangerous."""
 
     @property
     def why(self) -> str:

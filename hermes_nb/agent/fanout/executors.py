@@ -74,9 +74,9 @@ class MapTask:
     text: str
     """The input's text."""
     model: str = ""
-    """The model's name, "" for the worker's default."""
+    """The model's name, or "" for the worker's default."""
     base_url: str = ""
-    """The address of the model's server, "" for the worker's default."""
+    """The address of the model's server, or "" for the worker's default."""
     tools: Sequence[str] = ()
     """Names of tools and toolsets."""
     root: str = ""
@@ -106,11 +106,11 @@ class MapResult:
     status: Ended
     """How it ended; with `budget`, no tool was called and the task can run again."""
     text: str = ""
-    """The answer, "" unless the status is `done`."""
+    """The answer, or "" unless the status is `done`."""
     error: str = ""
     """Why it has no answer, "" with one."""
     model: str = ""
-    """The model that answered, "" if unknown."""
+    """The model that answered, or "" if unknown."""
     usage: Usage = field(default_factory=Usage)
     """Tokens and cost of the task."""
 
@@ -289,7 +289,7 @@ def executor_names() -> list[str]:
 
 
 async def open_crew(name: str) -> Crew | None:
-    """Return the workers for a name, None for this process; raise `ConfigError`."""
+    """Return the workers for a name, or None for this process; raise `ConfigError`."""
     if name == HERE:
         return None
     try:

@@ -58,7 +58,7 @@ class Item:
     status: ItemStatus = "waiting"
     """The state; see the module's description."""
     answer: str = ""
-    """The model's answer, "" without one."""
+    """The model's answer, or "" without one."""
     error: str = ""
     """Why it has no answer, "" with one."""
     usage: Usage = field(default_factory=Usage)
@@ -78,13 +78,13 @@ class MapPlan:
     model: str = ""
     """The model's name."""
     base_url: str = ""
-    """The address of the model's server, "" for the default one."""
+    """The address of the model's server, or "" for the default one."""
     tools: tuple[str, ...] = ()
     """Names of tools and toolsets that each task may use."""
     root: str = ""
     """The working directory of the tools."""
     parallel: int | None = None
-    """Number of tasks that run in parallel, None for the executor's default."""
+    """Number of tasks that run in parallel, or None for the executor's default."""
     retry: bool = False
     """Whether failed and unknown tasks run again."""
     afresh: bool = False
@@ -441,7 +441,7 @@ class Mapped:
 
     @property
     def cost(self) -> float | None:
-        """The known part of the cost in US dollars, None if no costs are known."""
+        """The known part of the cost in US dollars, or None if no costs are known."""
         return self.usage.cost
 
     @property

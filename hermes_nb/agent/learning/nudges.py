@@ -34,9 +34,9 @@ class Nudges:
     """Counts since the last review or write of each subject."""
 
     memory_every: int = MEMORY_TURNS
-    """User turns until a review of memory is due, 0 for never."""
+    """User turns until a review of memory is due, or 0 for never."""
     skills_every: int = SKILL_ITERATIONS
-    """Tool iterations until a review of skills is due, 0 for never."""
+    """Tool iterations until a review of skills is due, or 0 for never."""
     memory: int = 0
     """User turns so far."""
     skills: int = 0

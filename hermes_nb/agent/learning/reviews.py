@@ -29,7 +29,7 @@ PATIENCE = 120.0
 
 
 def looking_back(opening: Opening, session: Session) -> Reviews | None:
-    """Return the reviews of a session outside a kernel, None if its model is too small."""
+    """Return the reviews of a session outside a kernel, or None if its model is too small."""
     if opening.runtime is None or not traits_of(session.agent.model).learns:
         return None
     reviews = Reviews(opening.runtime, model=opening.another)

@@ -28,7 +28,7 @@ class Share:
     tokens: int
     """Estimated number of tokens."""
     text: str = ""
-    """The text of a layer of the system prompt, "" for other parts."""
+    """The text of a layer of the system prompt, or "" for other parts."""
 
 
 def shares(session: Session) -> list[Share]:

@@ -20,7 +20,7 @@ class SessionManager:
 
     Args:
         store: the store of the sessions
-        notebook: the notebook's path, "" if unknown; `relocate` changes it
+        notebook: the notebook's path, or "" if unknown; `relocate` changes it
         source: the kind of caller, as in `Identity`
         note: shows a line to the user
         entered: called with each session that becomes the current one
@@ -45,7 +45,7 @@ class SessionManager:
     def relocate(self, notebook: str, to: str) -> None:
         """Assign a renamed notebook's sessions to its new path, unless it was only copied.
 
-        Both arguments are paths, "" if unknown.
+        Both arguments are paths, or "" if unknown.
         """
         self._notebook = to
         if not (notebook and to) or Path(notebook).exists():
@@ -108,7 +108,8 @@ class SessionManager:
         return self._resumed(stored, spec) if stored else self.start(name, spec)
 
     def _branched(self, name: str) -> StoredSession | None:
-        """Return a new session `A.B` that continues a copy of session `A`, None if `A` is missing.
+        """Return a new session `A.B` that continues a copy of session `A`, or None if `A` is
+        missing.
 
         It has the same prompt and messages, so that the provider's prompt cache stays valid.
         """
@@ -127,7 +128,7 @@ class SessionManager:
         return store.get(branch)
 
     def _trunk(self, name: str) -> StoredSession | None:
-        """Return the session `A` that a session `A.B` branches off, None if missing."""
+        """Return the session `A` that a session `A.B` branches off, or None if missing."""
         above, dot, _ = name.rpartition(".")
         found = self._find(above) if dot else None
         return None if found is None or found.source in (CHILD, REVIEW) else found
@@ -171,7 +172,7 @@ class SessionManager:
         return self._resumed(latest, spec)
 
     def left_off(self) -> StoredSession | None:
-        """Return this notebook's last session, None if it was ended or is empty."""
+        """Return this notebook's last session, or None if it was ended or is empty."""
         notebook = self._notebook
         if not notebook:
             return None
@@ -185,7 +186,7 @@ class SessionManager:
         return latest
 
     def foresee(self, name: str, *, new: bool, afresh: bool) -> Session | StoredSession | None:
-        """Return the session that a turn would use, None for a new one; change nothing.
+        """Return the session that a turn would use, or None for a new one; change nothing.
 
         `name` and `new` are the turn's options. With `afresh`, an earlier session is only resumed
         by name.

@@ -62,11 +62,11 @@ class Identity:
     source: str = "script"
     """The kind of caller, such as `notebook`, `chat` or `script`, or `CHILD` or `REVIEW`."""
     notebook: str = ""
-    """The notebook's absolute path, "" for none."""
+    """The notebook's absolute path, or "" for none."""
     title: str = ""
     """The session's title."""
     parent: str = ""
-    """The id of the session that it was created from, "" for none."""
+    """The id of the session that it was created from, or "" for none."""
 
     @property
     def platform(self) -> Platform:
@@ -271,7 +271,7 @@ class Session:
             sinks: receive the events after the session's own sinks
             max_requests: the maximum number of model requests in this turn
             budgets: spending limits in addition to those of the session and its notebook
-            effort: how much the model should reason, "" for the model's default
+            effort: how much the model should reason, or "" for the model's default
             place: the turn's place, by default the session's
             preface: sent with the turn's requests, after that of the session
             sees_images: whether the model is known to accept images, for the tools
@@ -424,7 +424,8 @@ class Session:
         return prompt
 
     def accept_outside(self) -> str:
-        """Trust the untrusted content in the conversation so far; return its origins, "" for none.
+        """Trust the untrusted content in the conversation so far; return its origins, or "" for
+        none.
 
         Raises `SessionBusy`.
         """

@@ -29,13 +29,13 @@ class Turn:
     """The result of a turn. A notebook displays it as Markdown, with a line about its usage."""
 
     text: str
-    """The assistant's last message, "" without one."""
+    """The assistant's last message, or "" without one."""
     reason: EndReason
     """How the turn ended."""
     error: str = ""
-    """Why it failed, "" if it did not."""
+    """Why it failed, or "" if it did not."""
     note: str = ""
-    """The budget that ended the turn, "" for none."""
+    """The budget that ended the turn, or "" for none."""
     model: str = ""
     """The model of the last answer."""
     events: tuple[Event, ...] = field(default=(), repr=False)
@@ -47,7 +47,7 @@ class Turn:
 
     @property
     def cost(self) -> float | None:
-        """The price of the turn in US dollars, None if it is unknown."""
+        """The price of the turn in US dollars, or None if it is unknown."""
         return self.usage.cost
 
     def raise_for_failure(self) -> Self:

@@ -17,7 +17,7 @@ from hermes_nb.core.protocols import SessionStore
 
 
 def together(usages: Iterable[Usage]) -> Usage:
-    """Return the sum; its cost is the sum of the known costs, None if no cost is known."""
+    """Return the sum; its cost is the sum of the known costs, or None if no cost is known."""
     found = list(usages)
     costs = [usage.cost for usage in found if usage.cost is not None]
     return replace(sum(found, Usage()), cost=sum(costs) if costs else None)

@@ -88,7 +88,7 @@ class Setting:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The valid values, () if they cannot be listed."""
+        """The valid values, or () if they cannot be listed."""
         if self.kind is bool:
             return ("auto", "true", "false") if self.optional else ("true", "false")
         return tuple(filter(None, get_args(self.kind)))
@@ -192,7 +192,7 @@ def names(value: Json) -> tuple[str, ...]:
 
 @cache
 def _texts(group: type) -> Mapping[str, str]:
-    """Return the text below each field of a class, {} if its source is not installed."""
+    """Return the text below each field of a class, or {} if its source is not installed."""
     try:
         (node,) = ast.parse(textwrap.dedent(inspect.getsource(group))).body
     except (OSError, TypeError):

@@ -137,7 +137,7 @@ def auxiliary_models(
 
 
 Place = Callable[[Json], Endpoint | None]
-"""Returns the endpoint of a model's name or group, None if its server is unknown."""
+"""Returns the endpoint of a model's name or group, or None if its server is unknown."""
 Reader = Callable[[Json, Place], Mapping[str, Composed]]
 """Returns the composed models of a group of config.yaml, by name; raises `ConfigError`."""
 
@@ -164,7 +164,7 @@ def composed_models(
 
 
 def _served(entry: Mapping[str, Json], own: Endpoint, env: Mapping[str, str]) -> Endpoint | None:
-    """Return the endpoint for a settings group, None if it has no model or an unknown server."""
+    """Return the endpoint for a settings group, or None if it has no model or an unknown server."""
     provider = str(entry.get("provider") or "").lower()
     if entry.get("base_url") or provider not in ("", "auto", "main"):
         return _fallback(entry, env)
@@ -306,7 +306,7 @@ PROVIDERS: Mapping[str, Provider] = {
 
 
 def named_provider(model: str, env: Mapping[str, str]) -> Endpoint | None:
-    """Return the endpoint of `PROVIDER/NAME`, None if a model is not named like that.
+    """Return the endpoint of `PROVIDER/NAME`, or None if a model is not named like that.
 
     OpenRouter and proxies name their models like that too. So the name is not taken apart if
     OPENAI_BASE_URL is set, or if OpenRouter has a key and the provider has none.

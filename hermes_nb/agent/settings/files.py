@@ -21,7 +21,7 @@ _COMMENT = re.compile(r"(?:^|\s)#")
 
 
 def dig(document: Mapping[str, Json], path: tuple[str, ...]) -> Json:
-    """Return the value at a path of keys, None if it is missing or the path is empty."""
+    """Return the value at a path of keys, or None if it is missing or the path is empty."""
     value: Json = document if path else None
     for key in path:
         if not (value and isinstance(value, Mapping)):
@@ -31,7 +31,7 @@ def dig(document: Mapping[str, Json], path: tuple[str, ...]) -> Json:
 
 
 def read_yaml(path: Path) -> Mapping[str, Json]:
-    """Return the document, {} if the file is missing; raise `ConfigError` if it is invalid."""
+    """Return the document, or {} if the file is missing; raise `ConfigError` if it is invalid."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -46,9 +46,9 @@ def _started_with() -> dict[str, str]:
 
 _ENVIRONMENT = _started_with()
 STARTED = _ENVIRONMENT.get("HERMES_NB_APPROVE", "")
-"""The value of `HERMES_NB_APPROVE` when the process started, "" if unset."""
+"""The value of `HERMES_NB_APPROVE` when the process started, or "" if unset."""
 CEILING: Mode | None = next((m for m in MODES if m == _ENVIRONMENT.get("HERMES_NB_CEILING")), None)
-"""The highest approval mode in this process, None for no limit."""
+"""The highest approval mode in this process, or None for no limit."""
 
 REDACTED = _ENVIRONMENT.get("HERMES_NB_REDACT_REQUESTS", "").lower() in ("1", "true", "on", "yes")
 """Whether the process started with redaction of requests on; no setting can turn it off."""
@@ -132,7 +132,8 @@ class Picker:
             raise _invalid(key, shown, source, str(error)) from error
 
     def _places(self, setting: Setting) -> list[tuple[Json, str]]:
-        """Return a setting's value in each source, None if it has none, with the source's name."""
+        """Return a setting's value in each source, or None if it has none, with the source's name.
+        """
         return [
             (self._overrides.get(setting.key), "given here"),
             (self._env.get(setting.variable), setting.variable),

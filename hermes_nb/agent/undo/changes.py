@@ -39,15 +39,15 @@ class Change:
     kind: Kind
     """How it changed."""
     notebook: str = ""
-    """The cell's notebook, "" for a file."""
+    """The cell's notebook, or "" for a file."""
     place: int = 0
-    """The cell's position in the notebook from 1, 0 for a file."""
+    """The cell's position in the notebook from 1, or 0 for a file."""
     before: str = ""
-    """The text before, "" if it did not exist."""
+    """The text before, or "" if it did not exist."""
     after: str = ""
-    """The text after, "" if it was removed."""
+    """The text after, or "" if it was removed."""
     note: str = ""
-    """Why there are no texts to compare, "" if there are."""
+    """Why there are no texts to compare, or "" if there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def shown_path(path: str, root: Path | None) -> str:
 
 
 def file_change(name: str, before: bytes | None, after: bytes | None) -> Change | None:
-    """Return how a file changed, None if it did not; None as content is a missing file."""
+    """Return how a file changed, or None if it did not; None as content is a missing file."""
     if before == after:
         return None
     kind: Kind = "added" if before is None else "removed" if after is None else "edited"
@@ -254,7 +254,7 @@ def _paired(was: DiffRow, is_: DiffRow) -> tuple[DiffRow, DiffRow]:
 
 
 def _text(data: bytes | None) -> str | None:
-    """Return content as text, None if it is binary or too large to compare."""
+    """Return content as text, or None if it is binary or too large to compare."""
     if data is None:
         return ""
     if len(data) > MOST_CHARACTERS or b"\0" in data:

@@ -180,7 +180,7 @@ class Checkpoints:
         return self._open.get(session, (0, 0))[0] == turn
 
     def unsaved(self, session: str, turn: int) -> str:
-        """Return why part of a turn was not saved, "" if everything was saved."""
+        """Return why part of a turn was not saved, or "" if everything was saved."""
         number, why = self._unsaved.get(session, (0, ""))
         return why if number == turn else ""
 

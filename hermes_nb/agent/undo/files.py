@@ -75,7 +75,7 @@ def missing_folders(path: Path) -> tuple[str, ...]:
 def put_back(
     path: Path, item: FileItem, saved: Callable[[str], bytes], *, limit: int, force: bool
 ) -> str:
-    """Restore a file to its state before a turn; return the action taken, "" for none.
+    """Restore a file to its state before a turn; return the action taken, or "" for none.
 
     Args:
         path: the file

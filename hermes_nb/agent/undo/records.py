@@ -35,7 +35,7 @@ class FileState:
     size: int = 0
     """Size in bytes."""
     why: str = ""
-    """Why the content was not saved, "" if it was."""
+    """Why the content was not saved, or "" if it was."""
     saved: bool = False
     """Whether the content is among the blobs."""
 
@@ -51,7 +51,7 @@ class FileItem:
     before: FileState
     """The file before the turn."""
     after: FileState | None = None
-    """The file after the turn, None if unknown."""
+    """The file after the turn, or None if unknown."""
     folders: tuple[str, ...] = ()
     """Directories that did not exist before, outermost first."""
     undone: bool = False

@@ -79,7 +79,7 @@ class CheckpointStore:
         write_atomic(self._path(session), dumps(index), mode=0o600)
 
     def put(self, data: bytes, turn: OpenTurn) -> str:
-        """Store `data` and return its digest, "" if it exceeds the limit.
+        """Store `data` and return its digest, or "" if it exceeds the limit.
 
         If needed, the oldest turns of all sessions are removed, but never `turn` itself.
         """

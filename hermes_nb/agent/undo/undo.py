@@ -98,7 +98,7 @@ class Undoer:
         self._file_bytes = file_bytes
 
     def latest(self, session: str) -> int:
-        """Return the number of the session's last recorded turn, 0 for none."""
+        """Return the number of the session's last recorded turn, or 0 for none."""
         with self._index(session) as index:
             return index.turns[-1].turn if index.turns else 0
 

@@ -135,7 +135,7 @@ def text_of(body: str) -> str:
 
 
 def speaker(text: str) -> str:
-    """Return the speaker's name at the beginning of a text ("Ana: hello"), "" without one.
+    """Return the speaker's name at the beginning of a text ("Ana: hello"), or "" without one.
 
     A log's prefix before it is skipped: `[9:30 am, 8 May 2023] Ana: hello`.
     """
@@ -163,7 +163,7 @@ def spoken_by(term: str) -> str:
 
 
 def _day(at: float | None) -> str:
-    """Return the local day of a time as `20230508`, "" for None or an invalid time."""
+    """Return the local day of a time as `20230508`, or "" for None or an invalid time."""
     try:
         day = time.localtime(at) if at is not None else None
     except (OverflowError, OSError, ValueError):
@@ -296,7 +296,7 @@ class Known:
     forms: set[str] = field(default_factory=set)
     """Forms whose words are in the index's list, or that have no words for it."""
     last: tuple[int, str] | None = None
-    """Id and text of the last word that this process added, None for none."""
+    """Id and text of the last word that this process added, or None for none."""
     words: WordList = field(default_factory=WordList)
     """The cached list of words."""
     common: dict[str, tuple[int, int]] = field(default_factory=dict)

@@ -78,7 +78,7 @@ class RankedMessage:
     """A stored message during ranking."""
 
     spot: int
-    """Its spot in the index, 0 for a message that is not indexed."""
+    """Its spot in the index, or 0 for a message that is not indexed."""
     session_id: str
     """The session's id."""
     position: int

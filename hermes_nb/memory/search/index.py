@@ -87,7 +87,7 @@ def is_current(connection: sqlite3.Connection) -> bool:
 
 
 def last_indexed(connection: sqlite3.Connection) -> int | None:
-    """Return the row of the last indexed message, None without an index."""
+    """Return the row of the last indexed message, or None without an index."""
     try:
         row = connection.execute("SELECT indexed FROM search_state").fetchone()
     except sqlite3.OperationalError as error:
@@ -98,7 +98,7 @@ def last_indexed(connection: sqlite3.Connection) -> int | None:
 
 
 def name(connection: sqlite3.Connection) -> str:
-    """Return the random name of this index, "" without an index."""
+    """Return the random name of this index, or "" without an index."""
     row = connection.execute("SELECT name FROM search_state").fetchone()
     return row[0] if row else ""
 

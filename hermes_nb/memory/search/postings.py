@@ -38,15 +38,15 @@ class Filter:
     """The messages that are searched."""
 
     session_id: str = ""
-    """The only session, "" for all."""
+    """The only session, or "" for all."""
     exclude: Collection[str] = ()
     """Ids of excluded sessions."""
     since: float | None = None
-    """Earliest time in seconds since the epoch, None for no limit."""
+    """Earliest time in seconds since the epoch, or None for no limit."""
     until: float | None = None
     """End time in seconds since the epoch (exclusive); None for no limit."""
     roles: Collection[Role] = ()
-    """The roles, empty for all."""
+    """The roles, or empty for all."""
 
     def admits(self, session_id: str, role: str, at: float) -> bool:
         """Return whether a message is searched."""

@@ -67,7 +67,7 @@ class Query:
     units: tuple[Phrase, ...]
     """The phrases that determine a message's score."""
     must: Node | None = None
-    """The condition that a message must match, None if any unit is enough."""
+    """The condition that a message must match, or None if any unit is enough."""
     names: frozenset[str] = frozenset()
     """Terms of capitalised words."""
     question: bool = False
@@ -154,7 +154,7 @@ def _raw_tokens(text: str) -> Iterator[_Token]:
 
 
 def _phrase(token: _Token) -> Phrase | None:
-    """Return a token as a phrase, None if empty; the last word of a prefix is not stemmed."""
+    """Return a token as a phrase, or None if empty; the last word of a prefix is not stemmed."""
     if not token.prefix:
         found = tuple(words.terms(token.text))
         return Phrase(found) if found else None
