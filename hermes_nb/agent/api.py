@@ -139,12 +139,12 @@ class Hermes:
     the first turn starts.
 
     Args:
-        model: a model name, or a `ChatModel` such as `ScriptedModel`; by default the one in the
+        model: a model name, or a `ChatModel` such as `ScriptedModel`; by default, the one in the
             settings
         base_url: the model server's address
         api_key: the key for that server
         home: the Hermes directory, by default `HERMES_HOME` or `~/.hermes`
-        cwd: the working directory of file and terminal tools, by default the process's
+        cwd: the working directory for file and terminal tools, by default the process's
         tools: names of built-in tools or toolsets, your own tools and functions, or both
         approve: a mode (`ask`, `edits`, `all`, `never`) or an `Approver`; without an `Approver`,
             actions that require approval are refused
@@ -306,8 +306,8 @@ class Hermes:
             executor: `threads`, `ipyparallel[:PROFILE]` or `package:factory`
             tools: the tools that each task may use. A toolset's name selects only its read-only
                 tools; actions that require approval are refused.
-            parallel: the number of tasks that run at a time
-            retry: also rerun tasks that failed or that an earlier run did not finish
+            parallel: the number of tasks that run at the same time
+            retry: also rerun tasks that failed or were left unfinished by an earlier run
             max_cost: the limit for the whole map in US dollars
             max_tokens: the limit for the whole map in tokens
         """

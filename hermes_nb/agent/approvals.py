@@ -52,9 +52,9 @@ from hermes_nb.tools.memory import memory_tools, memory_wording
 from hermes_nb.tools.skills import skill_wording, skills
 
 Held = Callable[[str, str], str | None]
-"""Returns why a write requires approval, or None if it does not.
+"""Returns the reason a write requires approval, or None if it does not.
 
-The arguments are the action on a skill ("" for memory) and the text to be saved. The result is the
+The arguments are the skill action ("" for memory) and the text to be saved. The result is the
 origin of the text, or "" if the origin is not the reason.
 """
 KEPT = "not saved yet: the user's approval is pending, as number {number}"
@@ -78,7 +78,7 @@ def proposing(
         memory: the curated memory
         library: the skills
         pending: the queue of proposals
-        held: returns why a write requires approval, or None if it does not
+        held: returns the reason a write requires approval, or None if it does not
         origin: the origin of the writes; the turn is added by each call
         on_written: called after each completed write to memory
     """
@@ -219,7 +219,7 @@ def _from(origin: WriteOrigin, held: str) -> WriteOrigin:
 def _settled(
     operations: Sequence[Mapping[str, Any]], changes: Sequence[Entry]
 ) -> tuple[Operation, ...]:
-    """Return the steps, each with the full text of the memory entry that it applies to."""
+    """Return the steps, each with the full text of the memory entry to which it applies."""
     return tuple(
         replace(step, old_text=change.before)
         for step, change in zip(operations_of(operations), changes, strict=True)
@@ -227,7 +227,7 @@ def _settled(
 
 
 PROBLEM = 300
-"""Maximum characters of the stored error of a failed write."""
+"""Maximum length of a failed write's stored error, in characters."""
 _MADE = "had already been saved"
 
 
@@ -248,14 +248,14 @@ class Decided:
 
 
 class Approvals:
-    """The pending proposals of one Hermes directory."""
+    """The pending proposals in one Hermes directory."""
 
     def __init__(self, knowledge: PromptSources) -> None:
         self.pending = Pending(knowledge.settings.home)
         self._known = knowledge
 
     def waiting(self, kind: Kind | None = None) -> list[Proposal]:
-        """Return the pending proposals, oldest first, of one kind or of both.
+        """Return the pending proposals, oldest first, of one kind or both.
 
         Raises ConfigError if the queue cannot be read.
         """
@@ -266,7 +266,7 @@ class Approvals:
         return [each for each in found if kind is None or each.kind == kind]
 
     def shown(self, proposal: Proposal) -> str:
-        """Return the effect of a proposal at present: a diff, a new text, or an error."""
+        """Return the current effect of a proposal: a diff, new text, or an error."""
         try:
             return self._would(proposal)
         except (ToolError, WriteRefusal, Unusable, OSError) as error:
@@ -276,7 +276,7 @@ class Approvals:
         """Save a pending proposal.
 
         If it cannot be saved now, or if its effect differs from the displayed one, the proposal
-        stays pending with the reason.
+        stays pending and the reason is returned.
 
         Args:
             number: the proposal's number
@@ -306,7 +306,7 @@ class Approvals:
             return Decided(done=True, message=message, proposal=wanted)
 
     def reject(self, number: int) -> Decided:
-        """Discard a proposal and don't propose the same again; raise ConfigError if unknown."""
+        """Discard a proposal and don't propose it again; raise ConfigError if unknown."""
         with self._deciding(number) as decision:
             proposal = decision.proposal
             if proposal.begun and self._is_made(proposal):
@@ -328,7 +328,7 @@ class Approvals:
             raise ConfigError(f"your decision could not be saved: {reason_of(error)}") from error
 
     def _problem(self, proposal: Proposal) -> str:
-        """Return why a proposal cannot be saved now, or "" if it can."""
+        """Return the reason a proposal cannot be saved now, or "" if it can."""
         try:
             self._would(proposal)
         except (ToolError, WriteRefusal, Unusable) as error:
@@ -356,7 +356,7 @@ class Approvals:
     def _gone(self, write: MemoryWrite) -> str:
         """Return a message if an entry to be changed was itself changed or removed, otherwise "".
 
-        Without this check, a step could match another entry that contains the same words.
+        Without this check, a step could match a different entry that contains the same words.
         """
         there = self._known.memory.entries(write.target)
         for step in write.steps:
@@ -387,7 +387,7 @@ class Approvals:
 
 
 def open_approvals(home: str | Path | None = None) -> Approvals:
-    """Return the proposals of a Hermes directory (default: `HERMES_HOME`)."""
+    """Return the proposals in a Hermes directory (default: `HERMES_HOME`)."""
     settings = load_settings(home=home)
     store = open_store(settings, lambda _: None)
     return Approvals(PromptSources(settings, workdir=Path.cwd(), store=store, tell=lambda _: None))
@@ -438,7 +438,7 @@ class Refusing:
 
 
 def answer_of(typed: str, request: ApprovalRequest) -> Approval:
-    """Return typed text as an answer; anything but an offered approval is a denial."""
+    """Convert typed text to an answer; anything but an offered approval is a denial."""
     answer = typed.strip()
     if request.choices is not None:
         chosen = dict(zip(map(str, range(1, 100)), request.choices, strict=False))

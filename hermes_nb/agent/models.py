@@ -186,8 +186,7 @@ def _connected(
 def build_auxiliary(
     settings: Settings, job: Job, *, deck: Deck | None = None, main: ChatModel | None = None
 ) -> ChatModel | None:
-    """Return the model for a job outside the conversation, or None if the settings don't specify
-    one.
+    """Return the model for a job outside the conversation, or None if the settings name none.
 
     Args:
         settings: the settings

@@ -16,7 +16,7 @@ from hermes_nb.core.messages import Usage
 
 _CENT = 0.01
 ANSWER_TOKENS = 400
-"""Tokens that a forecast assumes for an answer: a long paragraph, or a call with its arguments."""
+"""Tokens that a forecast assumes for an answer: a long paragraph, or a call and its arguments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ def refusal(budgets: Iterable[Budget], prompt: int, *, requests: int = 1) -> Ref
 
 
 def dollars(amount: float) -> str:
-    """Format US dollars: to a cent from $1, to 0.1 cent from 1 cent, and below with two digits."""
+    """Format US dollars: to the cent from $1, to 0.1 cent from 1 cent, else with two digits."""
     if amount >= 1 or amount == 0:
         return f"${amount:,.2f}"
     if amount >= _CENT:
@@ -142,7 +142,7 @@ class Portion(Budget):
             self._pool.budget.spend(usage)
 
     def refusal(self, prompt: int, *, requests: int = 1) -> Refusal | None:
-        """Return why a request doesn't fit, or None after reserving its tokens."""
+        """Return the reason a request doesn't fit, or None after reserving its tokens."""
         mine = requests * (prompt + ANSWER_TOKENS)
         with self._pool.lock:
             others = sum(n for whose, n in self._pool.ahead.items() if whose != id(self))
@@ -163,5 +163,5 @@ def pools(budgets: Iterable[Budget]) -> list[Pool]:
 
 
 def portions(shared: Sequence[Pool]) -> list[Portion]:
-    """Return one agent's portions of the pools."""
+    """Return one agent's portion of each pool."""
     return [Portion(pool) for pool in shared]

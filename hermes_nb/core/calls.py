@@ -43,7 +43,7 @@ SIDE_BY_SIDE = 8
 NO_OUTPUT = "(no output)"
 """Text of a result without output, since a message must not be empty."""
 STOP_GRACE = 2.0
-"""How long stopped calls may take to end, in seconds. Calls that take longer are abandoned."""
+"""How many seconds stopped calls may take to end. Calls that take longer are abandoned."""
 ERROR_LIMIT = 8_000
 """Maximum length of the text of an unexpected exception, in characters."""
 
@@ -61,7 +61,8 @@ class Outcome:
 def bounded(message: Message, tools: Toolset) -> Message:
     """Return the message without the arguments of calls that exceed their tool's limit.
 
-    Such arguments are neither stored nor checked, because the time of the checks grows with length.
+    Such arguments are neither stored nor checked, because checking takes longer the longer they
+    are.
     """
     calls = tuple(_bounded(call, tools.get(call.name)) for call in message.calls)
     return message if calls == message.calls else replace(message, calls=calls)
@@ -203,7 +204,7 @@ def _emitter(queue: asyncio.Queue[Event | BaseException]) -> Callable[[ToolEvent
 
 
 def _cancelled() -> bool:
-    """Return whether the current task was cancelled, rather than something that it awaited."""
+    """Return whether the current task was cancelled, rather than something it awaited."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -226,7 +227,7 @@ async def invoke(tool: Tool, context: ToolContext, arguments: Arguments) -> obje
 
 
 def _problem(call: ToolCall, tool: Tool | None, tools: Toolset) -> str:
-    """Return why a call must not run, or ""."""
+    """Return the reason a call must not run, or ""."""
     if tool is None:
         names = [each.name for each in tools]
         near = difflib.get_close_matches(call.name, names, n=1)

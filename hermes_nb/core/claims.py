@@ -7,7 +7,7 @@ stopped, failed, running --claim(again=…)--> running, with a new owner
 ```
 
 If a process dies, its claim stays `running`: how far the task got is unknown. Only a caller that
-passes `running` in `again` takes such a claim over. The first owner can't settle it afterwards.
+passes `running` in `again` takes over such a claim. After that, the first owner can't settle it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ClaimLedger(Protocol):
     ) -> Claim:
         """Claim a task that has no claim yet, or whose state is in `again`.
 
-        Returns the current claim, after it was stored durably. The caller has the task if, and only
+        Returns the current claim, after storing it durably. The caller has the task if, and only
         if, the claim's owner is `owner`.
         """
         ...

@@ -28,7 +28,7 @@ class Preface:
     """Text and messages that are sent with every request but are never stored."""
 
     system: str = ""
-    """Appended to the system prompt."""
+    """Text appended to the system prompt."""
     prefill: tuple[Message, ...] = ()
     """Messages that precede the conversation."""
 
@@ -52,7 +52,7 @@ class Conversation:
         self._head = self._preface.head(system)
         self._messages = list(messages)
         self.ids = _ids(messages)  # ids of all tool calls so far
-        self._measured = (0, 0)  # number of messages, and the tokens the provider counted for them
+        self._measured = (0, 0)  # number of messages, and the provider's token count for them
         self.cut = ""  # why the last answer is incomplete
 
     @property

@@ -31,7 +31,7 @@ def readable(text: str) -> str:
     """Return prose with invisible and reordering characters escaped, unless a language needs them.
 
     Direction overrides and ANSI sequences become visible escapes. Joined emoji and Persian words
-    are unchanged. Line ends become LF.
+    are unchanged. Line endings become LF.
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if text.isascii():

@@ -22,7 +22,7 @@ from pathlib import Path
 TEMPORARY = ".hermes-tmp"
 """Suffix of temporary files, for cleaning up after a killed process."""
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
-"""Errors of file systems without locks, such as NFS without a lock manager."""
+"""Errors raised by file systems without locks, such as NFS without a lock manager."""
 _POLL = 0.02
 
 
@@ -84,7 +84,7 @@ def locked(path: Path, timeout: float = 10.0, *, required: bool = False) -> Iter
     """Hold an exclusive lock for `path` against other processes and threads.
 
     The lock is on `NAME.lock` in the same directory, because `write_atomic` replaces `path` itself.
-    The lock file is never removed: two processes could otherwise lock two different files. The
+    The lock file is never removed: otherwise, two processes could lock two different files. The
     system frees the lock when its holder dies. A process that inherits the yielded handle holds the
     lock, too. Windows uses `msvcrt.locking` on the first byte.
 
@@ -94,7 +94,7 @@ def locked(path: Path, timeout: float = 10.0, *, required: bool = False) -> Iter
         required: Raise OSError on a file system without locks. By default no lock is used there.
 
     Raises:
-        TimeoutError: Another holder kept the lock.
+        TimeoutError: Another holder did not release the lock in time.
     """
     lock = path.with_name(path.name + ".lock")
     handle = os.open(lock, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
@@ -136,7 +136,7 @@ else:
 
 
 def _nameless(directory: Path) -> int:
-    """Return a handle of a new unnamed file, which vanishes when closed; -1 if unsupported."""
+    """Return a handle to a new unnamed file, which vanishes when closed; -1 if unsupported."""
     if not _OPEN_FILES.is_dir():
         return -1
     try:
@@ -200,7 +200,7 @@ def _sync_directory(directory: Path) -> None:
 def append_line(path: Path, line: bytes, *, durable: bool) -> int:
     """Append a line to a file and return the file's new size; raise OSError on failure.
 
-    A new file is readable by its owner only. If the file doesn't end with a line break, for example
+    A new file is readable only by its owner. If the file doesn't end with a line break, for example
     because a process was killed while writing, one is written first. With `durable`, the file is
     synced to disk.
     """

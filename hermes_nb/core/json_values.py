@@ -1,7 +1,8 @@
 """JSON values that every store and server accepts, and a canonical JSON form.
 
 Lone surrogates and NUL become U+FFFD: UTF-8 cannot encode the first, and PostgreSQL and many
-servers reject the second. NaN and infinities become null. Nesting below `DEEPEST` levels is cut.
+servers reject the second. NaN and infinities become null. Anything nested deeper than `DEEPEST`
+levels is cut off.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from hermes_nb.core.messages import REPLACEMENT, Json
 
 
 def canonical_json(value: object) -> str:
-    """Return compact JSON with sorted keys: equal values give equal strings."""
+    """Return compact JSON with sorted keys: equal values produce equal strings."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=str)
 
 

@@ -2,7 +2,7 @@
 
 No matter how a turn ends (answered, out of budget, stopped, failed), its messages form a valid
 request: every call has exactly one result, and the last message is the assistant's. Steps only
-yield events; the consumer of an event applies it to the conversation before it requests the next
+yield events; the consumer of an event applies it to the conversation before requesting the next
 one. The loop depends on neither Jupyter, nor a provider, nor storage.
 """
 
@@ -48,7 +48,7 @@ COMPRESSING = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """The model, tools and limits with which a request is made."""
+    """The model, tools and limits of a request."""
 
     conversation: Conversation
     """The conversation to continue."""
@@ -61,8 +61,8 @@ class Asking:
     rebuild: Callable[[str], str] | None = None
     """As in `Agent`."""
     affords: Callable[[int], bool] = lambda _: True
-    """Returns whether the budgets allow n more full-size requests. The prompt is only compressed if
-    they allow the compression and the request after it."""
+    """Returns whether the budgets allow n more full-size requests. The prompt is compressed only if
+    they allow both the compression and the request after it."""
     waited: Waited = field(default_factory=Waited)
     """Time that this turn has spent waiting for providers."""
     effort: Effort = ""
@@ -168,8 +168,7 @@ logger = logging.getLogger(__name__)
 MAX_REQUESTS = 15
 """Maximum model requests in a turn; the final summary is an extra request."""
 EMPTY_REPLIES = 2
-"""Number of consecutive empty replies that are answered with a nudge; the next one fails the
-turn."""
+"""Number of consecutive empty replies answered with a nudge; one more fails the turn."""
 BUSY = "this session is already taking a turn; wait for it or stop it"
 LOST_RESULT = "No result: the process ended while this call was running."
 NUDGE = "Your reply was empty. Answer the question, or call a tool."
@@ -194,8 +193,8 @@ class Agent:
 
     `model`, `tools`, `sinks` and `effort` may be replaced between turns. `background` contains the
     texts in the system prompt that don't come from this package, such as the user's memory and
-    project files; the guard scans them. `place` is the session and notebook that the agent's tool
-    calls belong to. If `place.turn` is 0, the agent's turn number is used.
+    project files; the guard scans them. `place` is the session and notebook to which the agent's
+    tool calls belong. If `place.turn` is 0, the agent's turn number is used.
 
     Args:
         model: The model to ask.
@@ -203,8 +202,8 @@ class Agent:
         system: The system prompt.
         messages: The conversation so far; it is repaired if it is invalid.
         engine: Compresses long prompts.
-        rebuild: Returns the system prompt to use after a compression, with the engine's note at its
-            end. By default the note is appended to the current prompt, once.
+        rebuild: Returns the system prompt to use after a compression, ending with the engine's
+            note. By default the note is appended to the current prompt, once.
         sinks: Functions that receive every event before the consumer. Their errors are only logged.
         max_requests: Maximum model requests in a turn.
     """
@@ -245,7 +244,7 @@ class Agent:
 
     @property
     def system(self) -> str:
-        """The system prompt; it changes only by a compression or an explicit assignment."""
+        """The system prompt; it changes only through a compression or an explicit assignment."""
         return self._conversation.system
 
     @system.setter
@@ -281,7 +280,7 @@ class Agent:
     async def compress(
         self, focus: str = "", *, budgets: Iterable[Budget] = ()
     ) -> ContextCompressed | None:
-        """Compress the conversation between two turns; return None if that changed nothing.
+        """Compress the conversation between two turns; return None if nothing changed.
 
         Its usage counts against the `budgets`; if they don't allow it, nothing happens. Sinks
         receive the events.

@@ -28,12 +28,12 @@ Json: TypeAlias = Any
 Role = Literal["system", "user", "assistant", "tool"]
 """The author of a message."""
 Origin = Literal["user", "ours", "workspace", "outside"]
-"""The origin of a text: `user`; `ours`, this package and its model; `workspace`, files and programs
+"""The origin of text: `user`; `ours`, this package and its model; `workspace`, files and programs
 in the working directory; `outside`, everything else (network, other services, files elsewhere)."""
 _M = TypeVar("_M", bound="Message")
 Made = TypeVar("Made")
 _USUAL: Mapping[str, Origin] = {"user": "user", "tool": "workspace"}
-"""Default origin of a text, by its message's role ("ours" for other roles). Defaults aren't
+"""Default origin of text, by its message's role ("ours" for other roles). Defaults aren't
 stored."""
 
 
@@ -109,7 +109,7 @@ class Message:
     failed: bool = False
     """In a tool message: whether the call failed or was not run."""
     interrupted: bool = False
-    """In an assistant message: whether an interrupt or a failure cut it off."""
+    """In an assistant message: whether it was cut off by an interrupt or a failure."""
     reasoning: str = ""
     """The model's reasoning, or ""."""
     echo: Mapping[str, Json] = field(default_factory=dict)
@@ -232,7 +232,7 @@ class Usage:
     """Price in US dollars; None if unknown."""
 
     def __add__(self, other: Usage) -> Usage:
-        """Return the sum. The cost is known if both costs are, or if one side has no requests."""
+        """Return the sum. The cost is known if both costs are, or if one side made no requests."""
         return Usage(
             input=self.input + other.input,
             output=self.output + other.output,
@@ -255,11 +255,11 @@ class Reply:
     finish: str = "stop"
     """Why the model stopped: `stop`, `tool_calls`, `length` (output limit) or `filtered`."""
     model: str = ""
-    """Name of the model that answered; "" for the one that was asked."""
+    """Name of the model that answered; "" if it is the requested one."""
 
 
 def least_trusted(origins: Iterable[Origin]) -> Origin:
-    """Return the least trusted of some origins; "ours" if there are none."""
+    """Return the least trusted of several origins; "ours" if there are none."""
     found = set(origins)
     order: tuple[Origin, ...] = ("outside", "workspace", "ours", "user")
     return next((origin for origin in order if origin in found), "ours")
@@ -270,10 +270,11 @@ def mend(messages: Sequence[Message], *, note: str) -> list[Message]:
 
     A killed process can leave a call without a result, and stored messages can be edited by hand.
 
-    - A call without a result gets a failed one with the text `note`.
-    - A result without a call and a second result of a call are dropped. Results follow their calls.
+    - A call without a result is given a failed one with the text `note`.
+    - Results without a call and second results for a call are dropped. Results follow their calls.
     - Adjacent user or assistant messages are merged, and repeated call ids are changed.
-    - After a final user or tool message, an empty, interrupted assistant message is added.
+    - If the last message is a user or tool message, an empty, interrupted assistant message is
+    added.
     """
     results: dict[str, Message] = {}
     out: list[Message] = []
@@ -325,7 +326,7 @@ def without_thinking(message: _M) -> _M:
 
 
 def with_own_ids(message: Message, taken: Collection[str]) -> Message:
-    """Return the message with new ids for those of its calls whose id is in `taken`.
+    """Return the message with new ids for its calls whose id is in `taken`.
 
     Some servers restart their call ids with each reply, and others reject repeated ids.
     """

@@ -19,8 +19,8 @@ _DIFF_LIMIT = 4_000
 _LINES_NAMED = 10
 _CANDIDATES = 40
 _VOTES = 500_000
-"""Maximum number of equal pairs of lines that are counted in the search for a similar passage; in a
-file of one repeated line, all pairs are equal."""
+"""Maximum number of equal pairs of lines counted in the search for a similar passage; in a file
+that repeats one line, all pairs are equal."""
 _PASSAGE_LIMIT = 2_000
 _PLACES_SHOWN = 10
 _HUNK_HEAD = re.compile(r"^@@ -(\d+)((?:,\d+)?) \+(\d+)")
@@ -104,7 +104,7 @@ def patched(
 def _problem(
     text: str, old: str, new: str, starts: list[int], *, replace_all: bool, terms: Terms
 ) -> str:
-    """Return why nothing can be replaced, or ""."""
+    """Return the reason nothing can be replaced, or ""."""
     if not old:
         return f"{terms.old} is empty; give the exact text to replace"
     if old == new:
@@ -140,7 +140,7 @@ def _occurrences(text: str, old: str) -> list[int]:
 
 
 def _diff(text: str, starts: list[int], old: str, new: str, name: str) -> str:
-    """Return a unified diff of the first matches, without comparing the whole texts."""
+    """Return a unified diff of the first matches, without comparing the entire texts."""
     lines = [f"--- {name}", f"+++ {name}"]
     shift = 0
     for first, last, members in _groups(text, starts[:_PLACES_SHOWN], len(old)):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def plugins(group: str, name: str | None = None) -> list[EntryPoint]:
-    """Return the entry points of a group, sorted by name; if given, only those named `name`."""
+    """Return the entry points of a group, sorted by name; with `name`, only those so named."""
     found = _group(tuple((folder, _changed(folder)) for folder in sys.path), group)
     return [point for point in found if name in (None, point.name)]
 
@@ -57,7 +57,7 @@ def _group(folders: _Folders, group: str) -> list[EntryPoint]:
 def _read(folders: _Folders) -> list[EntryPoint]:  # noqa: ARG001 - part of the cache key
     from importlib.metadata import distributions  # 1.4 MB that %load_ext doesn't need
 
-    found: dict[str, EntryPoints] = {}  # of two installed versions, the importable one comes first
+    found: dict[str, EntryPoints] = {}  # of two versions, the importable one comes first
     for each in distributions():
         if "hermes_nb." in (each.read_text("entry_points.txt") or ""):
             found.setdefault(each.name, each.entry_points)

@@ -32,7 +32,7 @@ from hermes_nb.core.text import one_line
 logger = logging.getLogger(__name__)
 
 ERROR_CHARACTERS = 500
-"""Maximum length of the error line of a failed turn."""
+"""Maximum length of a failed turn's error line."""
 NOT_RUN = {
     "interrupted": "Not run: the user stopped the turn first.",
     "failed": "Not run: the turn failed first.",
@@ -44,7 +44,7 @@ CUT_SHORT = {
 
 
 class Progress:
-    """The text written and the calls started so far in a running turn."""
+    """The text written and the calls started so far in the running turn."""
 
     def __init__(self) -> None:
         self.reason: EndReason = "answered"
@@ -98,7 +98,7 @@ class Progress:
         return events
 
     def ending(self, error: BaseException | None) -> TurnEnded:
-        """Return the `TurnEnded` event for a turn that raised `error`, or ended normally (None)."""
+        """Return the `TurnEnded` event for a turn that raised `error` (None: it ended normally)."""
         if error is None:
             return TurnEnded(self.reason, note=self.note)
         if isinstance(error, TurnInterrupted) or not isinstance(error, Exception):
@@ -109,7 +109,7 @@ class Progress:
         return TurnEnded("failed", one_line(f"{type(error).__name__}: {error}", ERROR_CHARACTERS))
 
     def _close_call(self, call: ToolCall, reason: EndReason) -> list[Event]:
-        """Return the events still missing for a call, which may be done, running or not started."""
+        """Return the events that a call still lacks, whether it is done, running or not started."""
         result = self._results.get(call.id)
         started = self._started.get(call.id)
         events: list[Event] = [] if started is not None else [ToolStarted(call)]

@@ -25,7 +25,7 @@ class StoredSession:
     id: str
     """Session id."""
     parent: str = ""
-    """Id of the session for which this one was created (by a review or as a child agent), or ""."""
+    """Id of the session that this one was created for (by a review or as a child agent), or ""."""
     title: str = ""
     """Title, or ""."""
     source: str = "notebook"
@@ -63,7 +63,7 @@ class StoredMessage:
     state: MessageState = "active"
     """Active, or replaced by a compression, or undone."""
     made: bool = False
-    """Whether a compression generated it, as a summary or a shorter form of other messages."""
+    """Whether a compression generated it, as a summary or a shortened form of other messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +126,7 @@ class StoreSetup:
     url: str
     """The URL in the setting `session_store`, without a password."""
     claims: Path
-    """Path of the local database in the Hermes directory, for data of this machine only."""
+    """Path of the local database in the Hermes directory, only for data about this machine."""
     password: str = field(default="", repr=False)
     """Value of the environment variable that the setting `store.key_env` names."""
     warn: Callable[[str], None] | None = None
@@ -160,14 +160,14 @@ class SessionStore(Protocol):
             model: Name of the model.
             system_prompt: The system prompt.
             session_id: The id to use; "" generates one.
-            parent: Id of the session for which this one is created, or "".
+            parent: Id of the session that this one is created for, or "".
         """
         ...
 
     def append(self, session_id: str, message: Message, *, usage: Usage | None = None) -> None:
         """Add a message durably, and add the `usage` of its request.
 
-        A session that is missing in the store is created first.
+        A session that is missing from the store is created first.
 
         Raises:
             SessionTakenError: Another writer has added messages to a session that this store
@@ -180,7 +180,7 @@ class SessionStore(Protocol):
         ...
 
     def incidents(self) -> int:
-        """Return how often an event occurred that may have lost durable messages."""
+        """Return the number of events that may have lost durable messages."""
         ...
 
     def messages(self, session_id: str) -> list[Message]:
@@ -198,9 +198,9 @@ class SessionStore(Protocol):
     ) -> None:
         """Make `messages` the active conversation in one transaction, as a compression does.
 
-        Active messages that are among them keep their rows. The others stay in the store as
-        `compressed` and can still be found by a search. If the new messages only extend the active
-        conversation, they are appended, and there is nothing to restore.
+        Active messages among them keep their rows. The others stay in the store as `compressed`,
+        and searches can still find them. If the new messages only extend the active conversation,
+        they are appended, and there is nothing to restore.
 
         Args:
             session_id: Id of the session.
@@ -210,7 +210,7 @@ class SessionStore(Protocol):
         ...
 
     def restore(self, session_id: str) -> list[Message] | None:
-        """Undo the last `replace` and return the active messages; None without a `replace`.
+        """Undo the last `replace` and return the active messages, or None if there was none.
 
         Messages added since then stay at the end.
         """
@@ -258,14 +258,14 @@ class SessionStore(Protocol):
     def usage(
         self, *, session_id: str = "", notebook: str = "", since: float = 0.0
     ) -> dict[tuple[str, str], Usage]:
-        """Return the total usage by the sessions' `source` and model.
+        """Return the total usage, grouped by the sessions' `source` and model.
 
         Unknown costs are left out of the sum, which is None if all costs are unknown.
 
         Args:
             session_id: only the family of this session, see `lineage`
             notebook: only the families of this notebook's sessions
-            since: without the two others, only sessions started then (epoch) or later
+            since: without the other two, only sessions started then (epoch) or later
         """
         ...
 
@@ -281,11 +281,11 @@ class SessionStore(Protocol):
         ...
 
     def relocate(self, notebook: str, to: str) -> None:
-        """Change the path of a notebook in all its sessions after a rename."""
+        """Change a notebook's path in all its sessions after a rename."""
         ...
 
     def delete(self, session_id: str) -> None:
-        """Delete a session and its messages, also from the search index."""
+        """Delete a session and its messages, including in the search index."""
         ...
 
     def purge(self, *, before: float = 0.0) -> None:
@@ -389,9 +389,9 @@ class ChatModel(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """Special properties of a model, from its attribute `traits`.
+    """Special properties of a model, from its `traits` attribute.
 
-    The defaults are for other models.
+    The defaults apply to all other models.
     """
 
     small: bool = False
@@ -508,12 +508,12 @@ class ContextEngine(Protocol):
 
 @runtime_checkable
 class MemoryProvider(Protocol):
-    """An external memory in addition to the curated one: a service, vector store or notes folder.
+    """External memory in addition to the curated one: a service, vector store or notes folder.
 
     Methods are plain functions and may block. They are called one at a time, from a single thread.
-    Their errors produce one line for the user and never fail a turn. A turn waits 0.3 s for a text;
-    a text that arrives later is sent with the next message. Returned texts are untrusted: they are
-    cleaned and shortened before a model sees them. Subclass it to inherit the optional methods.
+    Their errors show one line to the user and never fail a turn. A turn waits 0.3 s for text; text
+    that arrives later is sent with the next message. Returned texts are untrusted: they are cleaned
+    and shortened before a model sees them. Subclass it to inherit the optional methods.
     """
 
     @property
@@ -549,13 +549,13 @@ class MemoryProvider(Protocol):
         return
 
     def session_ended(self, messages: Sequence[Message]) -> None:
-        """Receive the messages of a session that ends; no calls follow."""
+        """Receive the messages of a session that is ending; no calls follow."""
         return
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequest:
-    """A call that requires approval. See `Question` for the fields from `why` to `in_every_mode`.
+    """A call that requires approval. `Question` describes the fields `why` to `in_every_mode`.
 
     Possible answers are "once" and "deny", "always" with a `shape`, and "outside" if offered.
     """
@@ -592,7 +592,7 @@ class Approval:
     answer: Answer
     """Allow or deny."""
     reason: str = ""
-    """Text for the model: the reason of a denial, or the answer to a question with choices."""
+    """Text for the model: the reason for a denial, or the answer to a question with choices."""
 
 
 class Approver(Protocol):

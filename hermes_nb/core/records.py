@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def restored(kind: type[T], value: object) -> T:
-    """Return an instance of `kind` from the `dataclasses.asdict` form of one.
+    """Return an instance of `kind` built from its `dataclasses.asdict` form.
 
     Supported types: str, int, finite float, bool, None, Literal, list, tuple of any length, dict
     with str keys, unions, and nested dataclasses. A missing field gets its default.

@@ -1,7 +1,8 @@
 """Open and read regular files in directories that may be hostile.
 
 `open_inside` opens each directory relative to its parent, so that a concurrently swapped symbolic
-link cannot lead out of the root. It checks the file type first, so that it opens no pipe or device.
+link cannot point outside the root. It checks the file type first, so it never opens a pipe or
+device.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def repository(directory: Path) -> Path | None:
     """Return the root of the git repository around a directory without symlinks, or None.
 
     Like git, this neither crosses file systems nor trusts a repository owned by another user: on a
-    shared machine anyone can put a `.git` into `/tmp`. The search ends at the user's home
+    shared machine anyone can create a `.git` in `/tmp`. The search ends at the user's home
     directory.
     """
     try:
@@ -84,7 +85,7 @@ def _is_ours(mark: Path, owner: int) -> bool:
 
 
 def real_inside(path: Path, root: Path) -> Path:
-    """Return `path` with symlinks resolved; `root` must be resolved already.
+    """Return `path` with symlinks resolved; `root` must already be resolved.
 
     Raises:
         FileNotFoundError: `path` doesn't exist.

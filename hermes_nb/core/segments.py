@@ -1,7 +1,7 @@
 """Group the tool calls of a reply into segments that may run in parallel.
 
 A segment is a maximal run of adjacent calls that don't conflict: calls that only read, and writes
-to paths that no other call of the segment touches. A call that may ask the user, runs code or edits
+to paths that no other call of the segment touches. A call that may ask the user, run code or edit
 the notebook gets a segment to itself. The order is kept, so that results match their calls.
 """
 
@@ -60,7 +60,7 @@ class _Segment:
 def _footprint(call: ToolCall, tool: Tool | None) -> _Footprint | None:
     """Return the paths that a call touches, or None if it must run alone.
 
-    A call of an unknown tool touches nothing. A call with unreadable arguments runs alone, since
+    A call to an unknown tool touches nothing. A call with unreadable arguments runs alone, since
     its purpose is unknown and later calls may depend on it. A tool that writes without declaring
     its paths runs alone, too.
     """
@@ -91,7 +91,7 @@ def _canonical(call: ToolCall, tool: Tool) -> Iterable[str]:
 
 
 def _named(value: str) -> str:
-    """Expand a leading `~/` like the tools do; other forms of `~` are literal."""
+    """Expand a leading `~/` as the tools do; other forms of `~` are literal."""
     value = value.replace("\0", "")
     home = value == "~" or value.startswith("~/")
     return os.path.expanduser(value) if home else value  # noqa: PTH111

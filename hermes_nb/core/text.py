@@ -9,11 +9,11 @@ from hermes_nb.core.budget import dollars
 from hermes_nb.core.messages import Image, Message, Text, Usage
 
 CHARACTERS_PER_TOKEN = 3.5
-"""Rule of thumb for text: between English prose (about 4) and dense code (about 3)."""
+"""Characters per token of text: a compromise between prose (about 4) and dense code (about 3)."""
 JSON_CHARACTERS_PER_TOKEN = 2.6
 """Characters per token of JSON, where quotes, braces and keys are separate tokens."""
 IMAGE_TOKENS = 1_100
-"""Rough number of tokens of an image of 1024 x 1024 pixels; providers count differently."""
+"""Rough number of tokens in an image of 1024 x 1024 pixels; providers count differently."""
 
 
 TITLE = 60
@@ -23,7 +23,7 @@ TITLE = 60
 def head_tail(text: str, limit: int, *, where: str = "") -> str:
     """Shorten `text` to about `limit` characters: its head (70 %), a marker, and its tail.
 
-    The marker gives the number of dropped characters and, if set, `where` the full text is. The
+    The marker states the number of dropped characters and, if set, `where` the full text is. The
     marker is not counted, so the result can exceed `limit` by its length.
     """
     if len(text) <= limit:
@@ -37,7 +37,7 @@ def head_tail(text: str, limit: int, *, where: str = "") -> str:
 
 
 def one_line(text: str, limit: int = 80) -> str:
-    """Return `text` on one line of at most `limit` characters, with an ellipsis if it was cut."""
+    """Return `text` on one line of at most `limit` characters, with an ellipsis if truncated."""
     line = " ".join(text[: limit * 8].split())
     if len(line) <= limit and len(text) <= limit * 8:
         return line
@@ -48,7 +48,7 @@ _UNFINISHED = re.compile(r"[\w+/=~-]{8,}\Z")
 
 
 def latest(text: str, limit: int) -> str:
-    """Return the last `limit` characters of a text that is still growing.
+    """Return the last `limit` characters of text that is still growing.
 
     The result starts at a line, or at a word if the last line is too long. A long word at the end
     is replaced by an ellipsis: it may be the first half of a secret, which redaction can't
@@ -101,7 +101,7 @@ def estimate_tokens(messages: Iterable[Message]) -> int:
 
 
 ROUNDS_UP = 0.99995
-"""Share of a unit that rounds up to it: 999,950 tokens are 1.0M, not 1000.0k."""
+"""Fraction of a unit that rounds up to it: 999,950 tokens are 1.0M, not 1000.0k."""
 
 
 def amount(tokens: int) -> str:

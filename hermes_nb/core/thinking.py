@@ -1,10 +1,10 @@
 """Separate reasoning between `<think>` and `</think>` from the text of an answer.
 
 Most local reasoning models mark their reasoning this way. Some chat templates put the opening tag
-into the prompt, so all text before a closing tag without an opening one is reasoning. If an opening
+in the prompt, so all text before a closing tag without an opening one is reasoning. If an opening
 tag is never closed, the rest of the answer is reasoning if the tag is at the start of the answer,
 and text otherwise. Tags in code and in call arguments are text. Chunk boundaries don't affect the
-result, and time is linear.
+result, and parsing takes linear time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 Kind = Literal["text", "reasoning", "retract"]
-"""Kind of a piece; `retract` reclassifies all text so far as reasoning."""
+"""Kind of a piece; `retract` reclassifies all the text so far as reasoning."""
 Piece = tuple[Kind, str]
 """A piece of an answer and its kind."""
 
@@ -32,7 +32,7 @@ class Thinking:
         self.found = False
         self._state: Literal["start", "text", "inside", "held"] = "start"
         self._partial = ""
-        self._kept: list[str] = []  # leading blanks, or text after an opening tag in mid-answer
+        self._kept: list[str] = []  # leading blanks, or text after an opening tag mid-answer
         self._begin()
 
     def _begin(self) -> None:

@@ -19,7 +19,7 @@ from typing import ParamSpec, TypeVar
 Result = TypeVar("Result")
 Parameters = ParamSpec("Parameters")
 STOP_SECONDS = 5.0
-"""How long cancelled tasks may take to clean up, in seconds."""
+"""How many seconds cancelled tasks may take to clean up."""
 
 
 class LoopThread:
@@ -145,8 +145,8 @@ async def in_thread(
 ) -> Result:
     """Run a blocking function in a separate daemon thread and return its result.
 
-    Unlike with `asyncio.to_thread`, a hanging call blocks neither the loop nor interpreter
-    shutdown. Cancelling the await leaves the call running in its thread.
+    Unlike `asyncio.to_thread`, a hanging call blocks neither the loop nor interpreter shutdown.
+    Cancelling the await leaves the call running in its thread.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Result] = loop.create_future()
@@ -171,8 +171,7 @@ async def in_thread(
 
 
 IDLE_SECONDS = 5.0
-"""How long an idle thread waits for another call, in seconds. Starting a thread costs 0.1 ms of
-CPU."""
+"""How many seconds an idle thread waits for another call. Starting a thread costs 0.1 ms of CPU."""
 
 
 class _Worker(threading.Thread):
@@ -192,12 +191,12 @@ class _Worker(threading.Thread):
             except Empty:
                 try:
                     _idle.remove(self)
-                except ValueError:  # `_idle_worker` has just taken this thread
+                except ValueError:  # `_idle_worker` has just claimed this thread
                     continue
                 return
             announce = call()
             _idle.append(self)
-            with suppress(RuntimeError):  # the loop may be gone by now
+            with suppress(RuntimeError):  # the loop may be closed by now
                 announce()
             del call, announce  # free their arguments and results while idle
 
@@ -206,7 +205,7 @@ _idle: list[_Worker] = []
 
 
 def _idle_worker() -> _Worker:
-    """Return an idle or a new worker thread, skipping threads that did not survive a fork."""
+    """Return an idle worker thread or a new one, skipping threads that did not survive a fork."""
     while _idle:
         worker = _idle.pop()
         if worker.is_alive():
@@ -265,7 +264,7 @@ _own = threading.local()
 
 @contextmanager
 def without_waiting() -> Iterator[None]:
-    """Make calls of this thread fail instead of waiting long for another process."""
+    """Make this thread's calls fail instead of waiting long for another process."""
     _own.hurried = True
     try:
         yield

@@ -1,7 +1,8 @@
 """Tools: the functions that a model may call, with their schemas and risks.
 
 Toolsets are immutable and ordered, so the schemas sent to the model don't change order. Features
-across tools (output limits, hints, approval) are wrappers that map one toolset to another.
+that concern all tools (output limits, hints, approval) are wrappers that map one toolset to
+another.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ T = TypeVar("T")
 class Risk(Enum):
     """The worst effect that a tool can have.
 
-    REMEMBER is writing to the agent's memory and skills. LATER is an effect after the session, when
-    no one approves calls any more, such as a program that runs later, or an instruction that a
-    later agent follows.
+    REMEMBER means writing to the agent's memory and skills. LATER means an effect after the
+    session, when no one approves calls any more, such as a program that runs later, or an
+    instruction that a later agent follows.
     """
 
     READ = "read"
@@ -51,8 +52,8 @@ class ToolOutput:
 
 
 MOST_ARGUMENTS = 500_000
-"""Maximum size of a call's arguments, in characters of JSON: about the longest answer of any
-model."""
+"""Maximum size of a call's arguments, in characters of JSON: about the longest answer that any
+model gives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +72,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """The parts of a turn that a running call can use."""
+    """The parts of the turn that a running call can use."""
 
     call: ToolCall
     """The call itself."""
@@ -174,7 +175,7 @@ class Tool:
     risk: Risk = Risk.READ
     """The usual risk of a call; see `risk_of`."""
     paths: tuple[str, ...] = ()
-    """Names of the arguments that are paths below `root`."""
+    """Names of the arguments that are paths under `root`."""
     root: Path | None = None
     """Directory that relative paths refer to; None for the working directory."""
     exclusive: bool = False
@@ -184,9 +185,9 @@ class Tool:
     cap: int | None = None
     """Maximum length of the output, in characters; None for the default."""
     check: Callable[[Arguments], str] = lambda _: ""
-    """Returns an error message for invalid arguments, or ""."""
+    """Returns an error message if the arguments are invalid, or ""."""
     available: Callable[[], str] = str
-    """Returns why the tool is unavailable now, or ""."""
+    """Returns the reason the tool is unavailable now, or ""."""
     origin: Callable[[Arguments], str] | None = None
     """Returns the name of the untrusted source of the result, such as a web page or a command's
     output. The result is then treated as data, never as instructions. "" or no function: it is
@@ -196,15 +197,15 @@ class Tool:
     describe: Callable[[Arguments], str] | None = None
     """Returns a one-line summary of the call for the user."""
     preview: Callable[..., Awaitable[str | Content]] | None = None
-    """Returns the content to approve, such as a diff; None if the arguments show it. If a returned
-    text changes, the user is asked again; a `Content` lists its own dependencies. A `ToolError`
-    ends the call. It takes the arguments, or the call's context and the arguments."""
+    """Returns the content to approve, such as a diff; None if the arguments already show it. If a
+    returned text changes, the user is asked again; a `Content` lists its own dependencies. A
+    `ToolError` ends the call. It takes the arguments, or the call's context and the arguments."""
     result: Callable[..., Awaitable[str]] | None = None
     """Returns the whole text after a write whose arguments contain only a part of it. The guard
-    checks the whole text. It takes what `preview` takes."""
+    checks the whole text. It takes the same arguments as `preview`."""
     wording: Callable[[Mapping[str, object]], str] | None = None
     """Returns the text that the call would store permanently (memory, a skill). The guard asks the
-    user if that text comes from an untrusted source. None: all text arguments."""
+    user if that text comes from an untrusted source. None means all text arguments."""
     scope: Callable[[Arguments], str] | None = None
     """Returns the name of the group of calls that "always" covers; None for all calls of the
     tool."""

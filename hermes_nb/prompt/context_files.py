@@ -307,8 +307,7 @@ class ProjectContext:
 
 
 def context_block(directory: str | Path, *, home: str | Path | None = None) -> str:
-    """Return the prompt layer with the context files of a working directory, or "" if there are
-    none.
+    """Return the prompt layer with a working directory's context files, or "" if there are none.
 
     With the Hermes directory `home`, files that the user trusts are loaded without a scan.
     """

@@ -108,8 +108,7 @@ class SessionManager:
         return self._resumed(stored, spec) if stored else self.start(name, spec)
 
     def _branched(self, name: str) -> StoredSession | None:
-        """Return a new session `A.B` that continues a copy of session `A`, or None if `A` is
-        missing.
+        """Return a new session `A.B` that continues a copy of `A`, or None if `A` is missing.
 
         It has the same prompt and messages, so that the provider's prompt cache stays valid.
         """

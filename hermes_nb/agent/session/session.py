@@ -424,8 +424,7 @@ class Session:
         return prompt
 
     def accept_outside(self) -> str:
-        """Trust the untrusted content in the conversation so far; return its origins, or "" for
-        none.
+        """Trust the untrusted content in the conversation so far; return its origins, or "".
 
         Raises `SessionBusy`.
         """

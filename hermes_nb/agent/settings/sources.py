@@ -132,8 +132,7 @@ class Picker:
             raise _invalid(key, shown, source, str(error)) from error
 
     def _places(self, setting: Setting) -> list[tuple[Json, str]]:
-        """Return a setting's value in each source, or None if it has none, with the source's name.
-        """
+        """Return a setting's value in each source, or None if unset, with the source's name."""
         return [
             (self._overrides.get(setting.key), "given here"),
             (self._env.get(setting.variable), setting.variable),
