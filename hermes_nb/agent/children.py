@@ -57,17 +57,17 @@ IDENTITY = (
     "matter, and what stayed open. It is all that is read of your work."
 )
 STATUS: dict[str, ChildStatus] = {"answered": "done", "budget": "budget", "interrupted": "stopped"}
-"""A child's status by the end reason of its turn; for other reasons it is `failed`."""
+"""A child's status, by the reason its turn ended; for any other reason it is `failed`."""
 DOING = 120
 """Maximum characters of a child's progress text."""
 SUMMARY = 24_000
 """Maximum characters of one child's report."""
 REPORTS = 45_000
-"""Maximum characters of all reports of a call, shared evenly."""
+"""Maximum characters of all of a call's reports, divided evenly."""
 MOST_TASKS = 20
 REPORTED = "what child agents report"
 _MARKER = 80
-"""Characters reserved for the note about how much of a report was cut."""
+"""Characters reserved for the note about how much of a report was dropped."""
 _ERROR = 400
 _FILES = 50
 """Maximum number of files that a report lists."""
@@ -106,7 +106,7 @@ class Report:
     requests: int = 0
     """Number of model requests."""
     tokens: int = 0
-    """Total tokens of prompts and answers."""
+    """Total tokens in prompts and answers."""
     files: tuple[str, ...] = ()
     """Files that it changed."""
 
@@ -196,7 +196,7 @@ def _goal(task: str | Task) -> str:
 def _assignments(common: Assignment, tasks: Sequence[str | Task]) -> list[Assignment]:
     """Return the children's tasks; raise ToolError if there are none, too many or duplicates.
 
-    `common` has the call's own goal, and the defaults for each task.
+    `common` holds the call's own goal and each task's defaults.
     """
     asked: list[Assignment] = []
     for task in (common.goal, *tasks):
@@ -226,8 +226,8 @@ def _check_toolsets(wanted: Iterable[str], there: Sequence[str]) -> None:
 def _told(reports: Sequence[Report]) -> str:
     """Return the reports as tagged JSON, one per line, without likely prompt injections.
 
-    Each report is scanned separately: JSON escapes line breaks, and removing a passage from the
-    JSON could also remove braces.
+    Each report is scanned separately: JSON escapes line breaks, so removing a passage from the JSON
+    could also remove braces.
     """
     room = min(SUMMARY, REPORTS // max(len(reports), 1)) - _MARKER
     lines = []
@@ -277,7 +277,7 @@ def _gist(arguments: Arguments) -> str:
 class Delegation:
     """Creates and runs the children of one agent's calls.
 
-    Files that a child changes are saved for undo as changes of the parent's turn.
+    Files that a child changes are saved for undo as changes made by the parent's turn.
     """
 
     settings: DelegationSettings
@@ -287,7 +287,7 @@ class Delegation:
     jobs: Jobs
     """The list of running jobs."""
     spec: Callable[[], SessionSpec]
-    """Returns the specification of a child's session."""
+    """Returns the specification for a child's session."""
     sources: PromptSources | None = None
     """Prompt sources whose external memory is notified when a child ends, or None for none."""
     tell: Callable[[str], None] = lambda _: None
@@ -298,7 +298,7 @@ class Delegation:
         return list(dict.fromkeys(tool.toolset for tool in self.spec().tools))
 
     def toolsets(self, context: ToolContext) -> list[str]:
-        """Return the names of tools and toolsets available to a child of a call."""
+        """Return the names of the tools and toolsets available to a call's children."""
         tools = self.given(context).tools
         return list(dict.fromkeys(name for tool in tools for name in (tool.toolset, tool.name)))
 
@@ -317,7 +317,7 @@ class Delegation:
         return await side_by_side(self.settings.side_by_side, len(assignments), one)
 
     def given(self, context: ToolContext, wanted: Sequence[str] = ()) -> SessionSpec:
-        """Return the specification of a call's child, with at most the tools of the turn."""
+        """Return the specification for a call's child, with at most the turn's tools."""
         spec = self.spec()
         tools = spec.tools
         if context.tools:
@@ -347,7 +347,7 @@ class Child:
     async def run(self, shared: Sequence[Pool], writing: asyncio.Lock) -> Report:
         """Run the child as a job, emit its end and return its report.
 
-        `shared` are the budgets of all children of the call. `writing` is the lock for calls that
+        `shared` holds the budgets of all the call's children. `writing` is the lock for calls that
         write.
         """
         goal, work = redact(self._assignment.goal), self._live(shared, writing)
@@ -368,7 +368,7 @@ class Child:
         return report
 
     async def _live(self, shared: Sequence[Pool], writing: asyncio.Lock) -> Report:
-        """Return the child's report; errors become part of it."""
+        """Return the child's report; errors are included in it."""
         seconds = self._up.settings.seconds
         try:
             with sharing(shared) as budgets:
@@ -383,7 +383,7 @@ class Child:
             return Report(status="failed", error=f"{type(error).__name__}: {error}")
 
     async def _turn(self, budgets: Sequence[Budget], writing: asyncio.Lock) -> Report:
-        """Run the child's turn and return its report, without the usage."""
+        """Run the child's turn and return its report, without its usage."""
         up, asked, call = self._up, self._assignment, self._context.call
         place = self._context.place
         spec = up.given(self._context, asked.toolsets)
@@ -441,7 +441,7 @@ class Child:
 
 
 def _message(asked: Assignment) -> str:
-    """Return the prompt of a child, with its number, so that no two prompts of a call are equal."""
+    """Return a child's prompt, numbered so that no two prompts in a call are equal."""
     head = f"Task {asked.number} of {asked.of}: " if asked.of > 1 else ""
     tail = f"\n\nContext:\n{asked.context}" if asked.context else ""
     return f"{head}{asked.goal}{tail}"

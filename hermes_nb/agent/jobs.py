@@ -25,19 +25,19 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 JobKind = Literal["child", "map"]
 TITLE = 120
-"""Maximum characters of a job's title."""
+"""Maximum length of a job's title, in characters."""
 NEWS = 0.25
-"""Seconds between checks for new progress of a job; listeners are notified of it."""
+"""Seconds between checks for new progress in a job; listeners are notified of it."""
 
 
 class Job:
-    """A running job; `stop` requests its end and returns immediately, on any thread.
+    """A running job; `stop` asks it to end and returns immediately, on any thread.
 
     Args:
         number: the job's number, which is also its id
         kind: the kind of job
         title: the title, shortened to `TITLE` characters
-        stop: requests the job's end; called at most once, on any thread
+        stop: asks the job to end; called at most once, on any thread
         doing: returns the job's current activity in a few words
     """
 
@@ -52,7 +52,7 @@ class Job:
         self.id = str(number)
         self.kind = kind
         self.title = one_line(title, TITLE)
-        self.stopping = False  # whether its end was requested
+        self.stopping = False  # whether it was asked to end
         self.started = time.monotonic()  # seconds
         self._stop = stop
         self._doing = doing
@@ -68,7 +68,7 @@ class Job:
         return time.monotonic() - self.started
 
     def stop(self) -> None:
-        """Request the job's end, on any thread; further calls do nothing."""
+        """Ask the job to end, on any thread; further calls do nothing."""
         if not self.stopping:
             self.stopping = True
             self._stop()
@@ -142,7 +142,7 @@ class Jobs:
         Args:
             kind: the kind of job
             title: the job's title
-            stop: requests the job's end; called on any thread
+            stop: asks the job to end; called on any thread
             doing: returns the job's current activity in a few words
         """
         with self._lock:
@@ -180,7 +180,7 @@ class Jobs:
 async def side_by_side(
     slots: int, count: int, work: Callable[[int], Awaitable[Result]]
 ) -> list[Result]:
-    """Return the results of `work(0)`, `work(1)`, …, at most `slots` of them in parallel.
+    """Return the results of `work(0)`, `work(1)`, …, with at most `slots` of them in parallel.
 
     If one raises an exception or is cancelled, stop all others, wait for their cleanup, and
     re-raise.
@@ -212,7 +212,7 @@ def sharing(shared: Iterable[Pool]) -> Iterator[list[Portion]]:
 
 
 async def _end(tasks: Sequence[asyncio.Task[Any]]) -> None:
-    """Cancel the tasks that still run, and wait for their cleanup."""
+    """Cancel the tasks that are still running, and wait for their cleanup."""
     running = [task for task in tasks if not task.done()]
     for task in running:
         if not task.cancelling():  # a second cancellation would interrupt its cleanup

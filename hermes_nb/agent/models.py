@@ -1,6 +1,6 @@
 """Builds the model that the settings select.
 
-This is a model at an endpoint or on an accepted local server, or the built-in model.
+That is a model at an endpoint or on an accepted local server, or the built-in model.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 WINDOW_SECONDS = 2.0
-"""Seconds to wait for a server to report the context window of its model."""
+"""Seconds to wait for a server to report its model's context window."""
 WAYS_OUT = (
     "no model is set up. Ways out: `%hermes key` and `%hermes model NAME` in a notebook, or set "
     "OPENAI_API_KEY (or OPENROUTER_API_KEY) and HERMES_NB_MODEL; "
@@ -58,7 +58,7 @@ ACCEPT = "accept it with `%hermes models accept`, or in scripts with HERMES_NB_B
 def build_model(
     settings: Settings, *, variables: Variables = tuple, deck: Deck | None = None
 ) -> ChatModel:
-    """Return the model that the settings select, recorded or replayed by `deck` if that is on.
+    """Return the model that the settings select, recorded or replayed by `deck` if it is on.
 
     Raises `ConfigError` if no model is available, and explains how to set one up. A replay doesn't
     need a model.
@@ -73,11 +73,11 @@ def build_model(
 
 
 _OURS: WeakSet[ChatModel] = WeakSet()
-"""Models built here, for which the policy was already checked."""
+"""Models built here, already checked against the policy."""
 
 
 def check_given(model: ChatModel | None) -> None:
-    """Raise `ConfigError` for a model object that the administrator's policy does not allow.
+    """Raise `ConfigError` if the administrator's policy does not allow a model object.
 
     The policy lists it as `added:NAME`, like a package's model. No object is allowed if the policy
     sets `model` or `base_url`, because an object can call any server.
@@ -128,7 +128,7 @@ def build_deck(
 
     Args:
         settings: returns the current settings
-        personal: returns the running prompt's layers from the Hermes directory
+        personal: returns those layers of the running prompt that come from the Hermes directory
         notebook: returns the notebook's path, or "" if unknown
         start: the initial working directory, used if the notebook is unknown
     """
@@ -167,14 +167,14 @@ def _model(settings: Settings, variables: Variables) -> ChatModel:
     first = first or _accepted(settings) or _built_in(settings, variables)
     if not settings.fallbacks or traits_of(first).small:
         return first
-    others = replace(settings, window=None)  # the setting is for the main model
+    others = replace(settings, window=None)  # the setting applies to the main model
     return Fallback([first, *(_trying(end, others, sees=True) for end in settings.fallbacks)])
 
 
 def _connected(
     settings: Settings, end: Endpoint, role: Role, fields: Mapping[str, object]
 ) -> ChatModel:
-    """Return the model of an endpoint as part of a composed model; see `Connect`."""
+    """Return the model at an endpoint as part of a composed model; see `Connect`."""
     answers = role == "answers"
     own = settings if answers else replace(settings, window=None)
     if fields:
@@ -235,7 +235,7 @@ class Auxiliary:
         self._made: dict[tuple[Endpoint | str, int], ChatModel] = {}
 
     def of(self, job: Job, main: ChatModel) -> ChatModel | None:
-        """Return the model for a job, with `main` as its fallback; None to use `main` itself."""
+        """Return the model for a job, with `main` as its fallback, or None to use `main` itself."""
         if self._given is not None and job in ("compression", "recall"):
             return self._given
         end = self._settings.auxiliary.get(job)
@@ -278,7 +278,7 @@ def _trying(
     sees: bool = False,
     before: Callable[[], None] | None = None,
 ) -> ChatModel:
-    """Return the model of an endpoint, with retries.
+    """Return the model at an endpoint, with retries.
 
     With `sees`, images are described by the vision model if this model does not accept images.
     """
@@ -340,9 +340,9 @@ def options_for(name: str, options: Mapping[str, Mapping[str, object]]) -> Mappi
 
 
 def _served_window(end: Endpoint, name: str, *, known: int | None) -> int | None:
-    """Return the context window that a server reports for the model, or None if it is not asked.
+    """Return the context window that a server reports for the model, or None if not asked.
 
-    `known` is the longest window of the model's family. Remote providers mostly support that size.
+    `known` is the longest window in the model's family. Remote providers mostly support that size.
     Local servers often use a shorter window, so they are asked even if it is known.
     """
     from hermes_nb.models.servers import window_at
@@ -355,8 +355,8 @@ def _served_window(end: Endpoint, name: str, *, known: int | None) -> int | None
 def offered_models(settings: Settings) -> list[tuple[str, tuple[str, ...]]]:
     """Return the models served at each address: at the endpoint, or on accepted servers.
 
-    This sends requests to the servers and may take seconds. A server that does not respond has no
-    models.
+    This sends requests to the servers and may take seconds. A server that does not respond is
+    listed without models.
     """
     from hermes_nb.models.servers import models_at
 
@@ -369,7 +369,7 @@ def offered_models(settings: Settings) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def not_accepted(settings: Settings) -> list[str]:
-    """Return a line for each local server found but not accepted, with how to accept it."""
+    """Return a line for each local server found but not accepted, and how to accept it."""
     found = found_servers(settings, known=False)
     return [f"{told(served)}: found, not accepted. {ACCEPT}" for served in found]
 
@@ -383,9 +383,9 @@ def told(served: Served) -> str:
 
 
 def found_servers(settings: Settings, *, known: bool) -> list[Served]:
-    """Return this machine's servers that are accepted (`known`), or those that are not.
+    """Return the servers on this machine that are accepted (`known`), or those that are not.
 
-    Servers are asked for a list of models over loopback; with `known`, only accepted ones. Returns
+    Servers are asked for their models over loopback; with `known`, only accepted ones. Returns
     nothing if an endpoint or a key is set, or if `local_servers` is off.
     """
     from hermes_nb.models.servers import LOCAL_SERVERS, accepted_in, local_servers
@@ -428,7 +428,7 @@ def _installed(
 ) -> ChatModel | None:
     """Return the model with that name from an installed package, or None if no package has it.
 
-    Raises `ConfigError` for a model of hermes_nb that is missing in this installation.
+    Raises `ConfigError` if hermes_nb has the model but this installation lacks it.
     """
     made = installed_model(name, _setup(name, settings, variables, main))
     if made is not None:

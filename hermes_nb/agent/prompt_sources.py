@@ -1,7 +1,7 @@
 """The sources of system prompts: identity, memory, skills, past sessions, project files.
 
-There is one object per Hermes directory and working directory. Files are only read or written when
-they are needed. If a source cannot be read, the user gets a message, and the turn continues.
+There is one object per Hermes directory and working directory. Files are read or written only when
+needed. If a source cannot be read, the user gets a message, and the turn continues.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 ADMIN_SKILLS = Path("share", "hermes_nb", "skills")
 """The administrator's skills folder, relative to a prefix such as `/usr/local`."""
 MOST_SERVERS = 1_000_000
-"""Maximum size in bytes of a project's file that lists MCP servers."""
+"""Maximum size of a project's list of MCP servers, in bytes."""
 PREFIXES = ("/usr/local", "/usr")
 """Prefixes for `ADMIN_SKILLS`, in addition to Python's own."""
 
@@ -64,7 +64,7 @@ PREFIXES = ("/usr/local", "/usr")
 class PromptSources:
     """The sources of prompts and tools for one Hermes directory and working directory.
 
-    `tell` shows the user a line for each omitted, changed or blocked text, with how to fix it.
+    `tell` shows the user a line for each omitted, changed or blocked text, and how to fix it.
     """
 
     def __init__(
@@ -123,14 +123,14 @@ class PromptSources:
         return self._provider
 
     def prepare(self) -> None:
-        """Write the default identity if the file is missing, so that the user can edit it."""
+        """Write the default identity file if it is missing, so that the user can edit it."""
         try:
             ensure_identity(self.settings.home, IDENTITY)
         except OSError as error:
             self._once(f"the home directory cannot be written: {error}")
 
     def material(self, tools: Toolset) -> PromptTexts:
-        """Read and return a prompt's texts; report files that were not loaded in full."""
+        """Read and return the texts for a prompt; report files that were not loaded in full."""
         accepts, scan = self.trust.accepts, partial(self.library.scanned, scan=scanned)
         self.identity = read_identity(self.settings.home, IDENTITY, accepts=accepts, scan=scan)
         self.project = find_context(self.workdir, accepts=accepts, scan=scan)
@@ -147,11 +147,11 @@ class PromptSources:
         )
 
     def foreign(self) -> bool:
-        """Return whether a project's instruction file has untrusted content."""
+        """Return whether a project's instruction file contains untrusted content."""
         return any(map(self.marks.holds, (file.path for file in self.project.files)))
 
     def tracker(self, messages: Iterable[Message] = ()) -> HintTracker:
-        """Return a tracker of subdirectory hints, without those already in `messages`."""
+        """Return a tracker of subdirectory hints, omitting those already in `messages`."""
         results = (message.text for message in messages if message.role == "tool")
         seen = [name for text in results for name in HintTracker.seen_in(text)]
         tracker = HintTracker(self.workdir, accepts=self.trust.accepts)
@@ -163,7 +163,7 @@ class PromptSources:
         return self.provider.prefetch(prompt) if self.provider else ""
 
     def hear(self, event: Event) -> None:
-        """Collect a turn's messages; pass them to the external memory at its end."""
+        """Collect a turn's messages; pass them to the external memory when it ends."""
         if isinstance(event, MessageAdded):
             self._said.append(event.message)
         elif isinstance(event, TurnEnded):
@@ -172,7 +172,7 @@ class PromptSources:
                 self.provider.turn_ended(said)
 
     def written(self, outcome: Outcome) -> None:
-        """Pass a write to the curated memory on to the external memory."""
+        """Notify the external memory of a write to the curated one."""
         if self.provider is not None:
             for change in outcome.changes:
                 self.provider.on_memory_write(
@@ -192,7 +192,7 @@ class PromptSources:
             self.provider.on_delegation(goal, summary)
 
     def left(self, messages: Sequence[Message]) -> None:
-        """Pass the messages of a session to the external memory when it ends, and close the memory.
+        """Pass an ending session's messages to the external memory, and close the memory.
 
         The next session opens it again.
         """
@@ -201,9 +201,9 @@ class PromptSources:
             provider.session_ended(messages)
 
     def mcp_servers(self, settings: McpSettings) -> dict[str, ServerSpec]:
-        """Return the MCP servers of the settings, and those of the project if it is trusted.
+        """Return the MCP servers in the settings, and the project's if the project is trusted.
 
-        Servers of the administrator's policy override all others with the same name.
+        Servers in the administrator's policy override any others with the same name.
         """
         settled, file = self.settings.policy, self.mcp_file
         shared = settled.values.get("mcp_servers")
@@ -255,7 +255,7 @@ class PromptSources:
         )
 
     def untrusted(self) -> list[ContextFile]:
-        """Return the files of the current prompt in which the scan found something."""
+        """Return the files in the current prompt in which the scan found something."""
         mcp = self.mcp_file
         own = (None if mcp is None or mcp.trusted else mcp, self.identity)
         files = [file for file in (*own, *self.project.files) if file]
@@ -294,7 +294,7 @@ class PromptSources:
 
 
 def _servers_of(text: str) -> object:
-    """Return the servers in the text of a `.mcp.json`, or None if it is invalid."""
+    """Return the servers in a `.mcp.json` file's text, or None if it is invalid."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -303,11 +303,11 @@ def _servers_of(text: str) -> object:
 
 
 MOST_PREFILL = 200_000
-"""Maximum bytes of a file of prefill messages."""
+"""Maximum size of a prefill file, in bytes."""
 
 
 def read_prefill(path: Path) -> tuple[Message, ...]:
-    """Return the messages of a JSON file, which alternate between user and assistant."""
+    """Return the messages in a JSON file, which must alternate between user and assistant."""
     try:
         with path.open("rb") as file:
             data = file.read(MOST_PREFILL + 1)
@@ -327,7 +327,7 @@ def read_prefill(path: Path) -> tuple[Message, ...]:
 
 
 def _prefilled(given: Json, role: str) -> Message | None:
-    """Convert an entry of the file to a message, or None if it is not a message of that role."""
+    """Return an entry in the file as a message, or None if it is not a message with that role."""
     text = given.get("content") if isinstance(given, Mapping) else None
     if not isinstance(text, str) or given.get("role") != role:
         return None
@@ -335,7 +335,7 @@ def _prefilled(given: Json, role: str) -> Message | None:
 
 
 def preface_of(folder: Path, system: str, prefill: str) -> Preface:
-    """Make a preface from a system text and the path of a prefill file, relative to `folder`.
+    """Make a preface from system text and the path of a prefill file, relative to `folder`.
 
     Raises `ConfigError` if the file is invalid.
     """
@@ -377,7 +377,7 @@ def _admin_skills(policy: Policy) -> list[Path]:
 def background(prompt: Prompt, sources: PromptSources | None) -> tuple[Text, ...]:
     """Return the parts of the prompt that neither the user nor this package wrote.
 
-    The text of a memory service gets the same header as its recalled texts.
+    A memory service's text gets the same header as its recalled text.
     """
     project: Origin = "outside" if sources is not None and sources.foreign() else "workspace"
     origins: dict[str, Origin] = {"project": project, "memory provider": "outside"}
@@ -393,7 +393,7 @@ def background(prompt: Prompt, sources: PromptSources | None) -> tuple[Text, ...
 
 
 def known_tools(sources: PromptSources, *, model: ChatModel, source: str = "agent") -> Toolset:
-    """Return the tools for memory, past sessions, skills and plans that are switched on.
+    """Return the enabled tools for memory, past sessions, skills and plans.
 
     `model` summarises past conversations. `source` is recorded as the origin of writes.
     """

@@ -1,8 +1,8 @@
-"""The queue of writes that the agent has proposed and that the user has not decided on yet.
+"""The queue of writes that the agent has proposed and the user has not yet decided on.
 
 It is a file in `home`, the Hermes directory. An approved write is marked as started on disk before
 it is made, and removed from the queue afterwards. If a process that holds the lock finds a started
-write, another process must have died. It then checks whether the write was completed, so that
+write, another process must have died. It then checks whether that write was completed, so that
 nothing is written twice.
 """
 
@@ -34,15 +34,15 @@ from hermes_nb.skills.history import SkillOrigin
 
 Kind = Literal["memory", "skills"]
 GIST = 120
-"""Maximum characters of a proposal's summary."""
+"""Maximum length of a proposal's summary, in characters."""
 NAMED = 8
-"""Maximum number of proposals that a line lists by number; for more, it says "all"."""
+"""Maximum number of proposals that a line lists by number; with more, it says "all"."""
 _KINDS = (("memory", "note", "notes"), ("skills", "change of skills", "changes of skills"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryWrite:
-    """A batch of steps on one memory; all of them are applied, or none."""
+    """A batch of steps on one memory; either all are applied, or none."""
 
     target: str
     """The memory: `memory` or `user`."""
@@ -114,7 +114,7 @@ def texts_of(write: Write) -> tuple[str, ...]:
 
 
 def mark_of(write: Write) -> str:
-    """Return a digest, which is the same for all writes with the same effect."""
+    """Return a digest that is the same for all writes with the same effect."""
     plain: Write = write
     if isinstance(write, SkillWrite):
         plain = SkillWrite(change=replace(write.change, origin=SkillOrigin(), seen=None))
@@ -145,7 +145,7 @@ def to_json(proposal: Proposal) -> dict[str, Json]:
 
 
 def from_json(item: object) -> Proposal | None:
-    """Return the proposal, or None if the JSON is invalid or of another version."""
+    """Return the proposal, or None if the JSON is invalid or from a different version."""
     if not isinstance(item, Mapping):
         return None
     try:
@@ -159,7 +159,7 @@ NAME = "notebook-pending.json"
 MOST = 50
 """Maximum number of pending proposals."""
 MOST_BYTES = 1_000_000
-"""Maximum characters of all pending proposals; a skill may have 100,000."""
+"""Maximum total length of all pending proposals, in characters; one skill may have 100,000."""
 DAYS = 30
 """Days after which a pending proposal expires."""
 REFUSED_KEPT = 200
@@ -200,7 +200,7 @@ class Pending:
         """Add a write to the queue; it is durable when this returns.
 
         Raises:
-            NotKept: it is pending already, was rejected, contains a secret, or the queue is full
+            NotKept: it is already pending, was rejected or contains a secret, or the queue is full
             Unusable: the file cannot be used
             OSError: the file cannot be read or written
         """
@@ -239,7 +239,7 @@ class Pending:
     def deciding(self, number: int) -> Iterator[ProposalDecision]:
         """Yield a pending proposal to decide on, under the lock.
 
-        Raises LookupError if no proposal has that number (any more), Unusable, OSError.
+        Raises LookupError if no proposal has that number (any more), or Unusable, or OSError.
         """
         with self._locked():
             waiting = self._read().waiting
@@ -260,7 +260,7 @@ class Pending:
             yield
 
     def _read(self) -> _State:
-        """Return the contents of the file without expired proposals."""
+        """Return the file's contents without expired proposals."""
         raw = read_regular(self.path, _FILE_LIMIT)
         if not raw.data:
             return _State()
@@ -272,7 +272,7 @@ class Pending:
         listed, refused, following = item["waiting"], item.get("refused"), item.get("next")
         found = [each for each in map(from_json, listed) if each is not None]
         now = self._clock()
-        # If the clock was set back, `now - each.at` is negative and the proposal stays.
+        # If the clock was set back, `now - each.at` is negative and the proposal is kept.
         waiting = [each for each in found if now - each.at < DAYS * _DAY]
         return _State(
             following=max(
@@ -290,7 +290,7 @@ class Pending:
         )
 
     def _settle(self, before: Proposal, after: Proposal | None, refused: str) -> None:
-        """Replace a proposal with `after`, or remove it; the caller must have the lock."""
+        """Replace a proposal with `after`, or remove it; the caller must hold the lock."""
         state = self._read()
         kept = (after if each.id == before.id else each for each in state.waiting)
         state.waiting = [each for each in kept if each is not None]
@@ -311,7 +311,7 @@ class Pending:
 
 
 class ProposalDecision:
-    """A proposal being decided, and the possible decisions; each is durable at once."""
+    """A proposal being decided on, and the possible decisions; each is durable at once."""
 
     def __init__(
         self,
@@ -326,7 +326,7 @@ class ProposalDecision:
         self._settle(self.proposal, replace(wanted, begun=True, problem=""), "")
 
     def done(self) -> None:
-        """Remove the proposal, because the write was made."""
+        """Remove the proposal, because the write is done."""
         self._settle(self.proposal, None, "")
 
     def put_back(self, problem: str) -> None:
@@ -343,10 +343,10 @@ def _size(proposal: Proposal) -> int:
 
 
 def told_of(waiting: Sequence[Proposal]) -> str:
-    """Return one line of Markdown with the pending proposals and the commands to decide on them.
+    """Return one line of Markdown with the pending proposals and the commands for deciding on them.
 
-    The commands list the numbers, so that they don't affect later proposals, or `all` for more than
-    `NAMED`.
+    The commands list the numbers, so that they don't affect later proposals, or `all` if there are
+    more than `NAMED`.
     """
     lines = []
     for kind, one, more in _KINDS:

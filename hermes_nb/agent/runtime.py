@@ -83,7 +83,7 @@ def build_engine(
         store: the store of the session
         place: the session and its notebook
         sources: if given, their external memory is notified before messages are dropped
-        memory: makes the memory tool with which a model saves facts before messages are dropped
+        memory: makes the memory tool that a model uses to save facts before messages are dropped
 
     Raises:
         ConfigError: the engine is unknown or its settings are invalid
@@ -127,7 +127,7 @@ displayed and can be undone."""
 
 
 WITHHELD = ("kernel", "notebook", "delegation", "memory")
-"""Toolsets that children do not get. If a child read a cell, the cell would count as read by the
+"""Toolsets that children do not get. If a child read a cell, it would count as read by the
 parent."""
 
 
@@ -136,15 +136,15 @@ class Runtime:
 
     Args:
         settings: the settings
-        root: the working directory of file and terminal tools
+        root: the working directory for file and terminal tools
         store: the session store
         guard: decides which calls require approval
         approver: asks the user
         tell: shows a line to the user
         own: tools from a higher layer, such as those for cells
         given: the user's own tools
-        checkpoints: save what calls change, so that it can be undone
-        jobs: lists the running children, by default a new list
+        checkpoints: save what calls change, so that changes can be undone
+        jobs: lists the running children; by default, a new list
         mcp: runs the MCP servers; None for no servers
     """
 
@@ -190,10 +190,10 @@ class Runtime:
         auxiliary: Auxiliary | None = None,
         chosen: Sequence[str] | None = None,
     ) -> SessionSpec:
-        """Return the specification of a session with this model.
+        """Return the specification for a session with this model.
 
-        `chosen` are the names of its tools, or None for the default ones. `auxiliary` has the
-        models for work outside the conversation; without it, `model` also does that work.
+        `chosen` lists its tools by name; None means the default ones. `auxiliary` has the models
+        for work outside the conversation; without it, `model` does that work too.
         """
         settings, sources = self.settings, self.knowledge
         recall = auxiliary.of("recall", model) if auxiliary else None
@@ -260,7 +260,7 @@ class Runtime:
         return delegation_tools(children)
 
     def _child(self, model: ChatModel, auxiliary: ChatModel | None, known: Toolset) -> SessionSpec:
-        """Return the specification of children: the same model, and tools that never ask the user.
+        """Return the specification for children: the same model, and tools that never ask the user.
 
         Children have no access to memory, delegation or the kernel. Tools that must run exclusively
         are left out, because children run in parallel.
@@ -299,12 +299,12 @@ class Runtime:
         return wrapped(tools, source=source, guard=self.guard, tell=self.tell)
 
     def for_tasks(self, model: ChatModel, wanted: Sequence[str]) -> Toolset:
-        """Return the tools for the tasks of a map, selected from those that children may have.
+        """Return the tools for a map's tasks, selected from those that children may have.
 
         A toolset's name selects only its read-only tools; other tools must be listed individually.
 
         Raises:
-            ConfigError: a name is neither a tool nor a toolset of children
+            ConfigError: a name is neither a tool nor a toolset that children may have
         """
         if not wanted:
             return Toolset()
@@ -324,7 +324,7 @@ class Runtime:
         return self._watched(found, "map")
 
     def _named_alone(self, model: ChatModel, auxiliary: Auxiliary | None) -> Toolset:
-        """Return the tools that are only available if the user lists them by name."""
+        """Return the tools that are available only if the user lists them by name."""
         from hermes_nb.tools.consult import clarify_tools, vision_tools
         from hermes_nb.tools.web import Web, web_tools
 
@@ -349,10 +349,10 @@ class Runtime:
         mark: bool = True,
         tell: Callable[[str], None] = lambda _: None,
     ) -> Toolset:
-        """Return tools that are undoable, guarded and limited; those in `ready` already are.
+        """Return the tools made undoable, guarded and limited; those in `ready` already are.
 
         `mark` encloses untrusted results in tags, which would confuse a small model. `tell`
-        receives a warning for each tool whose name is already taken.
+        receives a warning for each tool whose name is already in use.
         """
         from hermes_nb.tools.files import files
         from hermes_nb.tools.installed import without_taken
@@ -369,7 +369,7 @@ class Runtime:
         return self._held(tools, guard, mark=mark) + left(ready, self.settings.policy)
 
     def _held(self, tools: Toolset, guard: Guard, *, mark: bool = True) -> Toolset:
-        """Return tools that are guarded, limited, and label the origin of their results."""
+        """Return the tools guarded, limited, and labelling the origin of their results."""
         from hermes_nb.tools.asking import asking
         from hermes_nb.tools.wrappers import limited, marked
 
@@ -381,7 +381,7 @@ class Runtime:
         """Return memory and skill tools that never ask, for work outside a turn.
 
         A write that would require approval in a turn becomes a pending proposal. `messages` is the
-        whole conversation. It determines which writes require approval: every write if it has
+        whole conversation. It determines which writes require approval: every write if it contains
         untrusted content or `memory.write_approval` is on, text copied from untrusted content, and
         every change to a skill except a patch.
         """
@@ -453,15 +453,15 @@ class Opening:
         approver: asks the user
         tell: shows a line to the user
         source: the kind of caller, as in `Identity`
-        root: the working directory, by default the process's
+        root: the working directory; by default, the process's
         model: replaces the model in the settings
         auxiliary: replaces the auxiliary models in the settings
         own: the caller's own tools
         chosen: names of the tools to use, or None for the default ones
         joined: returns the stored session to resume, or None for a new one
-        guard: replaces a new guard with the settings' mode
+        guard: used instead of a new guard with the settings' mode
         checkpoints: as in `Runtime`
-        store: replaces the settings' store, and is not closed
+        store: used instead of the settings' store, and not closed
     """
 
     def __init__(  # noqa: PLR0913 - all but four optional

@@ -1,7 +1,7 @@
 """Find the stored originals of a session's messages by their positions.
 
-Positions in the store never change, even after a compression, so ids made from them remain valid
-for as long as the session exists.
+Positions in the store never change, even after a compression, so ids made from them remain valid as
+long as the session exists.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def is_cut(message: Message) -> bool:
 
 
 def everything(message: Message) -> str:
-    """Return a message's text and its calls as one searchable text."""
+    """Return a message's text and calls as a single searchable text."""
     calls = (f"{call.name} {call.arguments_json()}" for call in message.calls)
     return "\n".join([message.text, *calls] if message.text else [*calls])
 

@@ -1,9 +1,9 @@
-"""Split and join conversations at valid boundaries, and recognise the traces of a compression.
+"""Split and join conversations at valid boundaries, and recognise traces of a compression.
 
-A group is a message, or an assistant message with calls together with their results. Cuts are made
-between groups. Grouping also makes a conversation valid: results without a call are dropped, and
-calls without a result get one. Engines keep no state that a killed process could lose: they read
-the results of earlier compressions from the marks.
+A group is a message, or an assistant message with calls together with their results. Conversations
+are split only between groups. Grouping also makes a conversation valid: results without a call are
+dropped, and calls without a result get one. Engines keep no state that a killed process could lose:
+they read the results of earlier compressions from the marks.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ SUMMARY = "[Earlier conversation, compressed]"
 REFERENCES = "[Earlier conversation, kept word for word elsewhere]"
 LEDGER = "[Facts kept word for word, found by rule]"
 PLAN = "the plan: "
-"""Prefix of the fact with the agent's latest plan; a ledger has at most one."""
+"""Prefix of the fact that holds the agent's latest plan; a ledger has at most one."""
 _MOST_PLAN = 2_000
 GO_ON = "[Go on from there.]"
 UNDERSTOOD = "[I go on from there.]"
-"""GO_ON and UNDERSTOOD are the texts of messages that only separate two of the same role."""
+"""GO_ON and UNDERSTOOD are the texts of messages that only separate two with the same role."""
 
 _BRACKET = "["
 SHORT = 200
-"""Maximum length of a result that is never shortened, and of the line that replaces a longer
-result, in characters."""
+"""Maximum length, in characters, of a result that is never shortened, and of the line that replaces
+a longer one."""
 NOTED = "· "
 MOST_NOTED = 1_200
-"""Maximum total length of the important lines below the replacement of a result, in characters.
-Each is copied verbatim from the result, prefixed with NOTED."""
+"""Maximum total length, in characters, of the important lines below a result's replacement. Each is
+copied verbatim from the result, prefixed with NOTED."""
 _SHORTENED = re.compile(r"\[shortened(?: #(\d+))?\] ")
 LEFT_OUT = "characters left out"
 """Part of the marker that replaces the middle of a text."""
@@ -52,7 +52,7 @@ def shortened(line: str, position: int | None) -> str:
 
 
 SKILL = "a loaded skill, to be read again before it is used: "
-"""Prefix of the fact with the name of a skill whose text was dropped."""
+"""Prefix of the fact that names a skill whose text was dropped."""
 
 
 def skill_call(call: ToolCall) -> str:
@@ -69,7 +69,7 @@ def is_shortened(text: str) -> bool:
 
 
 def position_of(text: str) -> int | None:
-    """Return the position of a shortened result's original; None if unknown."""
+    """Return the position of a shortened result's original; or None if unknown."""
     match = _mark(text)
     return int(match[1]) if match and match[1] else None
 
@@ -96,7 +96,7 @@ def is_references(message: Message) -> bool:
 
 
 def is_bridge(message: Message) -> bool:
-    """Return whether a message only separates two others of the same role."""
+    """Return whether a message only separates two others with the same role."""
     return _begins(message, _BRACKET) and message.text in (GO_ON, UNDERSTOOD)
 
 
@@ -119,13 +119,13 @@ def said_in(message: Message) -> str:
 
 
 def cells_in(message: Message) -> str:
-    """Return what the notebook added about its cells, or "" for nothing."""
+    """Return what the notebook added about its cells, or "" if it added nothing."""
     texts = (part.text for part in message.parts if isinstance(part, Text))
     return "\n".join(_CELLS.findall("\n".join(t for t in texts if t.startswith(_CONTEXT))))
 
 
 def cut(text: str, limit: int, *, way_back: str = "") -> str:
-    """Shorten a text to about `limit` characters: head (70 %) and tail around a marker."""
+    """Shorten text to about `limit` characters: head (70 %) and tail around a marker."""
     if len(text) <= limit:
         return text
     head = limit * 7 // 10
@@ -172,19 +172,19 @@ class Cut:
     middle: tuple[Group, ...]
     """The part to replace, including `kept`."""
     kept: tuple[Group, ...]
-    """Groups of the middle that stay unchanged: the user's last message and the last answers."""
+    """Groups in the middle that stay unchanged: the user's last message and the last answers."""
     tail: tuple[Group, ...]
     """The protected end."""
 
     @property
     def vanishing(self) -> tuple[Group, ...]:
-        """The groups of the middle that are dropped."""
+        """The groups in the middle that are dropped."""
         kept = {id(group) for group in self.kept}
         return tuple(group for group in self.middle if id(group) not in kept)
 
 
 def group_of(messages: Sequence[Message]) -> Group:
-    """Return messages as one group."""
+    """Return the messages as a single group."""
     return Group(tuple(messages), estimate_tokens(messages))
 
 
@@ -223,7 +223,7 @@ def flat(groups: Iterable[Group]) -> list[Message]:
 
 
 def size(groups: Iterable[Group]) -> int:
-    """Return the estimated tokens of the groups."""
+    """Return the estimated number of tokens in the groups."""
     return sum(group.tokens for group in groups)
 
 
@@ -240,7 +240,7 @@ def head_end(groups: Sequence[Group], *, messages: int) -> int:
 def tail_start(
     groups: Sequence[Group], first: int, *, tokens: int, most: int, at_least: int
 ) -> int:
-    """Return the index of the first group of the tail, at least `first`.
+    """Return the index of the tail's first group, at least `first`.
 
     The tail has up to `tokens` tokens, or up to `most` as long as it has fewer than `at_least`
     messages. It always contains the last group.
@@ -258,7 +258,7 @@ def tail_start(
 
 
 def divide(groups: Sequence[Group], head: int, tail: int) -> Cut:
-    """Divide a conversation at two indexes, and select the groups of the middle to keep."""
+    """Divide a conversation at two indexes, and select the groups to keep in the middle."""
     middle = tuple(groups[head:tail])
     later = groups[tail:]
     tests = (asks, _answers, _speaks)
@@ -268,7 +268,7 @@ def divide(groups: Sequence[Group], head: int, tail: int) -> Cut:
 
 
 def asks(group: Group) -> bool:
-    """Return whether a group is the user's prompt, with which a turn starts."""
+    """Return whether a group is the user's prompt that starts a turn."""
     return group.role == "user" and not is_ours(group.messages[0])
 
 
@@ -289,11 +289,11 @@ def spliced(
     *,
     gone: Sequence[Message],
 ) -> list[Group]:
-    """Join head, a message with `text`, kept groups and tail, with alternating roles.
+    """Join the head, a message with `text`, the kept groups and the tail, with alternating roles.
 
-    The text replaces the messages in `gone` and gets their least trusted origin. Its role fits
-    between its neighbours. If none fits, or if two pieces of the same role would be adjacent, a
-    short message separates them.
+    The text replaces the messages in `gone` and gets their least trusted origin. Its role is one
+    that fits between its neighbours. If none does, or if two pieces with the same role would be
+    adjacent, a short message separates them.
     """
     after = [*kept, *tail]
     before_role = _last_role(head)
@@ -324,7 +324,7 @@ def _last_role(groups: Sequence[Group]) -> str:
 
 
 def common_size(sizes: Collection[int], room: int, low: int, high: int) -> int:
-    """Return the largest common limit, from `low` to `high`, at which the sum fits into `room`."""
+    """Return the largest common limit, from `low` to `high`, at which the sum fits in `room`."""
     while low < high:
         middle = (low + high + 1) // 2
         if sum(min(each, middle) for each in sizes) <= room:

@@ -1,6 +1,6 @@
 """The default context engine: shorten old results and, if that isn't enough, summarise the middle.
 
-If the summary fails, facts are extracted by rule, so nothing important is lost. The state from
+If the summary fails, facts are extracted by rules, so nothing important is lost. The state from
 earlier compressions is read from the conversation.
 """
 
@@ -35,7 +35,7 @@ BeforeCompress = Callable[[Sequence[Message]], Awaitable[str | None] | str | Non
 Errors are logged."""
 
 COOLDOWN = 600.0
-"""Seconds without requests for a summary after one has failed."""
+"""Seconds without summary requests after one has failed."""
 NOTE = (
     "Earlier parts of this conversation were compressed. A record replaces them, and a long result "
     "is shortened to a line that starts with [shortened] and to its most important lines, each "
@@ -60,10 +60,10 @@ class Compressor(Gauged):
     `CompressionLimits` describes the parameters from `threshold` to `automatic`.
 
     Args:
-        model: The session's model. None: facts are extracted by rule.
+        model: The session's model. If None, facts are extracted by rules.
         window: Limit for the model's context window, in tokens (default: no limit).
-        auxiliary: Writes the summaries. By default `model` does, within the live conversation,
-            which is in the provider's cache.
+        auxiliary: Writes the summaries. By default, `model` does so in the live conversation, which
+            is in the provider's cache.
         archive: Locates stored messages, so that the model can reread shortened ones.
         flush: Called before messages are dropped.
         before_compress: Called before messages are dropped.
@@ -145,7 +145,7 @@ class Compressor(Gauged):
             hints=hints,
         )
         body, warning, used = await self._written(material, plan, whole)
-        if not body:  # give the unused tokens of the summary to the facts
+        if not body:  # give the summary's unused tokens to the facts
             body = f"{clip(previous, material.tokens * 3 // 4)}\n\n{NO_MODEL}".strip()
             for_ledger = min(plan.aim.ledger, room - cost(body))
         stays = {id(message) for message in flat(whole.kept)}
@@ -192,7 +192,7 @@ class Compressor(Gauged):
     async def _asked_live(
         self, summariser: Summariser, material: Material, plan: PruningPlan, whole: Cut
     ) -> str | None:
-        """Return a summary that the main model writes within its own conversation, or None.
+        """Return a summary that the main model writes in its own conversation, or None.
 
         This is possible if the live request contains the conversation that is being compressed.
         """
@@ -214,7 +214,7 @@ class Compressor(Gauged):
             return None
 
     async def _announce(self, span: Sequence[Message]) -> tuple[str, Sequence[UsageReported]]:
-        """Call `flush` and `before_compress` with messages about to be dropped, and log errors."""
+        """Call `flush` and `before_compress` with the messages about to be dropped; log errors."""
         hints: str | None = ""
         used: Sequence[UsageReported] = ()
         if self._before_compress is not None:
@@ -231,7 +231,7 @@ class Compressor(Gauged):
         return hints or "", tuple(used)
 
     def _unpruned(self, plan: PruningPlan, messages: Sequence[Message]) -> list[Message]:
-        """Return the messages, with text restored that an earlier compression had cut."""
+        """Return the messages, restoring text that an earlier compression had removed."""
         if self._archive is not None:
             messages = self._archive.originals(messages, plan.located)
         known = self._originals
@@ -247,9 +247,9 @@ class Compressor(Gauged):
 def with_facts(plan: PruningPlan) -> PruningPlan:
     """Return the plan with important lines added to the shortened messages.
 
-    The lines may use the remaining tokens of the target, at least a quarter of it, and at most the
-    size of a ledger. Untrusted content is left out, since it would lose its marks. A search still
-    finds it.
+    The lines may use the target's remaining tokens: at least a quarter of it, and at most the size
+    of a ledger. Untrusted content is left out, since it would lose its marks. Searches still find
+    it.
     """
     messages = flat(plan.groups[: plan.tail])
     cut = [new is not old for new, old in zip(flat(plan.pruned), messages, strict=False)]

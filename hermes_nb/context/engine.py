@@ -1,4 +1,4 @@
-"""Create context engines by name: built-in ones and those of other packages.
+"""Create context engines by name: built-in ones and those from other packages.
 
 A package registers a factory in the entry point group `hermes_nb.context_engines`: a callable that
 takes a `Setup` and returns a `ContextEngine`. It is imported only when selected.
@@ -37,10 +37,9 @@ class Setup:
     limits: CompressionLimits = field(default_factory=CompressionLimits)
     """When to compress, and how much."""
     flush: Flush | None = None
-    """To be called before messages are dropped, to save memories; None to save none."""
+    """Called before messages are dropped, to save memories; None to save none."""
     before_compress: BeforeCompress | None = None
-    """To be called before messages are dropped, for the memory provider; None if there is no
-    provider."""
+    """Called before messages are dropped, for the memory provider; None if there is no provider."""
 
 
 Factory = Callable[[Setup], ContextEngine]
@@ -50,7 +49,7 @@ Factory = Callable[[Setup], ContextEngine]
 def make_engine(name: str, setup: Setup) -> ContextEngine:
     """Create the engine with that name.
 
-    Built-in names have priority over those of packages.
+    Built-in names take priority over those from packages.
 
     Raises:
         ConfigError: The name is unknown, or the engine can't be created.

@@ -2,8 +2,8 @@
 
 A line's weight depends on its content and on how unusual it is: among ten thousand log lines of the
 same shape (the line without letters and digits), a line of a different shape stands out. The cost
-is linear in the text. The ledger is part of the message that replaces the summarised ones, and the
-next compression reads it from there.
+is linear in the text's length. The ledger is part of the message that replaces the summarised ones,
+and the next compression reads it from there.
 """
 
 from __future__ import annotations
@@ -132,24 +132,24 @@ _FIXED = 60
 _NOVEL, _MOST_NOVEL = 0.3, 2.0
 """Weight of a word that no other message uses, and the maximum for a line."""
 LINE = 240
-"""Maximum length of a line in the ledger, in characters. A longer one is cut around its most
+"""Maximum length of a line in the ledger, in characters. A longer line is shortened around its most
 informative part (see `reason`)."""
 _LONG = 150
 _SCANNED = 60_000
-"""Number of characters of a text that are scanned, half at each end. Tool results are shorter."""
+"""Number of characters to scan in a text, half at each end. Tool results are shorter."""
 _CLOSELY = 10
-"""Number of lines of a text that are weighed exactly, starting with the most unusual ones."""
+"""Number of lines in a text that are weighed exactly, starting with the most unusual ones."""
 _SMALL = 12
-"""A text with at most this many lines has no typical shape, so that any line may be unusual."""
+"""A text with at most this many lines has no typical shape, so any line may be unusual."""
 _ENOUGH = 0.25
 """Minimum weight of a fact."""
 _RARE = 3
 """Maximum number of occurrences of an unusual line, ignoring digits."""
 _DULL = 0.12
-"""Minimum novelty (0 to 1) of a line to be considered. One of seventy lines of the same shape has
+"""Minimum novelty (0 to 1) of a line to be considered. One of seventy lines with the same shape has
 less."""
 _OUTLINED = 100
-"""Maximum length in characters of an argument that counts as short."""
+"""Maximum length, in characters, of an argument that counts as short."""
 
 _LONG_TEXTS: Mapping[Role, tuple[Section, float]] = {
     "tool": ("seen", 1.3),
@@ -157,13 +157,13 @@ _LONG_TEXTS: Mapping[Role, tuple[Section, float]] = {
     "user": ("asked", 1.5),
     "system": ("said", 0.5),
 }
-"""The section for an unusual line of a long text, and a factor for its weight, by message role."""
+"""The section for an unusual line in a long text, and a factor for its weight, by message role."""
 _STRETCH, _WHOLE = 250, 750
 """Number of messages whose lines are counted together: all of them up to _WHOLE messages, and
 _STRETCH at a time in longer conversations. Among the lines of 20,000 messages, hardly any line is
 unique."""
 _TALK = 4_000
-"""Maximum length in characters of a message that counts as speech.
+"""Maximum length, in characters, of a message that counts as speech.
 
 Longer ones were probably pasted or generated, so their lines are weighed one by one.
 """
@@ -327,7 +327,7 @@ class CountedLines:
 
 
 class Census:
-    """Counts the lines of all texts by their words and by their shape, to find the unusual ones."""
+    """Counts the lines of all texts by words and by shape, to find the unusual ones."""
 
     def __init__(self) -> None:
         self._words: Counter[int] = Counter()
@@ -374,8 +374,8 @@ class Census:
     def _novelty(self, word: int, shape: int, *, small: bool) -> float:
         """Return how unusual a line is, from nearly 0 to 1.
 
-        Among many lines of one shape that differ only in their numbers, a line with different words
-        is also unusual.
+        Among many lines with the same shape that differ only in their numbers, a line with
+        different words is also unusual.
         """
         same, alike = self._words[word], self._shapes[shape]
         if same > _RARE:
@@ -514,7 +514,7 @@ HEADER = (
     "nothing by itself; what follows is newer. The user's last message stands word for word."
 )
 NO_MODEL = "(No model summarised this; what counts was taken from the messages by rule.)"
-"""Tells the model that reads the ledger why it only contains facts."""
+"""Tells the model that reads the ledger why it contains only facts."""
 MOST_TOKENS = 8_000
 """Maximum size of a ledger beside references, in tokens."""
 _HEADINGS: dict[Section, str] = {
@@ -531,8 +531,8 @@ _SHARES: dict[Section, float] = {
     "files": 0.12,
     "seen": 0.5,
 }
-"""Maximum share of the budget for each section, before unused tokens are distributed. They add up
-to more than one, because few conversations fill all sections."""
+"""Maximum fraction of the budget for each section, before unused tokens are distributed. The
+fractions add up to more than one, because few conversations fill all sections."""
 _DIGITS_ONLY = str.maketrans("", "", "0123456789")
 _REMEMBERED = 3.0
 """Weight of facts from an earlier ledger: at 1.6, five rounds lost 4 % that one round kept."""
@@ -541,8 +541,8 @@ _REMEMBERED = 3.0
 def ledger(facts: Sequence[Fact], *, tokens: int, known: str = "", messages: int = 0) -> str:
     """Return the most important facts as text, in order, within about `tokens` tokens.
 
-    Facts that are part of `known`, the text next to the ledger, are left out. Of facts with the
-    same weight, newer ones among the `messages` messages are preferred.
+    Facts that appear in `known`, the text next to the ledger, are left out. Of facts with equal
+    weight, newer ones among the `messages` messages are preferred.
     """
     room = int(min(tokens, 100_000) * CHARACTERS_PER_TOKEN) - len(LEDGER)
     room -= sum(len(heading) + 1 for heading in _HEADINGS.values())
@@ -568,7 +568,7 @@ def ledger(facts: Sequence[Fact], *, tokens: int, known: str = "", messages: int
 def noted_lines(facts: Sequence[Fact], *, tokens: int, messages: int) -> dict[int, list[str]]:
     """Return the most important lines within about `tokens` tokens, by the index of their message.
 
-    They are appended to the shortened result or arguments that they come from.
+    They are appended to the shortened result or arguments from which they come.
     """
     room = int(tokens * CHARACTERS_PER_TOKEN)
     taken: dict[int, list[Fact]] = defaultdict(list)

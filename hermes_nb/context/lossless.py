@@ -1,7 +1,7 @@
 """A context engine without summaries: old messages are replaced by references and can be reread.
 
-Old messages are grouped into spans, each of several adjacent messages. The conversation contains a
-table with one line per span, and two tools return spans verbatim from the session store.
+Old messages are grouped into spans, each made of several adjacent messages. The conversation
+contains a table with one line per span, and two tools return spans verbatim from the session store.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Reference:
     """A one-line description."""
 
     def line(self) -> str:
-        """Return the line of the table."""
+        """Return its line in the table."""
         return f"- {self.id}: {self.messages} messages, {self.tokens} tokens. {self.gist}"
 
 
@@ -129,7 +129,7 @@ def carried(message: Message) -> str:
 def condensed(references: Sequence[Reference], tokens: int) -> list[Reference]:
     """Merge references until their lines need at most `tokens` tokens, if possible.
 
-    The oldest ones are merged in pairs, repeatedly. Ids of the merged spans remain valid.
+    The oldest ones are merged in pairs, repeatedly. The ids of merged spans remain valid.
     """
     out = list(references)
     room = int(tokens * CHARACTERS_PER_TOKEN) - len(HEADER)
@@ -192,7 +192,7 @@ def reading_tools(
 ) -> Toolset:
     """Return the tools that read a session's rows, and spans that aren't stored, by id.
 
-    Messages at the positions that `in_view` returns are not searched. Otherwise the question that
+    Messages at the positions that `in_view` returns are not searched. Otherwise, the question that
     caused the search would be the first hit.
     """
     return Toolset([_search(archive, unstored, in_view), _expand(archive, unstored)])
@@ -304,7 +304,7 @@ def _whole(message: Message) -> str:
 
 
 def _around(text: str, query: str) -> str:
-    """Return an excerpt around the query, or around its longest word that occurs."""
+    """Return an excerpt around the query, or around its longest word that occurs in the text."""
     folded = text.casefold()
     words = [query, *sorted(query.split(), key=len, reverse=True)]
     at = next((place for word in words if (place := folded.find(word.casefold())) >= 0), 0)

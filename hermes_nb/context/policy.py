@@ -1,7 +1,7 @@
-"""Decide when to compress a conversation, and to which size.
+"""Decide when to compress a conversation, and to what size.
 
-The trigger is the token count that the provider reports. Before a request only an estimate is
-known, so targets are given in estimated tokens: if the provider counts twice as many, they are
+The trigger is the token count that the provider reports. Before a request, only an estimate is
+known, so targets are in estimated tokens: if the provider counts twice as many, the targets are
 halved.
 """
 
@@ -19,7 +19,7 @@ from hermes_nb.core.protocols import ChatModel, ContextEngine, Request
 UNKNOWN_WINDOW = 128_000
 """Assumed context window of an unknown model, in tokens. An overflow error corrects it."""
 HYGIENE = 0.85
-"""Share of the context window above which a resumed conversation is compressed before its first
+"""Fraction of the context window above which a resumed conversation is compressed before its first
 turn."""
 _HYGIENE_MESSAGES = 4
 TARGET_RATIOS = (0.10, 0.80)
@@ -29,9 +29,9 @@ _ROOM = 0.30
 _LEDGER = 0.25
 """Maximum share of the threshold for the ledger."""
 _SURELY_SENT = 4_000
-"""Prompt size in tokens that every provider accepts, no matter what it reports."""
+"""Prompt size in tokens that every provider accepts, whatever it reports."""
 _SENDABLE = 0.8
-"""Maximum share of a known context window for the messages; the rest is for tools and the
+"""Maximum fraction of a known context window for the messages; the rest is for tools and the
 answer."""
 _ENDLESS = 10**9
 _FUTILE = 0.10
@@ -46,11 +46,11 @@ class CompressionLimits:
     """
 
     threshold: float = 0.5
-    """Prompt size that triggers a compression, as a share of the context window (0 to 1)."""
+    """Prompt size that triggers a compression, as a fraction of the context window (0 to 1)."""
     max_prompt_tokens: int = 100_000
     """Upper limit of that prompt size, in tokens."""
     target_ratio: float = 0.20
-    """Size of the uncompressed tail, as a share of the threshold (0.10 to 0.80)."""
+    """Size of the uncompressed tail, as a fraction of the threshold (0.10 to 0.80)."""
     protect_last_n: int = 20
     """Minimum number of messages in the tail, if they fit."""
     protect_first: int = 3
@@ -79,14 +79,14 @@ class CompressionLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aim:
-    """Target sizes of a compression, in estimated tokens."""
+    """Target sizes for a compression, in estimated tokens."""
 
     whole: int
     """Desired size of the whole conversation."""
     hard: int
     """Maximum size; only the user's and the assistant's last messages may exceed it."""
     ceiling: int
-    """Maximum size that can be sent. The user's and the assistant's last messages stay complete up
+    """Maximum size that can be sent. The user's and the assistant's last messages are kept whole up
     to this size."""
     ledger: int
     """Maximum size of the ledger."""
@@ -146,8 +146,8 @@ class Gauge:
         """Return the target sizes for a conversation of `estimated` tokens.
 
         A conversation below the threshold shrinks by the same ratio as one above it. If it was sent
-        but not answered, the provider rejected it as too long, and that share becomes the maximum
-        size.
+        but not answered, the provider rejected it as too long, and that fraction becomes the
+        maximum size.
         """
         prompt = max(self._prompt, estimated, 1)
         scale = prompt / max(estimated, 1)
@@ -177,7 +177,7 @@ class Gauge:
 
 
 class Gauged(ContextEngine):
-    """Base class of the built-in engines: tracks the prompt size and the live request."""
+    """Base class for the built-in engines: tracks the prompt size and the live request."""
 
     def __init__(
         self, model: ChatModel | None, window: int | None, limits: CompressionLimits

@@ -1,9 +1,9 @@
 """Shorten a conversation without a model.
 
 Old results are replaced by one line with the call and its outcome, and the middle of long arguments
-is cut. A long section is shortened at once, rather than a little at each step, because each change
-to an old message invalidates the provider's prompt cache from that message on. All engines use
-`make_plan` to decide where to cut and how much shortening alone can achieve.
+is removed. A long section is shortened all at once, rather than a little at each step, because each
+change to an old message invalidates the provider's prompt cache from that message on. All engines
+use `make_plan` to decide where to cut and how much shortening alone can achieve.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def call_outline(call: ToolCall, limit: int = 80) -> str:
 
 
 def outcome(result: Message) -> str:
-    """Return how a call ended and the size of its result, such as `exit 1, 212 lines`."""
+    """Return a call's outcome and the size of its result, such as `exit 1, 212 lines`."""
     text = result.text
     facts = []
     if ended := ending(result):
@@ -115,8 +115,8 @@ _DEEP = 12
 Locate = Callable[[Message], int | None]
 """Returns the position of a message in the store; None if unknown."""
 WayBack = Callable[[int | None], str | None]
-"""Returns how the model can reread the message at a position. None if it can't, so that the message
-must not be shortened."""
+"""Describes how the model can reread the message at a position. None if it can't, in which case the
+message must not be shortened."""
 
 
 class Pruner:
@@ -161,7 +161,7 @@ class Pruner:
         return group_of(messages)
 
     def shorter_calls(self, message: Message, kept: int = _KEPT_ARGUMENT) -> Message:
-        """Return the message with long arguments cut, as valid JSON, or the same message."""
+        """Return the message with long arguments shortened, as valid JSON, or the same message."""
         limit = kept + _LONG_ARGUMENT - _KEPT_ARGUMENT
         if all(len(call.arguments_json()) <= limit for call in message.calls):
             return message
@@ -173,7 +173,7 @@ class Pruner:
         return replace(message, calls=calls)
 
     def shorter_result(self, result: Message, limit: int) -> Message:
-        """Shorten a result to about `limit` characters, head and tail, without its images.
+        """Shorten a result to about `limit` characters of its head and tail, without its images.
 
         If the result is already shortened, only its first line is kept.
         """
@@ -204,7 +204,7 @@ class Pruner:
         return shows or self._way_back(self._locate(message)) or "gone from view"
 
     def _line(self, call: ToolCall, result: Message, *, again: bool) -> Message:
-        """Return a long result as one line with its outcome and how to reread it."""
+        """Return a long result as one line that states its outcome and how to reread it."""
         if (len(result.text) <= SHORT and not result.images) or is_shortened(result.text):
             return result
         position = self._locate(result)
@@ -244,7 +244,7 @@ def _shorter_call(call: ToolCall, limit: int, kept: int, back: str, noted: str) 
 
 
 def _shorter(value: Json, limit: int, kept: int, back: str, depth: int) -> Json:
-    """Cut the middle of long strings and the end of long lists in a JSON value."""
+    """Remove the middle of long strings and the end of long lists in a JSON value."""
     match value:
         case str():
             return cut(value, kept, way_back=back) if len(value) > limit else value
@@ -279,7 +279,7 @@ class PruningPlan:
     head: int
     """Number of groups in the protected head."""
     tail: int
-    """Index of the first group of the tail."""
+    """Index of the tail's first group."""
     aim: Aim
     """The target sizes."""
     pruner: Pruner
@@ -292,9 +292,9 @@ class PruningPlan:
         return self.shortened() > 0 and size(self.pruned) <= self.aim.whole
 
     def fills_itself(self) -> bool:
-        """Return whether most of the context window is filled by results of the last turn.
+        """Return whether results from the last turn fill most of the context window.
 
-        Then cutting those results is enough, and older messages don't have to be dropped.
+        If so, shortening those results is enough, and older messages don't have to be dropped.
         """
         turn = next((n for n in reversed(range(len(self.groups))) if asks(self.groups[n])), 0)
         before, after = (
@@ -318,7 +318,7 @@ class PruningPlan:
         )
 
     def cut(self) -> tuple[Cut, Cut]:
-        """Return the divided conversation, original and pruned."""
+        """Split the conversation into sections; return it in original and pruned form."""
         whole = divide(self.groups, self.head, self.tail)
         lifted = {id(group) for group in whole.kept}
         kept = tuple(
@@ -357,8 +357,7 @@ def make_plan(
 ) -> PruningPlan:
     """Plan the compression of a conversation."""
     groups = grouped(messages)
-    # The counted prompt also contained messages that do not belong to a group, such as orphaned
-    # results.
+    # The counted prompt also contained messages that belong to no group, such as orphaned results.
     aim = gauge.aim(max(estimate_tokens(messages), size(groups)))
     located = archive.locate(flat(groups)) if archive is not None else {}
     head = min(head_end(groups, messages=gauge.limits.protect_first), max(len(groups) - 1, 0))
@@ -383,19 +382,19 @@ def make_plan(
 
 
 _LEAST = 150
-"""Minimum size to which a message is cut, in tokens."""
+"""Minimum size to which a message is shortened, in tokens."""
 _MARKER = 50
-"""Size of the marker of a cut, in tokens."""
+"""Size of the marker that replaces removed text, in tokens."""
 _LION = 0.7
-"""Maximum share of the sendable size for the user's and the assistant's last messages."""
+"""Maximum fraction of the sendable size for the user's and the assistant's last messages."""
 
 
 def fitted(groups: Sequence[Group], aim: Aim, pruner: Pruner) -> list[Group]:
-    """Return the groups within `aim.hard` if possible, cutting the largest messages first.
+    """Fit the groups into `aim.hard` if possible, shortening the largest messages first.
 
-    Results and arguments are cut before speech. The user's last message and the last answer stay
-    complete as long as they can be sent. Even if these two are large, the others get as much space
-    as they would next to small ones.
+    Results and arguments are shortened before speech. The user's last message and the last answer
+    stay whole as long as they can be sent. Even if these two are large, the others get as much
+    space as they would next to small ones.
     """
     if size(groups) <= aim.hard:
         return list(groups)
@@ -419,10 +418,10 @@ def fitted(groups: Sequence[Group], aim: Aim, pruner: Pruner) -> list[Group]:
 def _cut(
     messages: list[Message], due: Sequence[int], tokens: int, pruner: Pruner, *, said: bool = True
 ) -> None:
-    """Cut the messages at indexes `due` to `tokens` tokens in total, all to the same maximum size.
+    """Shorten the messages at indexes `due` to `tokens` tokens in total, all to one maximum size.
 
-    If `said` is false, only results and arguments are cut, not speech. Many small arguments shrink
-    less than planned; the cut is then repeated with a lower target.
+    If `said` is false, only results and arguments are shortened, not speech. Many small arguments
+    shrink less than planned; if so, this is repeated with a lower target.
     """
     for goal in (tokens, tokens * 3 // 5, tokens * 3 // 10):
         sizes = {index: estimate_tokens([messages[index]]) for index in due}

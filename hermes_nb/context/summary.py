@@ -1,6 +1,6 @@
 """Ask a model for a summary: the prompts, and a transcript within a token budget.
 
-The transcript is based on complete results, not on shortened ones. A long result is reduced to its
+The transcript is based on complete results, not shortened ones. A long result is reduced to its
 head, its unusual lines and its tail.
 """
 
@@ -23,8 +23,7 @@ from hermes_nb.safety.redact import redact
 
 _MOST = 8_000
 _LEAST = 400
-"""The transcript of one message has at most _MOST characters; a tight budget lowers this to
-_LEAST."""
+"""One message's transcript has at most _MOST characters; a tight budget lowers this to _LEAST."""
 _OMITTED = "[…]"
 
 
@@ -86,7 +85,7 @@ def chunked(texts: Iterable[str], tokens: int) -> list[str]:
 
 
 def _start_of_last(texts: Sequence[str], chunks: int, tokens: int) -> int:
-    """Return the index of the text with which the last `chunks` chunks start."""
+    """Return the index of the text that starts the last `chunks` chunks."""
     used = 0
     for index in range(len(texts) - 1, -1, -1):
         each = cost(texts[index]) + 1
@@ -123,7 +122,7 @@ def _written(message: Message, facts: Sequence[Fact], limit: int) -> str:
 
 
 def _shown(text: str, facts: Sequence[Fact], limit: int) -> str:
-    """Shorten a text to about `limit` characters: head, unusual lines, tail."""
+    """Shorten text to about `limit` characters: head, unusual lines, tail."""
     if len(text) <= limit:
         return text
     head, end = text[: limit * 4 // 10], text[-(limit * 2 // 10) :]
@@ -142,7 +141,7 @@ def _shown(text: str, facts: Sequence[Fact], limit: int) -> str:
 
 
 LARGEST_SHARE = 0.7
-"""Maximum size of a request, as a share of the summariser's context window; the rest is for its
+"""Maximum size of a request, as a fraction of the summariser's context window; the rest is for its
 answer."""
 MOST_MATERIAL = 24_000
 """Maximum tokens of conversation per request. Models read longer texts less carefully, and the text
@@ -190,7 +189,7 @@ LIVE = (
 
 
 def budget(content: int, window: int) -> int:
-    """Return the maximum tokens of a summary of `content` tokens."""
+    """Return the maximum number of tokens in a summary of `content` tokens."""
     most = min(int(window * _OF_WINDOW), MOST_TOKENS)
     return max(LEAST_TOKENS, min(int(content * _OF_CONTENT), most))
 
@@ -241,7 +240,7 @@ class Summariser:
     ) -> str | None:
         """Return a summary written by the model as the next message of the live conversation.
 
-        That conversation is in the provider's cache. Returns None if it is too long for one more
+        That conversation is in the provider's cache. Returns None if it has no room for another
         message.
 
         Args:
@@ -311,11 +310,11 @@ class Summariser:
 
 
 def _with_outline(texts: Sequence[str], facts: Iterable[Fact], share: int, room: int) -> list[str]:
-    """Return chunks of `share` tokens for the newest texts, preceded by facts of the older ones.
+    """Return chunks of `share` tokens for the newest texts, preceded by facts from the older ones.
 
     The facts use as few of the requests as possible, at most half. If they need more, their chunks
-    grow up to `room` tokens, and the least important facts are dropped. Facts of newer texts that
-    were cut out of the transcript are included.
+    grow up to `room` tokens, and the least important facts are dropped. Facts from newer texts that
+    were left out of the transcript are included.
     """
     facts = list(facts)
     need = sum(cost(fact.text) + 1 for fact in facts)
@@ -345,7 +344,7 @@ def _prompt(material: Material, chunk: str, previous: str, part: tuple[int, int]
 
 
 def clip(text: str, tokens: int) -> str:
-    """Cut a text to at most `tokens` tokens."""
+    """Truncate text to at most `tokens` tokens."""
     if cost(text) <= tokens:
         return text
     limit = int(tokens * CHARACTERS_PER_TOKEN)

@@ -3,7 +3,7 @@
 The files are shared with Hermes Agent: same bytes, same lock. Their contents are not cached. Every
 write reads the file again under its lock, so that external edits are merged, and a refused or
 failed write changes nothing. Entries are never dropped to make room. A recorded write can be undone
-while its entries are unchanged.
+as long as its entries are unchanged.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ __all__ = ["CuratedMemory", "Outcome", "Snapshot"]
 FILES: dict[str, str] = {"memory": "MEMORY.md", "user": "USER.md"}
 """File names by target."""
 LIMITS: dict[str, int] = {"memory": 2_200, "user": 1_375}
-"""Maximum characters of the joined entries by target; Hermes Agent's defaults."""
+"""Maximum length of the joined entries in characters, by target; Hermes Agent's defaults."""
 TITLES = {
     "memory": "MEMORY: your notes from earlier sessions",
     "user": "USER: what you know about the user",
 }
-"""Headings in the system prompt by target."""
+"""Headings in the system prompt, by target."""
 SIDECAR = ".hermes_nb"
 """The folder of the history, within `memories`."""
 LOCK_SECONDS = 10.0
 """Seconds to wait for a file's lock."""
 FAULTS = (WriteRefusal, Unusable, OSError)
-"""Errors of a write that become an `Outcome`."""
+"""Write errors that become an `Outcome`."""
 Operations = Iterable[Operation | Mapping[str, Json]]
 
 
@@ -73,15 +73,15 @@ class Outcome:
     applied: bool
     """Whether the write was applied."""
     message: str
-    """The result or the reason of the refusal, for the model."""
+    """The result, or the reason for the refusal, for the model."""
     entries: tuple[str, ...] = ()
-    """All entries of the target afterwards."""
+    """All of the target's entries afterwards."""
     usage: Fill
-    """The size of the target afterwards."""
+    """The target's size afterwards."""
     changes: tuple[EntryChange, ...] = ()
     """The changes, in order."""
     records: tuple[str, ...] = ()
-    """Ids with which the write can be undone."""
+    """Ids by which the write can be undone."""
 
     def __bool__(self) -> bool:
         return self.applied
@@ -103,7 +103,7 @@ class Snapshot:
 
 
 class CuratedMemory:
-    """The two memory files in `home`, which are created with the first write."""
+    """The two memory files in `home`, which are created by the first write."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class CuratedMemory:
         return planned(entries, operations_of(operations), self.limits[target]).changes
 
     def undo(self, record_id: str = "", *, origin: WriteOrigin | None = None) -> Outcome:
-        """Undo a write by its id, by default the last; refuse if its entries have changed."""
+        """Undo a write by its id (default: the last); refuse if its entries have changed."""
         target = "memory"
         try:
             record = to_undo(self._history.records(), record_id)
@@ -162,7 +162,7 @@ class CuratedMemory:
             return self._refused(target, error)
 
     def entries(self, target: str) -> list[str]:
-        """Return the entries in the target's file, an empty list if it cannot be read."""
+        """Return the entries in the target's file, or an empty list if it cannot be read."""
         self._check(target)
         try:
             return list(self._read(target)[1].entries)
@@ -179,7 +179,7 @@ class CuratedMemory:
         return [r for r in reversed(records) if not target or r.target == target]
 
     def snapshot(self) -> Snapshot:
-        """Return both memories for a prompt: shortened, without suspicious entries."""
+        """Return both memories for a prompt: shortened, and without suspicious entries."""
         texts: dict[str, str] = {}
         notes: list[str] = []
         for target, name in FILES.items():
@@ -284,7 +284,8 @@ class CuratedMemory:
     def _is_one_entry(self, target: str, data: bytes) -> bool:
         """Return whether text without separators is a single entry of several paragraphs.
 
-        The bytes are ambiguous, but the history has the digest of such a write.
+        The bytes alone are ambiguous, so check whether the history holds a digest for writing this
+        text as one entry.
         """
         if "\n§\n".encode() in data:
             return False
@@ -307,7 +308,7 @@ class CuratedMemory:
 
 
 def done_by(record: MemoryRecord) -> str:
-    """Describe the effect of a write, such as "added" or "2 added, 1 removed"."""
+    """Describe a write's effect, such as "added" or "2 added, 1 removed"."""
     if record.undoes:
         return "undone"
     verbs = {"add": "added", "replace": "replaced", "remove": "removed"}
@@ -330,7 +331,7 @@ def to_undo(records: Sequence[MemoryRecord], record_id: str = "") -> MemoryRecor
     """Return the record to undo: the one with `record_id`, or the last that was not undone.
 
     An undo is itself a write, so it can be undone by its id. Raises WriteRefusal if there is no
-    such record, or if it was already undone.
+    such record, or if it has already been undone.
     """
     gone = undone(records)
     if record_id:
@@ -358,7 +359,7 @@ def plan_back(entries: Sequence[str], record: MemoryRecord, limit: int) -> Plann
             )
         changes.append(_revert(now, change))
     for change in record.changes:
-        # Check at the end: a batch may have removed an entry and added it again.
+        # Checked at the end, because a batch may have removed an entry and added it again.
         if not change.after and now.count(change.before) > 1:
             raise WriteRefusal(
                 f"the entry {gist(change.before)!r} is there already; nothing was undone"

@@ -1,6 +1,6 @@
 """Decide whether two memory entries state the same fact.
 
-An entry's *core* is the list of its words, without inflection and without words that do not matter
+An entry's *core* is the list of its words, without inflection or words that do not matter
 (articles, auxiliaries, "also", "please"). Two entries are near duplicates if their cores are equal,
 or if both are lists with the same words in a slightly different order. If a number, a name, a
 negation, a quantifier or any other word occurs in only one of them, they are different facts. The
@@ -18,7 +18,7 @@ _SHORTEST_CORE = 2
 _LIST = re.compile(r",|;|\band\b")
 _RELATION = re.compile(r"(?i)\b(?:to|from|over|than|before|after|into|instead|not)\b|[<>→←]|->")
 _ORDER = 0.75
-"""Minimum share of the words that must be in the same order in both lists."""
+"""Minimum fraction of the words that must be in the same order in both lists."""
 
 _EMPTY = frozenset(
     """a an the this that these those is are am be been being do does did and of in on at for with
@@ -57,7 +57,7 @@ _SILENT_E = re.compile(r"^(.{2,})e$")
 
 
 def same_fact(entry: str, other: str) -> bool:
-    """Return whether two entries are exact or near duplicates of each other."""
+    """Return whether two entries are exact or near duplicates."""
     if _plain(entry) == _plain(other):
         return True
     mine, theirs = core(entry), core(other)
@@ -92,7 +92,7 @@ def _is_list(entry: str) -> bool:
 
 
 def _plain(entry: str) -> str:
-    """Return an entry in lower case, without white space and punctuation around words."""
+    """Return an entry in lower case, without white space or punctuation around words."""
     words = [word.strip(_EDGES) or word for word in unicodedata.normalize("NFKC", entry).split()]
     return " ".join(word.casefold() if word.isalpha() else word for word in words)
 
@@ -123,8 +123,8 @@ def _words(raw: str) -> list[str]:
 def _stem(word: str) -> str:
     """Remove the English inflection from a word, approximately but consistently.
 
-    The stems of search (`storage.words`) merge too much here: to them, `was` and `is`, or
-    `university` and `universe`, are equal, so that different facts would be duplicates.
+    Search's stemmer (`storage.words`) merges too much for this purpose: it treats `was` and `is`,
+    or `university` and `universe`, as equal, so different facts would count as duplicates.
     """
     word = _SAME.get(word, word)
     if word in _EMPTY:

@@ -1,16 +1,16 @@
 r"""Entries of curated memory: their byte format, batches of changes, and their text for models.
 
 The byte format is shared with Hermes Agent: stripped entries joined by `\n§\n`, in UTF-8, without a
-newline at the end. Hand-written files can be read, too, without losing a word: in a file without a
-`§` line, each heading, bullet and paragraph is an entry. `Parsed.canonical` is False for bytes that
-are not in the format; make a copy before you replace them.
+trailing newline. Hand-written files can also be read without losing a word: in a file without a `§`
+line, each heading, bullet and paragraph is an entry. `Parsed.canonical` is False for bytes that are
+not in the format; make a copy before you replace them.
 
 A batch of operations is applied completely or not at all. Operations are applied in order. The
-limit and duplicates are only checked at the end, so that a batch may pass through invalid states.
-An entry is identified by any text that only it contains.
+limit and duplicates are checked only at the end, so a batch may pass through invalid states. Any
+text unique to an entry identifies it.
 
-In the text for a model, a suspicious entry is replaced by a note (*masked*), and a long one is cut.
-This does not change the file, so that the user can decide what to do with the entry.
+In the text for a model, suspicious entries are replaced by a note (*masked*), and long ones are
+truncated. This does not change the file, so the user can decide what to do with the entries.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _CONTROLS = {
 }
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 LISTED = 4_000
-"""Maximum characters of entries in a tool result; a file within its limit always fits."""
+"""Maximum characters of entries in a tool result; a file that is within its limit always fits."""
 GIST = 200
-"""Maximum characters of an entry's summary."""
+"""Maximum length of an entry's summary, in characters."""
 Action = Literal["add", "replace", "remove"]
 ACTIONS: tuple[Action, ...] = get_args(Action)
 MOST_OPERATIONS = 100
@@ -70,15 +70,15 @@ def render(entries: Iterable[str]) -> bytes:
 
 
 def size(entries: Iterable[str]) -> int:
-    """Return the size in characters of the entries in their file, including separators."""
+    """Return the entries' size in their file in characters, including separators."""
     return len(SEPARATOR.join(entries))
 
 
 def cleaned(content: str) -> str:
-    r"""Return the content of an entry in a form that can be stored.
+    r"""Return an entry's content in a form that can be stored.
 
-    Line ends become `\n`, and characters that UTF-8 cannot represent become a replacement
-    character. Control characters (including NUL) and white space at the ends are removed.
+    Line endings become `\n`, and characters that UTF-8 cannot represent become a replacement
+    character. Control characters (including NUL) and leading and trailing white space are removed.
     """
     text = content.replace("\r\n", "\n").replace("\r", "\n").translate(_CONTROLS)
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").strip()
@@ -92,8 +92,8 @@ def has_separator(content: str) -> bool:
 def parse(data: bytes, *, one_entry: bool = False) -> Parsed:
     """Return the entries in `data`; no input raises an error.
 
-    Text without a `§` line may be one entry of several paragraphs, or a file written by hand. It is
-    split unless the caller knows that it was written as `one_entry`.
+    Text without a `§` line may be a single entry with several paragraphs, or a file written by
+    hand. It is split unless the caller knows that it was written as `one_entry`.
     """
     text, oddities = _decoded(data)
     text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -104,7 +104,7 @@ def parse(data: bytes, *, one_entry: bool = False) -> Parsed:
     else:
         parts = _blocks(text)
     entries = tuple(part for part in map(cleaned, parts) if part)
-    # False if a text without `§` was split: its bytes then differ from the rendered entries.
+    # False if text without `§` was split: its bytes then differ from the rendered entries.
     canonical = not oddities and render(entries) == data
     return Parsed(entries, tuple(oddities), canonical)
 
@@ -164,7 +164,7 @@ class Fill:
 
     @property
     def percent(self) -> int:
-        """The used share in percent, rounded."""
+        """The percentage in use, rounded."""
         return round(100 * self.used / self.limit)
 
     def __str__(self) -> str:
@@ -179,7 +179,7 @@ def masked(entry: str) -> str:
 
 
 def _planted(text: str) -> str:
-    """Return why a text looks like a planted instruction, or "" if it does not."""
+    """Return the reason text looks like a planted instruction, or "" if it does not."""
     result = scan(text, name="memory", strict=True)
     if result.verdict == "clean":
         return ""
@@ -187,9 +187,9 @@ def _planted(text: str) -> str:
 
 
 def block(title: str, entries: Sequence[str], fill: Fill) -> str:
-    """Return entries below a heading with the size of the memory, or "" if there are no entries.
+    """Return entries under a heading with the memory's size, or "" if there are no entries.
 
-    The entries are cut at the limit, with a note about omitted ones.
+    The entries are truncated at the limit, with a note about any omitted ones.
     """
     shown: list[str] = []
     room = fill.limit
@@ -228,7 +228,7 @@ def listing(entries: Sequence[str], room: int = LISTED) -> str:
 
 
 def gist(entry: str) -> str:
-    """Return the beginning of an entry on one line."""
+    """Return the start of an entry on one line."""
     return one_line(masked(entry[: GIST * 4]), GIST)
 
 
@@ -243,9 +243,9 @@ class Operation:
     action: Action
     """`add`, `replace` or `remove`."""
     content: str = ""
-    """The whole new entry, "" to remove one."""
+    """The whole new entry, or "" to remove one."""
     old_text: str = ""
-    """A part of the entry to replace or remove, "" to add one."""
+    """Part of the entry to replace or remove, or "" to add one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,12 +255,12 @@ class PlannedEntries:
     entries: tuple[str, ...]
     """All entries afterwards."""
     changes: tuple[EntryChange, ...]
-    """The changes in their order."""
+    """The changes, in order."""
 
 
 @dataclass(slots=True)
 class _Slot:
-    """An entry during a batch; `new` entries must still be checked."""
+    """An entry during a batch; `new` entries have yet to be checked."""
 
     text: str
     new: bool = False
@@ -284,7 +284,7 @@ def operations_of(given: Iterable[Operation | Mapping[str, Json]]) -> tuple[Oper
 def planned(entries: Sequence[str], operations: Iterable[Operation], limit: int) -> PlannedEntries:
     """Return the entries after the operations; raise WriteRefusal if the result is not allowed.
 
-    If `entries` already exceed `limit` characters, a result that is shorter is allowed.
+    If `entries` already exceed `limit` characters, a shorter result is allowed.
     """
     slots = [_Slot(entry) for entry in entries]
     changes = [_apply(slots, operation) for operation in operations]
@@ -312,8 +312,8 @@ def refuse_overflow(before: Sequence[str], after: Sequence[str], limit: int) -> 
 def find(entries: Sequence[str], old_text: str) -> int:
     """Return the index of the entry that `old_text` identifies; raise WriteRefusal if ambiguous.
 
-    An entry equal to the text is preferred, then one that contains it, then one that contains it if
-    case and white space are ignored. If entries are identical, the first one is returned.
+    An entry equal to the text is preferred, then one that contains it, then one that contains it
+    when case and white space are ignored. If entries are identical, the first one is returned.
     """
     if not old_text:
         raise WriteRefusal("`old` is missing; give a part of the entry that no other entry holds")
@@ -384,7 +384,7 @@ def _refuse_attack(content: str) -> None:
 def _refuse_spread_attack(
     before: Sequence[str], after: Sequence[str], slots: Sequence[_Slot]
 ) -> None:
-    """Raise WriteRefusal if new entries together with old ones look like an injection.
+    """Raise WriteRefusal if new entries combined with old ones look like an injection.
 
     If the old entries alone already look like one, the write is allowed, so that they can be
     removed.

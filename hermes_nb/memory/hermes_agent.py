@@ -8,13 +8,13 @@ seconds since the epoch.
   `tool_call_id`, `timestamp`; later versions have `active` and `compacted`
 - `messages_fts`: an FTS5 table with the row ids of `messages`
 
-Columns missing in a version count as empty; additional columns are ignored.
+Columns missing from a version count as empty; additional columns are ignored.
 
-If the file cannot be read, there are no results and one warning. A call ends within a second, and
-leaves no files behind. A WAL database needs `-wal` and `-shm` files even to be read. SQLite creates
-missing ones, but a read-only connection cannot remove them again. Therefore there are two ways to
-open the file. If it has a log or a journal, because its owner is using it, the file and its shared
-memory are opened read-only (`readonly_shm`). Otherwise the file is complete: it is opened as
+If the file cannot be read, there are no results and one warning. A call ends within a second and
+leaves no files behind. A WAL database needs `-wal` and `-shm` files even for reading. SQLite
+creates missing ones, but a read-only connection cannot remove them again. Therefore there are two
+ways to open the file. If it has a log or a journal, because its owner is using it, the file and its
+shared memory are opened read-only (`readonly_shm`). Otherwise the file is complete: it is opened as
 immutable, without locks, and afterwards checked for changes. The file is never opened without
 SQLite: closing a descriptor would release the POSIX advisory locks of another connection in this
 process.
@@ -42,14 +42,14 @@ from hermes_nb.storage.words import pieces, stem, stop_words
 BUSY_SECONDS, CALL_SECONDS = 0.3, 0.8
 SNIPPET = 300
 MOST_ROWS = 20_000
-"""Maximum messages that are read from one session."""
+"""Maximum number of messages to read from one session."""
 MOST_WORDS = 40
-"""Maximum number of words in a query that are searched."""
+"""Maximum number of a query's words to search for."""
 ROLES: tuple[Role, ...] = ("user", "assistant", "tool")
 """Roles that are read; the system prompt is left out because it is not part of the dialogue."""
 _SHORTEST_STEM = 4
 _PARTS_MARK = "\0json:"
-"""The beginning of content that is a list of parts (text, image) instead of text."""
+"""The start of content that is a list of parts (text, image) instead of text."""
 _SESSION = {
     "parent_session_id": "''",
     "title": "''",
@@ -128,7 +128,7 @@ class HermesDatabase:
         return self._reading(read, None)
 
     def sessions(self, *, notebook: str | None = None, limit: int = 20) -> list[StoredSession]:
-        """Return sessions, latest first; none of them has a notebook."""
+        """Return sessions, most recent first; none of them has a notebook."""
         if notebook:
             return []
 
@@ -253,7 +253,7 @@ def _sessions(
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> frozenset[str]:
-    """Return a table's columns, none if the table is missing or cannot be opened."""
+    """Return a table's columns, or none if the table is missing or cannot be opened."""
     try:
         rows = connection.execute("SELECT name FROM pragma_table_info(?)", (table,)).fetchall()
     except sqlite3.OperationalError as error:
@@ -291,12 +291,12 @@ def _seconds(value: object) -> float:
 def connect(path: Path) -> Iterator[sqlite3.Connection]:
     """Yield a read-only connection to `path`.
 
-    The results are only valid if the block ends without an exception.
+    The results are valid only if the block ends without an exception.
 
     Raises:
         FileNotFoundError: the file is missing or empty
         Unreadable: the file cannot be read now
-        Changed: the file was changed within the block
+        Changed: the file was changed during the block
         sqlite3.Error: SQLite cannot open it
     """
     status = os.stat(path)

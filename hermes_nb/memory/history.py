@@ -29,11 +29,11 @@ MOST_READ = 64_000
 """Maximum bytes read from a memory file, about thirty times its limit. A larger file is never
 rewritten."""
 COPIES = 5
-"""Number of backup copies to keep of a file. A copy is made before an external edit is merged."""
+"""Number of backup copies to keep for a file. A copy is made before an external edit is merged."""
 NAME = "history.jsonl"
 """The journal's file name."""
 MOST_BYTES = 256_000
-"""Size in bytes above which the older half of the journal is dropped; a record has about 600."""
+"""Size in bytes above which the older half of the journal is dropped; a record takes about 600."""
 LOCK_SECONDS = 5.0
 """Seconds to wait for the journal's lock."""
 
@@ -46,7 +46,7 @@ class Unusable(Exception):
 class Bytes:
     """The bytes read from a file."""
 
-    data: bytes = b""  # at most the number asked for
+    data: bytes = b""  # at most the requested number
     size: int = 0  # of the whole file
 
     @property
@@ -56,7 +56,7 @@ class Bytes:
 
 
 def read_regular(path: Path, most: int) -> Bytes:
-    """Return the first `most` bytes of a regular file, no bytes if it is missing.
+    """Return the first `most` bytes of a regular file, or no bytes if it is missing.
 
     Raises Unusable if it is not a regular file, without blocking on it, and OSError.
     """
@@ -95,7 +95,7 @@ class NoteFile:
         self.path = home / "memories" / name
 
     def read(self) -> Bytes:
-        """Return the file's bytes, b"" if it is missing; raise Unusable, OSError."""
+        """Return the file's bytes, or b"" if it is missing; raise Unusable, OSError."""
         self.stay_inside(self.path)
         raw = read_regular(self.path, MOST_READ)
         if raw.whole:
@@ -131,14 +131,14 @@ class NoteFile:
         return copy
 
     def sweep(self) -> None:
-        """Remove temporary files of killed writers, unless another writer has the lock."""
+        """Remove temporary files of killed writers, unless another writer holds the lock."""
         if not orphans(self.path):
             return
         with suppress(OSError), locked(self.path, timeout=0):
             sweep_locked(self.path)
 
     def stay_inside(self, path: Path) -> None:
-        """Raise Unusable if `path` leads out of the Hermes directory."""
+        """Raise Unusable if `path` points outside the Hermes directory."""
         real, home = Path(os.path.realpath(path)), Path(os.path.realpath(self.home))
         if not real.is_relative_to(home):
             raise Unusable(
@@ -156,7 +156,7 @@ class WriteOrigin:
     turn: int = 0
     """The turn's number in its session from 1, or 0 if unknown."""
     cell: str = ""
-    """The id of the running cell, or "" for none."""
+    """The id of the running cell, or "" if there is none."""
     notebook: str = ""
     """The notebook's path, or "" for none."""
     source: str = "agent"
@@ -193,7 +193,7 @@ class MemoryRecord:
     origin: WriteOrigin = field(default_factory=WriteOrigin)
     """The origin of the write."""
     changes: tuple[EntryChange, ...] = ()
-    """The changes in their order."""
+    """The changes, in order."""
     was: str = ""
     """Digest of the file's bytes before."""
     became: str = ""
@@ -211,7 +211,7 @@ class History:
     def records(self) -> list[MemoryRecord]:
         """Return the valid records that are not struck out, oldest first.
 
-        Raises OSError and Unusable if the journal exists and cannot be read.
+        Raises OSError or Unusable if the journal exists but cannot be read.
         """
         found: dict[str, MemoryRecord] = {}
         for line in read_regular(self.path, 4 * MOST_BYTES).data.splitlines():
@@ -245,7 +245,7 @@ class History:
 
 
 def undone(records: Sequence[MemoryRecord]) -> frozenset[str]:
-    """Return the ids of the records that are currently undone; an undo may be undone."""
+    """Return the ids of the records that are currently undone; an undo can itself be undone."""
     by_id = {record.id: record for record in records}
     gone: set[str] = set()
     for record in records:

@@ -1,8 +1,8 @@
 """External memory providers: found by name, at most one active, and limited in how long they block.
 
 A provider is a factory in the entry point group `hermes_nb.memory_providers`, called as
-`factory(home, settings)`. `Guarded` isolates it from the agent: the provider is made and called in
-its own thread, a turn waits for it only once and briefly, and no exception is raised.
+`factory(home, settings)`. `Guarded` isolates it from the agent: the provider is created and called
+in its own thread, a turn waits for it only once and briefly, and no exception is raised.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ GROUP = "hermes_nb.memory_providers"
 ANSWER_SECONDS = 0.3
 """Maximum seconds that a turn waits for a provider, if its last answer was in time."""
 RECORDED_SECONDS = 30.0
-"""The same while a cassette is recorded or replayed: requests must not depend on timing."""
+"""The same limit while a cassette is recorded or replayed: requests must not depend on timing."""
 CLOSE_SECONDS = 3.0
 """Maximum seconds that the end of a session waits for queued calls."""
 MOST_CALLS = 100
 """Maximum number of queued calls."""
 BLOCK_CHARACTERS = 4_000
-"""Maximum characters of a provider's text in the system prompt."""
+"""Maximum length of a provider's text in the system prompt, in characters."""
 RECALL_CHARACTERS = 4_000
-"""Maximum characters of a recalled text."""
+"""Maximum length of recalled text, in characters."""
 
 Warn = Callable[[str], None]
 Make = Callable[[], MemoryProvider]
@@ -60,7 +60,7 @@ def open_provider(
     warn: Warn,
     seconds: float = ANSWER_SECONDS,
 ) -> Guarded | None:
-    """Return the named provider in a `Guarded`, or None without a name or if it is not installed.
+    """Return the named provider in a `Guarded`, or None if it is unnamed or not installed.
 
     An unknown name causes a warning. The provider is created by the first call to it.
 
@@ -88,18 +88,19 @@ def open_provider(
 
 
 class Guarded:
-    """Calls a provider in such a way that it can neither block a turn nor make it fail.
+    """Calls a provider so that it can neither block a turn nor make it fail.
 
     All calls run one at a time in one thread. Callers wait for calls that return text and for the
-    end of a session, but not for other calls. After a late answer, they stop waiting until the
-    provider answers in time again. A text that is recalled too late is sent with the next message.
+    end of a session, but not for other calls. After a call has timed out, they stop waiting until
+    the provider answers in time again. Text that is recalled too late is sent with the next
+    message.
 
     Args:
         make: makes the provider, on the first call
         warn: shows a warning to the user; called once per kind of error, in the thread of a later
             call
         name: the provider's name in messages
-        seconds: the maximum seconds to wait for a text
+        seconds: the maximum seconds to wait for text
     """
 
     def __init__(
@@ -121,9 +122,9 @@ class Guarded:
         self._running: Future[str] = Future()
         self._running.set_result("")
         self._slow = False
-        self._began = float("inf")  # start of the running call, inf without one
+        self._began = float("inf")  # start of the running call, or inf if there is none
         self._late = ""
-        self._faults: dict[str, bool] = {}  # error: whether it was reported
+        self._faults: dict[str, bool] = {}  # error: whether it has been reported
         self._ended = False
 
     def static_block(self) -> str:
@@ -131,13 +132,13 @@ class Guarded:
         return _cleaned(text, self.name, BLOCK_CHARACTERS) if text else ""
 
     def prefetch(self, query: str) -> str:
-        """Return the text that the provider recalls for `query`, below a heading.
+        """Return the text that the provider recalls for `query`, under a heading.
 
-        If the provider was late for the previous query, the text may be about that one.
+        If the previous query timed out, the text may be about that one.
         """
         with self._lock:
             late, self._late = self._late, ""
-            # Drop queries that were not started: no caller waits for them any more.
+            # Drop queries that were not started: no caller is waiting for them any more.
             self._calls = deque(call for call in self._calls if call[1] != "prefetch")
         call = self._put("prefetch", redact(query))
         text = self._asked(call) or late
@@ -165,14 +166,14 @@ class Guarded:
         self._tell()
 
     def session_ended(self, messages: Sequence[Message]) -> None:
-        """Pass on the end of the session, once."""
+        """Report the end of the session to the provider, once."""
         if not self._ended:
             self._ended = True
             self._finish(self._put("session_ended", tuple(messages)))
             atexit.unregister(self._leave)
 
     def _leave(self) -> None:
-        """Wait for queued calls when the interpreter exits within a session."""
+        """Wait for queued calls if the interpreter exits during a session."""
         with self._lock:
             calls = [call for call, *_ in self._calls] or [self._running]
         self._finish(calls[-1])
@@ -189,7 +190,7 @@ class Guarded:
         self._tell()
 
     def _asked(self, call: Future[str]) -> str:
-        """Return the result of a call, or "" if it is late."""
+        """Return a call's result, or "" if it timed out."""
         try:
             return call.result(0.0 if self._slow else self._seconds)
         except TimeoutError:
@@ -237,7 +238,7 @@ class Guarded:
             call.set_result(text)
 
     def _called(self, what: str, arguments: tuple[object, ...]) -> str:
-        """Return the provider's text, or "" after an error or if it is not a text."""
+        """Return the provider's text, or "" if there was an error or it is not a string."""
         try:
             if self._provider is None:
                 if self._make is None:

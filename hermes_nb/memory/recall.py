@@ -1,9 +1,9 @@
 """Recall across sessions: find messages and return them with the messages around them.
 
-Hits of several stores are merged by rank, because scores of different indexes are not comparable.
-They are grouped by *lineage*: a session together with all sessions created from it, such as its
-continuations and the sessions of its child agents. The running session is never part of a result.
-All results are old text that may come from untrusted sources, so they are only quoted.
+Hits from several stores are merged by rank, because scores from different indexes are not
+comparable. They are grouped by *lineage*: a session together with all sessions created from it,
+such as its continuations and the sessions of its child agents. The running session is never part of
+a result. All results are old text that may come from untrusted sources, so they are only quoted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ AROUND = 5
 CANDIDATES = 60
 """Number of hits requested from a source at once."""
 HITS_A_SESSION = 3
-"""Maximum hits of a lineage that are returned."""
+"""Maximum number of hits to return from one lineage."""
 HELPERS = frozenset({"child", "review", "subagent", "tool"})
 """`source` values of sessions without a user, in our store and in Hermes Agent's.
 
@@ -66,11 +66,11 @@ class Passage:
     messages: tuple[StoredMessage, ...]
     """Its messages in order."""
     hits: frozenset[int] = frozenset()
-    """Positions in the session of the messages that match the search."""
+    """Positions, in the session, of the messages that match the search."""
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """The ids of cells that the messages ran in or worked on, if known."""
+        """The ids of the cells that the messages ran in or worked on, if known."""
         found = (cell for row in self.messages for cell in cells_of(row.message))
         return tuple(dict.fromkeys(found))
 
@@ -84,7 +84,7 @@ class RecalledSession:
     passages: tuple[Passage, ...]
     """The passages, best first."""
     summary: str = ""
-    """A summary by the auxiliary model, or "" without one."""
+    """A summary by the auxiliary model, or "" if there is none."""
     note: str = ""
     """Why the summary failed, or "" if it succeeded or was not requested."""
 
@@ -101,7 +101,7 @@ class ListedSession:
     session: StoredSession
     """The session."""
     gist: str
-    """The beginning of its first user message."""
+    """The start of its first user message."""
 
 
 @dataclass(slots=True)
@@ -120,7 +120,7 @@ class Recall:
         sort: Sort = "relevance",
         exclude_lineage: Collection[str] = (),
     ) -> list[RecalledSession]:
-        """Return the lineages (see this module) that match best, with the messages around hits.
+        """Return the best-matching lineages (see this module), with the messages around each hit.
 
         Args:
             query: the search query
@@ -154,7 +154,7 @@ class Recall:
         return Passage(session=session, messages=tuple(messages), hits=hits)
 
     def place_in(self, session_id: str, query: str) -> int:
-        """Return the position in a session that matches a query best, or 0 without a match."""
+        """Return the position in a session that matches a query best, or 0 if nothing matches."""
         source = self._source(session_id)
         hits = source.search(query, limit=1, session_id=session_id) if source else []
         return hits[0].position if hits else 0
@@ -162,7 +162,7 @@ class Recall:
     def browse(
         self, *, limit: int = 10, exclude_lineage: Collection[str] = ()
     ) -> list[ListedSession]:
-        """Return the latest sessions, one from each lineage."""
+        """Return the most recent sessions, one from each lineage."""
         hidden = {self._root(session_id) for session_id in exclude_lineage}
         everything: list[StoredSession] = []
         for source in self.sources:
@@ -182,8 +182,8 @@ class Recall:
     def _speaker_of(self, root: str, family: Sequence[StoredSession]) -> StoredSession:
         """Return the latest session of `family` with the source of the lineage's first session.
 
-        This excludes sessions of helpers, such as child agents. `root` is the id of the first
-        session.
+        This excludes helpers' sessions, such as those of child agents. `root` is the id of the
+        first session.
         """
         first = self._session(root)
         source = first.source if first else family[0].source
@@ -196,9 +196,9 @@ class Recall:
     def _hits(
         self, query: str, limit: int, exclude: Collection[str], hidden: set[str]
     ) -> list[Hit]:
-        """Return the hits of all stores, best ranks first, without lineages in `hidden`.
+        """Return the hits from all stores, best ranks first, without lineages in `hidden`.
 
-        Lineages that begin with a helper's session are added to `hidden`.
+        Lineages that start with a helper's session are added to `hidden`.
         """
         ranked: list[tuple[int, int, Hit]] = []
         for number, source in enumerate(self.sources):
@@ -219,7 +219,7 @@ class Recall:
         return [hit for _, _, hit in sorted(ranked, key=lambda item: item[:2])]
 
     def _found(self, root: str, hits: Sequence[Hit]) -> RecalledSession:
-        """Return the messages around the best hits of a lineage, without repetitions."""
+        """Return the messages around a lineage's best hits, without repetitions."""
         best = hits[:HITS_A_SESSION]
         passages: list[Passage] = []
         for session_id in dict.fromkeys(hit.session_id for hit in best):
@@ -282,7 +282,7 @@ def spoken(message: Message) -> str:
 
 
 def cells_of(message: Message) -> Iterable[str]:
-    """Yield the ids of cells that a message ran in or worked on."""
+    """Yield the ids of the cells that a message ran in or worked on."""
     if message.role == "user" and (match := _RUNNING_CELL.search(message.text)):
         yield match[1]
     for call in message.calls:

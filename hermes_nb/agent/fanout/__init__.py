@@ -1,1 +1,1 @@
-"""Maps: one prompt over many inputs, and the executors of its tasks."""
+"""Maps: one prompt over many inputs, and the executors for its tasks."""

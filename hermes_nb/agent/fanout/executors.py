@@ -3,7 +3,7 @@
 The executor is selected by name: `threads` (in parallel in this process), an entry point in the
 group `hermes_nb.executors`, or `package.module:factory`. A factory takes no arguments and returns a
 `concurrent.futures.Executor`. An entry point may also name a subclass of `Crew`. It is called with
-the text that follows the entry's name and a colon.
+the text after the entry's name and a colon.
 
 Tasks and results are JSON. A task has a prompt, an input and the name of its model, but never a
 key. The worker takes the key, the tools and their guard from its own environment and Hermes
@@ -53,11 +53,11 @@ SYSTEM = (
 )
 """System prompt of a task."""
 WITH_TOOLS = " Look with the tools for what the input does not say; nobody can be asked."
-"""Added to the system prompt of a task with tools."""
+"""Added to the system prompt of a task that has tools."""
 REQUESTS = 2
-"""Maximum requests of a task without tools: an empty reply is retried once."""
+"""Maximum requests by a task without tools: an empty reply is retried once."""
 REQUESTS_WITH_TOOLS = 10
-"""Maximum requests of a task with tools."""
+"""Maximum requests by a task with tools."""
 NO_TOOLS = Toolset()
 
 Ended = Literal["done", "failed", "budget"]
@@ -80,10 +80,10 @@ class MapTask:
     tools: Sequence[str] = ()
     """Names of tools and toolsets."""
     root: str = ""
-    """The working directory of the tools."""
+    """The tools' working directory."""
 
     def to_json(self) -> str:
-        """Return the task as JSON; raise `ConfigError` if its address has a password in it."""
+        """Return the task as JSON; raise `ConfigError` if its address contains a password."""
         if "@" in urlsplit(self.base_url).netloc:
             message = (
                 "base_url contains a password, which is not sent to other processes; use "
@@ -108,7 +108,7 @@ class MapResult:
     text: str = ""
     """The answer, or "" unless the status is `done`."""
     error: str = ""
-    """Why it has no answer, "" with one."""
+    """Why it has no answer, or "" if it has one."""
     model: str = ""
     """The model that answered, or "" if unknown."""
     usage: Usage = field(default_factory=Usage)
@@ -222,7 +222,7 @@ async def _remote(tasks: Sequence[MapTask]) -> list[MapResult]:
 def _tools_there(
     task: MapTask, settings: Settings, model: ChatModel, ending: AsyncExitStack
 ) -> Toolset:
-    """Return the tools of a task in the worker, guarded by the worker's settings."""
+    """Return a task's tools in the worker, guarded by the worker's settings."""
     if not task.tools:
         return NO_TOOLS
     from hermes_nb.agent.approvals import Refusing
@@ -256,7 +256,7 @@ HERE = "threads"
 PROCESSES = 4
 """Number of worker processes of the executor `processes`."""
 _ROOMS = {"ipyparallel": "extras/cluster"}
-"""Folders of hermes_nb with executors, for the message if a folder is not installed."""
+"""Folders in hermes_nb with executors, for the message if one is not installed."""
 
 
 class Crew(ABC):
@@ -307,7 +307,7 @@ async def open_crew(name: str) -> Crew | None:
 
 
 def _maker(name: str) -> Callable[[], object]:
-    """Return the factory of an executor or a crew."""
+    """Return the factory for an executor or a crew."""
     entry, colon, argument = name.partition(":")
     points = plugins(GROUP, entry)
     for point in points:
@@ -352,6 +352,6 @@ class Pool(Crew):
 
 
 def unusable(name: str, error: BaseException, hint: str = "") -> str:
-    """Return why an executor cannot be used, with a hint on what to do."""
+    """Return the reason an executor cannot be used, and a hint on what to do."""
     told = one_line(redact(f"{type(error).__name__}: {error}"), 200)
     return f"the executor {name} cannot be used: {told}" + (f"; {hint}" if hint else "")

@@ -21,11 +21,11 @@ from hermes_nb.tools.encodings import decode, kind_of
 from hermes_nb.tools.workspace import open_regular
 
 MOST = 10_000
-"""Maximum number of inputs of a map."""
+"""Maximum number of inputs for a map."""
 BYTES = 8_000_000
 """Maximum bytes read from a file; its text is shortened to `CHARACTERS` afterwards."""
 CHARACTERS = 100_000
-"""Maximum characters of an input that are sent, about 29,000 tokens."""
+"""Maximum number of an input's characters to send, about 29,000 tokens."""
 
 Reader = Callable[[Path], Awaitable[str]]
 """Returns a file as text; raises ToolError or OSError."""
@@ -47,7 +47,7 @@ def inputs_of(
     root: Path,
     readers: Mapping[str, Reader] | None = None,
 ) -> list[Input]:
-    """Return the inputs: files given by paths and patterns relative to `root`, or texts by name.
+    """Return the inputs: files by paths and patterns relative to `root`, or texts by name.
 
     `readers` are additional readers by suffix, such as `.ipynb`.
 
@@ -149,6 +149,6 @@ def _matching(pattern: str, root: Path) -> list[Path]:
 
 
 def _natural(path: Path) -> list[tuple[int, int, str]]:
-    """Return a sort key with which `b2` comes before `b10`."""
+    """Return a sort key that puts `b2` before `b10`."""
     pieces = re.split(r"(\d+)", str(path).lower())
     return [(0, int(p[:18]), p) if p.isdecimal() and p.isascii() else (1, 0, p) for p in pieces]

@@ -1,9 +1,9 @@
 """Runs one prompt once for each of many inputs, and returns the results as a table.
 
 Each task is claimed in a ledger (see `ClaimLedger`) before it starts, and its result is stored
-there. Running the same map again resumes it: results of finished tasks are taken from the ledger,
-and interrupted tasks run. Failed tasks are listed, and only run again with `retry`. The same
-applies to tasks that were started but did not finish; their status is `unknown`.
+there. Running the same map again resumes it: results of finished tasks come from the ledger, and
+interrupted tasks run. Failed tasks are listed, but run again only with `retry`. The same applies to
+tasks that started but did not finish; their status is `unknown`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from hermes_nb.tools.wrappers import in_turn
 ItemStatus = Literal["waiting", "running", "done", "failed", "unknown", "stopped", "budget"]
 """The states of an item."""
 ERROR = 300
-"""Maximum characters of an error."""
+"""Maximum length of an error, in characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,13 +58,13 @@ class Item:
     status: ItemStatus = "waiting"
     """The state; see the module's description."""
     answer: str = ""
-    """The model's answer, or "" without one."""
+    """The model's answer, or "" if there is none."""
     error: str = ""
-    """Why it has no answer, "" with one."""
+    """Why it has no answer, or "" if it has one."""
     usage: Usage = field(default_factory=Usage)
     """Tokens and cost of the task."""
     seconds: float = 0.0
-    """Duration of the task, 0.0 if it did not run in this map."""
+    """Duration of the task, or 0.0 if it did not run in this map."""
     kept: bool = False
     """Whether the result is from an earlier run."""
 
@@ -82,11 +82,11 @@ class MapPlan:
     tools: tuple[str, ...] = ()
     """Names of tools and toolsets that each task may use."""
     root: str = ""
-    """The working directory of the tools."""
+    """The tools' working directory."""
     parallel: int | None = None
     """Number of tasks that run in parallel, or None for the executor's default."""
     retry: bool = False
-    """Whether failed and unknown tasks run again."""
+    """Whether to run failed and unknown tasks again."""
     afresh: bool = False
     """Whether to ignore earlier runs, which a recording requires."""
 
@@ -139,7 +139,7 @@ SIDE_BY_SIDE = 4
 
 
 class Fanout:
-    """A running map. `items` has the current state of each input, in the inputs' order.
+    """A running map. `items` holds the current state of each input, in the order of the inputs.
 
     Args:
         plan: the parameters
@@ -150,7 +150,7 @@ class Fanout:
         tools: the tools of tasks in this process
         place: the session and turn of their calls
         budgets: limits for the whole map
-        jobs: lists the map while it runs, by default a new list
+        jobs: lists the map while it runs; by default, a new list
         spent: called with the usage of each task
         observers: observers of the tasks' agents
     """
@@ -173,7 +173,7 @@ class Fanout:
         self.plan = plan
         self.items = [Item(name=each.name) for each in inputs]
         self.usage = Usage()
-        self.moved: Callable[[], None] = lambda: None  # called at each change
+        self.moved: Callable[[], None] = lambda: None  # called after each change
         self._inputs = inputs
         self._model = model
         self._crew = crew
@@ -188,7 +188,7 @@ class Fanout:
         self._settling: list[asyncio.Task[None]] = []
 
     async def run(self) -> list[Item]:
-        """Run all tasks and return the items; an interrupt keeps the results so far."""
+        """Run all tasks and return the items; an interrupt keeps the results obtained so far."""
         size = self._crew.size if self._crew is not None else SIDE_BY_SIDE
         at_once = min(self.plan.parallel or size, len(self.items))
         if self._crew is not None:
@@ -239,7 +239,7 @@ class Fanout:
             if attempt.future is not None:
                 self._set(number, status="unknown", error=told)
                 return
-            result = MapResult(status="failed", error=told)  # it was not passed to a worker
+            result = MapResult(status="failed", error=told)  # it was never passed to a worker
         self.usage += result.usage
         self._spent(result.usage)
         item = replace(of_result(name, result), seconds=time.monotonic() - started)
@@ -314,7 +314,7 @@ class Attempt:
         self._task = run, key
 
     async def claim(self, *, retry: bool) -> Claim:
-        """Claim the task; if cancelled while doing so, release the claim."""
+        """Claim the task; if cancelled meanwhile, release the claim."""
         again: tuple[ClaimState, ...] = ("stopped", "failed", "running") if retry else ("stopped",)
         claiming = asyncio.ensure_future(
             in_thread(self._ledger.claim, *self._task, owner=self.owner, again=again)
@@ -327,7 +327,7 @@ class Attempt:
             raise
 
     def settle(self, result: MapResult) -> None:
-        """Store the result; a task that the budget stopped may be tried again."""
+        """Store the result; a task stopped by the budget may be tried again."""
         if result.status == "budget":
             self._ledger.release(*self._task, owner=self.owner)
             return
@@ -339,7 +339,7 @@ class Attempt:
         """Record that the task was stopped, if that is certain; return its status.
 
         In this process, a cancelled request has ended, but its tools may have had effects. A task
-        that was submitted to a worker may continue there.
+        submitted to a worker may still be running there.
         """
         if (self.future is not None or self.lasting) and not self.unbegun:
             return "unknown"
@@ -385,7 +385,7 @@ def rows_of(items: Sequence[Item]) -> Rows:
 
 
 def table_of(items: Sequence[Item]) -> Any:  # noqa: ANN401 - pandas is not a dependency
-    """Return the rows as a DataFrame if pandas is imported already, otherwise as `Rows`."""
+    """Return the rows as a DataFrame if pandas is already imported, otherwise as `Rows`."""
     rows = rows_of(items)
     pandas = sys.modules.get("pandas")
     if pandas is None:
@@ -400,7 +400,7 @@ _INLINE = re.compile(
 
 
 def _told(text: str) -> str:
-    """Return the beginning of an answer on one line, without Markdown markup."""
+    """Return the start of an answer on one line, without Markdown markup."""
     bare = _INLINE.sub(lambda m: m[2] or m[3], _BLOCK.sub("", text[: 8 * ANSWER]))
     return one_line(bare, ANSWER)
 
@@ -431,7 +431,7 @@ class Mapped:
 
     @property
     def table(self) -> Any:  # noqa: ANN401 - pandas is not a dependency
-        """The rows as a DataFrame if pandas is imported already, otherwise as `Rows`."""
+        """The rows as a DataFrame if pandas is already imported, otherwise as `Rows`."""
         return table_of(self.items)
 
     @property
@@ -446,7 +446,7 @@ class Mapped:
 
     @property
     def open(self) -> tuple[Item, ...]:
-        """The items without an answer."""
+        """The items that have no answer."""
         return tuple(item for item in self.items if item.status != "done")
 
     def __str__(self) -> str:
@@ -474,8 +474,8 @@ async def run_map(  # noqa: PLR0913 - most of them for `Fanout`
 ) -> Mapped:
     """Run a map and return its results.
 
-    `begun(fanout)` is called before the first task. It returns a function that is called at each
-    change. For the other arguments see `Fanout`.
+    `begun(fanout)` is called before the first task. It returns a function that is called after each
+    change. For the other arguments, see `Fanout`.
 
     Raises:
         ConfigError: the store has no ledger, or the executor cannot be used

@@ -33,7 +33,7 @@ def named_after_turn(session: Session, settings: Settings) -> Coroutine[object, 
 
 
 async def _entitle(session: Session, settings: Settings, said: Sequence[str]) -> None:
-    """Generate a title for a session whose title is still the beginning of its first prompt."""
+    """Generate a title for a session whose title is still the start of its first prompt."""
     store, session_id = session.store, session.id
     model = await asyncio.to_thread(build_auxiliary, settings, "titles")
     stored = await asyncio.to_thread(store.get, session_id)

@@ -31,7 +31,7 @@ Subject = Literal["memory", "skills", "both"]
 
 @dataclass(slots=True)
 class Nudges:
-    """Counts since the last review or write of each subject."""
+    """Counts since the last review of each subject, or write to it."""
 
     memory_every: int = MEMORY_TURNS
     """User turns until a review of memory is due, or 0 for never."""

@@ -1,7 +1,7 @@
 """A background review: one turn over a conversation that saves information useful for later ones.
 
 It uses the conversation's model and tool schemas, and sends the user's and assistant's messages,
-the calls, and one more prompt. Text of files, outputs and pages is left out, so that a prompt
+the calls, and one more prompt. Text from files, outputs and web pages is left out, so that a prompt
 injection in it cannot reach memory. Only memory and skill tools can run. The review has its own
 rows in the store and does not change the conversation. If it fails, it writes a line to the log and
 emits an event.
@@ -74,7 +74,7 @@ CLOSING = "Nothing worth saving is a good result: then just answer `Nothing to s
 
 
 def review_prompt(subject: Subject, loaded: Sequence[str] = ()) -> str:
-    """Return the prompt of a review; `loaded` are the skills that the session loaded."""
+    """Return the prompt for a review; `loaded` lists the skills that the session loaded."""
     skills = SKILLS
     if loaded:
         named = ", ".join(f"`{name}`" for name in loaded)
@@ -84,7 +84,7 @@ def review_prompt(subject: Subject, loaded: Sequence[str] = ()) -> str:
 
 
 def loaded_skills(messages: Iterable[Message]) -> list[str]:
-    """Return the names of skills that a conversation loaded, latest first."""
+    """Return the names of skills that a conversation loaded, most recent first."""
     called = [
         call.arguments.get("name")
         for message in messages
@@ -97,7 +97,7 @@ def loaded_skills(messages: Iterable[Message]) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subjects:
-    """The input of a review, taken at the end of a turn."""
+    """The input for a review, captured at the end of a turn."""
 
     place: Place
     """The session and notebook."""
@@ -112,7 +112,7 @@ class Subjects:
     messages: Sequence[Message]
     """The conversation, including text that the review must not see."""
     sinks: Callable[[Agent, str], Sequence[EventSink]] = lambda *_: ()
-    """Makes additional event sinks, from the review's agent and session id."""
+    """Makes additional event sinks, given the review's agent and session id."""
 
 
 class Review:
@@ -169,7 +169,7 @@ class Review:
                 async for _ in events:
                     pass
         finally:
-            with suppress(StoreError):  # then only its end is not recorded
+            with suppress(StoreError):  # at worst, its end is not recorded
                 self._store.end(row)
 
     def __call__(self, event: Event) -> None:
@@ -197,7 +197,7 @@ def _risk(tool: Tool, arguments: Arguments) -> Risk:
 
 
 def _in_review(tool: Tool, own: Toolset) -> Tool:
-    """Return a tool with the conversation's schema that runs the review's tool or refuses."""
+    """Return a tool with the conversation's schema that runs the review's tool, or refuses."""
     mine = own.get(tool.name)
     if mine is not None:
         return replace(tool, run=mine.run, check=mine.check, preview=None)

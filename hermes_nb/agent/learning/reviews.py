@@ -40,7 +40,7 @@ def looking_back(opening: Opening, session: Session) -> Reviews | None:
 class Reviews:
     """Decides when background reviews are due and runs them: in a thread, one at a time.
 
-    `model` is called in that thread to get the review's model; `emit` is called in it with events.
+    `model` is called in that thread to get the review's model; `emit` is called there with events.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Reviews:
     def watch(self, session: Session) -> None:
         """Count the messages of a session from now on, starting from its stored messages.
 
-        Also reports pending proposals that were not reported yet.
+        Also reports pending proposals that have not yet been reported.
         """
         self.tell_what_waits()
         if session.id not in self._nudges:
@@ -79,7 +79,7 @@ class Reviews:
             session.agent.sinks.append(self._nudges[session.id])
 
     def after_turn(self, session: Session, *, live: bool = True) -> bool:
-        """Start a review if one is due; return immediately whether one was started.
+        """Start a review if one is due; return immediately, saying whether one was started.
 
         After the first turn, also generate the session's title, but only if `live`, that is, if
         replies are neither recorded nor replayed.
@@ -120,7 +120,7 @@ class Reviews:
         return self._running is not None and not self._running.done()
 
     def wait(self, seconds: float | None = None) -> ReviewFinished | None:
-        """Wait for the running review; None if there was none, or it was stopped."""
+        """Wait for the running review; return None if there was none or it was stopped."""
         if self._running is None or self._running.cancelled():
             return None
         return self._running.result(timeout=seconds)
@@ -132,7 +132,7 @@ class Reviews:
         return taken
 
     def news(self) -> str:
-        """Return one line about what reviews saved since the last call, and their usage, or ""."""
+        """Return one line with what reviews saved since the last call and their usage, or ""."""
         learned = self.learned()
         with self._lock:
             cost, self._spent = self._spent, Usage()
@@ -148,7 +148,7 @@ class Reviews:
             self._running.cancel()
 
     def finish(self, seconds: float = PATIENCE) -> None:
-        """Wait for a running review, at most this many seconds, and close."""
+        """Wait for a running review, for at most this many seconds, and close."""
         try:
             with suppress(TimeoutError, CancelledError):
                 self.wait(seconds)
@@ -160,8 +160,8 @@ class Reviews:
         self._thread.close()
 
     def tell_what_waits(self) -> None:
-        """Report the pending proposals, unless all of them were reported already."""
-        if not self._runtime.approvals.pending.path.exists():  # there was never a proposal
+        """Report the pending proposals unless all of them have already been reported."""
+        if not self._runtime.approvals.pending.path.exists():  # there has never been a proposal
             return
         try:
             waiting = self._runtime.approvals.waiting()

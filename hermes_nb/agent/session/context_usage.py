@@ -32,7 +32,7 @@ class Share:
 
 
 def shares(session: Session) -> list[Share]:
-    """Return the parts of a session's next request, in the order they are sent."""
+    """Return the parts of a session's next request, in the order in which they are sent."""
     found = [
         Share(name=layer.name, kind="prompt", tokens=text_tokens(layer.text), text=layer.text)
         for layer in session.prompt.layers
@@ -45,7 +45,7 @@ def shares(session: Session) -> list[Share]:
 
 
 def size(session: Session) -> tuple[int, bool]:
-    """Return the tokens of the next prompt, and whether most of them were counted by the provider.
+    """Return the number of tokens in the next prompt, and whether the provider counted most of it.
 
     Before the first count, return the sum of the estimated parts, because the agent's own estimate
     leaves out the tools' schemas.
@@ -59,12 +59,12 @@ def size(session: Session) -> tuple[int, bool]:
 
 
 def text_tokens(text: str) -> int:
-    """Return an estimate of a text's tokens."""
+    """Return the estimated number of tokens in a text."""
     return round(len(text) / CHARACTERS_PER_TOKEN)
 
 
 def schema_tokens(tools: Toolset) -> int:
-    """Return an estimate of the tokens of the tools' schemas."""
+    """Return the estimated number of tokens in the tools' schemas."""
     told = [
         {"name": t.name, "description": t.description, "parameters": t.parameters} for t in tools
     ]

@@ -1,7 +1,7 @@
 """Exports a session as Markdown, a notebook, or JSON lines.
 
-Secrets are redacted in all texts. Markdown from models and tools is cleaned as in a cell, so that
-an exported page cannot run code.
+Secrets are redacted throughout. Markdown from models and tools is cleaned as in a cell, so that an
+exported page cannot run code.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ Format = Literal["markdown", "notebook", "jsonl"]
 FORMATS = get_args(Format)
 SUFFIXES: dict[Format, str] = {"markdown": ".md", "notebook": ".ipynb", "jsonl": ".jsonl"}
 SHOWN = 4_000
-"""Maximum characters of each argument and result; JSON lines contain them in full."""
+"""Maximum length of each argument and result, in characters; JSON lines contain them in full."""
 
 
 def export(session: StoredSession, rows: Sequence[StoredMessage], form: Format) -> str:
-    """Return a session as a file's text; `rows` are its messages, oldest first."""
+    """Return a session as the text of a file; `rows` are its messages, oldest first."""
     writers: dict[Format, Callable[[StoredSession, Sequence[StoredMessage]], str]] = {
         "markdown": _markdown,
         "notebook": _notebook,
@@ -129,7 +129,7 @@ def _answer(message: Message) -> str:
 
 
 def _details(call: ToolCall, result: Message | None) -> str:
-    """Return a call and its result as a folded block."""
+    """Return a call and its result as a collapsed block."""
     arguments = json.dumps(_redacted(dict(call.arguments)), indent=1, ensure_ascii=False)
     told = "no result" if result is None else visible(redact(result.text), lines=True)
     mark = "✗" if result is None or result.failed else "✓"

@@ -14,7 +14,7 @@ from hermes_nb.core.protocols import ChatModel, Request
 from hermes_nb.core.tools import Place, ToolContext, Toolset
 
 Memory = Callable[[Sequence[Message]], Toolset]
-"""Makes the memory tool for saving facts of these messages; the tool never asks the user."""
+"""Makes the memory tool for saving facts from these messages; the tool never asks the user."""
 FLUSH = (
     "The conversation below is about to be shortened to a summary. Save with the memory tool what "
     "must outlive it and is not in memory yet: the user's wishes and corrections, lasting facts "
@@ -23,9 +23,9 @@ FLUSH = (
 )
 """System prompt of the request."""
 MOST_TOKENS = 24_000
-"""Maximum tokens of the messages sent; longer conversations are cut at less relevant parts."""
+"""Maximum tokens of the messages sent; longer conversations lose their less relevant parts."""
 SHARE = 0.5
-"""Maximum share of the model's context window, if that is known."""
+"""Maximum fraction of the model's context window, if the window is known."""
 
 
 async def flush(
@@ -33,7 +33,7 @@ async def flush(
 ) -> list[UsageReported]:
     """Let the model save facts from messages that are about to be dropped; return the usage.
 
-    The request does not join the conversation. Errors of the model are raised.
+    The request does not become part of the conversation. Model errors are raised.
 
     Args:
         messages: the messages; they also decide which writes require approval

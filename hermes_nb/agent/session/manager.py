@@ -88,7 +88,7 @@ class SessionManager:
     ) -> Session:
         """Return the session for a turn and make it the current one.
 
-        See `foresee`. A new session gets the title `title`.
+        See `foresee`. A new session gets `title` as its title.
         """
         if name:
             session = self.join(name, spec)
@@ -142,8 +142,8 @@ class SessionManager:
     def find(self, wanted: str, *, loosely: bool = True) -> StoredSession:
         """Return the session with that id or title; "" is the latest, preferably of this notebook.
 
-        With `loosely`, a part of the title is enough. Sessions of child agents and maps are only
-        found by their full id. Raises `ConfigError` if there is no match, or more than one.
+        With `loosely`, part of the title is enough. Sessions of child agents and maps are found
+        only by their full id. Raises `ConfigError` if there is no match, or more than one.
         """
         if not wanted:
             if (latest := self._latest()) is None:
@@ -187,7 +187,7 @@ class SessionManager:
     def foresee(self, name: str, *, new: bool, afresh: bool) -> Session | StoredSession | None:
         """Return the session that a turn would use, or None for a new one; change nothing.
 
-        `name` and `new` are the turn's options. With `afresh`, an earlier session is only resumed
+        `name` and `new` are the turn's options. With `afresh`, an earlier session is resumed only
         by name.
         """
         if new and not name:
@@ -243,14 +243,14 @@ def resembling(store: SessionStore, wanted: str) -> list[StoredSession]:
 
 
 def reviews_of(store: SessionStore, session_id: str) -> tuple[StoredSession, ...]:
-    """Return the background reviews of a session, latest first; raise `StoreError`."""
+    """Return the background reviews of a session, most recent first; raise `StoreError`."""
     family = map(store.get, store.lineage(session_id))
     found = [row for row in family if row and row.source == REVIEW and row.parent == session_id]
     return tuple(reversed(found))
 
 
 def the_one(store: SessionStore, wanted: str) -> StoredSession | None:
-    """Return the only session that matches, or None; raise `ConfigError` for several."""
+    """Return the only session that matches, or None; raise `ConfigError` if several do."""
     found = matching(store, wanted)
     if len(found) > 1:
         message = (
@@ -262,7 +262,7 @@ def the_one(store: SessionStore, wanted: str) -> StoredSession | None:
 
 
 def _is_child(stored: StoredSession) -> str:
-    """Return why a child's session cannot be resumed, and what to do instead."""
+    """Return the reason a child's session cannot be resumed, and what to do instead."""
     told = (
         f"{stored.id} is the session of a child agent and cannot be resumed: `%hermes history "
         f"{stored.id}` shows it"

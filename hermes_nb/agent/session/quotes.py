@@ -20,17 +20,17 @@ class Quote:
     hit: Hit
     """The matching message."""
     text: str
-    """One line of it, without secrets."""
+    """One line of the message, without secrets."""
     marks: tuple[tuple[int, int], ...]
-    """Start and end of each matching word in `text`."""
+    """The start and end of each matching word in `text`."""
 
 
 def quotes(store: SessionStore, query: str, *, limit: int) -> list[Quote]:
     """Return passages that match a query, best first, grouped by session.
 
-    If user and assistant messages give fewer than `limit`, tool outputs follow. Left out are
-    summaries, shortened results, results of the session search, and matches that are only in text
-    that was added for the model.
+    If user and assistant messages yield fewer than `limit`, tool outputs follow. Summaries,
+    shortened results, results of the session search, and matches only in text that was added for
+    the model are left out.
     """
     from hermes_nb.memory.search import finding
 

@@ -27,8 +27,8 @@ class Recorder:
     """An event sink that stores each message, without secrets, before other sinks get its event.
 
     Writes that fail are queued and retried in order, at the end of each turn and in a thread
-    (`Unsaved`), until all is written. Retries don't wait for the store, so a locked database causes
-    only one wait instead of one per message.
+    (`Unsaved`), until everything is written. Retries don't wait for the store, so a locked database
+    causes only one wait, not one per message.
 
     If the store has lost rows, they are written back at the end of a turn. If another kernel has
     continued the session, this one continues in a copy, and calls `moved` with the copy's id.
@@ -57,7 +57,7 @@ class Recorder:
         """The session's messages, including those not stored yet."""
         self._incidents = store.incidents()
         self._backlog: deque[Callable[[], object]] = deque()
-        self._used: Usage | None = None  # of the request whose answer comes next
+        self._used: Usage | None = None  # of the request whose answer is stored next
         self._writing = threading.RLock()
         self._failure = ""
         self._unchecked = False  # a turn has ended since the store was last compared with `held`
@@ -135,13 +135,13 @@ class Recorder:
         self._held = self._held[:length]
 
     def save(self, *, closing: bool = False) -> None:
-        """Write the unsaved changes, from another thread than the turn's; failed ones stay queued.
+        """Write the unsaved changes, on a thread other than the turn's; failed ones stay queued.
 
         With `closing`, also wait for other processes, and continue in a copy of the session if
         another kernel has continued it.
         """
         if closing:
-            self.moved = lambda _: None  # no turn is left that could continue
+            self.moved = lambda _: None  # no turn is left to continue
             self.store.close()  # reopened by the next call, without its recent failure
             self._flush()
             self.store.close()
@@ -150,7 +150,7 @@ class Recorder:
                 self._flush(copies=False)
 
     def report_unsaved(self) -> None:
-        """Warn that the unsaved changes are lost."""
+        """Warn that the unsaved changes will be lost."""
         lost = number_of(len(self._backlog), "change")
         self._warn(f"{lost} to session {self.session} not saved: {self._failure}")
 
@@ -185,7 +185,7 @@ class Recorder:
         self._unchecked = False
 
     def _fork(self) -> None:
-        """Continue in a copy of the session, unless the store has the same messages."""
+        """Continue in a copy of the session, unless the store holds the same messages."""
         stored = self.store.get(self.session)
         if stored is None or self.store.messages(self.session) == self._held:
             self.store.follow(self.session)
@@ -211,8 +211,9 @@ class Recorder:
 class Unsaved:
     """The recorders of this process that have unsaved changes, and a thread that retries them.
 
-    The thread runs until all is written. It also keeps recorders whose sessions are no longer used.
-    It is created in advance, because no thread can be started while the interpreter exits.
+    The thread runs until everything is written. It also keeps recorders whose sessions are no
+    longer used. It is created in advance, because no thread can be started while the interpreter
+    exits.
     """
 
     def __init__(self) -> None:
@@ -246,7 +247,7 @@ class Unsaved:
         return known[-1] if known and known[-1].unsaved else None
 
     def close(self, store: SessionStore | None = None) -> bool:
-        """Write the unsaved changes of one store or, by default, of all; report those that fail.
+        """Write the unsaved changes of one store or, by default, of all; report any that fail.
 
         Takes at most `CLOSE_SECONDS`. Returns whether the thread has released the store by then; if
         not, the thread closes it after its last attempt.
@@ -303,7 +304,7 @@ def recorder_of(store: SessionStore, session_id: str, warn: Callable[[str], None
 
 
 def close_store(store: SessionStore) -> None:
-    """Write the unsaved changes of a store, report those that fail, and close it.
+    """Write a store's unsaved changes, report any that fail, and close it.
 
     Waits at most `CLOSE_SECONDS` for unsaved changes.
     """

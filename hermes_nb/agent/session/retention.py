@@ -1,4 +1,4 @@
-"""Finds old sessions and deletes sessions from the disk.
+"""Finds old sessions, and deletes sessions from disk.
 
 A session is deleted with its rows, index entries, saved outputs and undo data.
 """
@@ -28,13 +28,13 @@ class Gathered:
     """Sessions to delete, with their reviews and child agents."""
 
     sessions: tuple[str, ...]
-    """Ids of all of them."""
+    """The ids of all of them."""
     asked: int
     """Number of sessions, not counting reviews and child agents."""
     messages: int
     """Number of messages."""
     size: int
-    """Characters of the encoded messages, displayed as MB."""
+    """Characters in the encoded messages, displayed as MB."""
     outputs: frozenset[Path]
     """Files with saved outputs."""
 

@@ -49,7 +49,7 @@ from hermes_nb.safety.redact import redact, without_secrets
 from hermes_nb.tools.wrappers import with_context, with_hints
 
 FRESH = 60.0
-"""Minimum seconds before the budgets read the usage of other kernels again."""
+"""Minimum seconds before the budgets reread the usage of other kernels."""
 InView = Callable[[], Sequence[Message]]
 CHILD, REVIEW = "child", "review"
 """Sources of sessions created from another session: child agents and maps; background reviews."""
@@ -70,25 +70,25 @@ class Identity:
 
     @property
     def platform(self) -> Platform:
-        """The front end that displays its answers; the prompt describes the format for it."""
+        """The front end that displays its answers; the prompt describes that front end's format."""
         known: dict[str, Platform] = {"notebook": "notebook", "chat": "chat"}
         return known.get(self.source, "terminal")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSpec:
-    """The settings and parts that a session is built from."""
+    """The settings and parts from which a session is built."""
 
     model: ChatModel
     """The model of the conversation."""
     tools: Toolset
-    """The tools of turns that do not select any."""
+    """The tools for turns that do not select any."""
     max_requests: int = MAX_REQUESTS
     """Maximum number of model requests in a turn."""
     sources: PromptSources | None = None
-    """The sources of the system prompt, None to use `texts`."""
+    """The sources of the system prompt, or None to use `texts`."""
     texts: PromptTexts = field(default_factory=PromptTexts)
-    """Fixed texts of the system prompt, used without `sources`."""
+    """Fixed texts for the system prompt, used if there are no `sources`."""
     choose: Callable[[Sequence[str]], Toolset] = lambda _: Toolset()
     """Returns the tools for a list of names."""
     enforce: bool | None = None
@@ -99,7 +99,7 @@ class SessionSpec:
     """Makes the context engine from the store, the session's place, and a function that returns the
     messages that the model sees. None for no engine."""
     budget: BudgetSettings = field(default_factory=BudgetSettings)
-    """Spending limits of the session and its notebook."""
+    """Spending limits for the session and its notebook."""
     jobs: Jobs = field(default_factory=Jobs)
     """The list of running background jobs."""
     preface: Preface = field(default_factory=Preface)
@@ -107,9 +107,9 @@ class SessionSpec:
     policy: Policy = NONE
     """The administrator's policy."""
     watched: Callable[[Toolset, str], Toolset] = lambda tools, _: tools
-    """Wraps tools so that their calls are recorded, for a source as in `Identity`."""
+    """Wraps tools so that their calls are recorded, for a source, as in `Identity`."""
     sinks: Callable[[Agent, str, str], Sequence[EventSink]] = lambda *_: ()
-    """Makes additional event sinks for an agent and the ids of its session and parent."""
+    """Makes additional event sinks, given an agent and the ids of its session and parent."""
 
 
 def compose(spec: SessionSpec, platform: Platform, session_id: str) -> Prompt:
@@ -134,8 +134,7 @@ PERSONAL = frozenset({"identity", "memory provider", "system message", "memory",
 class Session:
     """A conversation that outlives the kernel. Make one with `start` or `resume`.
 
-    The store has the session's total usage; `usage` and `by_job` only have the usage of this
-    process.
+    The store has the session's total usage; `usage` and `by_job` cover only this process.
     """
 
     def __init__(
@@ -183,7 +182,7 @@ class Session:
         identity: Identity,
         warn: Callable[[str], None],
     ) -> Session:
-        """Start a conversation; if the store is not writable, it is only kept in memory."""
+        """Start a conversation; if the store is not writable, it is kept only in memory."""
         session_id = new_session_id()
         prompt = compose(spec, identity.platform, session_id)
         recorder = Recorder(store, session_id, warn)
@@ -270,10 +269,10 @@ class Session:
             prompt: the user's message
             sinks: receive the events after the session's own sinks
             max_requests: the maximum number of model requests in this turn
-            budgets: spending limits in addition to those of the session and its notebook
+            budgets: spending limits in addition to the session's and its notebook's
             effort: how much the model should reason, or "" for the model's default
-            place: the turn's place, by default the session's
-            preface: sent with the turn's requests, after that of the session
+            place: the turn's place; by default, the session's
+            preface: sent with the turn's requests, after the session's preface
             sees_images: whether the model is known to accept images, for the tools
 
         Raises:
@@ -343,7 +342,7 @@ class Session:
         return self.agent.messages
 
     def adopt(self, spec: SessionSpec) -> None:
-        """Continue with another model or other tools, but the same prompt. Raise `SessionBusy`."""
+        """Continue with a different model or tools, but the same prompt. Raise `SessionBusy`."""
         self.check_idle()
         changed = spec.model is not self._spec.model
         self._spec = spec
@@ -355,7 +354,7 @@ class Session:
             self._engage()
 
     def use(self, tools: Toolset) -> None:
-        """Use these tools, with hints, and the context engine's tools from the next turn on."""
+        """From the next turn on, use these tools, with hints, and the context engine's tools."""
         engine = self.agent.engine
         if self._offered == (tools, engine):  # same objects, so caches by identity stay valid
             return
@@ -387,7 +386,7 @@ class Session:
         return await self.agent.compress(focus)
 
     def restore(self) -> ContextCompressed:
-        """Undo the last compression; raise `ConfigError` without one."""
+        """Undo the last compression; raise `ConfigError` if there is none."""
         self.check_idle()  # before the store is changed
         messages = self.store.restore(self.id)
         if messages is None:
@@ -397,7 +396,7 @@ class Session:
     def asked(self, turns: int = 1) -> StoredMessage:
         """Return the stored prompt of the turn that is `turns` turns from the end.
 
-        Raises `ConfigError` if fewer turns are uncompressed, and `SessionBusy`.
+        Raises `ConfigError` if fewer uncompressed turns are left, and `SessionBusy`.
         """
         self.check_idle()
         rows = self.store.rows(self.id)
@@ -436,7 +435,7 @@ class Session:
         return where
 
     def spend(self, usage: Usage, model: str = "", job: str = "recall and maps") -> None:
-        """Count tokens that were used outside the conversation."""
+        """Count tokens used outside the conversation."""
         self._count(usage, job, model)
         for budget in self._budgets:
             budget.spend(usage)
@@ -486,7 +485,7 @@ class Session:
         return self._standing
 
     def _moved(self, session_id: str) -> None:
-        """Continue under the id of a copy, with a new engine that reads and writes there."""
+        """Continue under a copy's id, with a new engine that reads and writes there."""
         if self.agent.place.session == self.id:
             self.agent.place = replace(self.agent.place, session=session_id)
         self.id = session_id
@@ -495,7 +494,7 @@ class Session:
         self._engage()
 
     def _engage(self) -> None:
-        """Provide the agent with its context engine and the engine's tools."""
+        """Give the agent its context engine and the engine's tools."""
         self.agent.engine = self._spec.engine(self.store, self.place, self.agent.in_view)
         if self.agent.engine is not None:
             self.agent.engine.session_started(self.id, self.agent.request)
@@ -546,6 +545,6 @@ def _is_the_users(message: Message) -> bool:
 
 
 def _is_foreign(sources: PromptSources, hints: HintTracker, text: str) -> bool:
-    """Return whether a hint has untrusted content: a line of it, or a whole file."""
+    """Return whether a hint contains untrusted content: one of its lines, or a whole file."""
     found = (file.path for file in hints.discovered)
     return sources.marks.quoted(text, sources.workdir) or any(map(sources.marks.holds, found))

@@ -32,7 +32,7 @@ def keep_days(store: SessionStore, settings: Settings) -> None:
 def own_store(settings: Settings, warn: Callable[[str], None] | None = None) -> SessionStore:
     """Return the store in the settings; raise `ConfigError` if its package is not installed.
 
-    Claims and other data about this machine are always in the file in the Hermes directory.
+    Claims and other data about this machine are always stored in the Hermes directory's file.
     """
     file, url = settings.home / "notebook.db", settings.session_store
     if not url:
@@ -52,11 +52,11 @@ def is_stored(settings: Settings) -> bool:
 
 
 def open_store(settings: Settings, warn: Callable[[str], None]) -> SessionStore:
-    """Return the session store, which is created with the first write.
+    """Return the session store, which is created by the first write.
 
     `warn` is called for damage, whether or not it could be repaired. Because each process opens the
-    store once, it is also called for unknown settings and those that the administrator's policy
-    overrides.
+    store once, `warn` is also called for unknown settings and for those that the administrator's
+    policy overrides.
     """
     for line in (*settings.unknown, *settings.held.values()):
         warn(line)

@@ -1,7 +1,7 @@
-"""A conversation with only the text that the user and the agent wrote.
+"""A conversation reduced to the text that the user and the agent wrote.
 
-Background reviews and memory flushes only see this text, so that a prompt injection in a file, an
-output or a page cannot reach memory or skills. It also needs far fewer tokens.
+Background reviews and memory flushes see only this text, so that a prompt injection in a file, an
+output or a web page cannot reach memory or skills. It also needs far fewer tokens.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from hermes_nb.core.messages import Image, Message, Part, Text, ToolCall
 from hermes_nb.core.text import one_line
 
 ARGUMENT = 100
-"""Maximum characters of a call's argument to keep: paths and commands, but not file contents."""
+"""Maximum length, in characters, of a call's argument to keep: paths and commands, but not file
+contents."""
 _GIST = 60
 
 
 def said(messages: Sequence[Message]) -> list[Message]:
-    """Return the conversation, with a short note in place of any text written by others.
+    """Return the conversation, with a short note replacing any text written by others.
 
     Calls keep their short arguments. The note for a result includes whether the call failed.
     Images, reasoning and provider-specific data are left out.

@@ -29,7 +29,7 @@ class Turn:
     """The result of a turn. A notebook displays it as Markdown, with a line about its usage."""
 
     text: str
-    """The assistant's last message, or "" without one."""
+    """The assistant's last message, or "" if there is none."""
     reason: EndReason
     """How the turn ended."""
     error: str = ""
@@ -43,7 +43,7 @@ class Turn:
     messages: tuple[Message, ...] = field(default=(), repr=False)
     """The messages that the turn added to the conversation."""
     usage: Usage = field(default_factory=Usage)
-    """Tokens and costs, including child agents."""
+    """Tokens and costs, including those of child agents."""
 
     @property
     def cost(self) -> float | None:

@@ -1,7 +1,7 @@
 """Tokens and costs of sessions and notebooks, and the budgets based on them.
 
 A session's sum includes its reviews and all other sessions created from it. A notebook's sum
-includes all its sessions. For requests with an unknown price, only the tokens are counted.
+includes all of its sessions. For requests with an unknown price, only the tokens are counted.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def session_usage(store: SessionStore, session_id: str) -> Usage:
 
 
 def usage_by_model(store: SessionStore, session_id: str, source: str) -> dict[str, Usage]:
-    """Return the usage, by model, of the sessions with a `source` created from a session."""
+    """Return the usage, by model, of the sessions with this `source` created from a session."""
     found = store.usage(session_id=session_id).items()
     return {model: usage for (each, model), usage in found if each == source and usage.requests}
 
 
 def notebook_usage(store: SessionStore, notebook: str) -> Usage:
-    """Return the usage of all sessions of a notebook; raise `StoreError`."""
+    """Return the usage of all of a notebook's sessions; raise `StoreError`."""
     return together(store.usage(notebook=notebook).values())
 
 
@@ -52,9 +52,9 @@ def standing_budgets(
     Args:
         store: the session store
         session_id: the session's id
-        notebook: the notebook's path; for "", the notebook's limits apply to the session alone
-        limits: the limits of session and notebook
-        known: the session's usage if the store cannot be read
+        notebook: the notebook's path; if "", the notebook's limits apply to the session alone
+        limits: the session's and notebook's limits
+        known: the session's usage, used if the store cannot be read
     """
     budgets = []
     for limit, scope in ((limits.session, "this session"), (limits.notebook, "this notebook")):

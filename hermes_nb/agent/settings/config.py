@@ -1,9 +1,9 @@
 """Settings from all sources, with the source of each value.
 
 Order of precedence: the caller's arguments (a magic option, then `%config`), `HERMES_NB_*`
-variables, the `hermes_nb:` key in `config.yaml`, Hermes Agent's own keys in that file, the provider
-variables of the environment. The working directory is not a source: a cloned repository must not be
-able to redirect the user's API key.
+variables, the `hermes_nb:` key in `config.yaml`, Hermes Agent's own keys in that file, the
+environment's provider variables. The working directory is not a source: a cloned repository must
+not be able to redirect the user's API key.
 """
 
 from __future__ import annotations
@@ -339,7 +339,7 @@ class Settings:
     held: Mapping[str, str] = field(default_factory=dict, compare=False)
     """A message for each setting that the administrator's policy overrides, by name."""
     declared: Mapping[str, Setting] = field(default_factory=dict, repr=False, compare=False)
-    """Every setting's declaration, by the name that users give it."""
+    """Every setting's declaration, by the name that users know."""
     values: Mapping[str, Json] = field(default_factory=dict, repr=False, compare=False)
     """The value of each setting, as in its source, by name."""
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
@@ -410,7 +410,7 @@ def load_settings(
         redact_requests=read.redact_requests or REDACTED,
         store_password=env.get(read.store_key_env, ""),
         packages=_packages(picked, asked[5]),
-        unknown=picked.unknown(),  # these must stay last: all other settings have been read by now
+        unknown=picked.unknown(),  # these must stay last: all other settings have been read by then
         held=picked.held,
         declared=picked.declared,
         sources=picked.sources,
@@ -477,7 +477,7 @@ def _mcp(picked: Picker, read: McpSettings) -> McpSettings:
 
 
 def _packages(picked: Picker, points: Sequence[EntryPoint]) -> Mapping[type, object]:
-    """Return the settings of other packages, each below its entry's name in config.yaml."""
+    """Return other packages' settings, each under its entry's name in config.yaml."""
     found: dict[type, object] = {}
     for point in points:
         try:

@@ -7,9 +7,10 @@ class CallTimes:
     """Number of calls in the table."""
 ```
 
-Loading, error messages, `%hermes config`, completion and the tables of the documentation come from
-the declaration. The type is `bool`, `int`, `float`, `str`, a `Literal` of words, `tuple[str, ...]`,
-`Mapping[str, …]`, or one of them with `| None`. The string below the field describes the setting.
+Loading, error messages, `%hermes config`, completion and the documentation tables are all derived
+from the declaration. The type is `bool`, `int`, `float`, `str`, a `Literal` of words,
+`tuple[str, ...]`, `Mapping[str, …]`, or one of these with `| None`. The string below the field
+describes the setting.
 '''
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ class Setting:
     most: float = MOST
     """The largest valid number."""
     valid: str = ""
-    """The valid values in words, "" to derive the words from the type and the bounds."""
+    """The valid values in words, or "" to derive the words from the type and the bounds."""
     read: Callable[[Json], object] | None = None
-    """Converts a value, instead of the type; raises ValueError if the value is invalid."""
+    """Converts a value, in place of the type; raises ValueError if the value is invalid."""
     theirs: Callable[[Json], Json] | None = None
     """Translates the value of Hermes Agent's own key."""
     file_only: bool = False
@@ -183,7 +184,7 @@ def declared(group: type[DataclassInstance]) -> Mapping[str, Setting]:
 
 
 def names(value: Json) -> tuple[str, ...]:
-    """Return names from a list or a comma-separated text; raise ValueError for anything else."""
+    """Return names from a list or comma-separated text; raise ValueError for anything else."""
     given = value.split(",") if isinstance(value, str) else value
     if not isinstance(given, list | tuple) or any(isinstance(each, dict | list) for each in given):
         raise ValueError("a list")

@@ -1,7 +1,7 @@
 """The models in the settings, each with its server and key.
 
-A key is only sent to the host that it was configured for. Only this module reads groups of model
-name, address and key: those of the conversation, fallbacks, jobs, and parts of composed models.
+A key is sent only to the host it was configured for. Only this module reads groups of model name,
+address and key: for the conversation, fallbacks, jobs, and parts of composed models.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ def model_options(given: Json) -> Mapping[str, Mapping[str, object]]:
 
 
 def _default_model(given: Json) -> str:
-    """Return the model's name, which Hermes Agent writes as `model: {default: NAME}` too."""
+    """Return the model's name, which Hermes Agent also writes as `model: {default: NAME}`."""
     if isinstance(given, Mapping):
         given = given.get("default") or given.get("name") or ""
     return str(Setting("model").converted(given))
 
 
 def _named_model(given: Json) -> Mapping[str, Json]:
-    """Return a settings group unchanged; convert a model's name to a group with that name."""
+    """Return a settings group unchanged; convert a bare model name to a group with that name."""
     if isinstance(given, str | Mapping):
         return given if isinstance(given, Mapping) else {"model": given}
     raise ValueError(_A_MODEL)
@@ -118,8 +118,8 @@ def auxiliary_models(
 ) -> Mapping[Job, Endpoint]:
     """Return the models for work outside the conversation, by job.
 
-    A model without an address uses the server of the conversation's model, if that has an address.
-    `compression`, `recall` and `titles` default to the model of all jobs, or the one for
+    A model without an address uses the server of the conversation's model, if that model has one.
+    `compression`, `recall` and `titles` default to the model for all jobs, or to the one for
     compression. `reviews` has no such default, so that a review can use the prompt cache of the
     conversation's model.
     """
@@ -137,9 +137,9 @@ def auxiliary_models(
 
 
 Place = Callable[[Json], Endpoint | None]
-"""Returns the endpoint of a model's name or group, or None if its server is unknown."""
+"""Returns the endpoint for a model's name or group, or None if its server is unknown."""
 Reader = Callable[[Json, Place], Mapping[str, Composed]]
-"""Returns the composed models of a group of config.yaml, by name; raises `ConfigError`."""
+"""Returns the composed models in a group of config.yaml, by name; raises `ConfigError`."""
 
 
 def composed_models(
@@ -210,7 +210,7 @@ def endpoint(picked: Picker, env: Mapping[str, str]) -> Endpoint:
 def _key_is_for(picked: Picker, keys: ModelKeys, env: Mapping[str, str]) -> bool:
     """Return whether `api_key` was set for the address in use.
 
-    It was not if the address comes from a source that takes precedence over that of the key.
+    It was not if the address comes from a source that takes precedence over the key's source.
     """
 
     def address(model: str, base_url: str) -> str:
@@ -245,10 +245,10 @@ def _provider_of_the_environment(model: str, env: Mapping[str, str]) -> tuple[st
 
 
 def _key_for(base_url: str, env: Mapping[str, str]) -> str:
-    """Return the API key for an address: a key is only sent to the host it was configured for.
+    """Return the API key for an address: a key is sent only to the host it was configured for.
 
-    A server on this machine gets none. Without a key of its own, any address other than
-    OpenRouter's gets `OPENAI_API_KEY`.
+    A server on this machine gets none. Any address other than OpenRouter's that has no key of its
+    own gets `OPENAI_API_KEY`.
     """
     if not base_url:
         return env.get("OPENAI_API_KEY", "")
@@ -284,7 +284,7 @@ class Provider:
     def endpoint(self, model: str, env: Mapping[str, str]) -> Endpoint:
         """Return the endpoint of one of its models.
 
-        An address keeps the name of a variable that is not set, and the request fails with it.
+        If a variable is not set, its name stays in the address, and the request fails with it.
         """
         address = Template(self.base_url).safe_substitute(env)
         return Endpoint(model=model, base_url=address, api_key=env.get(self.key, ""))
@@ -306,9 +306,9 @@ PROVIDERS: Mapping[str, Provider] = {
 
 
 def named_provider(model: str, env: Mapping[str, str]) -> Endpoint | None:
-    """Return the endpoint of `PROVIDER/NAME`, or None if a model is not named like that.
+    """Return the endpoint of `PROVIDER/NAME`, or None if a model is not named that way.
 
-    OpenRouter and proxies name their models like that too. So the name is not taken apart if
+    OpenRouter and proxies name their models that way, too. Therefore the name is not split if
     OPENAI_BASE_URL is set, or if OpenRouter has a key and the provider has none.
     """
     name, _, rest = model.partition("/")
@@ -321,7 +321,7 @@ def named_provider(model: str, env: Mapping[str, str]) -> Endpoint | None:
 
 
 def fallbacks(document: Mapping[str, Json], env: Mapping[str, str]) -> tuple[Endpoint, ...]:
-    """Return the `fallback_providers` that have a model and a known server, in their order.
+    """Return the `fallback_providers` that have a model and a known server, in order.
 
     The list is shared with Hermes Agent, which supports more providers. An entry with an unknown
     provider is skipped and never sent to another provider's address.

@@ -59,7 +59,7 @@ def _parsed(path: Path, text: str) -> Mapping[str, Json]:
 
 
 def write_server(home: Path, name: str, server: Mapping[str, Json] | None) -> None:
-    """Set or remove an MCP server below `hermes_nb:` in config.yaml; leave the rest unchanged.
+    """Set or remove an MCP server under `hermes_nb:` in config.yaml; leave the rest unchanged.
 
     Raises:
         OSError: the file cannot be read or written
@@ -131,7 +131,7 @@ def read_dotenv(home: Path) -> dict[str, str]:
 
 
 def write_dotenv(home: Path, name: str, value: str | None) -> None:
-    """Set or remove a variable in `.env`; the other lines stay, and the file's mode becomes 0600.
+    """Set or remove a variable in `.env`; other lines are kept, and the file's mode becomes 0600.
 
     Raises OSError, and `ConfigError` for a value that cannot be represented in the file.
     """
@@ -154,7 +154,7 @@ def write_dotenv(home: Path, name: str, value: str | None) -> None:
 
 
 def _dotenv_value(text: str) -> str:
-    """Parse a value like Hermes Agent: without quotes or a trailing comment."""
+    """Parse a value as Hermes Agent does: without quotes or a trailing comment."""
     if quoted := _QUOTED.fullmatch(text):
         return quoted[2]
     return _COMMENT.split(text, maxsplit=1)[0].rstrip()

@@ -1,12 +1,13 @@
 """The sources of settings: the caller, the environment and the Hermes directory.
 
 `HERMES_HOME` is the path of the Hermes directory, which is shared with the Hermes Agent command
-line; the default is `~/.hermes`. Looking up a path creates nothing.
+line; the default is `~/.hermes`. Looking up a path does not create it.
 
 `HERMES_NB_CEILING` is the highest approval mode in this process, and code in the process cannot
-change it: cells may choose modes up to it without asking, but no higher mode. If it is not set, the
-mode comes from the user or from the value of `HERMES_NB_APPROVE` when the process started. On Linux
-that environment is read from `/proc`; on other systems it is read when this module is imported.
+change it: cells may choose any mode up to it without asking, but none above it. If it is not set,
+the mode comes from the user or from the value of `HERMES_NB_APPROVE` when the process started. On
+Linux that environment is read from `/proc`; on other systems it is read when this module is
+imported.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ CEILING: Mode | None = next((m for m in MODES if m == _ENVIRONMENT.get("HERMES_N
 """The highest approval mode in this process, or None for no limit."""
 
 REDACTED = _ENVIRONMENT.get("HERMES_NB_REDACT_REQUESTS", "").lower() in ("1", "true", "on", "yes")
-"""Whether the process started with redaction of requests on; no setting can turn it off."""
+"""Whether request redaction was on when the process started; no setting can turn it off."""
 
 
 def within(mode: Mode, bound: Mode | None = None) -> Mode:
-    """Return the lower of a mode and a bound, by default this process's ceiling."""
+    """Return the lower of a mode and a bound; the default bound is this process's ceiling."""
     return min(mode, bound or CEILING or "all", key=MODES.index)
 
 
@@ -86,17 +87,18 @@ class Picker:
         self._own: Mapping[str, Json] = own or {}
         self.sources: dict[str, str] = {}
         self.values: dict[str, Json] = {}
-        """Every setting that was looked up, by the name that users give it."""
+        """Every setting that was looked up, by the name that users know."""
         self.declared: dict[str, Setting] = {}
         """The declarations of these settings."""
         self.notes: list[str] = []
         """Warnings about settings that cannot be read."""
 
     def group(self, group: type[Group], **given: object) -> Group:
-        """Return a dataclass with its settings and groups of settings read, except `given` fields.
+        """Return a dataclass with all its settings and groups read, except the `given` fields.
 
         Raises:
-            ConfigError: a value is invalid; the message has its key, its source and what is valid
+            ConfigError: a value is invalid; the message names its key, its source and the valid
+            values
         """
         known = declared(group)
         for each in fields(group):
@@ -141,7 +143,7 @@ class Picker:
         ]
 
     def beside(self, setting: Setting, other: Setting) -> object:
-        """Return a setting's value without the sources that take precedence over that of `other`.
+        """Return a setting's value ignoring the sources that take precedence over that of `other`.
 
         `other` must have a value. An invalid value counts as unset: it is overridden.
         """
@@ -168,7 +170,7 @@ class Picker:
         self.held[key] = f"{key} ({source}) does not count: {why}"
 
     def unknown(self) -> tuple[str, ...]:
-        """Return the notes, and a warning for each key that is not a setting; call it last.
+        """Return the notes, and a warning for each key that is not a setting; call this last.
 
         Raises `ConfigError` if the policy sets a name that is not a setting.
         """

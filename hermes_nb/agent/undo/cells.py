@@ -26,7 +26,7 @@ class NoRoom(Exception):
 def keep_cells(
     states: Sequence[Cells], put: Callable[[bytes], str], *, limit: int
 ) -> tuple[list[str], tuple[str, ...]]:
-    """Store states of a notebook; return the digests of their sheets and of separate outputs.
+    """Store states of a notebook; return the digests of their sheets and separate outputs.
 
     `put` stores a blob and returns its digest, or "" if the limit is reached, which raises
     `NoRoom`. Outputs of more than `limit` bytes are dropped and replaced by None.
@@ -61,7 +61,7 @@ def keep_cells(
 
 
 def load_cells(sheet: str, get: Callable[[str], bytes]) -> list[dict[str, Json]]:
-    """Return the cells of a sheet; `get` raises an error for missing blobs."""
+    """Return the cells in a sheet; `get` raises an error for missing blobs."""
 
     def whole(cell: dict[str, Json]) -> dict[str, Json]:
         outputs = cell["outputs"]

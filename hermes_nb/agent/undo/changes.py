@@ -1,4 +1,4 @@
-"""The changes of a turn: one value per file or cell, with its text before and after.
+"""The changes made by a turn: one value per file or cell, with its text before and after.
 
 A cell is identified by the execution count that the notebook displays or, if it has none, by its
 position, counted from 1.
@@ -20,14 +20,14 @@ from hermes_nb.core.messages import Json
 Kind = Literal["added", "edited", "removed", "moved", "run"]
 """How a file or a cell changed; for `run`, only a cell's outputs changed."""
 MOST_CHARACTERS = 400_000
-"""Maximum characters of a compared text: difflib's time is quadratic."""
+"""Maximum length of a compared text, in characters: difflib takes quadratic time."""
 CONTEXT = 2
 """Unchanged lines displayed around a difference."""
 _WORD = re.compile(r"\w+|\s+|[^\w\s]")
 _ALIKE = 0.5
-"""Minimum similarity (0 to 1) of two lines to mark the words that differ."""
+"""Minimum similarity (0 to 1) of two lines for marking the words that differ."""
 _LONGEST_LINE = 400
-"""Maximum characters of a line to mark the words that differ."""
+"""Maximum length of a line, in characters, for marking the words that differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ def shown_path(path: str, root: Path | None) -> str:
 
 
 def file_change(name: str, before: bytes | None, after: bytes | None) -> Change | None:
-    """Return how a file changed, or None if it did not; None as content is a missing file."""
+    """Return how a file changed, or None if it did not; None as content means a missing file."""
     if before == after:
         return None
     kind: Kind = "added" if before is None else "removed" if after is None else "edited"
@@ -180,15 +180,15 @@ def _file(change: Change) -> str:
 
 
 def sizes(change: Change) -> tuple[int, int]:
-    """Return the numbers of lines that a change added and removed."""
+    """Return the number of lines that a change added and the number it removed."""
     marks = [mark for mark, _ in _compared(change.before, change.after)]
     return marks.count("+"), marks.count("-")
 
 
 def rows(change: Change) -> list[DiffRow]:
-    """Return a change's lines for display, without lines far from any difference.
+    """Return a change's lines for display, leaving out lines far from any difference.
 
-    If similar lines replace each other, the words that differ are marked.
+    If a line replaces a similar one, the words that differ are marked.
     """
     lines = _compared(change.before, change.after)
     near = _near([mark != " " for mark, _ in lines])
@@ -229,7 +229,7 @@ def _compared(before: str, after: str) -> list[tuple[str, str]]:
 
 
 def _with_words(found: Sequence[DiffRow]) -> list[DiffRow]:
-    """Mark the words that differ, in blocks that replace the same number of lines."""
+    """Mark the words that differ, in blocks that replace lines with the same number of lines."""
     blocks = [list(group) for _, group in groupby(found, key=lambda row: row.mark)]
     for gone, came in pairwise(blocks):
         if (gone[0].mark, came[0].mark) != ("-", "+") or len(gone) != len(came):
@@ -240,7 +240,7 @@ def _with_words(found: Sequence[DiffRow]) -> list[DiffRow]:
 
 
 def _paired(was: DiffRow, is_: DiffRow) -> tuple[DiffRow, DiffRow]:
-    """Return two lines with the differing words marked, or unchanged if not similar."""
+    """Return two lines with the differing words marked, or unchanged if they are not similar."""
     if max(len(was.text), len(is_.text)) > _LONGEST_LINE:
         return was, is_
     old, new = _WORD.findall(was.text), _WORD.findall(is_.text)

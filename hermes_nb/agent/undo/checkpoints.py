@@ -37,11 +37,11 @@ FILE_BYTES = 20_000_000
 KEEP_TURNS = 50
 """Default number of saved turns per session."""
 FULL = "the space for checkpoints is full"
-"""The reason that is reported if the size limit prevents saving."""
+"""The reason reported if the size limit prevents saving."""
 
 
 class Checkpoints:
-    """The undo data of all sessions in one folder; safe between threads and kernels.
+    """The undo data of all sessions in one folder; safe to share across threads and kernels.
 
     Args:
         folder: the folder, created on the first write
@@ -140,9 +140,9 @@ class Checkpoints:
 
         Args:
             session: the session's id
-            turn: the turn's number, by default the last one that is not undone yet
+            turn: the turn's number; by default, the last one not yet undone
             restorer: restores cells; without it, changes to cells are reported as conflicts
-            force: overwrite changes made after the turn, also to complete a partial undo
+            force: overwrite changes made after the turn; this can also complete a partial undo
 
         Raises:
             NothingToUndo: there is no such turn
@@ -150,7 +150,7 @@ class Checkpoints:
         number, why = self._unsaved.get(session, (0, ""))
         undoer = Undoer(self._store, self._file_bytes)
         if turn is None and number > undoer.latest(session):
-            del self._unsaved[session]  # reported once; the next undo takes the previous turn
+            del self._unsaved[session]  # reported once; the next undo applies to the previous turn
             message = (
                 f"turn {number} cannot be undone, because its checkpoint could not be saved: {why}"
             )
@@ -169,9 +169,9 @@ class Checkpoints:
     def changes(
         self, session: str, turn: int | None = None, *, root: Path | None = None
     ) -> list[Change]:
-        """Return the changes of a turn, by default the last one.
+        """Return a turn's changes; the default is the last turn.
 
-        Paths within `root` are relative to it. Raises `NothingToUndo`.
+        Paths inside `root` are relative to it. Raises `NothingToUndo`.
         """
         return Undoer(self._store, self._file_bytes).changes(session, turn, root=root)
 
@@ -180,12 +180,12 @@ class Checkpoints:
         return self._open.get(session, (0, 0))[0] == turn
 
     def unsaved(self, session: str, turn: int) -> str:
-        """Return why part of a turn was not saved, or "" if everything was saved."""
+        """Return the reason part of a turn was not saved, or "" if everything was saved."""
         number, why = self._unsaved.get(session, (0, ""))
         return why if number == turn else ""
 
     def _item(self, path: Path, known: FileItem | None, open_turn: OpenTurn) -> FileItem:
-        """Return the item of a file that is about to be changed."""
+        """Return the item for a file that is about to be changed."""
         if known is not None and known.after is None:
             return known
         if known is not None and known.after is not None:
@@ -205,7 +205,7 @@ class Checkpoints:
         return replace(state, saved=saved, why="" if saved else FULL)
 
     def _write(self, session: str, turn: int, change: Callable[[OpenTurn], None]) -> None:
-        """Change the turn's record; errors are recorded for the undo to report."""
+        """Change the turn's record; errors are recorded, and undo reports them."""
         try:
             with self._store.lock(create=True):
                 open_turn = self._open_turn(session, turn)
@@ -236,8 +236,8 @@ def checkpointed(toolset: Toolset, checkpoints: Checkpoints, root: Path) -> Tool
     """Wrap tools so that the files in a call's arguments are saved before it changes them.
 
     This works for writing tools whose `paths` name their path arguments. For tools that run code, a
-    note is recorded, because they may change anything. Files outside of the tool's root (by default
-    `root`) are not saved, and this is noted, too.
+    note is recorded, because they may change anything. Files outside the tool's root (by default
+    `root`) are not saved, which is also noted.
     """
 
     def noting(tool: Tool) -> Tool:
@@ -282,7 +282,7 @@ def checkpointed(toolset: Toolset, checkpoints: Checkpoints, root: Path) -> Tool
 
 
 def _paths(tool: Tool, space: Workspace, arguments: Arguments) -> tuple[list[Path], list[str]]:
-    """Return the files in a call's arguments, and the names of those outside of the workspace.
+    """Return the files in a call's arguments, and the names of those outside the workspace.
 
     The latter are not saved. They are still passed to the tool, which usually refuses them.
     """

@@ -1,7 +1,7 @@
 """Reads files for undo, and restores them.
 
-Paths with symbolic links are refused. Otherwise an undo could write to another directory, if a
-directory on the path was replaced by a link after the turn.
+Paths with symbolic links are refused. Otherwise an undo could write to a different directory if a
+directory in the path was replaced by a link after the turn.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class NotRestored(HermesError):
 
 
 def look(path: Path, limit: int) -> tuple[FileState, bytes]:
-    """Return the state of a file, and its content if that is at most `limit` bytes."""
+    """Return a file's state, and its content if that is at most `limit` bytes."""
     if os.path.realpath(path) != str(path):
         return FileState(kind="odd", why=_LINK), b""
     try:
@@ -75,7 +75,7 @@ def missing_folders(path: Path) -> tuple[str, ...]:
 def put_back(
     path: Path, item: FileItem, saved: Callable[[str], bytes], *, limit: int, force: bool
 ) -> str:
-    """Restore a file to its state before a turn; return the action taken, or "" for none.
+    """Restore a file to its state before a turn; return the action taken, or "" if there was none.
 
     Args:
         path: the file

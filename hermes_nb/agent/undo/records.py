@@ -1,6 +1,6 @@
-"""The undo index of a session: which files and cells each turn changed.
+"""A session's undo index: which files and cells each turn changed.
 
-An index has the digests of each file's and cell's content before and after the turn; the contents
+An index holds the digests of each file's and cell's content before and after the turn; the contents
 are stored as blobs.
 """
 
@@ -37,7 +37,7 @@ class FileState:
     why: str = ""
     """Why the content was not saved, or "" if it was."""
     saved: bool = False
-    """Whether the content is among the blobs."""
+    """Whether the content is stored as a blob."""
 
     def same(self, other: FileState) -> bool:
         """Return whether both have the same content, ignoring the mode."""
@@ -60,7 +60,7 @@ class FileItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellsItem:
-    """The cells of a notebook that a turn changed."""
+    """The cells in a notebook that a turn changed."""
 
     before: str
     """Digest of the blob with the cells before the turn, as a JSON list."""
@@ -79,9 +79,9 @@ class TurnRecord:
     number: int
     """Unique within the session."""
     turn: int
-    """The turn's number that the user sees."""
+    """The turn's number, as the user sees it."""
     when: float
-    """Start of the record in seconds since the epoch."""
+    """When the record started, in seconds since the epoch."""
     state: TurnState = ""
     """Whether it was undone."""
     files: dict[str, FileItem] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class SessionIndex:
     turns: list[TurnRecord] = field(default_factory=list)
     """Oldest first."""
     renamed: dict[str, str] = field(default_factory=dict)
-    """Current ids of cells that an undo inserted again, by their old ids."""
+    """Current ids of cells that an undo reinserted, by their old ids."""
 
     def record(self, number: int) -> TurnRecord | None:
         """Return the record with that number, or None."""

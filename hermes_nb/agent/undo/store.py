@@ -1,6 +1,6 @@
 """Stores undo data: compressed blobs by digest and one index per session, up to a size limit.
 
-All access is protected by a lock between threads and kernels. An index is written after the blobs
+A lock shared by all threads and kernels protects all access. An index is written after the blobs
 that it refers to, and before blobs that it no longer needs are removed. So if a process is killed,
 every index is still readable and complete; at worst, an unused blob remains until the next sweep.
 """
@@ -23,7 +23,7 @@ from hermes_nb.core.files import TEMPORARY, locked, make_private, write_atomic
 
 _PLAIN_NAME = re.compile(r"[\w-][\w.-]{0,79}")
 _LEVEL = 3
-"""zlib level: compresses text nearly as well as 6, in a third of the time."""
+"""zlib level: compresses text nearly as well as level 6, in a third of the time."""
 
 
 class SavedCopyLost(HermesError):
@@ -43,7 +43,7 @@ class OpenTurn:
 
 
 class CheckpointStore:
-    """The folder of the undo data, which is created when data is first stored.
+    """The folder with the undo data, which is created when data is first stored.
 
     `limit` is the maximum size on disk in bytes, compressed. All methods except `lock` require the
     lock.
@@ -59,7 +59,7 @@ class CheckpointStore:
 
     @contextmanager
     def lock(self, *, create: bool = False) -> Iterator[None]:
-        """Lock the folder between threads and kernels; raise TimeoutError or OSError."""
+        """Lock the folder across threads and kernels; raise TimeoutError or OSError."""
         with self._mutex:
             if create:
                 make_private(self._blobs)
@@ -71,7 +71,7 @@ class CheckpointStore:
                 yield
 
     def load(self, session: str) -> SessionIndex:
-        """Return a session's index, an empty one if it is missing."""
+        """Return a session's index, or an empty one if it is missing."""
         return _read(self._path(session))
 
     def save(self, session: str, index: SessionIndex) -> None:
@@ -107,7 +107,7 @@ class CheckpointStore:
         return data
 
     def sweep(self, turn: OpenTurn, *, room: int = 0) -> None:
-        """Remove unused blobs, and the oldest turns until `room` bytes are free.
+        """Remove unused blobs, then the oldest turns until `room` bytes are free.
 
         The index of `turn` is used instead of the one on disk; it is saved if turns were removed
         from it.

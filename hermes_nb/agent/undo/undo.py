@@ -37,11 +37,11 @@ class CellsRestored:
     conflicts: tuple[str, ...] = ()
     """Messages about cells that were not restored."""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """New ids of cells inserted again, by their old ids."""
+    """New ids of reinserted cells, by their old ids."""
 
 
 class Restorer(Protocol):
-    """Restores cells of a notebook."""
+    """Restores a notebook's cells."""
 
     async def restore_cells(
         self, document: str, before: Cells, after: Cells, *, force: bool = False
@@ -61,7 +61,7 @@ class Restorer(Protocol):
 
 
 Sheets = tuple[Cells, Cells] | SavedCopyLost
-"""The cells of a notebook before and after a turn, or the reason why they are missing."""
+"""A notebook's cells before and after a turn, or the reason they are missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class UndoReport:
     turn: int
     """The turn's number."""
     when: float
-    """Start of the turn in seconds since the epoch."""
+    """When the turn started, in seconds since the epoch."""
     done: tuple[UndoLine, ...] = ()
     """The restored files and cells."""
     conflicts: tuple[UndoLine, ...] = ()
@@ -122,7 +122,7 @@ class Undoer:
         return replace(report, done=tuple(done), conflicts=tuple(conflicts))
 
     def changes(self, session: str, turn: int | None, *, root: Path | None) -> list[Change]:
-        """Return the changes of a turn, files first."""
+        """Return a turn's changes, files first."""
         with self._index(session) as index:
             record = _find(index, turn, ("", "partly", "undone"))
             found = [self._file_change(path, item, root) for path, item in record.files.items()]
@@ -248,7 +248,7 @@ def _state(record: TurnRecord) -> TurnState:
 
 
 def _find(index: SessionIndex, turn: int | None, states: Sequence[str]) -> TurnRecord:
-    """Return the last record in one of these states; only of `turn`, if given."""
+    """Return the last record in one of these states, considering only `turn` if given."""
     if not index.turns:
         raise NothingToUndo("no turn of this session has changed a file or a cell")
     wanted = [each for each in index.turns if turn in (None, each.turn)]
