@@ -399,7 +399,7 @@ class Lossless(Gauged):
 
 
 def way_back(position: int | None) -> str | None:
-    """Return how to reread a shortened message; None if it isn't stored and must be kept."""
+    """Return how to reread a shortened message, or None if it isn't stored and must be kept."""
     return None if position is None else f"context_expand('s{position}')"
 
 

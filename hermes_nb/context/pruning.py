@@ -120,7 +120,7 @@ message must not be shortened."""
 
 
 class Pruner:
-    """Shortens groups of messages, and adds to each cut how the model can reread the original."""
+    """Shortens groups of messages, and adds to each how the model can reread the original."""
 
     def __init__(self, locate: Locate, way_back: WayBack) -> None:
         self._locate = locate

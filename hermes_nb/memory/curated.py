@@ -123,7 +123,7 @@ class CuratedMemory:
     def apply(
         self, target: str, operations: Operations, *, origin: WriteOrigin | None = None
     ) -> Outcome:
-        """Apply a batch completely or not at all; every failure is an outcome with a reason.
+        """Apply a batch completely or not at all; every failure becomes an outcome with a reason.
 
         An operation is `{"action": "add", "content": …}`, `{"action": "replace", "old_text": …,
         "content": …}` or `{"action": "remove", "old_text": …}`. Raises ValueError for an unknown

@@ -1,4 +1,4 @@
-"""External memory providers: found by name, at most one active, and limited in how long they block.
+"""External memory providers: found by name, at most one active, and never blocking for long.
 
 A provider is a factory in the entry point group `hermes_nb.memory_providers`, called as
 `factory(home, settings)`. `Guarded` isolates it from the agent: the provider is created and called

@@ -6,9 +6,9 @@ ASCII with escapes.
 
 A row's position in its session never changes. However, when a conversation is compressed, the
 summary is written last but belongs between earlier messages. Each compression therefore stores an
-*arrangement*: the positions of the conversation's messages after it, in their order. Messages that
-are appended later follow by position. The arrangements of a session form a stack; undoing a
-compression removes the top one.
+*arrangement*: the positions of the conversation's messages after it, in order. Messages that are
+appended later follow by position. A session's arrangements form a stack; undoing a compression
+removes the top one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hermes_nb.memory.search import index
 
 
 def encode(message: Message) -> str:
-    """Return a message as text to store; this never raises, and the result is valid UTF-8.
+    """Return a message as text to store; never raises, and the result is valid UTF-8.
 
     Values that JSON does not support are converted with `str`. If a message cannot be written even
     then (its arguments contain themselves or are nested too deeply), its parsed arguments are left
@@ -49,7 +49,7 @@ def decode(body: str) -> Message | None:
 
 
 def readable(session_id: str, rows: Iterable[Mapping[str, Json]]) -> list[StoredMessage]:
-    """Return the messages in `rows`, without unreadable ones."""
+    """Return the messages in `rows`, leaving out unreadable ones."""
     return [
         StoredMessage(
             session_id=session_id,
@@ -100,12 +100,12 @@ class Arrangement:
     stop: int
     """Position after the last row that it added."""
     order: tuple[int, ...]
-    """Positions of the conversation's messages in order."""
+    """Positions of the conversation's messages, in order."""
 
     def following(self, active: Sequence[int]) -> list[int]:
-        """Return the positions of the messages that are active now, in the conversation's order.
+        """Return the positions of the currently active messages, in the conversation's order.
 
-        `active` has the same positions in ascending order.
+        `active` holds the same positions in ascending order.
         """
         kept = set(active)
         ordered = [position for position in self.order if position in kept]
@@ -113,10 +113,10 @@ class Arrangement:
 
 
 def matched(before: Sequence[str], after: Sequence[str]) -> list[int | None]:
-    """Return for each text of `after` the index of the same text in `before`, each index once.
+    """For each text in `after`, return the index of the same text in `before`; use each once.
 
-    If a text occurs several times, matches at the common beginning and the common end are
-    preferred, because a compression keeps those.
+    If a text occurs several times, matches in the common beginning and end are preferred, because a
+    compression keeps those.
     """
     out: list[int | None] = [None] * len(after)
     shorter = min(len(before), len(after))
@@ -155,7 +155,7 @@ def unpacked(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement:
-    """The changes to the rows that replace a conversation's messages with others."""
+    """The row changes that replace a conversation's messages with others."""
 
     added: tuple[tuple[Message, str], ...]
     """Messages to add, each with its JSON."""
@@ -168,7 +168,7 @@ class Replacement:
     def planned(
         cls, rows: Sequence[tuple[int, str]], messages: Sequence[Message], start: int
     ) -> Replacement:
-        """Plan how to replace a conversation by `messages`.
+        """Plan how to replace a conversation with `messages`.
 
         `rows` has the position and JSON of each message in it; `start` is the next free position.
         """
@@ -203,12 +203,12 @@ def append(
     The index is updated later.
 
     Args:
-        connection: a connection within a transaction
+        connection: a connection with an open transaction
         session_id: the session's id
         role: the message's role
         body: the encoded message
         at: the time in seconds since the epoch
-        position: the next position, if it is known because no other session was written to since
+        position: the next position, if known because no other session has since been written to
 
     Raises:
         sqlite3.IntegrityError: the session is missing
@@ -245,7 +245,7 @@ def active(connection: sqlite3.Connection, session_id: str) -> list[sqlite3.Row]
 def between(
     connection: sqlite3.Connection, session_id: str, first: int, last: int | None
 ) -> list[sqlite3.Row]:
-    """Return the rows at positions `first` to `last`, both included, in any state."""
+    """Return the rows at positions `first` to `last`, both inclusive, in any state."""
     return connection.execute(
         "SELECT *, EXISTS (SELECT 1 FROM arrangements AS a WHERE a.session = m.session"
         " AND m.position >= a.start AND m.position < a.stop) AS made FROM messages AS m"
@@ -363,10 +363,10 @@ _FAMILIES = (
 )
 _SINCE = "SELECT {columns} FROM sessions WHERE started >= :since"
 CHILD = "child"
-"""The source of sessions of child agents and maps: found by search, not offered for resuming."""
+"""The source of child agents' and maps' sessions: found by search, not offered for resuming."""
 
 
-# Computed from the messages: as columns of the session, each append would rewrite a page.
+# Computed from the messages: with columns in the session, each append would rewrite a page.
 _WHOLE = (
     "SELECT s.*, max(s.started, coalesce((SELECT at FROM messages WHERE session = s.id"
     " ORDER BY position DESC LIMIT 1), s.started)) AS written,"
@@ -382,19 +382,19 @@ class SessionRow:
     id: str
     """The session's id."""
     title: str = ""
-    """The title, or "" for none."""
+    """The title, or "" if it has none."""
     source: str = "salvaged"
     """The kind of caller; `salvaged` if the session's row was lost."""
     notebook: str = ""
-    """The notebook's path, or "" for none."""
+    """The notebook's path, or "" if it has none."""
     model: str = ""
     """The model's name."""
     system_prompt: str = ""
     """The system prompt."""
     parent: str = ""
-    """The id of the session that it was created from, or "" for none."""
+    """The id of the session that it was created from, or "" if there is none."""
     started: float
-    """Start in seconds since the epoch."""
+    """When it started, in seconds since the epoch."""
 
     def plain(self) -> SessionRow:
         """Return this row for PostgreSQL: with question marks for NUL, except in the prompt."""
@@ -404,7 +404,7 @@ class SessionRow:
 
 
 def insert(connection: sqlite3.Connection, row: SessionRow) -> None:
-    """Add a session as the latest one, if it is missing; an unknown parent is left out."""
+    """Add a session as the latest one if it is missing; an unknown parent is ignored."""
     connection.execute(
         "INSERT INTO sessions (id, title, source, notebook, model, system_prompt, parent, started,"
         " last) VALUES (:id, :title, :source, :notebook, :model, :system_prompt,"
@@ -431,7 +431,7 @@ def get(connection: sqlite3.Connection, session_id: str) -> StoredSession | None
 
 
 def listed(connection: sqlite3.Connection, notebook: str | None, limit: int) -> list[StoredSession]:
-    """Return sessions, latest first, except those of child agents and maps."""
+    """Return sessions, most recent first, except those of child agents and maps."""
     rows = connection.execute(
         f"{_WHOLE} WHERE s.rowid IN (SELECT rowid FROM sessions"  # noqa: S608 - constant
         " WHERE (?1 IS NULL OR notebook = ?1) AND source <> ?3"
@@ -468,12 +468,12 @@ def usage(
 
 
 def summed(rows: Iterable[sqlite3.Row | dict[str, Any]]) -> dict[tuple[str, str], Usage]:
-    """Return the usage by source and model, from the rows of a query for the columns `SUMS`."""
+    """Return the usage by source and model, from the rows of a query for the columns in `SUMS`."""
     return {(row["source"], row["model"]): usage_of(row) for row in rows}
 
 
 def usage_of(row: sqlite3.Row | dict[str, Any]) -> Usage:
-    """Return the usage in a row of one or several sessions."""
+    """Return the usage in a row for one or more sessions."""
     return Usage(
         **{name: row[f"tokens_{column}"] for name, column in TOKENS.items()},
         requests=row["requests"],

@@ -2,8 +2,8 @@
 
 No further migration steps may be added: a kernel with an earlier version of this package may have
 the file open, and stops writing if it finds a version that it does not know. New tables, and new
-columns with defaults, are added if they are missing, without a new version. The table `claims` gets
-no new columns, because earlier versions read whole rows of it.
+columns with defaults, are added if they are missing, without a new version. The `claims` table gets
+no new columns, because earlier versions read its whole rows.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ CREATE INDEX sessions_by_use ON sessions (last, notebook);
 CREATE INDEX sessions_by_parent ON sessions (parent) WHERE parent IS NOT NULL;
 """
 
-# `run` and `task` are digests; `rowid` grows with each claim. No row contains a prompt or a key.
+# `run` and `task` are digests; `rowid` increases with each claim. No row contains a prompt or a
+# key.
 _FOURTH = """
 CREATE TABLE claims (
     run TEXT NOT NULL,
@@ -108,7 +109,7 @@ UPDATE sessions SET
 def _to_3(connection: sqlite3.Connection) -> None:
     """Rebuild the search index. From version 3 on, it splits words in fewer places.
 
-    It may also lag behind the messages since then.
+    Since then, it may also lag behind the messages.
     """
     if connection.execute("SELECT 1 FROM messages LIMIT 1").fetchone():
         index.rebuild(connection)
@@ -123,25 +124,25 @@ SESSION = (
     "id parent title source notebook model system_prompt started ended tokens_in tokens_out"
     " tokens_cached tokens_written tokens_reasoning requests cost"
 ).split()
-"""The columns of a session that are recovered; they come first in all versions of the table."""
+"""The session columns that are recovered; they come first in all versions of the table."""
 CURRENT = len(SESSION) + 1
-"""Number of columns of a session, including `last`, which is recomputed."""
+"""Number of columns in a session, including `last`, which is recomputed."""
 WRITTEN = SESSION.index("ended") + 1
 """Index of the column `written`, a timestamp that existed until version 5."""
 LARGEST = 2**53
-"""Upper bound of ids and counts; greater values are a sign of damage."""
+"""Upper bound of ids and counts; greater values indicate damage."""
 
 
 def salvage(source: Path, target: Path) -> str:
     """Copy the readable rows of `source`, a damaged store with its log, to a new store `target`.
 
     Returns a message with the number of saved rows; `target` is then complete and in one file. A
-    message whose session is lost gets a new session. Raises sqlite3.Error or OSError, for example
-    if the disk is full.
+    message whose session is lost gets a new one. Raises sqlite3.Error or OSError, for example if
+    the disk is full.
     """
     with closing(sqlite3.connect(target, isolation_level=None)) as connection:
         connection.row_factory = sqlite3.Row
-        # The file is not used before it is complete, and then it is synced once.
+        # The file is not used until it is complete, and it is then synced once.
         connection.execute("PRAGMA journal_mode = MEMORY")
         connection.execute("PRAGMA synchronous = OFF")
         SCHEMA.migrate(connection)

@@ -30,10 +30,11 @@ from hermes_nb.memory.search import index
 from hermes_nb.storage.database import Action, Database
 
 SEARCH_SECONDS = 0.5
-"""Seconds that a search waits for another process's transaction to update the index."""
+"""Seconds that a search waits for another process's transaction before updating the index."""
 
 APPEND_SECONDS = 0.1
-"""The same for an append; if it has to give up, the next one or a search updates the index."""
+"""The same limit for an append; if it has to give up, the next one or a search updates the
+index."""
 
 KEPT = 20_000
 """Number of latest claims from other runs to keep. This is not an age, because clocks may jump."""
@@ -62,9 +63,9 @@ class _Write:
 
 
 class Together:
-    """Groups changes of several threads into one transaction, which costs one flush to the disk.
+    """Groups changes from several threads into one transaction, which costs one disk flush.
 
-    The thread that gets the lock writes all changes that gathered during the previous write.
+    The thread that gets the lock writes all changes that accumulated during the previous write.
     """
 
     def __init__(self, database: Database) -> None:
@@ -73,7 +74,7 @@ class Together:
         self._gathered: deque[_Write] = deque()
 
     def write(self, action: Action[object]) -> object:
-        """Return the result of `action` after it is durable; raise StoreError."""
+        """Return the result of `action` once it is durable; raise StoreError."""
         mine = _Write(action)
         self._gathered.append(mine)
         with self._turn:
@@ -146,10 +147,10 @@ class Ledger:
 
 
 class SqliteStore(Ledger):
-    """A `SessionStore` in one file; with `:memory:` it stores nothing on disk.
+    """A `SessionStore` in one file; with `:memory:`, it stores nothing on disk.
 
-    The first call that needs the file creates it, with mode 0600 in a directory of mode 0700. For
-    `warn` and `warnings` see `Database`.
+    The first call that needs the file creates it, with mode 0600, in a directory with mode 0700.
+    For `warn` and `warnings`, see `Database`.
     """
 
     def __init__(self, path: str | Path, *, warn: Callable[[str], None] | None = None) -> None:
@@ -180,12 +181,12 @@ class SqliteStore(Ledger):
         Args:
             title: the title
             source: the kind of caller
-            started: the start in seconds since the epoch, by default now
+            started: the start in seconds since the epoch (default: now)
             notebook: the notebook's path, or "" for none
             model: the model's name
             system_prompt: the system prompt
             session_id: the id, or "" for a new one
-            parent: the id of the session that it is created from, or "" for none
+            parent: the id of the session that it is created from, or "" if there is none
         """
         now = time.time() if started is None else started
         session_id = session_id or new_session_id(now)
@@ -204,7 +205,7 @@ class SqliteStore(Ledger):
         return row.id
 
     def append(self, session_id: str, message: Message, *, usage: Usage | None = None) -> None:
-        body = encode(message)  # outside of the transaction, which blocks others
+        body = encode(message)  # outside the transaction, which blocks others
 
         def add(connection: sqlite3.Connection) -> tuple[int, int, int]:
             values = session_id, message.role, body, time.time()
@@ -321,7 +322,7 @@ class SqliteStore(Ledger):
         self._ends.pop(session_id, None)
 
     def purge(self, *, before: float = 0.0) -> None:
-        """Erase all traces of deleted data, and the claims from before a point in time."""
+        """Erase all traces of deleted data, and the claims made before a point in time."""
 
         def prune(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM claims WHERE at < ?", (before,))
@@ -371,7 +372,7 @@ class SqliteStore(Ledger):
     def _catch_up(self, patience: float) -> None:
         """Add all messages to the index; if it cannot be written, a search reads the rest directly.
 
-        The documents are made before the lock is taken, so that other processes wait less.
+        The documents are made before taking the lock, so that other processes wait less.
         """
         if self.database.read(index.is_current):
             return
@@ -382,7 +383,7 @@ class SqliteStore(Ledger):
             log.debug("the search index could not be updated: %s", error)
 
     def _begin(self, connection: sqlite3.Connection, session_id: str) -> None:
-        """Ensure, within a transaction, that the session's row exists, and cache its data."""
+        """Ensure inside a transaction that the session's row exists, and cache its data."""
         begun = (
             self._begun.get(session_id)
             or table.find(connection, session_id)

@@ -1,9 +1,10 @@
-"""Cache parsed documents and verdicts of skills on disk for the next process.
+"""Cache skills' parsed documents and verdicts on disk for the next process.
 
-A cached document is valid while its file has the same path, size, inode and times, and a cached
-verdict while the content is the same. Both are only valid for the same version of the code and the
-rules. The cache file is limited in size, private and safe to delete; a damaged file counts as
-empty. Anyone who can write it could also write skills or accept texts on the user's behalf.
+A cached document is valid as long as its file has the same path, size, inode and times, and a
+cached verdict as long as the content is the same. Both are valid only for the same version of the
+code and the rules. The cache file is limited in size, private and safe to delete; a damaged file
+counts as empty. Anyone who can write it could also write skills or accept texts on the user's
+behalf.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from hermes_nb.safety.scan import DETECTORS
 LIMIT = 5_000
 """Maximum number of documents, and of verdicts; the newest are kept."""
 _LARGEST = 2**25
-"""Maximum size in bytes of the file; a thousand skills take about 0.5 MB."""
+"""Maximum size of the file in bytes; a thousand skills take about 0.5 MB."""
 WORTH_SAVING = 20
-"""Minimum number of new entries for which the file is written; computing that many takes 0.1 s."""
+"""Minimum number of new entries for writing the file; computing that many takes 0.1 s."""
 Kind = Literal["documents", "verdicts"]
 
 
@@ -42,7 +43,7 @@ class Cache:
         self._unsaved = 0
 
     def get(self, kind: Kind, key: str) -> Json:
-        """Return the entry for a key, or None; the caller has to check its structure."""
+        """Return the entry for a key, or None; the caller must check its structure."""
         return (self._entries or self._loaded())[kind].get(key)
 
     def put(self, kind: Kind, entries: Mapping[str, Json], *, worth: int = 0) -> None:

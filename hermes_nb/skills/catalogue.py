@@ -32,7 +32,7 @@ class Skill:
     name: str
     """Unique name."""
     description: str
-    """When to use it. If it is suspicious, without the suspicious passages."""
+    """When to use it. Suspicious passages are left out."""
     category: str
     """Category, with at most one `/`; "" for none."""
     path: str
@@ -48,9 +48,9 @@ class Skill:
     environment: tuple[str, ...] = ()
     """Environment variables that it requires."""
     notes: tuple[str, ...] = ()
-    """Irregularities of its document."""
+    """Irregularities in its document."""
     marks: tuple[str, ...] = ()
-    """Findings of the scan."""
+    """The scan's findings."""
     usage: SkillUsage = field(default_factory=SkillUsage)
     """Usage counts, and whether it is switched off."""
 
@@ -77,7 +77,7 @@ class Skill:
         return not self.usage.disabled
 
     def where(self, relative: str) -> Path:
-        """Return the path of its document or a support file; raises SkillError if not valid."""
+        """Return the path of its document or a support file; raises SkillError if invalid."""
         return self.file if relative == DOCUMENT else real_path(self.directory, relative)
 
 
@@ -102,7 +102,7 @@ class SkillSnapshot:
     skills: Mapping[str, Skill] = field(default_factory=dict)
     """Skills that can be loaded, by name."""
     skipped: Sequence[SkippedSkill] = ()
-    """Skills that were found and are not offered."""
+    """Skills that were found but are not offered."""
 
     def scores(self, query: str) -> dict[str, float]:
         """Return the scores of the skills that match a query, by name."""
@@ -110,7 +110,7 @@ class SkillSnapshot:
 
 
 class Catalogue:
-    """Makes snapshots of the skills in all roots, and caches the skills between them."""
+    """Takes snapshots of the skills in all roots, and caches the skills between snapshots."""
 
     def __init__(
         self, roots: Sequence[Root], *, ledger: UsageLog, examiner: Examiner, cache: Cache

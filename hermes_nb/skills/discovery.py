@@ -1,10 +1,10 @@
-"""Find skills: the root directories, and the SKILL.md files below them.
+"""Find skills: the root directories, and the SKILL.md files under them.
 
 A repeated scan costs one `stat` per skill and one directory listing per category: parsed documents
 are cached until their *stamps* (file times, size and inode) change, also on disk for the next
 process. A stamp is not trusted if it is so recent that a further change might leave it the same.
-Links to targets outside of the root, pipes, and folders that are too deep or too many are skipped
-with a note.
+Links to targets outside the root, pipes, and folders that are too deep or too many are skipped with
+a note.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 
 DOCUMENT = "SKILL.md"
 STATE = ".hermes_nb"
-"""The hidden directory below the home's skills with locks, usage log, history and cache."""
+"""The hidden directory under the home's skills, with locks, usage log, history and cache."""
 DEPTH = 3
-"""Levels below a root: `category/name`, and one more for a category in a category."""
+"""Levels below a root: `category/name`, and one more for a nested category."""
 FOLDERS = 5_000
 FILE_LIMIT = 1_048_576
-"""Size in bytes of the largest file that is read, or written as a support file."""
+"""Maximum size, in bytes, of a file to read, or to write as a support file."""
 _IGNORED = frozenset({"node_modules", "__pycache__", "venv"})
 _FINE = 0.1
 """Seconds for which a stamp is not trusted; Linux stamps are at most 10 ms old."""
 _COARSE = 2.0
-"""The same for whole-second stamps, which suggest a file system such as FAT (2 s steps)."""
+"""The same limit for whole-second stamps, which suggest a file system such as FAT (2 s steps)."""
 
 Source = Literal["workdir", "home", "external", "shared", "admin", "shipped"]
 Stamp = tuple[int, int, int, int]
@@ -58,19 +58,19 @@ _YOUNG: Stamp = (-1, 0, 0, 0)
 
 
 class Signatures(Protocol):
-    """An administrator's signatures of the skills below a root."""
+    """An administrator's signatures for the skills under a root."""
 
     @property
     def revoked(self) -> Mapping[str, str]:
-        """The reasons of revocation by skill name; read again on each access."""
+        """The reasons for revocation by skill name; read again on each access."""
         ...
 
     def why(self, folder: Path) -> str:
-        """Return why the skill in a folder does not match its signature; "" if it does."""
+        """Return the reason a folder's skill does not match its signature, or "" if it does."""
         ...
 
     def check(self, path: Path, data: bytes) -> None:
-        """Raise `SkillError` if the bytes are not those that were signed for a file."""
+        """Raise `SkillError` if the bytes are not those signed for a file."""
         ...
 
 
@@ -78,8 +78,8 @@ class Signatures(Protocol):
 class Root:
     """A directory of skills, and how much they are trusted.
 
-    Shipped skills are not scanned. Dangerous skills of other roots are refused unless they are
-    signed. Skills of the working directory load only after the user has accepted them, and are
+    Shipped skills are not scanned. Dangerous skills in other roots are refused unless they are
+    signed. Skills in the working directory load only after the user has accepted them, and are
     scanned strictly.
     """
 
@@ -116,11 +116,11 @@ def standard_roots(
 ) -> list[Root]:
     """Return the search path: workdir, home, external, installed, administrator's, shipped.
 
-    No directory has to exist.
+    None of the directories has to exist.
 
     Args:
         home: the Hermes directory; its skills are in `skills/`.
-        workdir: the working directory, also with `skills/`; None for none.
+        workdir: the working directory, also with `skills/`; None if there is none.
         external: directories in the settings; they may begin with `~`.
         installed: roots of installed packages.
         admin: the administrator's directories.
@@ -136,11 +136,11 @@ def standard_roots(
 
 ROOTS = "hermes_nb.skill_roots"
 SHARED = "shared_skills"
-"""Key of the policy for shared skills, and name of the entry point that it uses then."""
+"""The policy's key for shared skills, and the name of the entry point used for them."""
 
 
 def installed_roots(settled: Policy, warn: Callable[[str], None]) -> list[Root]:
-    """Return the roots that packages provide, with those that the policy shares last.
+    """Return the roots that packages provide, those shared by the policy last.
 
     An entry point of `hermes_nb.skill_roots` is a function that takes the policy and returns
     `Root`s. They get the source `external`, except those from the entry point `shared_skills`,
@@ -174,7 +174,7 @@ def _roots_of(point: EntryPoint, settled: Policy) -> Iterable[Root]:
 def as_roots(roots: Iterable[Root | Path | str]) -> list[Root]:
     """Convert plain paths to roots; the first becomes the home's root, the others external ones.
 
-    If there is a home root already, every plain path is external.
+    If there is already a home root, every plain path is external.
     """
     given = list(roots)
     has_home = any(isinstance(root, Root) and root.source == "home" for root in given)
@@ -193,7 +193,7 @@ class FoundSkill:
     """A SKILL.md that was found, usable or not."""
 
     root: Root
-    """The root below which it was found."""
+    """The root under which it was found."""
     path: str
     """Path of the file; its directory is without links."""
     folder: str
@@ -222,7 +222,7 @@ class Shelf:
         self._files: dict[str, tuple[Stamp, FoundSkill]] = {}
 
     def look(self) -> list[FoundSkill]:
-        """Scan the root and return its skills in order of path; `notes` lists what was skipped."""
+        """Scan the root and return its skills ordered by path; `notes` lists what was skipped."""
         self.notes = []
         base = os.path.realpath(self.root.path)
         before, self._files = self._files, {}
@@ -235,7 +235,7 @@ class Shelf:
         return [found for _, found in self._files.values()]
 
     def _paths(self, base: str) -> Iterator[tuple[str, Stamp, tuple[str, ...]]]:
-        """Yield the documents with their stamps and the folder names below the root.
+        """Yield the documents with their stamps and the folder names under the root.
 
         A folder that has a SKILL.md is not listed, because nothing else in it matters here.
         """
@@ -353,9 +353,9 @@ def decoded(data: bytes) -> tuple[str, bool]:
 
 
 def _listed(folder: str) -> tuple[list[tuple[str, bool]], str]:
-    """Return the subfolders of a folder, in reverse order, and the name of its document.
+    """Return a folder's subfolders, in reverse order, and the name of its document.
 
-    Each subfolder is its name and whether it is a link.
+    Each subfolder is given by its name and whether it is a link.
     """
     folders: list[tuple[str, bool]] = []
     document = ""

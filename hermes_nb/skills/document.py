@@ -2,7 +2,7 @@
 
 The format is defined by agentskills.io: YAML frontmatter with `name` and `description` (at most 64
 and 1,024 characters) and a Markdown body. The parser adds a note for each irregularity. A skill is
-only unusable if it has no frontmatter or description, or if nothing can be parsed.
+unusable only if it has no frontmatter or description, or if nothing can be parsed.
 
 The frontmatter is parsed in bounded time and memory. Values are strings, lists and mappings: dates
 and numbers remain text. The tree is built from PyYAML's events, so that depth and size can be
@@ -23,12 +23,12 @@ from hermes_nb.core.messages import Json
 NAME_LIMIT = 64
 DESCRIPTION_LIMIT = 1_024
 DOCUMENT_LIMIT = 100_000
-"""Maximum characters of a SKILL.md that Hermes writes.
+"""Maximum length, in characters, of a SKILL.md that Hermes writes.
 
 Longer ones by other authors can still be read.
 """
 FRONTMATTER_LIMIT = 65_536
-"""Maximum characters of a frontmatter; the largest in public skills have about 4,000."""
+"""Maximum length of a frontmatter, in characters; the longest in public skills have about 4,000."""
 TAGS_LIMIT = 30
 CATEGORY_LEVELS = 2
 _DEPTH = 20
@@ -54,9 +54,9 @@ class Gates:
     platforms: tuple[str, ...] = ()
     """Platforms on which it works, in lower case."""
     requires_tools: tuple[str, ...] = ()
-    """Tools that have to be enabled."""
+    """Tools that must be enabled."""
     requires_toolsets: tuple[str, ...] = ()
-    """Toolsets that have to be enabled."""
+    """Toolsets that must be enabled."""
     fallback_for_tools: tuple[str, ...] = ()
     """Tools that it replaces: it is offered only if they are disabled."""
     fallback_for_toolsets: tuple[str, ...] = ()
@@ -70,13 +70,13 @@ class Document:
     name: str
     """The skill's name, from the document or else its folder."""
     description: str
-    """When to use the skill, in one line."""
+    """When to use the skill, on one line."""
     body: str = ""
     """The Markdown below the frontmatter; "" if it was not read."""
     tags: tuple[str, ...] = ()
     """Tags, at most `TAGS_LIMIT`."""
     category: str = ""
-    """The category in the document; only used if the folder is not in a category folder."""
+    """The category in the document; used only if the folder is not in a category folder."""
     gates: Gates = field(default_factory=Gates)
     """The conditions under which it is offered."""
     environment: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ _OPEN = Gates()
 
 
 def read_document(text: str, *, folder: str = "") -> Document:
-    """Parse a SKILL.md; raise SkillError with the reason if it is not usable.
+    """Parse a SKILL.md; raise SkillError with the reason if it is unusable.
 
     `folder` is the name of its directory, used if the document has no valid name.
     """
@@ -155,7 +155,7 @@ def understood(read: Frontmatter, *, folder: str, body: str = "") -> Document:
 
 
 def problems(text: str, *, name: str = "") -> list[str]:
-    """Return the problems that prevent writing a text as the SKILL.md of the skill `name`."""
+    """Return the problems that prevent writing `text` as the SKILL.md of the skill `name`."""
     if len(text) > DOCUMENT_LIMIT:
         return [f"it has {len(text):,} characters, {DOCUMENT_LIMIT:,} is the limit"]
     if re.search("[\0\ud800-\udfff]", text):
@@ -190,7 +190,7 @@ def problems(text: str, *, name: str = "") -> list[str]:
 
 
 def name_problems(name: str) -> list[str]:
-    """Return the problems of a skill's name; empty if it is valid."""
+    """Return the problems with a skill's name; empty if it is valid."""
     if not name:
         return ["it has no name"]
     if len(name) > NAME_LIMIT:
@@ -201,7 +201,7 @@ def name_problems(name: str) -> list[str]:
 
 
 def valid_category(category: str) -> str:
-    """Return a category in lower case with at most two levels; "" if it is not valid."""
+    """Return a category in lower case with at most two levels; or "" if it is invalid."""
     if not category:
         return ""
     parts = [part.strip().lower().replace(" ", "-") for part in category.split("/")]
@@ -261,7 +261,7 @@ def plain_text(value: object) -> str:
 
 
 def words(value: object) -> tuple[str, ...]:
-    """Return the items of a list, or of a comma-separated text."""
+    """Return the items of a list, or of comma-separated text."""
     if not value:
         return ()
     items = value if isinstance(value, list) else plain_text(value).split(",")

@@ -1,4 +1,4 @@
-"""Find the skill that a new one nearly duplicates, by common words and sequences of words."""
+"""Find the skill that a new one nearly duplicates, by common words and word sequences."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hermes_nb.skills.document import Document, SkillError, read_document
 from hermes_nb.skills.matching import likeness, same_name, stems, text_of
 
 _ALIKE = 0.6
-"""Share of common words in names and descriptions above which two skills are duplicates."""
+"""Fraction of common words in names and descriptions above which two skills are duplicates."""
 _RELATED = 0.25
-"""Share of common words above which the bodies are compared."""
+"""Fraction of common words above which the bodies are compared."""
 _COPIED = 0.7
-"""Share of common sequences of words, in the shorter body, that makes it a copy."""
+"""Fraction of common word sequences, in the shorter body, that makes it a copy."""
 _RUN = 5
 _SHORTEST_BODY = 20
 _COMPARED = 5
@@ -23,7 +23,7 @@ _COMPARED = 5
 def near_duplicate(document: Document, snapshot: SkillSnapshot) -> Skill | None:
     """Return the skill that a new document nearly duplicates, under any name, or None.
 
-    Skills whose names differ in a number are never duplicates.
+    Skills whose names differ by a number are never duplicates.
     """
     own = text_of(document.name, document.description, document.tags)
     digits = re.findall(r"\d+", document.name)
@@ -45,7 +45,7 @@ def near_duplicate(document: Document, snapshot: SkillSnapshot) -> Skill | None:
 def _copies(body: str, skill: Skill) -> bool:
     try:
         other = read_document(decoded(read_regular(skill.file))[0]).body
-    except (OSError, SkillError):  # it was removed in the meantime
+    except (OSError, SkillError):  # it has been removed in the meantime
         return False
     one, two = _runs(body), _runs(other)
     smaller = min(len(one), len(two))

@@ -40,7 +40,7 @@ from hermes_nb.skills.trust import Accepts, Examiner, examine_own
 
 Action = Literal["create", "edit", "patch", "delete", "write_file", "remove_file", "undo"]
 COPIED = 16 * FILE_LIMIT
-"""Maximum size in bytes of a skill that is copied to the Hermes directory to be changed."""
+"""Maximum size, in bytes, of a skill that is copied to the Hermes directory to be changed."""
 _DIFF_LIMIT = 3_000
 _TERMS = Terms(old="`old`", new="`new`", look="skill_view")
 _UNWRITABLE = "the home directory cannot be written"
@@ -75,7 +75,7 @@ class SkillChange:
     action: str
     """One of `Action`; others are refused."""
     name: str = ""
-    """Name of the skill; "" undoes the last change of any skill."""
+    """Name of the skill; "" undoes the last change to any skill."""
     content: str | None = None
     """The whole SKILL.md, for create and edit."""
     category: str = ""
@@ -91,9 +91,9 @@ class SkillChange:
     replace_all: bool = False
     """True to replace all occurrences, for patch."""
     seen: str | None = None
-    """Digest of the file that the requester saw, or "" for a missing file.
+    """Digest of the file that the requester saw, or "" if it was missing.
 
-    If the file has changed since, the change is refused. None skips this check.
+    If the file has since changed, the change is refused. None skips this check.
     """
     origin: SkillOrigin = field(default_factory=SkillOrigin)
     """Who makes the change."""
@@ -111,7 +111,7 @@ class SkillOutcome:
     applied: bool
     """True if the change was made; False if nothing was changed."""
     message: str
-    """The result, or the reason of refusal, in one sentence."""
+    """The result, or the reason for refusal, in one sentence."""
     action: str = ""
     """The requested action."""
     name: str = ""
@@ -126,7 +126,7 @@ class SkillOutcome:
 
 
 class Changer:
-    """The base class of `Library` with the methods that change the skills below `roots`."""
+    """The base class of `Library`, with the methods that change the skills under `roots`."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class Changer:
         return outcome
 
     def shown(self, change: SkillChange) -> str:
-        """Return the effect of a change as a text or a diff; raise SkillError if it is refused."""
+        """Return the effect of a change as text or a diff; raise SkillError if it is refused."""
         _, writer = self._prepared(change)
         if change.action == "create":
             self._checked_new(change)
@@ -302,7 +302,7 @@ class Changer:
 
     @contextmanager
     def _locked_skill(self, name: str, writer: Writer, *, whole: bool = False) -> Iterator[Skill]:
-        """Yield the skill under its lock; with `whole` also under the general lock.
+        """Yield the skill while holding its lock, and the general lock too if `whole` is set.
 
         Raises SkillError if the skill is missing or belongs to the working directory.
         """
@@ -334,7 +334,7 @@ def replaced(text: str, old: str, new: str, *, replace_all: bool = False) -> Pat
 
 
 def diff(before: str, after: str, name: str) -> str:
-    """Return a short unified diff of two texts."""
+    """Return a short unified diff between two texts."""
     lines = difflib.unified_diff(
         before.splitlines(), after.splitlines(), f"a/{name}", f"b/{name}", lineterm="", n=2
     )
@@ -395,7 +395,7 @@ def _after(change: SkillChange, skill: Skill, before: bytes | None) -> bytes | N
 def _check_document(text: str, skill: Skill, before: str, *, is_patch: bool) -> None:
     """Raise SkillError if a document is invalid or, for a patch, if it has new problems.
 
-    Other people's skills may violate the format in ways that a patch of the body doesn't have to
+    Other people's skills may violate the format in ways that a patch to the body doesn't have to
     fix.
     """
     found = problems(text, name=skill.name)
@@ -408,7 +408,7 @@ def _check_document(text: str, skill: Skill, before: str, *, is_patch: bool) -> 
 
 
 def _refuse_harm(text: str, name: str, *, code: bool, before: str = "") -> None:
-    """Raise SkillError if a new text is dangerous; `before` is the text that it replaces."""
+    """Raise SkillError if new text is dangerous; `before` is the text that it replaces."""
     verdict = examine_own(text, name=name, code=code, before=before)
     if verdict.level == "dangerous":
         message = f"{name!r} was not written, it looks harmful: {verdict.why}; leave that out"

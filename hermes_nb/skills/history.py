@@ -9,8 +9,8 @@ A record is written before its change, with the state before and after. If a cra
 change, the files show that it never happened, and the record is dropped. Records are limited in
 number and size.
 
-Views, uses, changes, creation and on/off state of skills are logged as JSON lines in `usage.jsonl`,
-one line per event. They are appended under a lock without fsync, because a lost count does no harm.
+Skills' views, uses, changes, creation and on/off state are logged as JSON lines in `usage.jsonl`,
+one line per event. They are appended under a lock without fsync, because a lost count is harmless.
 A long log is compacted to one line per skill. Unreadable lines are skipped.
 """
 
@@ -50,7 +50,7 @@ class SkillOrigin:
     turn: int = 0
     """Number of the turn; 0 for the user."""
     proposal: str = ""
-    """Id of the approved proposal; "" for a change that was made directly."""
+    """Id of the approved proposal; "" if the change was made directly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,11 +99,11 @@ class UsageLog:
             return dict(self._entries)
 
     def of(self, name: str) -> SkillUsage:
-        """Return the usage of one skill."""
+        """Return one skill's usage."""
         return self.entries().get(name, _NEVER)
 
     def note(self, name: str, event: Event, origin: SkillOrigin | None = None) -> None:
-        """Add an event to the log. If it cannot be written, the event is only kept in memory."""
+        """Add an event to the log. If it cannot be written, the event is kept only in memory."""
         line: dict[str, Json] = {"skill": name, "event": event, "at": round(time.time(), 3)}
         if origin and origin.session:
             line |= {"session": origin.session, "turn": origin.turn}
@@ -196,7 +196,7 @@ def _number(value: object) -> float:
 RECORDS = 200
 BYTES = 33_554_432
 _PATIENCE = 20.0
-"""Seconds that a change waits for another change of the same skill."""
+"""Seconds that a change waits for another change to the same skill."""
 
 Kind = Literal["made", "file", "removed"]
 
@@ -232,7 +232,7 @@ class SkillRecord:
 
 
 class Writer:
-    """Writes skills below `root`, the directory of the home's skills."""
+    """Writes skills under `root`, the directory of the home's skills."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -243,7 +243,7 @@ class Writer:
     def alone(self, name: str = "") -> Iterator[None]:
         """Hold the lock of one skill or, without a name, the lock for creating and removing skills.
 
-        A caller that needs both takes the general lock first. Raises TimeoutError.
+        A caller that needs both must take the general lock first. Raises TimeoutError.
         """
         locks = self.state / "locks"
         make_private(locks)
@@ -263,7 +263,7 @@ class Writer:
         self._refuse_links(target)
         if os.path.lexists(target):
             raise SkillError(f"{name!r} is there already as a folder; choose another name")
-        first = target  # the topmost folder that has to be created
+        first = target  # the topmost folder that must be created
         while first.parent != self.root and not first.parent.exists():
             first = first.parent
         building = self.state / "building"
@@ -314,7 +314,7 @@ class Writer:
         self._tidy(directory.parent)
 
     def records(self, name: str = "") -> Iterator[SkillRecord]:
-        """Yield the records, optionally of one skill, newest first; damaged ones are skipped."""
+        """Yield the records, optionally for one skill, newest first; damaged ones are skipped."""
         for path in sorted(self._history.glob("*.json"), reverse=True):
             try:
                 record = restored(SkillRecord, json.loads(path.read_bytes()))
@@ -324,10 +324,10 @@ class Writer:
                 yield record
 
     def undo(self, name: str = "") -> SkillRecord:
-        """Undo the last change, optionally of one skill, and return its record; needs the locks.
+        """Undo the last change, optionally to one skill, and return its record; needs the locks.
 
-        Raises SkillError if there is no change, or if the files have been changed by other means
-        since.
+        Raises SkillError if there is no change, or if the files have since been changed by other
+        means.
         """
         for record in self.records(name):
             done = self._undone(record)
@@ -338,10 +338,10 @@ class Writer:
         raise SkillError(f"there is no change{of} to undo")
 
     def has_made(self, proposal: str) -> bool:
-        """Return whether the change of a proposal was actually made, and not only recorded.
+        """Return whether a proposal's change was actually made, not just recorded.
 
-        A killed process may leave a record without its change. Then the file still has its state
-        from before, either now or at the start of its next recorded change.
+        A killed process may leave a record without its change. If so, the file is still in its
+        earlier state, either now or at the start of its next recorded change.
         """
         found_later: dict[tuple[str, str], str] = {}
         for record in self.records():
@@ -432,7 +432,7 @@ class Writer:
         return self._history / f"{record.id}.{what}"
 
     def _prune(self) -> None:
-        """Drop the oldest records that exceed the limits of number or total size."""
+        """Drop the oldest records that exceed the limits on number or total size."""
         sizes: dict[str, int] = {}
         for path in self._history.iterdir():
             if record_id := path.name.partition(".")[0]:
@@ -463,7 +463,7 @@ class Writer:
 
 
 def digest_of(data: bytes | None) -> str:
-    """Return the SHA-256 of a file's bytes; "" for None."""
+    """Return the SHA-256 of a file's bytes; or "" for None."""
     return "" if data is None else hashlib.sha256(data).hexdigest()
 
 

@@ -1,8 +1,8 @@
 """The skills library: find, view and change skills.
 
-Roots are searched in order; of several skills with the same name, the first one is used. Only the
-skills in the Hermes directory are written. A skill of a later root is copied there when it is first
-changed, and the copy is used from then on.
+Roots are searched in order; if several skills have the same name, the first one is used. Only the
+skills in the Hermes directory are written. A skill from a later root is copied there when it is
+first changed, and the copy is used from then on.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class SkillView:
 
 
 class Library(Changer):
-    """The skills below `roots`, in order. See `as_roots` for how plain paths are treated.
+    """The skills under `roots`, in order. See `as_roots` for how plain paths are treated.
 
-    `accepts(path, text)` returns whether the user trusts a text; without it, no skill of the
+    `accepts(path, text)` returns whether the user trusts a text; without it, no skill in the
     working directory is loaded. `on_changed(outcome)` is called after every change made through the
     library, in the thread of the change, and must not raise. No file is created before the first
     change.
@@ -69,15 +69,15 @@ class Library(Changer):
         tools: Collection[str] | None = None,
         toolsets: Collection[str] | None = None,
     ) -> str:
-        """Return the list of skills for the system prompt; "" if there are none to offer.
+        """Return the list of skills for the system prompt; or "" if there are none to offer.
 
         Args:
             budget_tokens: maximum size; if it is exceeded, only the skills that match `query` best
-                and were used most are listed, and the others counted.
+                and are used the most are listed, and the others counted.
             query: text for ranking, such as the user's prompt.
             platform: the platform, as in `sys.platform`.
-            tools: names of the tools that are on; None satisfies every condition on tools.
-            toolsets: names of the toolsets that are on; None satisfies every condition on toolsets.
+            tools: names of the tools that are on; None satisfies every tool condition.
+            toolsets: names of the toolsets that are on; None satisfies every toolset condition.
         """
         snapshot = self._catalogue.snapshot()
         here = Surroundings(platform=platform, tools=tools, toolsets=toolsets)
@@ -110,14 +110,14 @@ class Library(Changer):
         return sorted(matching, key=lambda s: (-fitting.get(s.name, 0.0), s.name))
 
     def scanned(self, text: str, name: str, scan: Callable[[str, str], ScanResult]) -> ScanResult:
-        """Scan a text that is not a skill; clean results are cached."""
+        """Scan text that is not a skill; clean results are cached."""
         return self._examiner.scanned(text, name, scan)
 
     def view(self, name: str, file: str | None = None, *, counted: bool = True) -> SkillView:
         """Return a skill's SKILL.md or, with `file`, one of its support files, for display.
 
-        `counted` is false if the user views the skill: this is not added to its usage, and works
-        for a skill that is switched off too. Raises SkillError if the skill or file is missing or
+        `counted` is false if the user views the skill: this is not added to its usage, and also
+        works for a skill that is switched off. Raises SkillError if the skill or file is missing or
         refused.
         """
         skill = self.get(name)
@@ -158,7 +158,7 @@ class Library(Changer):
         return self._catalogue.find(name)
 
     def skipped(self) -> Sequence[SkippedSkill]:
-        """Return the skills that are not offered, with reasons, including unmet conditions."""
+        """Return the skills that are not offered, with the reasons, including unmet conditions."""
         snapshot = self._catalogue.snapshot()
         here = Surroundings()
         closed = [
@@ -176,7 +176,7 @@ class Library(Changer):
         return counts
 
     def usage(self) -> Mapping[str, SkillUsage]:
-        """Return the usage of skills by name."""
+        """Return the skills' usage by name."""
         return self._ledger.entries()
 
     def used(self, name: str, origin: SkillOrigin | None = None) -> None:
@@ -192,18 +192,18 @@ class Library(Changer):
     ) -> SkillOutcome:
         """Change a skill: create, edit, patch, delete, write_file, remove_file, undo.
 
-        `details` are fields of `SkillChange`. Create and edit take `content`, a whole SKILL.md, and
-        create also a `category`. Patch takes `old_string`, `new_string` and `replace_all`, and
-        changes SKILL.md unless `file_path` is a support file. Write_file takes `file_path` and
-        `file_content`. `origin` is who makes the change.
+        `details` are fields of `SkillChange`. Create and edit take `content`, a whole SKILL.md;
+        create also takes a `category`. Patch takes `old_string`, `new_string` and `replace_all`,
+        and changes SKILL.md unless `file_path` is a support file. Write_file takes `file_path` and
+        `file_content`. `origin` says who makes the change.
 
-        Never raises for invalid input: the outcome has `applied` false and a message that says what
-        to do.
+        Never raises for invalid input: the outcome then has `applied` set to False and a message
+        that says what to do.
         """
         return self.make(SkillChange(action=action, name=name.strip(), **details))
 
     def preview(self, action: Action | str, name: str = "", **details: Unpack[Details]) -> str:
-        """Return the result of `manage` as a text or diff; raise SkillError if it would fail."""
+        """Return the result of `manage` as text or a diff; raise SkillError if it would fail."""
         return self.shown(SkillChange(action=action, name=name.strip(), **details))
 
     def _text(self, skill: Skill, path: Path, relative: str, data: bytes) -> tuple[str, str]:

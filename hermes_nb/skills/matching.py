@@ -2,7 +2,7 @@
 
 The ranking is BM25 over names, tags and descriptions with the usual parameters (k1 = 1.2, b = 0.75;
 Robertson and Zaragoza, 2009). A word in the name counts three times, in a tag twice. Words match by
-the beginnings of their stems, so `plots` finds `plotting`.
+the start of their stems, so `plots` finds `plotting`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SHORTEST_STEM = 3
 
 @dataclass(frozen=True, slots=True)
 class SkillTerms:
-    """The terms of a skill for ranking."""
+    """A skill's terms for ranking."""
 
     terms: Mapping[str, int]
     """The weight of each term."""
@@ -39,7 +39,7 @@ class SkillTerms:
 
 @lru_cache(maxsize=5_000)
 def text_of(name: str, description: str, tags: Sequence[str] = ()) -> SkillTerms:
-    """Return the terms of a skill with their weights."""
+    """Return a skill's terms with their weights."""
     terms: dict[str, int] = {}
     for said, weight in ((description, 1), (" ".join(tags), 2), (name, 3)):
         for term in stems(said):
@@ -80,7 +80,7 @@ def scores(texts: Mapping[str, SkillTerms], query: str) -> dict[str, float]:
 
 
 def likeness(one: SkillTerms, other: SkillTerms) -> float:
-    """Return the share of words that two texts have in common, 0 to 1 (Jaccard index)."""
+    """Return the fraction of words that two texts have in common, 0 to 1 (Jaccard index)."""
     together = len(one.terms.keys() | other.terms.keys())
     return len(one.terms.keys() & other.terms.keys()) / together if together else 0.0
 
@@ -101,7 +101,7 @@ def same_name(one: str, other: str) -> bool:
 
 
 def _meant(wanted: set[str], known: set[str]) -> dict[str, list[str]]:
-    """Return for each query term the known terms that it matches: itself and longer ones."""
+    """For each query term, return the known terms that it matches: itself and longer ones."""
     found: dict[str, list[str]] = {}
     for term in wanted:
         long = len(term) > _SHORTEST_STEM
@@ -112,7 +112,7 @@ def _meant(wanted: set[str], known: set[str]) -> dict[str, list[str]]:
 
 
 def _matched(text: SkillTerms, words: Mapping[str, Sequence[str]]) -> dict[str, float]:
-    """Return the query terms in a text with their weights; half the weight for a prefix match."""
+    """Return the query terms in a text with their weights; a prefix match gets half the weight."""
     found: dict[str, float] = {}
     for term, meant in words.items():
         if exact := text.terms.get(term):

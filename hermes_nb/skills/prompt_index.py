@@ -1,7 +1,7 @@
 """The list of skills in the prompt: one line per skill, by category, within a token budget.
 
-If not all fit, those that match the query best and were used most are listed, and the others
-counted. The same skills give the same bytes, so that the prompt can be cached.
+If not all of them fit, those that match the query best and are used the most are listed, and the
+others counted. The same skills produce the same bytes, so that the prompt can be cached.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from hermes_nb.skills.catalogue import Skill
 GENERAL = "general"
 """The heading for skills without a category."""
 _SHOWN = 60
-"""Maximum characters of a description in the list."""
+"""Maximum length of a description in the list, in characters."""
 _HEADING = "Skills (skill_view loads one; load it before a task that it fits):"
 
 
 def render(skills: Sequence[Skill], fitting: Mapping[str, float], *, budget_tokens: int) -> str:
-    """Return the list, or "" without skills; `fitting` has the scores of skills by name."""
+    """Return the list, or "" if there are no skills; `fitting` has the skills' scores by name."""
     if not skills:
         return ""
     room = budget_tokens * CHARACTERS_PER_TOKEN
@@ -79,7 +79,7 @@ def _line(skill: Skill) -> str:
 def _gist(description: str) -> str:
     """Return the first sentence of a description, or as much as fits.
 
-    Cached, because checking each character of a thousand descriptions takes 20 ms.
+    Cached, because checking every character of a thousand descriptions takes 20 ms.
     """
     line = visible(one_line(description, _SHOWN))
     sentence, stop, _ = line.partition(". ")

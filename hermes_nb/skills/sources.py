@@ -1,9 +1,9 @@
 """Skills from other people: copied, compared and removed under the user's control.
 
-A *source* is a repository or directory with skills. Each source is copied to its own folder below
+A *source* is a repository or directory with skills. Each source is copied to its own folder under
 `skill_sources` in the Hermes directory, with one folder per skill. The copy contains only documents
-and support files, no links. Dangerous skills are not copied. The copy only changes after the user
-has seen the diff, no matter what happens at the source.
+and support files, no links. Dangerous skills are not copied. The copy changes only after the user
+has seen the diff, whatever happens at the source.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ FOLDER = "skill_sources"
 RECORD = "sources.json"
 MOST_SKILLS = 200
 LARGEST = 16_777_216
-"""Maximum size in bytes of all skills of a source together."""
+"""Maximum total size, in bytes, of all of a source's skills."""
 COMPARED = 20_000
-"""Maximum number of lines, in both versions of a file together, for which a diff is shown."""
+"""Maximum number of lines, in both versions of a file together, to show a diff for."""
 Files = Mapping[str, bytes]
-"""Contents of files by their path below the source's folder, such as `skill/SKILL.md`."""
+"""Contents of files by their path under the source's folder, such as `skill/SKILL.md`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillSource:
-    """A place from which skills are copied."""
+    """A location from which skills are copied."""
 
     name: str
-    """Name of the source, and of its folder below `skill_sources`."""
+    """Name of the source, and of its folder under `skill_sources`."""
     place: str
     """Absolute path, or URL for git."""
     folder: str = ""
-    """Folder inside the place; "" for the top-level folder."""
+    """Folder inside the location; "" for the top-level folder."""
     commit: str = ""
-    """The copied commit; "" if the place is a path."""
+    """The copied commit; "" if the location is a path."""
 
     @property
     def is_remote(self) -> bool:
-        """Whether the place is a URL for git."""
+        """Whether the location is a URL for git."""
         return "://" in self.place
 
 
@@ -81,7 +81,7 @@ def source_of(place: str, folder: str = "") -> SkillSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenSkill:
-    """A skill of a source with its verdict; `dangerous` ones are not copied."""
+    """A skill in a source, with its verdict; `dangerous` ones are not copied."""
 
     name: str
     """Name of the skill."""
@@ -127,7 +127,7 @@ def taken(place: Path, below: str = "") -> tuple[Files, list[SeenSkill]]:
 
 
 def _skills(place: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the folders of skills with the names of their documents."""
+    """Yield each skill folder with the name of its document."""
     if (place / DOCUMENT).is_file():
         yield place, DOCUMENT
         return
@@ -184,7 +184,7 @@ class Sources:
         self._record = self.directory / RECORD
 
     def all(self) -> dict[str, SkillSource]:
-        """Return the sources by name; {} if the record cannot be read."""
+        """Return the sources by name; or {} if the record cannot be read."""
         try:
             found = json.loads(self._record.read_bytes())
             sources = [SkillSource(**{k: str(v) for k, v in each.items()}) for each in found]

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from hermes_nb.skills.document import SkillError
 
 SUPPORT = ("references", "templates", "scripts", "assets")
-"""The folders of a skill that contain its support files."""
+"""The folders in a skill that contain its support files."""
 LISTED = 200
 """Maximum number of support files that are listed and scanned."""
 _SUPPORT_DEPTH = 5
@@ -23,7 +23,7 @@ _CODE = frozenset(
 
 
 def checked_path(path: str) -> str:
-    """Return a support file's normalised relative path; raise SkillError if it is not valid."""
+    """Return a support file's normalised relative path; raise SkillError if it is invalid."""
     plain = PurePosixPath(path.removeprefix("./"))
     parts = plain.parts
     good = (
@@ -39,7 +39,7 @@ def checked_path(path: str) -> str:
 
 
 def real_path(directory: Path, path: str) -> Path:
-    """Return a support file's path; raise SkillError if a link points out of the skill."""
+    """Return a support file's path; raise SkillError if a link points outside the skill."""
     relative = checked_path(path)
     real, base = os.path.realpath(directory / relative), os.path.realpath(directory)
     if not real.startswith(base + os.sep):
@@ -48,7 +48,7 @@ def real_path(directory: Path, path: str) -> Path:
 
 
 def support_files(directory: Path) -> tuple[str, ...]:
-    """Return a skill's support files by relative path, sorted, at most `LISTED`."""
+    """Return a skill's support files by relative path, sorted, at most `LISTED` of them."""
     found: list[str] = []
     for folder in SUPPORT:
         if not (directory / folder).is_symlink():
@@ -60,7 +60,7 @@ def support_files(directory: Path) -> tuple[str, ...]:
 
 
 def missing(directory: Path, path: str) -> SkillError:
-    """Return the error for a missing support file, with the closest existing names."""
+    """Return the error for a missing support file, listing the closest existing names."""
     there = support_files(directory)
     names = {PurePosixPath(each).name: each for each in there}
     near = difflib.get_close_matches(path, there, n=3, cutoff=0.5)

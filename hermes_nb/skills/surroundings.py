@@ -37,7 +37,7 @@ class Surroundings:
     """Names of the toolsets that are on; None if unknown, which satisfies every condition."""
 
     def closed(self, gates: Gates) -> str:
-        """Return why a skill with these conditions is not offered here; "" if it is."""
+        """Return the reason a skill with these conditions is not offered here, or "" if it is."""
         here = _platform(self.platform)
         wanted = {_platform(name) for name in gates.platforms}
         if wanted and here not in wanted and not wanted & _ANYWHERE:

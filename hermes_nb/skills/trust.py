@@ -1,7 +1,7 @@
 """Decide how much a skill is trusted: scan its texts, and consider what the user has accepted.
 
 Each text is checked twice: by the injection scan, for text that would steer the agent, and by rules
-on code, for commands that would do harm if the agent ran them. These heuristics stop known tricks;
+for code, for commands that would do harm if the agent ran them. These heuristics stop known tricks;
 the guard checks each command again when it runs. Verdicts are cached, and a text that the user has
 accepted counts as clean.
 """
@@ -26,24 +26,24 @@ from hermes_nb.skills.support_files import is_code, support_files
 
 Level = Literal["clean", "suspicious", "dangerous"]
 Accepts = Callable[[Path, str], bool]
-"""Returns whether the user has accepted a text at a path, regardless of the verdict."""
+"""Returns whether the user has accepted the text at a path, whatever the verdict."""
 UNFIT = "unnamed"
 """The category for skills whose folder names should not be displayed."""
 _AT_ONCE = 64
-"""Maximum number of new documents that are scanned completely when they are found, which takes
-about 0.1 s. If there are more, only names and descriptions are scanned at first, and each document
-is scanned when it is loaded."""
+"""Maximum number of new documents to scan completely when they are found, which takes about 0.1 s.
+If there are more, only names and descriptions are scanned at first, and each document is scanned
+when it is loaded."""
 _SMALLEST = 40
 """Size of a batch of texts that is not split further to find the suspicious one."""
 _BETWEEN = "\n\n---\n\n"
 """Separator of texts in a batch. It keeps one text from being read as an excuse for the next."""
 _OPENS = ("```", "~~~")
-"""Beginnings of code blocks, in which some findings count less; such texts are scanned alone."""
+"""Starts of code blocks, in which some findings count less; such texts are scanned alone."""
 _EXAMINED = 4 * FILE_LIMIT
-"""Bytes of a skill's support files that are scanned when it is loaded."""
+"""Number of bytes of a skill's support files to scan when it is loaded."""
 _REASONS = 4
 _PASSAGE = 160
-"""Maximum characters of a displayed passage."""
+"""Maximum length of a displayed passage, in characters."""
 _Read = TypeVar("_Read", Sign, str)
 _GUIDES = {
     "remote_code": 1.0,
@@ -57,7 +57,7 @@ _GUIDES = {
     "secret_access": 2.0,
     "secret-access": 2.0,
 }
-"""Maximum score of findings, by category, that are normal in the code of harmless guides."""
+"""Maximum score, by category, of findings that are normal in the code of harmless guides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class SkillVerdict:
 
     @property
     def why(self) -> str:
-        """The reasons in one line."""
+        """The reasons, on one line."""
         return "; ".join(self.reasons)
 
 
@@ -87,7 +87,7 @@ _DOWNLOAD = "remote-code"
 def examine(text: str, *, name: str = "", strict: bool = False, code: bool = False) -> SkillVerdict:
     """Return the verdict on a skill's document or, with `code`, on one of its scripts.
 
-    Instructions to the agent are refused. Commands that a guide shows are reported and left in
+    Instructions to the agent are refused. Commands that a guide shows are reported but left in
     place, because the guard decides when they run. `strict`, for untrusted sources, refuses text
     that would otherwise be marked.
     """
@@ -112,7 +112,7 @@ def examine(text: str, *, name: str = "", strict: bool = False, code: bool = Fal
 
 
 def examine_own(text: str, *, name: str = "", code: bool = False, before: str = "") -> SkillVerdict:
-    """Return the verdict on a new text for a skill, which replaces `before`.
+    """Return the verdict on new text for a skill, which replaces `before`.
 
     This is stricter than `examine`, which is for other people's skills: a download that is piped to
     a shell or evaluated is refused, unless `before` already contains it. `examine` only marks it.
@@ -131,7 +131,7 @@ def _downloads(text: str, *, code: bool) -> list[str]:
 class Examiner:
     """Judges skills by cached verdicts and by what the user has accepted.
 
-    `judged` and `support` are thread-safe, the other methods are not.
+    `judged` and `support` are thread-safe, but the other methods are not.
     """
 
     def __init__(self, cache: Cache, accepts: Accepts | None = None) -> None:
@@ -144,9 +144,9 @@ class Examiner:
     def judged(
         self, root: Root, file: Path, text: str, *, digest: str = "", code: bool = False
     ) -> SkillVerdict:
-        """Return the verdict on a text of a skill in `root`, considering what the user accepted.
+        """Return the verdict on text from a skill in `root`, considering what the user accepted.
 
-        `digest` is the SHA-256 of its file, if known. A document of the working directory counts as
+        `digest` is the SHA-256 of its file, if known. A document in the working directory counts as
         dangerous until the user accepts it.
         """
         if not root.examined:
@@ -196,7 +196,7 @@ class Examiner:
         return files, tuple(marks)
 
     def scanned(self, text: str, name: str, scan: Callable[[str, str], ScanResult]) -> ScanResult:
-        """Scan a text that is not a skill; clean results are cached."""
+        """Scan text that is not a skill; clean results are cached."""
         key = f"{_digest(text)}t"  # saves the next process the import of the scan
         if self._known(key) == _CLEAN:
             return ScanResult(verdict="clean", text=text)
@@ -206,7 +206,7 @@ class Examiner:
         return result
 
     def level(self, found: FoundSkill) -> Judged:
-        """Return the level of a document and the reasons, from the cache if possible."""
+        """Return a document's level and the reasons, from the cache if possible."""
         root = found.root
         if not root.examined or self._clean.get(found.path) is found:
             return _CLEAN
@@ -250,7 +250,7 @@ class Examiner:
         return known
 
     def glance(self, several: Sequence[FoundSkill]) -> None:
-        """Scan names and descriptions of new documents in batches, if there are many.
+        """Scan the names and descriptions of new documents in batches if there are many.
 
         Only clean results are recorded. Suspicious documents, and those with code blocks, are
         scanned separately when they are needed.
@@ -367,7 +367,7 @@ def _key(digest: str, *, strict: bool = False, code: bool = False) -> str:
 
 
 def _glance(digest: str, name: str) -> str:
-    """Return the cache key of name and description; the name may be the folder's name."""
+    """Return the cache key for a name and description; the name may be the folder's name."""
     return f"{digest}g{name}"
 
 

@@ -2,7 +2,7 @@
 
 The connection is opened on first use, guarded by a lock, closed before a fork and reopened if the
 file was replaced. Calls wait for other processes for a limited time, with random pauses. Damage is
-repaired, or the damaged file moved aside and replaced, and the call is retried. Other errors are
+repaired, or the damaged file is moved aside and replaced, and the call is retried. Other errors are
 raised as `StoreError`.
 """
 
@@ -48,17 +48,17 @@ Action = Callable[[sqlite3.Connection], T]
 Warn = Callable[[str], None]
 
 BUSY_SECONDS = 5.0
-"""How long a call waits for another process's transaction, in seconds. After that, the turn keeps
-the unsaved messages and tries again later."""
+"""How many seconds a call waits for another process's transaction. After that, the turn keeps the
+unsaved messages and tries again later."""
 SHARE_SECONDS = 1.0
-"""How long a transaction waits, in seconds, while another process replaces the file. It is short,
+"""How many seconds a transaction waits while another process replaces the file. This is short,
 since the replacement may itself be waiting for this transaction."""
 REPAIRS = 3
-"""Maximum number of repairs for a call before it fails."""
+"""Maximum number of repairs before a call fails."""
 REPAIR_SECONDS = 30.0
-"""How long a process waits for another one to repair the same damage, in seconds."""
+"""How many seconds a process waits for another one to repair the same damage."""
 FORK_SECONDS = 2.0
-"""How long a fork waits for a transaction in another thread, in seconds."""
+"""How many seconds a fork waits for a transaction in another thread."""
 
 _inherited: list[Opened] = []
 """Connections inherited from a parent process. They are neither used nor closed, since both would
@@ -66,17 +66,17 @@ affect the parent's locks."""
 _databases: weakref.WeakSet[Database] = weakref.WeakSet()
 """Databases to close around a fork. SQLite tracks its locks in the memory of the process. A child
 would inherit that state and assume that it holds its parent's locks, even for a new connection. The
-only clean way is to have no file open during the fork; both processes then reopen theirs."""
+only clean solution is to have no file open during the fork; both processes then reopen theirs."""
 _forking = threading.Lock()
-"""A lock that is held while the process forks."""
+"""A lock that is held while the process is forking."""
 
 
 class Database:
     """A process's connection to the database file at `path`, or to a temporary one for `:memory:`.
 
-    The file is created on first use, readable by its owner only. If its schema is newer than this
+    The file is created on first use, readable only by its owner. If its schema is newer than this
     code, it is read but never written. `edition` is a number that changes with every commit by any
-    process; read it within a transaction, where it is up to date.
+    process; read it inside a transaction, where it is up to date.
 
     Args:
         path: Path of the file.
@@ -119,7 +119,7 @@ class Database:
         """Run `action` in one transaction and return its result; its changes are then durable.
 
         `action` may be called repeatedly. Waits for other processes for up to `patience` seconds
-        (default: BUSY_SECONDS). Raises StoreError, also if the file can't be written.
+        (default: BUSY_SECONDS). Raises StoreError, including when the file can't be written.
         """
         wait = BUSY_SECONDS if patience is None else patience
         return self._mending(partial(self._write, action, wait))
@@ -177,7 +177,7 @@ class Database:
             try:
                 connection = self._begin(patience)
                 result = action(connection)
-                # Constraints of the tables have been checked; the index now writes its entries.
+                # The tables' constraints have been checked; the index now writes its entries.
                 with only_index():
                     patiently(connection.execute, "COMMIT", patience=BUSY_SECONDS)
                 self.edition += 1
@@ -212,7 +212,7 @@ class Database:
             self._doubtful = False
             looking = threading.Thread(target=self._check, name="hermes-store", daemon=True)
             looking.start()
-            self._looking = looking  # after the start, since other threads join it
+            self._looking = looking  # only after the start, since other threads join it
 
     def _check(self) -> None:
         """Repair the file if a table is damaged.
@@ -260,7 +260,7 @@ class Database:
             self._leave()
 
     def _current(self, file: Path, connection: sqlite3.Connection) -> bool:
-        """Return whether the connection leads to the file at `path`, intact and of our version."""
+        """Return whether the connection is to the file at `path`, intact and of our version."""
         now = surroundings(self._folder, self.path)
         if now is None or now != self._seen:
             intact = not (self._exchanged() or unfinished(file) or self._touched())
@@ -304,7 +304,7 @@ class Database:
         """Return the connection, reopened if the file was replaced."""
         inherited = self._opened is not None and self._pid != os.getpid()
         if self._orphan or (inherited and self._file is not None):
-            # Forked without Python's fork hooks: SQLite's state of the locks is the parent's.
+            # Forked without Python's fork hooks: SQLite's lock state is the parent's.
             self._orphan = True
             self._forget()
             why = "not available in a forked process"
@@ -425,7 +425,7 @@ class Database:
             return
         self._incidents += 1
         if lost_its_head(self.path):
-            return  # opening it will salvage the content of its log
+            return  # opening it will salvage the contents of its log
         with suppress(OSError), self._sharing.exclusive(BUSY_SECONDS):
             if opened.logs[0] is not None and opened.logs == logs(self.path):
                 repair.put_aside(file, repair.LOGS)  # the log doesn't belong to the new file

@@ -157,7 +157,7 @@ class Picker:
             return setting.default
 
     def merged(self, name: str) -> Mapping[str, Json]:
-        """Return a group of config.yaml, from the top level and from ours, which has priority."""
+        """Return a group of config.yaml, merged from the top level and ours, which has priority."""
         given = (self._document.get(name), self._own.get(name))
         groups = (each for each in given if isinstance(each, Mapping))
         found = {str(key): value for group in groups for key, value in group.items()}

@@ -163,7 +163,7 @@ class Checkpoints:
         return report
 
     def since(self, session: str, moment: float) -> list[int]:
-        """Return the turns with changes since a point in time that are not undone, latest first."""
+        """Return the turns since a point in time whose changes are not undone, latest first."""
         return Undoer(self._store, self._file_bytes).since(session, moment)
 
     def changes(

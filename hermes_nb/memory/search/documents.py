@@ -1,19 +1,19 @@
-"""The document of a message in the index: its terms, marks for its day and speaker, and a number.
+"""A message's document in the index: its terms, marks for its day and speaker, and a number.
 
-A *mark* is a term that no text contains, such as one for the speaker's name. A document depends on
-nothing but the message's row: to remove it from a contentless index, its exact terms must be given
-again, by any version of this package.
+A *mark* is a term that no text contains, such as one for the speaker's name. A document depends
+only on the message's row: to remove it from a contentless index, any version of this package must
+be able to supply the exact terms again.
 
 Its number encodes, from the highest bits to the lowest: the *block* (a section of a session), the
 place in the block, the role, and the message's length class. Adjacent messages therefore have
 adjacent numbers, a session is a few ranges of numbers, and ranking needs no lookup by document. A
 *spot* is such a number without role and length, for uses that only need the position.
 
-A process only looks up words in the list of all words that it has not seen before, because a lookup
-takes longer than indexing. For searches, the list is cached as one string with a line per word,
-which grows with the store. Scanning it takes half a millisecond for 50,000 words, and reading it
-the first time 15 ms. (An index of the words' trigrams is not faster; `fts5vocab` reads the whole
-index.)
+In the list of all words, a process looks up only those that it has not seen before, because a
+lookup takes longer than indexing. For searches, the list is cached as one string with a line per
+word, which grows with the store. Scanning it takes half a millisecond for 50,000 words, and reading
+it the first time takes 15 ms. (An index of the words' trigrams is not faster; `fts5vocab` reads the
+whole index.)
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from hermes_nb.storage import words
 
 ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
 _MARGIN = 2
-"""Free places at both ends of a block. Ranking, which also scores a hit's neighbours, then never
-reaches into another block."""
+"""Free places at both ends of a block. Ranking, which also scores a hit's neighbours, therefore
+never reaches into another block."""
 BLOCK = 256 - 2 * _MARGIN
 """Number of messages in a block."""
 _CLASSES = (24, 96, 384, 1536, 6144, 24576, 98304)
-"""Maximum number of terms of a message in the first, second ... length class."""
+"""Maximum number of terms in a message of the first, second ... length class."""
 
 SPOT_BITS = 5
 """Number of low bits in a document's number that are not part of its spot."""
@@ -47,13 +47,13 @@ BLOCK_BITS = 8
 LENGTH_MASK = 7
 """Mask for the lowest bits of a document's number, which are its length class."""
 BLOCK_OF = "(rowid >> 13)"
-"""SQL for the block of a document."""
+"""SQL for a document's block."""
 ROLE_OF = "(rowid >> 3 & 3)"
-"""SQL for the number in `ROLES` of a document's role."""
+"""SQL for the index of a document's role in `ROLES`."""
 
 
 def numbered(block: int, position: int, role: Role, *, terms: int) -> int:
-    """Return the number of a message with that many terms, at a position of its session."""
+    """Return the number of a message with that many terms, at a position in its session."""
     spot = block << 8 | position % BLOCK + _MARGIN
     return spot << SPOT_BITS | ROLES.index(role) << 3 | sum(terms > limit for limit in _CLASSES)
 
@@ -79,16 +79,16 @@ def offset_of(spot: int) -> int:
 
 
 def documents_of(first: int, last: int) -> tuple[int, int]:
-    """Return the smallest and the largest document number of a range of blocks."""
+    """Return the smallest and largest document number in a range of blocks."""
     return first << 13, ((last + 1) << 13) - 1
 
 
 MARK = "\u00a7"
 """First character of a mark, which is a term that no text contains."""
 WRITTEN = f"{MARK}w"
-"""Prefix of the mark of the day on which a message was written, which every message has. If its
-session started on another day, a mark of that day follows. Searches don't use the days, but indexes
-on users' disks contain the marks."""
+"""Prefix of the mark for the day on which a message was written, which every message has. If its
+session started on a different day, a mark for that day follows. Searches don't use the days, but
+indexes on users' disks contain the marks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class IndexedMessage:
     role: Role
     """The message's role."""
     length: int
-    """Number of terms without marks."""
+    """Number of terms, not counting marks."""
     terms: str
     """Terms and marks in order, separated by spaces."""
     forms: list[str]
@@ -110,7 +110,7 @@ class IndexedMessage:
 
 
 def document(body: str, *, at: float, began: float | None) -> IndexedMessage:
-    """Return the document of a stored message.
+    """Return the document for a stored message.
 
     `at` is the message's time and `began` its session's start, in seconds since the epoch.
     """
@@ -135,16 +135,16 @@ def text_of(body: str) -> str:
 
 
 def speaker(text: str) -> str:
-    """Return the speaker's name at the beginning of a text ("Ana: hello"), or "" without one.
+    """Return the speaker's name that starts `text` ("Ana: hello"), or "" if there is none.
 
-    A log's prefix before it is skipped: `[9:30 am, 8 May 2023] Ana: hello`.
+    A log prefix before it is skipped: `[9:30 am, 8 May 2023] Ana: hello`.
     """
     found = _SPEAKER.match(text)
     return found["name"] if found else ""
 
 
 def said(text: str) -> str:
-    """Return a text without the speaker's name and the log prefix at its beginning."""
+    """Strip the leading log prefix and speaker's name from `text`."""
     found = _SPEAKER.match(text)
     return text[found.end() :] if found else text
 
@@ -158,12 +158,12 @@ _SPEAKER = re.compile(
 
 
 def spoken_by(term: str) -> str:
-    """Return the mark of messages whose speaker's name contains this term."""
+    """Return the mark for messages whose speaker's name contains this term."""
     return f"{MARK}v{term}"
 
 
 def _day(at: float | None) -> str:
-    """Return the local day of a time as `20230508`, or "" for None or an invalid time."""
+    """Return a timestamp's local date as `20230508`, or "" if it is None or invalid."""
     try:
         day = time.localtime(at) if at is not None else None
     except (OverflowError, OSError, ValueError):
@@ -174,7 +174,7 @@ def _day(at: float | None) -> str:
 
 
 def _read(body: str) -> tuple[Role, str]:
-    """Return the role of a stored message and its text.
+    """Return a stored message's role and text.
 
     An unreadable one counts as a system message. The `Message` itself is not created, which would
     take three times as long.
@@ -199,7 +199,7 @@ def _joined(*parts: str | None) -> str:
 _MOST_KNOWN = 50_000
 """Maximum number of cached forms."""
 GRAM = 3
-"""Length in characters of the parts (trigrams) that are used to compare words."""
+"""Length, in characters, of the parts (trigrams) used to compare words."""
 
 
 def listed(forms: Collection[str]) -> list[str]:
@@ -209,7 +209,7 @@ def listed(forms: Collection[str]) -> list[str]:
 
 
 class Vocabulary:
-    """Adds words to an index's list of words, within one transaction."""
+    """Adds words to an index's list of words, inside one transaction."""
 
     def __init__(self, connection: sqlite3.Connection, name: str) -> None:
         self._connection = connection
@@ -219,7 +219,7 @@ class Vocabulary:
             self._known.forms.clear()  # the transaction that added these words was rolled back
 
     def add(self, forms: set[str]) -> None:
-        """Add the words in `forms` to the list, unless they are known to be in it."""
+        """Add the words in `forms` to the list, unless they are known to be there."""
         new = forms - self._known.forms
         added = self._connection.execute(
             "INSERT OR IGNORE INTO search_words (word) SELECT value FROM json_each(?)",
@@ -233,7 +233,7 @@ class Vocabulary:
 
 
 class WordList:
-    """The words of an index at the last read; see `word_list`."""
+    """The words in an index at the last read; see `word_list`."""
 
     def __init__(self) -> None:
         self._read = (0, "\n")
@@ -255,7 +255,7 @@ class WordList:
             self._read = newest, f"{text}{found}\n"
 
     def containing(self, part: str, *, most: int) -> list[str]:
-        """Return up to `most` words that contain a text."""
+        """Return up to `most` words that contain `part`."""
         _, text = self._read
         found: list[str] = []
         for start in _lines(text, part):
@@ -289,31 +289,31 @@ def word_list(connection: sqlite3.Connection, name: str) -> WordList:
 
 @dataclass(slots=True)
 class Known:
-    """The cached data on an index."""
+    """The cached data about an index."""
 
     name: str
     """The index's random name."""
     forms: set[str] = field(default_factory=set)
     """Forms whose words are in the index's list, or that have no words for it."""
     last: tuple[int, str] | None = None
-    """Id and text of the last word that this process added, or None for none."""
+    """Id and text of the last word that this process added, or None if there is none."""
     words: WordList = field(default_factory=WordList)
     """The cached list of words."""
     common: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """By frequent expression: the number of matches, and the last document at the time of
-    counting."""
+    """By frequent expression: the number of matches, and the last document when they were
+    counted."""
 
 
 known = lru_cache(maxsize=4)(Known)
 
 
 def grams(text: str) -> set[str]:
-    """Return the trigrams of a word."""
+    """Return a word's trigrams."""
     return {text[n : n + GRAM] for n in range(len(text) - GRAM + 1)}
 
 
 def _lines(text: str, part: str) -> Iterator[int]:
-    """Yield the start of each line that contains a text, except lines with marks."""
+    """Yield the start of each line that contains `part`, except lines with marks."""
     at = text.find(part)
     while at >= 0:
         start = text.rfind("\n", 0, at) + 1

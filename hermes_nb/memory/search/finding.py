@@ -1,10 +1,10 @@
-"""Turn a query into hits: read the messages found in the index, score them, and cut snippets.
+"""Turn a query into hits: read the messages found in the index, score them, and extract snippets.
 
 A text contains clues that the index does not have: who is speaking, and whether it is an answer.
-Each clue raises or lowers the score by a percentage. The shares were tuned on the first half of
-`bench/recall.py` and are measured on the other half.
+Each clue raises or lowers the score by a percentage. The percentages were tuned on the first half
+of `bench/recall.py` and are measured on the other half.
 
-If SQLite was built without FTS5, the newest messages are read and matched by words only, without
+If SQLite was built without FTS5, the newest messages are read and matched by words only, ignoring
 neighbours, sessions and clues. The same applies to messages that are not in the index because the
 file is not writable. An error in the index is raised as `sqlite3.DatabaseError`, and
 `index.rebuild` repairs it.
@@ -32,15 +32,15 @@ from hermes_nb.storage import words
 from hermes_nb.storage.opening import only_index
 
 POOL = 80
-"""Number of messages whose texts are read."""
+"""Number of messages whose text is read."""
 SHARE = 25
-"""A search may read one in this many of the store's documents."""
+"""A search may read one document in this many."""
 FEWEST, MOST = 4_000, 40_000
 """Limits for the number of documents that a search may read."""
 SHOWN = 300
-"""Maximum characters of a snippet."""
+"""Maximum length of a snippet, in characters."""
 _BEFORE = 80
-"""Characters of a snippet before the first matching word."""
+"""Characters in a snippet before the first matching word."""
 
 SPEAKER = 0.7
 """Added to the factor for a message's score if the query contains the speaker's name."""
@@ -49,24 +49,24 @@ NUMBER = 0.3
 QUESTION = -0.25
 """Added if the text is itself a question."""
 ANSWER = 0.8
-"""If a question scores higher than the turn after it, this share of the difference is added to that
-turn's score."""
+"""If a question scores higher than the turn after it, this fraction of the difference is added to
+that turn's score."""
 
 _READ_FOR_CLUES = 1_000
-"""Characters of a message that are read for clues."""
+"""Number of characters of a message to read for clues."""
 _MENTIONS = 1_000
-"""Maximum number of messages with a name that are read to find out who has that name."""
+"""Maximum number of messages with a name to read to find out whose name it is."""
 _ENOUGH_MENTIONS = 4
-"""Minimum number of such messages for a decision."""
+"""Minimum number of such messages needed to decide."""
 _ONE_SIDED = 0.75
-"""Minimum share of those messages that must come from one role."""
+"""Minimum fraction of those messages that must come from one role."""
 _UNINDEXED, _LONGEST = 5_000, 20_000
-"""Messages that are read without an index, newest first, and characters of each."""
+"""Number of messages read without an index, newest first, and of characters read from each."""
 _SEARCHED, _READ_WHOLE = 400_000, 20_000
-"""How many characters of a text are searched for words to display: for words that begin like the
+"""Number of characters of a text to search for words to display: for words that begin like the
 query's terms, and for all other words. The rest of a longer text is ignored."""
 _CUT = 30
-"""Maximum number of characters that a cut may be moved so that it falls between words."""
+"""Maximum number of characters by which a cut may move to fall between words."""
 _SLIP = 2
 """Maximum difference in length of similar words."""
 
@@ -91,7 +91,7 @@ class RankedMessage:
     """The searchable text."""
 
     def hit(self, terms: Collection[str], score: float) -> Hit:
-        """Return the message as a hit, with a snippet for some terms."""
+        """Return the message as a hit, with a snippet for the terms."""
         return Hit(
             session_id=self.session_id,
             position=self.position,
@@ -156,7 +156,7 @@ def ranked(
         only: the filter
         limit: the maximum number of hits
         size: the approximate number of messages in the index
-        load: returns the messages at some spots
+        load: returns the messages at the given spots
     """
     size = max(1, size)
     budget = min(MOST, max(FEWEST, size // SHARE))
@@ -196,7 +196,7 @@ def _distinct(found: list[RankedMessage]) -> list[RankedMessage]:
 
 
 def load(connection: sqlite3.Connection, spots: Collection[int]) -> dict[int, RankedMessage]:
-    """Return the messages at some spots; spots without a message are left out."""
+    """Return the messages at these spots; spots without a message are left out."""
     blocks = {
         row[0]: (row[1], row[2])
         for row in connection.execute(
@@ -237,7 +237,7 @@ class People:
 
     terms: frozenset[str] = frozenset()  # their names
     marks: frozenset[str] = frozenset()  # the index's marks for their names
-    roles: frozenset[str] = frozenset()  # of people whose texts don't start with their names
+    roles: frozenset[str] = frozenset()  # of people whose messages don't start with their names
 
     @classmethod
     def named(cls, query: Query, postings: SearchIndex) -> People:
@@ -287,7 +287,7 @@ def asks(passage: RankedMessage) -> bool:
 def with_answers(
     found: Mapping[int, float], texts: Mapping[int, RankedMessage]
 ) -> dict[int, float]:
-    """Return the scores, in which turns after a question get closer to the question's score."""
+    """Return the scores, raising those of turns after a question towards the question's score."""
     out = dict(found)
     for spot, score in found.items():
         if score > found.get(spot + 1, score) and asks(texts[spot]):
@@ -296,9 +296,9 @@ def with_answers(
 
 
 def role_of_name(mentions: Collection[int]) -> str:
-    """Return the role of the person with a name: the role that does not mention it.
+    """Return the role of the person with this name: the role that does not mention it.
 
-    Returns "" if both mention it, or too few messages do.
+    Returns "" if both mention it, or if too few messages do.
     """
     said = {"user": 0, "assistant": 0}
     for mention in mentions:
@@ -315,7 +315,7 @@ def _unindexed(
 ) -> list[Hit]:
     """Return the messages that contain the query's words, rarer words first.
 
-    Only rows with a greater id than `after` are read.
+    Only rows with an id greater than `after` are read.
     """
     rows = connection.execute(
         "SELECT session, position, role, at, body FROM messages"
@@ -361,7 +361,7 @@ def wanted(query: str) -> frozenset[str]:
 
 
 def snippet(text: str, terms: Collection[str]) -> str:
-    """Return at most `SHOWN` characters on one line, from the part with most of the terms."""
+    """Return at most `SHOWN` characters on one line, from the part that contains the most terms."""
     line = " ".join(text[: SHOWN * 4].split()) if len(text) <= SHOWN * 4 else ""
     if line and len(line) <= SHOWN:
         return line
@@ -376,9 +376,9 @@ def snippet(text: str, terms: Collection[str]) -> str:
 
 
 def excerpt(text: str, terms: Collection[str], size: int) -> str:
-    """Return about `size` characters of `text`, from the part with most different terms.
+    """Return about `size` characters of `text`, from the part with the most different terms.
 
-    An ellipsis marks omitted text. If the text has none of the terms, return its beginning.
+    An ellipsis marks omitted text. If the text contains none of the terms, return its start.
     """
     if len(text) <= size:
         return text
@@ -392,7 +392,7 @@ def excerpt(text: str, terms: Collection[str], size: int) -> str:
 
 
 def nearest(text: str, terms: Collection[str]) -> Collection[str]:
-    """Return the terms if a text contains one of them, otherwise its own similar terms."""
+    """Return the terms if the text contains one of them, otherwise similar terms from the text."""
     own = set(words.terms(text))
     if not own.isdisjoint(terms):
         return terms
@@ -405,7 +405,7 @@ def nearest(text: str, terms: Collection[str]) -> Collection[str]:
 
 
 def matches(text: str, terms: Collection[str]) -> list[tuple[int, int]]:
-    """Return start and end of each word in a text that has one of the terms."""
+    """Return the start and end of each word in a text that matches one of the terms."""
     return [
         (start, start + len(piece))
         for start, piece in words.places(text)
@@ -416,7 +416,7 @@ def matches(text: str, terms: Collection[str]) -> list[tuple[int, int]]:
 def _densest(text: str, terms: Collection[str], size: int, *, before: int) -> int:
     """Return the start of the `size` characters with the most different terms.
 
-    They include `before` characters in front of the first term.
+    They include `before` characters before the first term.
     """
     if not terms:
         return 0
@@ -433,10 +433,10 @@ def _densest(text: str, terms: Collection[str], size: int, *, before: int) -> in
 
 
 def _occurrences(text: str, terms: Collection[str]) -> Iterator[tuple[int, str]]:
-    """Yield the start of each word that has one of the terms, and the term.
+    """Yield the start of each word that matches one of the terms, and the term.
 
-    Words that begin with a term are tried first, which avoids stemming all words. Without such
-    words, the text has other forms ("went" for "go"), or a term is only a part of a word.
+    Words that begin with a term are tried first, which avoids stemming all words. If there are
+    none, the text has other forms ("went" for "go"), or a term is only part of a word.
     """
     found = False
     for start, piece in words.places(text, beginning=terms):

@@ -3,11 +3,12 @@
 Every message is one document in a contentless FTS5 table; the row id encodes its position.
 
 Messages are indexed in batches, in the order of their rows; one by one would take twice as long.
-`search_state` has the last indexed row, updated in the same transaction, so that messages of killed
-or other processes are not missed; a search first indexes the rest. Creating the documents takes
-most of that time. `made_of` does it without a connection, so that it doesn't block other processes.
+`search_state` holds the last indexed row, updated in the same transaction, so that messages from
+killed or other processes are not missed; a search first indexes the rest. Creating the documents
+takes most of that time. `made_of` does it without a connection, so that it doesn't block other
+processes.
 
-The index is created with the first messages. If SQLite lacks FTS5 there is no index, and search
+The index is created with the first messages. If SQLite lacks FTS5, there is no index, and search
 reads the messages themselves.
 """
 
@@ -41,7 +42,7 @@ CREATE TABLE IF NOT EXISTS search_state (
 );
 """
 """The plain tables; FTS5's own are created on first use. The state is one row, with the index's
-random name and the last indexed message; without that row there is no index."""
+random name and the last indexed message; without that row, there is no index."""
 _FULL_TEXT = (
     "CREATE VIRTUAL TABLE IF NOT EXISTS search_text USING fts5("
     "terms, content='', columnsize=0, tokenize='ascii')",
@@ -51,17 +52,17 @@ _FULL_TEXT = (
 )
 _TABLES = ("search_text", "search_words", "search_blocks", "search_state")
 TOGETHER = 256
-"""Messages indexed together: half as many cost 5 % more. A search may have to index that many
-first, which takes about 40 ms for 256 messages of a kilobyte."""
+"""Number of messages indexed together: half as many cost 5 % more. A search may have to index that
+many first, which takes about 40 ms for 256 messages of a kilobyte."""
 LARGE = 16_384
-"""A message with more characters is indexed immediately: batching it would save little."""
+"""Messages with more characters are indexed immediately: batching them would save little."""
 _PREPARED = 2
-"""Maximum batches of messages for which documents are created in advance."""
+"""Maximum number of message batches for which documents are created in advance."""
 Source = tuple[str, float, float | None]
-"""The input of a document: a message's stored JSON, its time, and its session's start (seconds
+"""The input for a document: a message's stored JSON, its time, and its session's start (seconds
 since the epoch)."""
 Made = Mapping[Source, IndexedMessage]
-"""Documents made in advance."""
+"""Documents created in advance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +81,14 @@ Blocks = dict[tuple[str, int], int]
 
 
 def is_current(connection: sqlite3.Connection) -> bool:
-    """Return whether an index exists and has all messages."""
+    """Return whether an index exists and contains all messages."""
     last = last_indexed(connection)
     (newest,) = connection.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()
     return last is not None and last >= newest
 
 
 def last_indexed(connection: sqlite3.Connection) -> int | None:
-    """Return the row of the last indexed message, or None without an index."""
+    """Return the row of the last indexed message, or None if there is no index."""
     try:
         row = connection.execute("SELECT indexed FROM search_state").fetchone()
     except sqlite3.OperationalError as error:
@@ -98,27 +99,27 @@ def last_indexed(connection: sqlite3.Connection) -> int | None:
 
 
 def name(connection: sqlite3.Connection) -> str:
-    """Return the random name of this index, or "" without an index."""
+    """Return the random name of this index, or "" if there is no index."""
     row = connection.execute("SELECT name FROM search_state").fetchone()
     return row[0] if row else ""
 
 
 def waiting(connection: sqlite3.Connection) -> list[Source]:
-    """Return the input of the documents that `catch_up` will probably need."""
+    """Return the input for the documents that `catch_up` will probably need."""
     found = islice(_rows(connection, _BY_ROW, after=last_indexed(connection) or 0), _PREPARED)
     return [row.source for rows in found for row in rows]
 
 
 def made_of(sources: Sequence[Source]) -> Made:
-    """Return the documents of messages; needs no connection, so it blocks no other process."""
+    """Return the documents for messages; needs no connection, so it blocks no other process."""
     return {source: _document(source) for source in sources}
 
 
 @only_index()
 def catch_up(connection: sqlite3.Connection, made: Made | None = None) -> None:
-    """Index the messages that are not indexed yet, within the caller's transaction.
+    """Index the messages not yet indexed, inside the caller's transaction.
 
-    Some of their documents may be `made` already. Call it once per transaction: see `Vocabulary`.
+    Some of their documents may already be `made`. Call it once per transaction: see `Vocabulary`.
     """
     state = connection.execute("SELECT name, indexed FROM search_state").fetchone()
     if state is not None:
@@ -166,7 +167,7 @@ def remove(connection: sqlite3.Connection, session_id: str) -> None:
 def prune(connection: sqlite3.Connection) -> None:
     """Remove words that no message contains any more.
 
-    The index gets a new name, because processes' cached words are no longer valid.
+    The index gets a new name, because words cached by processes are no longer valid.
     """
     try:
         for statement in (
@@ -183,7 +184,7 @@ def prune(connection: sqlite3.Connection) -> None:
 
 
 def rebuild(connection: sqlite3.Connection, made: Made | None = None) -> None:
-    """Drop the index and create it from the messages; without FTS5 there is no index."""
+    """Drop the index and create it from the messages; without FTS5, there is no index."""
     for table in _TABLES:
         drop(connection, table)
     for statement in SCHEMA.strip().split(";\n"):
@@ -201,7 +202,7 @@ def rebuild(connection: sqlite3.Connection, made: Made | None = None) -> None:
 
 
 def drop(connection: sqlite3.Connection, table: str) -> None:
-    """Drop a table; if it is a virtual table that is too damaged, drop its parts instead."""
+    """Drop a table; if it is a virtual table and too damaged, drop its parts instead."""
     try:
         connection.execute(f"DROP TABLE IF EXISTS {table}")
     except sqlite3.DatabaseError:
@@ -244,7 +245,7 @@ def _rows(
     values = {"block": documents.BLOCK, "most": TOGETHER, "after": after, "session": session_id}
     values["position"] = 0
     while found := cursor.execute(statement, values).fetchall():
-        # Not a join: the start is stored after a long prompt, and a batch has few sessions.
+        # Not a join: the start is stored after a long prompt, and a batch contains few sessions.
         sessions = json.dumps(list({row[1] for row in found}))
         began = dict(
             cursor.execute(
@@ -274,7 +275,7 @@ def _numbered(
 ) -> list[tuple[int, str]]:
     """Return messages as rows of the FTS5 table, sorted by row id.
 
-    In descending order, they would take additional segments of the index. Missing blocks are
+    In descending order, they would take up additional segments in the index. Missing blocks are
     created and added to `blocks`; the documents' forms are added to `forms`.
     """
     found = []

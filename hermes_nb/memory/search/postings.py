@@ -18,9 +18,9 @@ from hermes_nb.memory.search.query import But, Either, Every, Node, Phrase
 from hermes_nb.storage.words import stem
 
 MOST_WORDS = 60
-"""Maximum number of words to find for a part of a word."""
+"""Maximum number of words to find for part of a word."""
 RECOGNISED = 3
-"""Minimum number of trigrams of a word for a search for similar words."""
+"""Minimum number of trigrams in a word for finding similar words."""
 MOST_ALIKE = 20
 """Maximum number of similar words."""
 STALE = 1.1
@@ -28,7 +28,7 @@ STALE = 1.1
 MOST_COMMON = 1_000
 """Maximum number of cached counts of common expressions."""
 _ENDINGS = ("", "g", "ng", "ing", "d", "ed", "s", "es", "n", "on", "ion", "y", "r", "er", "e")
-"""Endings, and parts of endings, with which a prefix is completed before it is stemmed."""
+"""Endings, and parts of endings, that complete a prefix before it is stemmed."""
 _EVERYTHING = f'"{documents.WRITTEN}" *'
 """FTS5 expression that matches all messages."""
 
@@ -38,7 +38,7 @@ class Filter:
     """The messages that are searched."""
 
     session_id: str = ""
-    """The only session, or "" for all."""
+    """The only session to search, or "" for all."""
     exclude: Collection[str] = ()
     """Ids of excluded sessions."""
     since: float | None = None
@@ -49,7 +49,7 @@ class Filter:
     """The roles, or empty for all."""
 
     def admits(self, session_id: str, role: str, at: float) -> bool:
-        """Return whether a message is searched."""
+        """Return whether a message is to be searched."""
         return (
             (not self.session_id or session_id == self.session_id)
             and session_id not in self.exclude
@@ -79,7 +79,7 @@ def expression(node: Node) -> str:
 
 
 def stems_of(start: str) -> list[str]:
-    """Return the stems that match the beginning of a word, which may end within an ending."""
+    """Return the stems that match the start of a word, which may end in the middle of an ending."""
     stems = {stem(start + ending) for ending in _ENDINGS}
     return [each for each in sorted(stems) if start.startswith(each)]
 
@@ -95,7 +95,7 @@ class Postings:
         self._restrict(only)
 
     def documents(self, match: Node, *, most: int) -> list[int]:
-        # One string instead of one row per document takes a third of the time.
+        # One string takes a third of the time of one row per document.
         (found,) = self._read("group_concat(rowid)", expression(match), most)
         return numbers_in(found)
 

@@ -15,19 +15,19 @@ from dataclasses import dataclass
 from hermes_nb.storage import words
 
 LONGEST = 8_000
-"""Maximum characters of a query; the rest is ignored."""
+"""Maximum length of a query, in characters; the rest is ignored."""
 MOST_UNITS = 40
-"""Maximum number of units (words or phrases) of a query that are searched."""
+"""Maximum number of a query's units (words or phrases) to search for."""
 MOST_OPERANDS = 200
-"""Maximum operands of a query with operators."""
+"""Maximum number of operands in a query with operators."""
 DEEPEST = 8
-"""Maximum levels of parentheses. Each level may take a dozen of the 100 stack entries of FTS5's
+"""Maximum levels of parentheses. Each level may use a dozen of the 100 stack entries of FTS5's
 parser."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """Consecutive terms; with `prefix`, the last one is the beginning of a word."""
+    """Consecutive terms; with `prefix`, the last one is the start of a word."""
 
     terms: tuple[str, ...]
     prefix: bool = False
@@ -71,7 +71,7 @@ class Query:
     names: frozenset[str] = frozenset()
     """Terms of capitalised words."""
     question: bool = False
-    """Whether it is a question, whose answer may not contain the query's words."""
+    """Whether it is a question; its answer may not contain the query's words."""
 
     @property
     def terms(self) -> frozenset[str]:
@@ -126,7 +126,7 @@ def _is_question(text: str, tokens: list[_Token]) -> bool:
 
 
 def _tokens(text: str) -> Iterator[_Token]:
-    """Yield the tokens with balanced parentheses; those nested too deep are dropped."""
+    """Yield the tokens with balanced parentheses; those nested too deeply are dropped."""
     found = list(_raw_tokens(text))
     paired: set[int] = set()
     opened: list[int] = []
@@ -165,7 +165,7 @@ def _phrase(token: _Token) -> Phrase | None:
 
 
 def _units(tokens: list[_Token]) -> list[Phrase]:
-    """Return the units of a plain query's words, without stop words if others remain."""
+    """Return the units for a plain query's words, without stop words if others remain."""
     plain = [token for token in tokens if token.kind == "word"]
     folded = [words.fold(piece).replace("'", "") for t in plain for piece in words.pieces(t.text)]
     stop = words.stop_words(folded)
@@ -199,7 +199,7 @@ def _names(text: str) -> frozenset[str]:
 
 
 def _wanted(node: Node) -> Iterator[Phrase]:
-    """Yield the phrases that raise a message's score, which excludes operands of NOT."""
+    """Yield the phrases that raise a message's score; operands of NOT don't."""
     match node:
         case Phrase():
             yield node

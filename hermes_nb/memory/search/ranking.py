@@ -1,14 +1,14 @@
 """Score messages by a query's words, using only the index.
 
 A query's cost is the number of documents that it reads, newest first. That number is limited by a
-budget. Rare words are read first: they are the most significant and cost least. A word that is too
-common for the budget is skipped. If all words are too common, messages with several of them are
-searched. An unknown word is assumed to be a part of a word, or a misspelt one.
+budget. Rare words are read first: they are the most significant and cost the least. A word that is
+too common for the budget is skipped. If all words are too common, messages with several of them are
+searched. An unknown word is assumed to be part of a word, or misspelt.
 
 A message is scored by its own words and, with lower weight, by the words of the messages around it,
 because an answer often does not repeat the question. Rare words count more than common ones, and
-several different words of the query count more than one word that occurs many times. A session that
-contains all of the query's words is ranked higher than one with a single word.
+several different query words count more than one word that occurs many times. A session that
+contains all of the query's words ranks higher than one with a single word.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class SearchIndex(Protocol):
     """Access to an index for one search, restricted by the search's filter."""
 
     def documents(self, match: Node, *, most: int) -> list[int]:
-        """Return up to `most` documents that match, the newest sessions first."""
+        """Return up to `most` documents that match, newest sessions first."""
         ...
 
     def count(self, match: Node, *, most: int) -> int:
-        """Return how many documents match; above `most` it may be an estimate."""
+        """Return the number of documents that match; above `most`, it may be an estimate."""
         ...
 
     def counted(self, match: Node, *, most: int) -> tuple[int, list[int] | None]:
@@ -43,11 +43,11 @@ class SearchIndex(Protocol):
         ...
 
     def known(self, terms: Collection[str]) -> set[str]:
-        """Return those terms that are in the store's list of words."""
+        """Return the terms that are in the store's list of words."""
         ...
 
     def words_like(self, text: str) -> list[str]:
-        """Return words of the store that contain a folded text."""
+        """Return words in the store that contain a folded text."""
         ...
 
     def words_near(self, text: str) -> list[tuple[str, int]]:
@@ -60,15 +60,15 @@ NEAR = {-2: 0.3, -1: 0.55, 1: 0.55, 2: 0.3}
 SATURATION = 1.2
 """BM25's k1."""
 SHORTER = 0.8
-"""Factor of a word's weight for each length class; each class is four times as long."""
+"""Factor for a word's weight in each length class; each class is four times as long."""
 SESSION = 0.5
-"""Share added to a score if the session has all words of the query; less if some are missing."""
+"""Fraction added to a score if the session has all the query's words; less if some are missing."""
 COVERAGE = 0.3
-"""Share added to a score if the message has all words of the query; less if some are missing."""
+"""Fraction added to a score if the message has all the query's words; less if some are missing."""
 SEEDS = 150
 """Number of best spots (positions of messages) that are scored together with their neighbours."""
 SYNONYM = 0.5
-"""Weight of a synonym of the query's word."""
+"""Weight of a synonym for the query's word."""
 PART = 0.6
 """Weight of a word that contains the query's word."""
 MISSPELT = 0.4
@@ -77,7 +77,7 @@ NAME = 0.5
 """Weight of a speaker's name, which is low because half of all turns match; speakers are scored
 separately."""
 _ALIKE = 0.6
-"""Minimum share of trigrams that a misspelt word has in common with the right one."""
+"""Minimum fraction of trigrams that a misspelt word has in common with the right one."""
 _MOST_TOGETHER = 4
 """Maximum number of common words that are searched together."""
 _ENOUGH = 60
@@ -133,7 +133,7 @@ class EvidenceCollector:
         return out
 
     def _count(self, unit: Phrase) -> int:
-        """Return how many documents contain a unit; for a prefix, this is a lower bound.
+        """Return the number of documents that contain a unit; for a prefix, this is a lower bound.
 
         FTS5 merges all words that match a prefix before it returns the first document, so the
         documents are read only once and cached.
@@ -148,7 +148,7 @@ class EvidenceCollector:
         return count
 
     def _of(self, unit: Phrase, count: int) -> dict[int, float]:
-        """Return the documents of a word and of its alternatives, with weights."""
+        """Return the documents for a word and its alternatives, with weights."""
         if unit.prefix or len(unit.terms) > 1:
             return dict.fromkeys(self._own(unit), 1.0)
         (term,) = unit.terms
@@ -160,7 +160,7 @@ class EvidenceCollector:
         return found | dict.fromkeys(self._own(unit), 1.0)
 
     def _guessed(self, term: str) -> dict[int, float]:
-        """Return the documents of words that contain an unknown term or are similar to it."""
+        """Return the documents for words that contain an unknown term or resemble it."""
         if self._postings.known([term]):
             return {}
         if containing := self._postings.words_like(term):
@@ -174,9 +174,9 @@ class EvidenceCollector:
         return self._affordable(alike, MISSPELT)
 
     def _affordable(self, terms: Sequence[str], weight: float) -> dict[int, float]:
-        """Return the documents that contain any of the terms, none if there are too many.
+        """Return the documents that contain any of the terms, or none if there are too many.
 
-        At most an eighth of the remaining budget is used: the query's own words have priority.
+        At most an eighth of the remaining budget is used: the query's own words take priority.
         """
         if not terms:
             return {}
@@ -187,7 +187,7 @@ class EvidenceCollector:
         return dict.fromkeys(self._take(match), weight)
 
     def _own(self, unit: Phrase) -> list[int]:
-        """Return the documents of the unit itself, from the cache if possible."""
+        """Return the documents for the unit itself, from the cache if possible."""
         if unit not in self._read:
             return self._take(unit)
         self._left -= len(self._read[unit])
@@ -247,10 +247,10 @@ def rarity(documents: int, all_documents: int) -> float:
 def scores(
     evidence: Sequence[Evidence], *, silent: bool = False, most: int = SEEDS
 ) -> dict[int, float]:
-    """Return scores of the `most` best spots with one of the query's words.
+    """Return scores for the `most` best spots that have one of the query's words.
 
     With `silent`, also score the neighbours of those spots, even without such a word. Some of these
-    may not exist, because a session ends.
+    may not exist, because the session ends there.
     """
     held = [_held(one) for one in evidence]
     total = sum(one.weight for one in evidence) or 1.0
