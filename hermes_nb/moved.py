@@ -1,7 +1,7 @@
 """Redirect the import paths of earlier versions to the modules that replaced them.
 
 Fan-out tables, start-up files, pickled tasks and third-party code still use these paths. A path is
-only redirected if Python finds no module with that name. The old name is then bound to the new
+redirected only if Python finds no module with that name. The old name is then bound to the new
 module, so that a class is the same object under both names.
 """
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from importlib.abc import InspectLoader, Loader
 
 PACKAGES = ("hermes_nb.app", "hermes_nb.app.maps", "hermes_nb.gateway")
-"""Former packages that still can be imported, but contain nothing."""
+"""Former packages that can still be imported, but contain nothing."""
 MOVED = {
     "hermes_nb.agent.config": "hermes_nb.agent.settings.config",
     "hermes_nb.agent.environment": "hermes_nb.extras.training.environment",
     "hermes_nb.agent.executors": "hermes_nb.agent.fanout.executors",
     "hermes_nb.app.approvals": "hermes_nb.agent.approvals",
     "hermes_nb.app.maps.executors": "hermes_nb.agent.fanout.executors",
-    # Unpickled by the engines of a cluster.
+    # Unpickled by a cluster's engines.
     "hermes_nb.app.maps.task": "hermes_nb.agent.fanout.executors",
     "hermes_nb.gateway.core": "hermes_nb.extras.gateway.core",
     "hermes_nb.gateway.service": "hermes_nb.extras.gateway.service",
@@ -35,9 +35,9 @@ MOVED = {
 
 
 class OldPaths:
-    """An import finder and loader that maps the path of a former module to its replacement.
+    """An import finder and loader that maps a former module's path to its replacement.
 
-    It has no base class, because importing `importlib.abc` takes longer than all the rest.
+    It has no base class, because importing `importlib.abc` takes longer than everything else.
     """
 
     def create_module(self, spec: ModuleSpec) -> None:

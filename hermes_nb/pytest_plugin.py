@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hermes_nb.models.cassette import Cassette, Mode
 
 FOLDER = "cassettes"
-"""Folder for cassettes, next to the test file. It contains a folder per test file with a file per
+"""Folder for cassettes, next to the test file. It contains a folder per test file, with a file per
 test."""
 SANITIZE = Path(__file__).with_name("nbval.cfg")
 """Patterns that nbval ignores in the outputs of Hermes cells."""
@@ -56,7 +56,7 @@ class TestCassette:
 
         Args:
             model: The model to record; None is enough for a replay.
-            normalise: Functions that remove volatile values from texts.
+            normalise: Functions that remove volatile values from text.
         """
         from hermes_nb.models.cassette import Cassette
 
@@ -133,7 +133,7 @@ def _accept(config: pytest.Config, cassette: Path) -> None:
 
 
 def _path(file: Path, test: str) -> Path:
-    """Return the cassette path of a test, from its class, name and parameters."""
+    """Return a test's cassette path, based on its class, name and parameters."""
     name = re.sub(r"[^\w.-]+", "-", test.replace("::", ".")).strip("-.")
     return file.parent / FOLDER / file.stem / f"{name[:_LONGEST]}.jsonl"
 

@@ -63,7 +63,7 @@ class Difference:
 
 
 class NotebookDiffers(AssertionError):
-    """The outputs of cells differ from those in the notebook file."""
+    """The outputs of some cells differ from those in the notebook file."""
 
     def __init__(self, path: Path, differences: Sequence[Difference]) -> None:
         self.differences = tuple(differences)
@@ -79,7 +79,7 @@ class Run:
     cassette: Path
     """Path of the cassette."""
     differences: tuple[Difference, ...] = field(default=())
-    """Always empty at present: a replay whose outputs differ raises `NotebookDiffers`."""
+    """Currently always empty: a replay whose outputs differ raises `NotebookDiffers`."""
 
 
 def cassette_for(notebook: str | Path) -> Path:
@@ -127,8 +127,8 @@ def run_notebook(
         mode: How to use the cassette.
         cassette: Path of the cassette (default: next to the notebook).
         compare: Whether a replay compares the outputs.
-        normalise: Functions that remove volatile values from a text, in addition to times,
-            addresses and paths.
+        normalise: Functions that remove volatile values from text, in addition to times, addresses
+            and paths.
         env: Environment variables to add. Cells may choose their approval mode.
         home: Hermes directory (default: an empty one, so that the model to record is taken from the
             environment).

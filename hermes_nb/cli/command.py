@@ -1,4 +1,4 @@
-"""The interface of `jupyter hermes` subcommands, also for other packages.
+"""The interface for `jupyter hermes` subcommands, including those from other packages.
 
 A package registers each `Subcommand` under the entry point group `hermes_nb.cli`. All of them are
 loaded for `--help`, so the module that defines a subcommand must import as little as possible. The
@@ -54,11 +54,12 @@ class Subcommand:
     about: str
     """A short description, without a full stop."""
     page: str = ""
-    """Its page of the documentation, below `docs/`."""
+    """Its documentation page, under `docs/`."""
     examples: tuple[str, ...] = ()
     """Example command lines, without `jupyter hermes`."""
     run: str | Run
-    """A function of the arguments that returns the exit code, or its name as `module:function`."""
+    """A function that takes the arguments and returns the exit code, or its name as
+    `module:function`."""
     arguments: Callable[[argparse.ArgumentParser], None] = _no_arguments
     """Adds arguments to the subcommand's parser; it may add subcommands with `add`."""
 
@@ -91,7 +92,7 @@ def perform(run: str | Run, arguments: argparse.Namespace) -> int:
 
 
 def installed(known: frozenset[str], wanted: str = "") -> dict[str, Subcommand]:
-    """Return the subcommands of other packages, or only the `wanted` one.
+    """Return the subcommands from other packages, or only the `wanted` one.
 
     Names in `known` cannot be replaced. If a subcommand fails to load, calling it reports the
     error.
@@ -120,7 +121,7 @@ def _loaded(name: str, load: Callable[[], object]) -> Subcommand:
 
 
 def count(text: str) -> int:
-    """Parse an argument that must be an integer above 0."""
+    """Parse an argument that must be an integer greater than 0."""
     number = int(text)
     if number < 1:
         raise ValueError
@@ -128,7 +129,7 @@ def count(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """Parse an argument that must be a number of seconds above 0."""
+    """Parse an argument that must be a number of seconds greater than 0."""
     number = float(text)
     if not 0 < number < float("inf"):
         raise ValueError

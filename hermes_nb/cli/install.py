@@ -2,9 +2,9 @@
 
 IPython can load a magic when a cell calls it, which is too late for an async one. So a startup file
 makes each kernel look for the magic before a cell is parsed (see `hermes_nb.notebook.lazy`); with
-`--kernelspec`, an argument in the kernelspec does so instead. IPython runs the files in `startup`
-of the profile, of the environment and of the system. Earlier versions also declared the magic in
-IPython's JSON configuration, which `disable` removes.
+`--kernelspec`, an argument in the kernelspec does so instead. IPython runs the files in the
+`startup` folders of the profile, the environment and the system. Earlier versions also declared the
+magic in IPython's JSON configuration, which `disable` removes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LEVELS: tuple[Level, ...] = ("user", "sys-prefix", "system")
 STARTUP = "00-hermes-nb.py"
 """Name of the startup file."""
 MARK = "# Written by `jupyter hermes enable`; `jupyter hermes disable` removes it.\n"
-"""First line of the startup file; `disable` recognises the file by it."""
+"""First line of the startup file; by which `disable` recognises the file."""
 STARTUP_TEXT = f"""{MARK}# The first cell with %hermes or %%hermes loads Hermes.
 try:
     __import__("{WATCHER}", fromlist=["watch"]).watch(get_ipython())
@@ -53,12 +53,12 @@ _STRING = r'"(?:[^"\\]|\\.)*"'
 _ARGV = re.compile(rf'"argv"\s*:\s*\[(?:\s*{_STRING}\s*,)*(?P<blank>\s*){_STRING}')
 _ASK = "import importlib.util as u, sys; sys.exit(u.find_spec('hermes_nb') is None)"
 _PATIENCE = 60.0
-"""Timeout in seconds for starting a kernel's interpreter."""
+"""Timeout for starting a kernel's interpreter, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigDirectory:
-    """A configuration directory of IPython."""
+    """An IPython configuration directory."""
 
     directory: Path
     """Its path."""
@@ -72,7 +72,7 @@ class ConfigDirectory:
 
 
 def place_for(level: Level | None) -> ConfigDirectory:
-    """Return the directory of a level; None selects the level that Jupyter prefers here."""
+    """Return the directory for a level; None selects the level that Jupyter prefers here."""
     if level is None:
         from jupyter_core.paths import prefer_environment_over_user
 
@@ -109,7 +109,7 @@ def enable(arguments: argparse.Namespace) -> int:
 
 
 def disable(arguments: argparse.Namespace) -> int:
-    """Undo `enable`, including the changes of earlier versions; print the changes."""
+    """Undo `enable`, including changes made by earlier versions; print the changes."""
     if arguments.kernelspec:
         file = _kernelspec(arguments.kernelspec)
         argued = rf',\s*"{re.escape(ARGUMENT)}"'
@@ -132,7 +132,7 @@ def disable(arguments: argparse.Namespace) -> int:
 
 
 def _kernelspec(name: str) -> Path:
-    """Return the `kernel.json` of a kernelspec; raise `ConfigError` if not found."""
+    """Return the `kernel.json` of a kernelspec; raise `ConfigError` if it is not found."""
     from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 
     manager = KernelSpecManager()
@@ -160,7 +160,7 @@ def _check_kernel(file: Path, spec: dict[str, Foreign]) -> None:
 
 
 def _argued(file: Path, text: str) -> str:
-    """Return the text of a kernelspec with `ARGUMENT` added, formatted like its other arguments."""
+    """Return a kernelspec's text with `ARGUMENT` added, formatted like its other arguments."""
     spec = _parsed(file, text)
     _check_kernel(file, spec)
     if ARGUMENT in spec["argv"]:
@@ -177,8 +177,8 @@ def _argued(file: Path, text: str) -> str:
 def _undeclared(file: Path, text: str) -> str:
     """Return IPython's JSON without the magic that earlier versions declared in it.
 
-    Objects that they created for it are removed too; other content stays byte for byte. Returns ""
-    for a file that they created.
+    Objects that they created for it are also removed; other content is unchanged, byte for byte.
+    Returns "" for a file that they created.
     """
     document = _parsed(file, text)
     group = document.get("MagicsManager")
@@ -255,7 +255,7 @@ def _put(file: Path, text: str) -> str:
 
 
 def doctor(arguments: argparse.Namespace) -> int:
-    """Run the checks, print the results, and return 1 if one of them is a problem."""
+    """Run the checks, print the results, and return 1 if any of them is a problem."""
     found = _findings(offline=arguments.offline)
     problems = [each for each in found if each.state == "problem"]
     if arguments.json:

@@ -39,7 +39,7 @@ _MISS = re.compile(r"no recording in .{1,300}? fits this request|there are no re
 def is_miss(text: str) -> bool:
     """Return whether an error text reports a replay without a matching recording.
 
-    If an error occurs in a kernel or a turn, the command line only gets its text, not its class. A
+    If an error occurs in a kernel or a turn, the command line gets only its text, not its class. A
     test ensures that this matches the text of `CassetteMiss`.
     """
     return _MISS.search(text) is not None
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return STOPPED
-    except BrokenPipeError:  # the reader has closed, as in `… | head`
+    except BrokenPipeError:  # the reader has closed the pipe, as in `… | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     else:
@@ -94,9 +94,9 @@ def _stop(*_: object) -> None:
 
 
 def parser(wanted: str = "") -> argparse.ArgumentParser:
-    """Return the parser of all own subcommands, and of the `wanted` one of another package.
+    """Return the parser for our own subcommands, and for the `wanted` one from another package.
 
-    If `wanted` is not the name of a subcommand, the subcommands of all packages are included.
+    If `wanted` is not the name of a subcommand, the subcommands from all packages are included.
     """
     top = argparse.ArgumentParser(
         prog="jupyter hermes",

@@ -2,9 +2,9 @@
 
 It is meant for shells and scripts, and doesn't require interaction.
 
-With `--json` each event of the turn is printed as one line: an object with `event`, the name of its
-class in `hermes_nb.core.events`, and the fields of that class. Messages have the form of
-`Message.to_dict`. Secrets in texts are redacted.
+With `--json`, each event of the turn is printed as one line: an object with `event`, the name of
+its class in `hermes_nb.core.events`, and the fields of that class. Messages have the form of
+`Message.to_dict`. Secrets in text are redacted.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ FOR_NOTEBOOKS = {
     "parameters": "-p",
     "accept": "--accept",
 }
-"""Options that only apply to notebooks."""
+"""Options that apply only to notebooks."""
 FOR_PROMPTS = {"session": "--session", "json": "--json", "learn": "--learn"}
-"""Options that only apply to prompts."""
+"""Options that apply only to prompts."""
 _FILE = "HERMES_NB_CASSETTE_FILE"
 TAG, INJECTED = "parameters", "injected-parameters"
 _WORDS = {"true": True, "false": False, "none": None}
@@ -140,7 +140,7 @@ async def _turn(
 
 
 async def _looked_back(reviews: Reviews, session: Session) -> None:
-    """Run a background review if it is due, wait for it, and report what it saved."""
+    """Run a background review if one is due, wait for it, and report what it saved."""
     reviews.after_turn(session, live=False)
     try:
         await in_thread(reviews.finish)
@@ -177,7 +177,7 @@ def _shower(
 
 
 def line_of(event: Event) -> dict[str, object]:
-    """Return an event as `--json` prints it."""
+    """Return an event in the form that `--json` prints."""
     told = {each.name: _plain(getattr(event, each.name)) for each in fields(event)}
     return {"event": type(event).__name__, **told}
 
@@ -299,17 +299,18 @@ def _read(file: Path) -> Foreign:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings about cells without ids, which get new ones
             notebook = nbformat.read(file, as_version=4)
-            nbformat.validate(notebook, relax_add_props=True)  # allows fields of other tools
-    except Exception as error:  # nbformat may raise anything on invalid files
+            nbformat.validate(notebook, relax_add_props=True)  # allows fields from other tools
+    except Exception as error:  # nbformat may raise anything for invalid files
         message = f"{file} cannot be read as a notebook: {one_line(str(error), 300)}"
         raise UsageProblem(message) from error
     return notebook
 
 
 def _parametrise(notebook: Foreign, parameters: Sequence[tuple[str, str]]) -> None:
-    """Insert a cell that sets the parameters, like papermill; raise `UsageProblem`.
+    """Insert a cell that sets the parameters, as papermill does; raise `UsageProblem`.
 
-    It is below the cell tagged `parameters` or at the top, and replaces the cell of an earlier run.
+    It is inserted below the cell tagged `parameters` or at the top, replacing an earlier run's
+    cell.
     """
     import nbformat
 

@@ -24,13 +24,14 @@ from hermes_nb.notebook.display.tables import moment
 from hermes_nb.safety.redact import redact
 
 TITLE = 60
-"""Maximum characters of a title."""
+"""Maximum length of a title, in characters."""
 SNIPPET = 100
-"""Maximum characters of a line's last column in a terminal; JSON output is not shortened."""
+"""Maximum length of a line's last column in a terminal, in characters; JSON output is not
+shortened."""
 
 
 def list_command(arguments: argparse.Namespace) -> int:
-    """List the latest sessions, or search results."""
+    """List the most recent sessions, or search results."""
     rows = _listed(arguments.search, arguments.limit) if is_stored(load_settings()) else []
     if arguments.json:
         print(json.dumps(rows, indent=2, ensure_ascii=False))

@@ -14,7 +14,7 @@ from hermes_nb.notebook.interrupt import user_code
 
 
 def ask_on_terminal(question: str) -> str:
-    """Return the user's answer, or "" at the end of the input."""
+    """Return the user's answer, or "" at the end of input."""
     forget_typed()
     print(question, end="", file=sys.stderr, flush=True)
     with user_code():  # lets Ctrl-C end the wait
@@ -23,7 +23,7 @@ def ask_on_terminal(question: str) -> str:
 
 @contextmanager
 def opened() -> Iterator[SessionStore]:
-    """Open the session store of the Hermes directory; report problems on standard error."""
+    """Open the session store in the Hermes directory; report problems on standard error."""
     store = open_store(load_settings(), lambda told: print(told, file=sys.stderr))
     try:
         yield store

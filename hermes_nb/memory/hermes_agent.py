@@ -186,7 +186,7 @@ def query_words(query: str) -> list[str]:
 
 
 def word_start(word: str) -> str:
-    """Return the common prefix of a word's forms (`paint` for `painted`); short words unchanged."""
+    """Return the common prefix of a word's forms (`paint` for `painted`); short words are kept."""
     root = stem(word)
     return root if len(root) >= _SHORTEST_STEM and word.startswith(root) else word
 

@@ -1,8 +1,7 @@
 """Build the system prompt: up to ten layers, once per session, then sent unchanged.
 
 Layers are joined by blank lines, and empty layers are omitted. White space is normalised here, so
-that the text does not have to be changed later. This module takes strings and does not load any
-texts.
+that the text does not have to be changed later. This module takes strings and loads nothing itself.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ ENFORCEMENT = (
     "Continue until the task is done, then give the result."
 )
 ENFORCED_FAMILIES = ("gpt", "codex", "gemini", "gemma", "grok", "glm", "qwen", "deepseek")
-"""Parts of the names of models that tend to announce calls instead of making them."""
+"""Parts of the names of models that tend to announce calls rather than make them."""
 KERNEL_HINT = (
     "run_python works on the user's live variables, and its changes stay. It leaves no trace in "
     "the notebook: put code that the user will want to keep in a cell."
@@ -56,7 +55,7 @@ CHAT_HINT = (
     "Your answer is sent to a chat app: use short paragraphs and no tables. send_file sends files."
 )
 HINTS = {"notebook": NOTEBOOK_HINT, "terminal": TERMINAL_HINT, "chat": CHAT_HINT}
-"""Hint on how answers are displayed, by platform."""
+"""Hint about how answers are displayed, by platform."""
 
 LayerName = Literal[
     "identity",
@@ -80,11 +79,11 @@ class PromptTexts:
     """The source texts of a prompt. Each is "" if there is none."""
 
     identity: str = ""
-    """Content of SOUL.md. Empty: `IDENTITY`."""
+    """Content of SOUL.md; if empty, `IDENTITY` is used."""
     provider: str = ""
     """Static block of an external memory service."""
     message: str = ""
-    """System message of the caller."""
+    """The caller's system message."""
     memory: str = ""
     """Snapshot of the agent's curated memory."""
     user: str = ""
@@ -110,8 +109,8 @@ class PromptContext:
     platform: Platform = "notebook"
     """Where answers are displayed."""
     enforce: bool | None = None
-    """Whether to tell the model to call tools instead of announcing calls. None: only models whose
-    name contains one of ENFORCED_FAMILIES."""
+    """Whether to tell the model to call tools instead of announcing calls. None means only models
+    whose name contains one of ENFORCED_FAMILIES."""
     marked: bool = False
     """Whether untrusted tool results are marked."""
 
@@ -121,8 +120,8 @@ class Layer:
     """A named part of the prompt."""
 
     name: str
-    """The name. For a changed part of a prompt that was split by `recognised`, it may be several
-    names joined by ", "."""
+    """The name. For a changed part of a prompt split by `recognised`, it may be several names
+    joined by ", "."""
     text: str
     """The text, without blank lines around it."""
 
@@ -141,9 +140,9 @@ class Prompt:
 
     @classmethod
     def recognised(cls, text: str, like: Self) -> Self:
-        """Return the prompt with this text, split into layers with the help of a newly built one.
+        """Return the prompt with this text, split into layers by comparison with a newly built one.
 
-        A layer that has changed is found between two unchanged ones and named by its position.
+        A changed layer is found between two unchanged ones and named by its position.
         """
         layers: list[Layer] = []
         missing: list[str] = []
@@ -174,7 +173,7 @@ class Prompt:
 
 
 def build(material: PromptTexts, occasion: PromptContext) -> Prompt:
-    """Return the prompt with all layers that have a text."""
+    """Return the prompt with all layers that have text."""
     platform = [HINTS[occasion.platform]]
     if "run_python" in occasion.tools:
         platform.append(KERNEL_HINT)
@@ -203,7 +202,7 @@ def _between(text: str, missing: Sequence[str]) -> list[Layer]:
 
 
 def enforced(model: str) -> bool:
-    """Return whether a model with this name tends to announce calls instead of making them."""
+    """Return whether a model with this name tends to announce calls rather than make them."""
     return any(family in model.lower() for family in ENFORCED_FAMILIES)
 
 

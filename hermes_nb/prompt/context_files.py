@@ -3,13 +3,13 @@
 The first kind of project file that exists is used: `.hermes.md` or `HERMES.md` (from the working
 directory up to the root of its repository), `AGENTS.override.md`, `AGENTS.md`, `CLAUDE.md`, then
 all of Cursor's rules together. An empty or inaccessible file is skipped. `SOUL.md`, the agent's
-identity, is read only from the Hermes directory. It may be a symbolic link to any place, because
+identity, is read only from the Hermes directory. It may be a symbolic link to anywhere, because
 many users keep such files in their own repository.
 
 Every text is scanned before it reaches a prompt. A file of normal size is scanned completely. If a
-file is longer, `window` characters at both ends are scanned, which is several times more than are
-loaded, and the shortened text is scanned again around the cut. A text that the user has accepted is
-not scanned.
+file is longer, `window` characters at both ends are scanned, several times more than are loaded,
+and the shortened text is scanned again around the cut. Text that the user has accepted is not
+scanned.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from hermes_nb.safety.provenance import Trust
 from hermes_nb.safety.scan import Finding, ScanResult, ScanVerdict, scan
 
 LIMIT = 20_000
-"""Maximum characters loaded from a file.
+"""Maximum number of characters to load from a file.
 
 If it is longer, the head (70 %) and tail (20 %) are loaded.
 """
 WINDOW = 65_536
-"""Characters at both ends of a long file that are scanned."""
+"""Number of characters to scan at each end of a long file."""
 LARGEST = 128 * 2**20
-"""Maximum bytes of a file. Reading 100 MB takes about 0.1 s of CPU time."""
+"""Maximum size of a file, in bytes. Reading 100 MB takes about 0.1 s of CPU time."""
 _PIECE = 2**18
 """Number of bytes to read at a time."""
 _SCANNED = 32
 """Maximum number of cached scan results. Each text has up to twice `WINDOW` characters."""
 _SEAM = 500
-"""Characters on both sides of the cut that are scanned again, because they are now neighbours."""
+"""Number of characters to rescan on each side of the cut, because they are now adjacent."""
 
 _GIVES_ORDERS = "its path reads like an instruction"
 
 Accepts = Callable[[Path, str], bool]
-"""Returns whether the user accepted exactly this text at this path, which has no links."""
+"""Returns whether the user accepted exactly this text at this path, which contains no links."""
 Scan = Callable[[str, str], ScanResult]
 """Scans a text. The second argument is its name in the notice for a blocked text."""
 
@@ -61,7 +61,7 @@ def never(_path: Path, _text: str) -> bool:
 
 
 def commands(name: str) -> bool:
-    """Return whether a path reads like an instruction: the prompt contains it next to the text.
+    """Return whether a path reads like an instruction, since the prompt shows it next to the text.
 
     Invisible characters are displayed as escapes there and are harmless.
     """
@@ -94,7 +94,7 @@ class ContextFile:
     verdict: ScanVerdict
     """The worst verdict of the scans."""
     findings: tuple[Finding, ...] = ()
-    """Findings of the scans."""
+    """The scans' findings."""
     text_loaded: str
     """Its text in the prompt: a one-line notice if it is blocked, shortened if `truncated`."""
     characters: int
@@ -121,7 +121,7 @@ class SkippedFile:
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """The text that was read from a file: all of it, or both ends."""
+    """The text read from a file: all of it, or both ends."""
 
     parts: tuple[str, ...]
     """The whole text, or its head and tail."""
@@ -130,7 +130,7 @@ class Excerpt:
 
     @property
     def text(self) -> str:
-        """The parts in one text."""
+        """The parts as one text."""
         return "\n".join(self.parts)
 
     @property
@@ -148,11 +148,11 @@ class ContextFileReader:
     accepts: Accepts = never
     """Returns whether the user has accepted a text."""
     limit: int = LIMIT
-    """Maximum characters loaded from a file."""
+    """Maximum number of characters to load from a file."""
     window: int = WINDOW
-    """Characters at both ends of a long file that are scanned."""
+    """Number of characters to scan at each end of a long file."""
     named: bool = False
-    """Whether to scan names too, for files that may have any name: the prompt contains it."""
+    """Whether to scan names too, for files that may have any name, since the prompt shows it."""
     scan: Scan = scanned
     """Scans a text."""
 
@@ -161,9 +161,8 @@ class ContextFileReader:
     ) -> ContextFile | None:
         """Return the file at `path`, or None if it contains only white space.
 
-        `prepare` removes a header, such as frontmatter, from the beginning. Raises
-        FileNotFoundError, and `Refused` for an inaccessible file or one whose name reads like an
-        instruction.
+        `prepare` removes a leading header, such as frontmatter. Raises FileNotFoundError, and
+        `Refused` for an inaccessible file or one whose name reads like an instruction.
         """
         real = real_inside(path, self.root)
         with open_inside(real, self.root) as file:
@@ -183,7 +182,7 @@ class ContextFileReader:
     def _results(self, name: str, parts: tuple[str, ...]) -> list[ScanResult]:
         """Scan a text's parts; raise `Refused` if the name reads like an instruction.
 
-        Name and text are scanned together, unless one could affect the result for the other, as a
+        Name and text are scanned together unless one could affect the result for the other, as a
         code mark in a name might. If the result is not clean, they are scanned separately.
         """
         shown = visible(name)
@@ -242,11 +241,11 @@ _WORST_FIRST: tuple[ScanVerdict, ...] = ("blocked", "suspicious")
 
 
 def read(file: BinaryIO, window: int) -> Excerpt:
-    """Read the relevant part of a text: all of it, or `window` characters at both ends.
+    """Read the relevant part of a file's text: all of it, or `window` characters at both ends.
 
-    The encoding is UTF-8, or UTF-16 with a byte order mark. Invalid bytes become U+FFFD, line ends
-    become newlines, NUL is removed. Raises `Refused` for over `LARGEST` bytes and for system
-    errors.
+    The encoding is UTF-8, or UTF-16 with a byte order mark. Invalid bytes become U+FFFD, line
+    endings become newlines, and NUL is removed. Raises `Refused` for files over `LARGEST` bytes and
+    for system errors.
     """
     try:
         piece = file.read(_PIECE)
@@ -282,9 +281,9 @@ CLAUDE = ("CLAUDE.md", "claude.md")
 CURSOR = ".cursorrules"
 RULES = Path(".cursor", "rules")
 TOTAL = 60_000
-"""Maximum characters of all files together. Only Cursor's rules can be several files."""
+"""Maximum number of characters in all files together. Only Cursor's rules can be several files."""
 _MOST_ENTRIES = 1_000
-"""Maximum entries of the rules folder."""
+"""Maximum number of entries in the rules folder."""
 _FRONTMATTER = re.compile(r"---[ \t]*\n(?:.*\n)*?(?:---|\.\.\.)[ \t]*(?:\n|\Z)")
 
 
@@ -299,7 +298,7 @@ class ProjectContext:
 
     @property
     def block(self) -> str:
-        """The prompt's layer, or "" without files."""
+        """The prompt's layer, or "" if there are no files."""
         if not self.files:
             return ""
         sections = [f"## {file.name}\n\n{file.text_loaded}" for file in self.files]
@@ -318,9 +317,9 @@ def context_block(directory: str | Path, *, home: str | Path | None = None) -> s
 def find_context(
     directory: str | Path, *, accepts: Accepts = never, scan: Scan = scanned
 ) -> ProjectContext:
-    """Find the context files of a working directory.
+    """Find a working directory's context files.
 
-    A text that `accepts` allows is not scanned.
+    Text that `accepts` allows is not scanned.
     """
     here = Path(os.path.realpath(directory))
     root = repository(here)
@@ -414,7 +413,7 @@ NAME = "SOUL.md"
 def read_identity(
     home: Path, default: str = "", *, accepts: Accepts = never, scan: Scan = scanned
 ) -> ContextFile | SkippedFile | None:
-    """Return SOUL.md, scanned and shortened like a context file, or None if missing or empty.
+    """Return SOUL.md, scanned and shortened like a context file, or None if it is missing or empty.
 
     Most users have the `default`. It doesn't need to be scanned, which saves loading 5 MB of rules.
     """
@@ -433,9 +432,9 @@ def read_identity(
 
 
 def identity_text(found: ContextFile | SkippedFile | None, default: str) -> str:
-    """Return the prompt's first layer: the text of the file, otherwise `default`.
+    """Return the prompt's first layer: the file's text, otherwise `default`.
 
-    For a blocked file, the default is followed by a notice.
+    If the file is blocked, the default is followed by a notice.
     """
     if not isinstance(found, ContextFile):
         return default
@@ -446,7 +445,7 @@ def ensure_identity(home: Path, default: str) -> bool:
     """Write `default` to SOUL.md if it does not exist. Return whether it was written.
 
     Creates a missing Hermes directory (0700); the file is 0600. Raises OSError if it cannot be
-    written; a turn should not fail for that. A process that is killed during the call leaves an
+    written; a turn should not fail because of that. A process killed during the call leaves an
     empty file, which also means the default.
     """
     make_private(home)

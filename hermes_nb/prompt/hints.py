@@ -1,4 +1,4 @@
-"""Load the instruction files of subdirectories when the agent first uses them.
+"""Load subdirectories' instruction files when the agent first uses those directories.
 
 A hint is appended to the result of the tool call, not to the system prompt, so the cached prefix
 stays valid. Which result gets a hint depends only on calls and files, not on threads or hashes.
@@ -36,12 +36,12 @@ from hermes_nb.prompt.context_files import (
 from hermes_nb.safety.protected import NOT_WALKED
 
 LONGEST = 32_768
-"""Number of characters of a command that are searched for heredocs.
+"""Number of characters of a command to search for heredocs.
 
-If it has none, only the first `READ` are parsed.
+If there are none, only the first `READ` are parsed.
 """
 READ = 8_192
-"""Characters of a command without heredocs that are parsed."""
+"""Number of characters to parse in a command without heredocs."""
 _DEPTH = 2
 _TOKEN = re.compile(
     r"\d*[<>]+(?:&[\d-])?|([\n;&|()`]+)"
@@ -65,13 +65,13 @@ class Mention(NamedTuple):
     path: str
     """The path."""
     sure: bool = True
-    """Whether it looks like a path. Otherwise it only counts if it is a directory."""
+    """Whether it looks like a path. Otherwise, it counts only if it is a directory."""
 
 
 def mention(text: str, *, sure: bool = False) -> Mention | None:
     """Return the path that a word may mention, or None if it cannot be a path.
 
-    A pattern counts too: for a missing path the nearest existing parent is used.
+    A pattern counts too: for a missing path, the nearest existing parent is used.
     """
     if text.isalnum():
         return Mention(text, sure)
@@ -83,7 +83,7 @@ def mention(text: str, *, sure: bool = False) -> Mention | None:
 
 
 def paths_in(command: str) -> Iterator[Mention]:
-    """Yield the paths in a command, in order. After `cd a` a path is also tried below `a`."""
+    """Yield the paths in a command, in order. After `cd a`, a path is also tried under `a`."""
     yield from _Script().read(_without_heredocs(command[:LONGEST])[:READ])
 
 
@@ -176,13 +176,13 @@ def _without_heredocs(command: str) -> str:
 
 
 MOST = 64
-"""Maximum paths of a call that are used."""
+"""Maximum number of a call's paths to use."""
 _MOST_VALUES = 1_000
-"""Maximum values of a call that are searched."""
+"""Maximum number of a call's values to search."""
 _DEEPEST = 6
-"""Maximum nesting of values."""
+"""Maximum nesting depth of values."""
 _LONGEST_PATH = 4_096
-"""Maximum characters of a path."""
+"""Maximum length of a path, in characters."""
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _PATH_KEY = re.compile(
     r"(?:.*_)?(?:path|file|filename|filepath|dir|directory|folder|workdir|cwd|notebook)s?", re.I
@@ -222,7 +222,7 @@ def _walk(arguments: object, place: str) -> Iterator[Mention]:
 
 
 def _items(key: str, value: object) -> list[tuple[str, object]]:
-    """Return the names and values inside a value. The items of a list get the list's name."""
+    """Return the names and values inside a value. A list's items get the list's name."""
     if isinstance(value, Mapping):
         return [(_CAMEL.sub("_", str(k)[:80]), v) for k, v in islice(value.items(), _MOST_VALUES)]
     if isinstance(value, (list, tuple)):
@@ -252,20 +252,20 @@ def _place(arguments: object) -> str:
 
 
 NAMES = (*AGENTS, *CLAUDE, CURSOR)
-"""File names to search in a directory. The first non-empty file is used."""
+"""File names to look for in a directory. The first non-empty file is used."""
 LIMIT = 8_000
-"""Maximum characters loaded from a file."""
+"""Maximum number of characters to load from a file."""
 WINDOW = 16_384
-"""Characters at both ends of a long file that are scanned."""
+"""Number of characters to scan at each end of a long file."""
 ANCESTORS = 5
-"""Maximum parent directories that are searched."""
+"""Maximum number of parent directories to search."""
 TOTAL = 32_000
-"""Maximum characters of hints in one result.
+"""Maximum number of characters of hints in one result.
 
-Hints of other directories wait for the next call that uses them.
+Hints for other directories wait for the next call that uses those.
 """
 _REMEMBERED = 4_096
-"""Maximum cached directories."""
+"""Maximum number of cached directories."""
 _LINE = re.compile(r"^\[Subdirectory context discovered: (.+)\]$", re.MULTILINE)
 
 
@@ -282,7 +282,7 @@ class HintTracker:
         self._visited = {self._root}
         self._told: set[str] = set()
         self._settled = {self._root}
-        """Directories that were visited and whose relevant ancestors were visited, too."""
+        """Directories that have been visited, along with their relevant ancestors."""
         self._links: dict[str, str] = {}
         self._discovered: list[ContextFile] = []
         self._skipped: list[SkippedFile] = []
@@ -320,7 +320,7 @@ class HintTracker:
         """Return the hints to append to a call's result, or "" if there are no new ones.
 
         `earlier` are the arguments of preceding calls that run in parallel. Hints for their
-        directories are appended to their results, no matter which call ends first.
+        directories are appended to their results, whichever call ends first.
         """
         with self._lock:
             theirs = {each for other in earlier for each in self._directories(other)}
@@ -342,7 +342,7 @@ class HintTracker:
             return "".join(parts)
 
     def _directories(self, arguments: object) -> list[str]:
-        """Return the directories of a call that have no hint yet, in order, without duplicates."""
+        """Return a call's directories that have no hint yet, in order, without duplicates."""
         found: dict[str, None] = {}
         for each in mentions(arguments):
             directory = self._directory(each)
@@ -355,9 +355,9 @@ class HintTracker:
         return list(found)
 
     def _directory(self, where: Mention) -> str | None:
-        """Return the directory of a path without links, or None if it is outside.
+        """Return a path's directory without links, or None if it is outside.
 
-        For a missing path this is the nearest existing parent.
+        For a missing path, this is the nearest existing parent.
         """
         path, sure = where
         path = path if path[0] == "/" else f"{self._root}/{path}"

@@ -1,4 +1,4 @@
-"""The current skills of all roots: which of several namesakes is used, and which are not offered.
+"""The current skills in all roots: which one is used if names clash, and which are not offered.
 
 A snapshot combines the files in the roots, the verdicts, the user's acceptance and the usage
 counts. It is cheap if nothing has changed. Thread-safe.

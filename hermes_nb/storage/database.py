@@ -375,7 +375,7 @@ class Database:
         return found is not None and found[1] in self._schema.tables
 
     def _finish(self, file: Path) -> bool:
-        """Complete a replacement that a killed process left unfinished; return if there was one."""
+        """Complete a replacement that a killed process left unfinished; return whether one was."""
         if half_done := unfinished(file):
             aside = repair.finish(file)
             told = f"{file.name} was damaged; the damaged file is kept as {aside.name}"

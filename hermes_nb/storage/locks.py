@@ -2,14 +2,14 @@
 
 The lock lets one process replace a damaged file while no other process writes. Writers hold it in
 shared mode for a transaction, and a replacement holds it exclusively. It is a `flock` on
-`NAME.lock` next to the file. The lock file is never removed: two processes could otherwise lock two
-different files. The system frees the lock when its holder dies. On Windows there is no `flock`; but
-there an open file can't be renamed, so the lock isn't needed.
+`NAME.lock` next to the file. The lock file is never removed: otherwise, two processes could lock
+two different files. The system frees the lock when its holder dies. Windows has no `flock`, but an
+open file can't be renamed there, so the lock isn't needed.
 
 SQLite has no queue: a process that has just written is likely to get the next lock as well, and
 others starve. So writers queue for a second `flock`, on the directory, where the system wakes the
-longest waiter first. The queue only ensures fairness. A process that doesn't use it (an earlier
-version, another program) is handled by retrying, as SQLite's lock requires.
+longest-waiting process first. The queue only ensures fairness. A process that doesn't use it (an
+earlier version, another program) is handled by retrying, as SQLite's lock requires.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from hermes_nb.core.threads import hurried
 T = TypeVar("T")
 
 POLL = (0.002, 0.020)
-"""Pause between attempts to take the lock, in seconds, as a range. It is random so that waiting
+"""Range of the pause between attempts to take the lock, in seconds. It is random so that waiting
 processes alternate."""
 SOON, LATER = (0.001, 0.010), (0.020, 0.150)
 """Pauses between attempts to start a transaction, as ranges in seconds: at first, and later. They
@@ -45,7 +45,7 @@ LATER_SECONDS = 2.5
 """Waiting time in seconds after which the other process is assumed to be in a long transaction, and
 attempts become rare."""
 LOOK_SECONDS = 0.1
-"""How often a process in the queue checks whether the user wants to stop, in seconds."""
+"""Seconds between a queued process's checks for whether the user wants to stop."""
 
 
 def primary(error: sqlite3.Error) -> int:
@@ -70,12 +70,12 @@ def patiently(action: Callable[..., T], *arguments: object, patience: float) -> 
 
 
 def pause(seconds: tuple[float, float]) -> None:
-    """Sleep for a random time within a range, in seconds."""
+    """Sleep for a random time in a range, in seconds."""
     time.sleep(random.uniform(*seconds))  # noqa: S311 - jitter, not a secret
 
 
 class SharedLock:
-    """A process's handle of the lock; not thread-safe."""
+    """A process's handle to the lock; not thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.with_name(path.name + ".lock")
@@ -131,7 +131,7 @@ class SharedLock:
 
 
 class WriterQueue:
-    """A process's handle of the writer queue; not thread-safe."""
+    """A process's handle to the writer queue; not thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -151,7 +151,7 @@ class WriterQueue:
         try:
             come = self._place.wait(patience)
         finally:
-            if not come:  # also after an interrupt: the place would never be released
+            if not come:  # also after an interrupt, or the place would never be released
                 self.close()
         if not come:
             raise TimeoutError(f"{self._path.name!r} is locked: other processes write to it")

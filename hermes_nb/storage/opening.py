@@ -1,4 +1,4 @@
-"""Open SQLite database files that are durable, private and use a suitable journal.
+"""Open SQLite database files so that they are durable, private and use a suitable journal.
 
 The journal is a write-ahead log (WAL) if the file system supports it, otherwise a rollback journal.
 A file is opened read-only if it can't be written, or if a newer version of this package created it.
@@ -25,7 +25,7 @@ WAL_LIMIT = 4_194_304
 """Maximum size of the WAL file after a checkpoint, in bytes: as large as SQLite lets it grow
 between two checkpoints (1,000 pages of 4 KiB)."""
 NO_WAL = frozenset({sqlite3.SQLITE_IOERR, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_CANTOPEN})
-"""SQLite's errors on a file system without the locks or the shared memory that a WAL needs."""
+"""SQLite's errors on a file system that lacks the locks or shared memory that a WAL needs."""
 MOUNTS = Path("/proc/self/mounts")
 """The mount table, as in fstab(5); only Linux has it."""
 PLACED = 3
@@ -37,13 +37,13 @@ NETWORK = frozenset(
 LOCAL_FUSE = frozenset("fuse.ntfs fuse.ntfs-3g fuse.exfat fuse.fuse-overlayfs".split())
 
 FINE, COARSE = 0.05, 2.0
-"""Age in seconds from which a folder's modification time reliably reveals later changes. Linux
+"""Age, in seconds, from which a folder's modification time reliably reveals later changes. Linux
 timestamps lag by up to 10 ms (FINE). Whole seconds suggest FAT, with steps of two (COARSE)."""
 
 READY = ".salvaged"
 """Suffix of a salvaged file that is about to replace the damaged one."""
 INDEX_FAULTS = frozenset({sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CONSTRAINT})
-"""SQLite's errors when the tables of an index contradict each other.
+"""SQLite's errors when an index's tables contradict each other.
 
 Other errors, such as locks or a full disk, don't mean that the index is faulty.
 """
@@ -66,11 +66,11 @@ class Schema:
     them. All missing steps run in one transaction, so a killed process leaves the old or the new
     schema."""
     tables: tuple[str, ...]
-    """Tables that a file of the current version has."""
+    """Tables in a file of the current version."""
     first: tuple[str, ...]
-    """Tables that a file of any version has."""
+    """Tables in a file of any version."""
     salvage: Callable[[Path, Path], str]
-    """Writes the readable rows of a damaged file to a new one, and returns a report."""
+    """Writes a damaged file's readable rows to a new one, and returns a report."""
     rebuild: Callable[[sqlite3.Connection], None]
     """Rebuilds the index from the tables."""
     index: str = "search index"
@@ -107,7 +107,8 @@ class Opened:
     identity: Identity | None = None
     """Identity of the file; None in memory."""
     logs: tuple[Identity | None, ...] = (None, None)
-    """Identities of the write-ahead log and its shared memory; None for each that doesn't exist."""
+    """Identities of the write-ahead log and its shared memory; None for either that doesn't
+    exist."""
     refusal: str = ""
     """Why the database can't be written, or ""."""
 
@@ -146,20 +147,20 @@ def identity(path: str) -> Identity | None:
 
 
 def logs(path: str) -> tuple[Identity | None, ...]:
-    """Return the identities of the write-ahead log of a database and of its shared memory."""
+    """Return the identities of a database's write-ahead log and of its shared memory."""
     return identity(path + "-wal"), identity(path + "-shm")
 
 
 def stamp(path: str) -> tuple[int, int]:
-    """Return size and modification time of the file; with a WAL, only checkpoints change them."""
+    """Return the file's size and modification time; with a WAL, only checkpoints change them."""
     status = _status(path)
     return (status.st_size, status.st_mtime_ns) if status else (0, 0)
 
 
 def surroundings(folder: str, path: str) -> tuple[int, ...] | None:
-    """Return a value that changes with every change to a file or to the names in its folder.
+    """Return a value that changes whenever a file or the names in its folder change.
 
-    Returns None if the folder was changed so recently that a further change might not be visible.
+    Returns None if the folder was changed so recently that a further change might go unnoticed.
     """
     status = _status(folder)
     if status is None:
@@ -178,7 +179,7 @@ def lost_its_head(path: str) -> bool:
 def connect(address: str, *, timeout: float = 0.0) -> sqlite3.Connection:
     """Open a connection in autocommit mode, with `sqlite3.Row` and invalid UTF-8 replaced.
 
-    `timeout` is how long SQLite waits for a lock, in seconds; `Database` has its own waiting.
+    `timeout` is how many seconds SQLite waits for a lock; `Database` does its own waiting.
     """
     connection = sqlite3.connect(
         address,
@@ -239,7 +240,7 @@ def open_read_only(path: str, refusal: str) -> Opened:
     """Open a file that can't be written; raise sqlite3.Error if it can't be read either.
 
     `refusal` is the reason. Without a log, the file is opened as immutable: this works even if
-    SQLite may not create the files that it shares a log with.
+    SQLite may not create the files that accompany a log.
     """
     address = f"file:{quote(str(Path(path).absolute()))}?mode=ro"
     if not stamp(path + "-wal")[0]:
@@ -297,7 +298,7 @@ def _set_up(connection: sqlite3.Connection, path: str, schema: Schema) -> None:
 
 
 def _check_whose(connection: sqlite3.Connection, path: str, schema: Schema) -> None:
-    """Raise StoreError, which suggests a solution, if this isn't a file of this database."""
+    """Raise StoreError, which suggests a solution, if the file isn't one of this database's."""
     known = (0, schema.application, schema.application + 1)
     ours = _pragma(connection, "application_id") in known
     tables = {row["name"] for row in connection.execute("SELECT name FROM sqlite_master")}
@@ -314,7 +315,7 @@ def _check_whose(connection: sqlite3.Connection, path: str, schema: Schema) -> N
 
 
 def _leave_wal(connection: sqlite3.Connection, path: str, schema: Schema) -> None:
-    """Switch permanently to a rollback journal. With exclusive locks a WAL needs no shared memory.
+    """Switch permanently to a rollback journal. With exclusive locks, a WAL needs no shared memory.
 
     The connection must not have tried to read with a WAL before, or it would try again.
     """
@@ -329,7 +330,7 @@ def _leave_wal(connection: sqlite3.Connection, path: str, schema: Schema) -> Non
 def on_network(path: Path) -> bool:
     """Return whether `path` is known to be on a network file system.
 
-    A WAL needs memory that all processes with the open file share. No network file system offers
+    A WAL needs memory that all processes with the open file share. No network file system provides
     that.
     """
     real = os.path.realpath(path)
@@ -380,7 +381,7 @@ class BrokenIndex(sqlite3.DatabaseError):
 
 @contextmanager
 def only_index() -> Iterator[None]:
-    """Convert index faults inside the block, which must access only the index, to `BrokenIndex`."""
+    """Turn index errors raised in the block into `BrokenIndex`. It must access only the index."""
     try:
         yield
     except sqlite3.DatabaseError as error:

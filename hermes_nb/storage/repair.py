@@ -19,7 +19,7 @@ from hermes_nb.storage.opening import READY, Schema, connect, lost_its_head
 from hermes_nb.storage.salvage import MAGIC
 
 BUSY_SECONDS = 5.0
-"""How long a check waits for processes that read the file, in seconds; none can write meanwhile."""
+"""Seconds that a check waits for processes reading the file; none can write in the meantime."""
 DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 """SQLite's errors when the file itself is damaged."""
 LOGS = ("-wal", "-journal", "-shm")
@@ -50,11 +50,11 @@ def is_sound(path: Path, schema: Schema) -> bool:
 
 
 def check(connection: sqlite3.Connection, schema: Schema) -> None:
-    """Raise a corruption error if one of the tables, or a regular index of a table, is damaged.
+    """Raise a corruption error if one of the tables, or a table's regular index, is damaged.
 
-    The search index is not checked: that takes longest, and a search repairs it when needed. A
-    quick check would miss rows that aren't in an index, and takes as long (0.2 s of CPU for 60,000
-    messages).
+    The search index is not checked: that takes the longest, and a search repairs it when needed. A
+    quick check would miss rows that aren't in an index, and takes just as long (0.2 s of CPU for
+    60,000 messages).
     """
     for table in schema.tables:
         (verdict,) = connection.execute(f"PRAGMA integrity_check({table})").fetchone()
@@ -88,7 +88,7 @@ def is_newer(path: Path, schema: Schema) -> bool:
 
 
 def replace_damaged(path: Path, schema: Schema) -> str:
-    """Replace the damaged file with a new file that contains the rows that could be read.
+    """Replace the damaged file with a new one that contains the rows that could be read.
 
     Returns a message for the user.
     """

@@ -1,8 +1,8 @@
 """Read the rows that are left in a damaged database file, page by page, without SQLite.
 
-Nothing outside of a single page is trusted: no header, tree or schema. Every page that looks like a
-leaf of a table is read, and every consistent cell in it is a record. Committed frames of the
-write-ahead log override the file, as for SQLite. The format is described at
+Nothing outside a single page is trusted: no header, tree or schema. Every page that looks like a
+table's leaf is read, and every consistent cell in it is a record. Committed frames in the
+write-ahead log override the file, as in SQLite. The format is described at
 sqlite.org/fileformat2.html. Memory use doesn't grow with the size of the file.
 """
 
@@ -31,7 +31,7 @@ MAGICS = {0x377F0682: "<", 0x377F0683: ">"}
 """The log's magic number and the byte order of its checksums."""
 
 Value = int | float | str | bytes | None
-"""A value of a column."""
+"""A column's value."""
 
 
 class Broken(Exception):
@@ -45,14 +45,14 @@ class Record:
     rowid: int
     """The row id."""
     values: tuple[Value, ...]
-    """The columns' values; an INTEGER PRIMARY KEY has None, since it is the row id."""
+    """The columns' values; an INTEGER PRIMARY KEY is None, since it is the row id."""
 
 
 def records(path: Path, *, columns: int) -> Iterator[Record]:
     """Yield every readable record with at least `columns` values, in page order.
 
-    The file may be missing if its log exists. A row occurs twice if the file still has an old copy.
-    Raises OSError if the files can't be read.
+    The file may be missing if its log exists. A row occurs twice if the file still contains an old
+    copy. Raises OSError if the files can't be read.
     """
     with ExitStack() as stack:
         file, log = (
@@ -211,7 +211,7 @@ def _signed(value: int) -> int:
 
 
 def committed(log: BinaryIO) -> tuple[int, dict[int, int]]:
-    """Return a log's page size, and by page number the offset of the latest committed content.
+    """Return a log's page size, and the offset of the latest committed content by page number.
 
     Returns `(0, {})` if the file isn't a valid log.
     """

@@ -8,10 +8,9 @@ tokenizer requires. The *form* of a word is the string of its terms, as it is ca
 
 Stemming makes "painting" find "painted", and "went" find "go". The suffix rules come from Porter,
 "An algorithm for suffix stripping" (1980), as implemented in SQLite. Irregular verbs and plurals
-come from a table (`words.toml`). Stems are keys and not for display. They must never change,
-because indexes on users' disks contain them, and removing an entry requires the stem with which it
-was added. (snowballstemmer takes ten times as long per word, 0.1 s to import, and differs in a few
-stems.)
+come from a table (`words.toml`). Stems are keys, not for display. They must never change, because
+indexes on users' disks contain them, and removing an entry requires the stem it was added with.
+(snowballstemmer takes ten times as long per word, 0.1 s to import, and differs in a few stems.)
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ BREAK = "\u00a6"
 
 
 SHORTEST_STEMMED, LONGEST_STEMMED = 3, 40
-"""Length in characters of the words that are stemmed; longer ones are names, hashes or noise."""
+"""Length, in characters, of the words that are stemmed; longer ones are names, hashes or noise."""
 
 
 @cache
@@ -87,7 +86,7 @@ def _stop_words_by_language() -> dict[str, frozenset[str]]:
 
 
 def stop_words(words: Collection[str]) -> frozenset[str]:
-    """Return the stop words of the language in which most of the folded `words` are stop words.
+    """Return the stop words of the language with the most stop words among the folded `words`.
 
     The default is English, since words such as "die" and "was" occur in several languages.
     """
@@ -111,7 +110,7 @@ def stem(word: str) -> str:
     return word
 
 
-# A y after a consonant is a vowel, and a y after a vowel y a consonant; up to four in a row.
+# A y after a consonant is a vowel, and a y after a vowel y is a consonant; up to four in a row.
 _Y = "(?:(?<=[^aeiouy])|(?<=^y)|(?<=[aeiou]y)|(?<=[^aeiouy]yy)|(?<=^yyy)|(?<=[aeiou]yyy))y"
 _C = f"(?:[^aeiouy]|(?!{_Y})y)"
 _V = f"(?:[aeiou]|{_Y})"
@@ -199,11 +198,11 @@ _NEXT = tuple(
     {ending[-1]: n for n in reversed(range(first, len(_STEPS))) for ending in _STEPS[n][0]}
     for first in range(len(_STEPS) + 1)
 )
-"""For each step and last letter, the next step, from this one on, that may change such a word."""
+"""For each step and last letter, the next step, this one included, that may change such a word."""
 
 
 def pieces(text: str) -> list[str]:
-    """Return the words of a text, unchanged."""
+    """Return the words in a text, unchanged."""
     found = _runs(text)
     if max(map(len, found), default=0) > LONGEST_PIECE:
         return [piece for run in found for piece in _cut(run)]
@@ -225,26 +224,26 @@ def _cut(run: str) -> list[str]:
 
 
 def terms_of(piece: str) -> tuple[str, ...]:
-    """Return the terms of one word: one term, or one per character in scripts without spaces."""
+    """Return a word's terms: one, or one per character in scripts without spaces."""
     return tuple(_FORMS[piece].partition(_FENCE)[0].split())
 
 
 def terms(text: str) -> list[str]:
-    """Return the terms of a text, in order."""
+    """Return the terms in a text, in order."""
     return [term for piece in pieces(text) for term in terms_of(piece)]
 
 
 def indexed(text: str) -> str:
     """Return the terms under which a message is indexed, separated by spaces.
 
-    The terms of the text come first, in order. Additional terms follow: the parts of compounds,
-    and the words at the end of a very long text.
+    The text's terms come first, in order. Additional terms follow: the parts of compounds, and the
+    words at the end of a very long text.
     """
     return in_forms(text)[0]
 
 
 def in_forms(text: str) -> tuple[str, list[str]]:
-    """Return the result of `indexed`, and the forms of the text's words, in any order.
+    """Return the result of `indexed`, and the forms of the text's words in any order.
 
     A form is the string of a word's terms, which `of_form` splits. The same forms recur in many
     texts, so callers can cache what they compute from one.
@@ -267,7 +266,7 @@ def in_forms(text: str) -> tuple[str, list[str]]:
 
 
 def of_form(form: str) -> list[str]:
-    """Return the terms that the form of a word consists of, additional ones included."""
+    """Return the terms that make up a word's form, including additional ones."""
     return form.replace(_FENCE, " ").split()
 
 
@@ -300,7 +299,7 @@ _FORMS = _Forms()
 
 
 def _read(piece: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the terms of a word, and the additional ones of a compound such as `KeyError`."""
+    """Return a word's terms, and the additional ones for a compound such as `KeyError`."""
     word = _POSSESSIVE.sub("", fold(piece).strip("'")).replace("\u2019", "")
     word = _PUNCTUATION.sub("", word)  # apostrophes, and punctuation from folding (\u2474)
     if not word.isascii():
@@ -325,12 +324,12 @@ def fold(text: str) -> str:
 
 
 def spaced(text: str) -> tuple[str, ...]:
-    """Split folded text into unstemmed terms, to search for words by their beginning."""
+    """Split folded text into unstemmed terms, for finding words by how they begin."""
     return tuple(_RUNS.findall(text))
 
 
 def places(text: str, *, beginning: Collection[str] = ()) -> Iterator[tuple[int, str]]:
-    """Yield the position and the text of each word.
+    """Yield the position and text of each word.
 
     With `beginning`, yields only words that start like one of these stemmed terms.
     """

@@ -103,7 +103,7 @@ class Postings:
         return self._count(expression(match), most)
 
     def _count(self, match: str, most: int) -> int:
-        """Return how many documents match; above `most`, extrapolate from the newest ones."""
+        """Return the number of documents that match; above `most`, extrapolate from the newest."""
         number, oldest = self._read("count(*), min(rowid)", match, most + 1)
         return self._estimate(number, oldest, most)
 
