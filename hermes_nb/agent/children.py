@@ -226,8 +226,8 @@ def _check_toolsets(wanted: Iterable[str], there: Sequence[str]) -> None:
 def _told(reports: Sequence[Report]) -> str:
     """Return the reports as tagged JSON, one per line, without likely prompt injections.
 
-    Each report is scanned separately: JSON escapes line breaks, so removing a passage from the JSON
-    could also remove braces.
+    Each report is scanned separately: JSON escapes line breaks, and removing a passage from the
+    JSON could also remove braces.
     """
     room = min(SUMMARY, REPORTS // max(len(reports), 1)) - _MARKER
     lines = []

@@ -210,7 +210,7 @@ class SessionStore(Protocol):
         ...
 
     def restore(self, session_id: str) -> list[Message] | None:
-        """Undo the last `replace` and return the active messages, or None if there was none.
+        """Undo the last `replace`; return the active messages, or None if there was no `replace`.
 
         Messages added since then stay at the end.
         """

@@ -145,7 +145,7 @@ async def in_thread(
 ) -> Result:
     """Run a blocking function in a separate daemon thread and return its result.
 
-    Unlike `asyncio.to_thread`, a hanging call blocks neither the loop nor interpreter shutdown.
+    Unlike with `asyncio.to_thread`, a hanging call blocks neither the loop nor interpreter shutdown.
     Cancelling the await leaves the call running in its thread.
     """
     loop = asyncio.get_running_loop()
