@@ -69,7 +69,7 @@ def is_shortened(text: str) -> bool:
 
 
 def position_of(text: str) -> int | None:
-    """Return the position of a shortened result's original; or None if unknown."""
+    """Return the position of a shortened result's original, or None if unknown."""
     match = _mark(text)
     return int(match[1]) if match and match[1] else None
 

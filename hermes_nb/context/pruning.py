@@ -318,7 +318,7 @@ class PruningPlan:
         )
 
     def cut(self) -> tuple[Cut, Cut]:
-        """Split the conversation into sections; return it in original and pruned form."""
+        """Divide the conversation for a compression; return it in original and pruned form."""
         whole = divide(self.groups, self.head, self.tail)
         lifted = {id(group) for group in whole.kept}
         kept = tuple(

@@ -145,8 +145,8 @@ async def in_thread(
 ) -> Result:
     """Run a blocking function in a separate daemon thread and return its result.
 
-    Unlike with `asyncio.to_thread`, a hanging call blocks neither the loop nor interpreter shutdown.
-    Cancelling the await leaves the call running in its thread.
+    Unlike with `asyncio.to_thread`, a hanging call blocks neither the loop nor interpreter
+    shutdown. Cancelling the await leaves the call running in its thread.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Result] = loop.create_future()

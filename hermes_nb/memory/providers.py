@@ -60,7 +60,7 @@ def open_provider(
     warn: Warn,
     seconds: float = ANSWER_SECONDS,
 ) -> Guarded | None:
-    """Return the named provider in a `Guarded`, or None if it is unnamed or not installed.
+    """Return the named provider in a `Guarded`, or None if `name` is empty or not installed.
 
     An unknown name causes a warning. The provider is created by the first call to it.
 
