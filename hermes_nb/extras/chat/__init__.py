@@ -1,1 +1,1 @@
-"""Chat with the agent of a kernel in a terminal."""
+"""Chat with a kernel's agent in a terminal."""

@@ -1,7 +1,7 @@
 """`jupyter hermes chat`: the agent of a kernel in a terminal.
 
-A line is a prompt. With a leading `/` it is a command of `%hermes`, or options and a prompt. All
-input is run like a cell by the magics of a hidden IPython shell, so sessions, tools, questions and
+Each line is a prompt or, with a leading `/`, a `%hermes` command, or options and a prompt. All
+input is run like a cell by the magics in a hidden IPython shell, so sessions, tools, questions and
 output are the same as for `%%hermes` in IPython.
 """
 
@@ -56,11 +56,11 @@ NO_TERMINAL = (
 HELP = "/help lists the commands. Alt+Enter begins a line, Ctrl+C stops a turn, Ctrl+D leaves."
 AGAIN = "Ctrl+C again, or Ctrl+D, leaves."
 HISTORY = "chat_history"
-"""File in the Hermes directory with the input history."""
+"""Input history file in the Hermes directory."""
 COMMAND = re.compile(r"(/|%hermes\b)[ \t]*(.*)", re.DOTALL)
 LEAVE = ("/exit", "/quit")
 OF_NOTEBOOKS = ("@cell:", "@error")
-"""References that require cells."""
+"""References that only work with cells."""
 ALONE = 0.4
 """A key answers a question if no other key follows within this many seconds; otherwise it starts a
 word."""
@@ -76,7 +76,7 @@ def chat(arguments: argparse.Namespace) -> int:
     config.HistoryManager.enabled = False
     config.HistoryManager.hist_file = ":memory:"
     shell: Foreign = InteractiveShell.instance(config=config)
-    shell.set_next_input("")  # the text that a command offers as the next input
+    shell.set_next_input("")  # the text that a command suggests as the next input
     load(shell)
     magics: HermesMagics = ours(shell)
     magics.spelled = "/"
@@ -189,7 +189,7 @@ def _prompt(magics: HermesMagics) -> PromptSession[str]:
 
 
 class History(FileHistory):
-    """The input history; a line that may contain a key is not stored, not even in memory."""
+    """The input history; a line that may contain an API key is never stored, not even in memory."""
 
     def __init__(self, file: Path) -> None:
         super().__init__(str(file))
@@ -230,7 +230,7 @@ async def keyed(question: str) -> str:
     """
     keys, session = KeyBindings(), PromptSession[str]()
     empty = Condition(lambda: not get_app().current_buffer.text)
-    for key in re.findall(r"\[(\w)\]", question.rpartition("\n")[2]):  # the choices are above it
+    for key in re.findall(r"\[(\w)\]", question.rpartition("\n")[2]):  # the choices come before it
 
         @keys.add(key, filter=empty)
         def _(event: KeyPressEvent) -> None:

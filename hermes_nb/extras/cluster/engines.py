@@ -18,16 +18,16 @@ from hermes_nb.core.threads import in_thread
 ABORTED = 2.0
 """Seconds to wait for engines to confirm that unstarted tasks were aborted."""
 TOGETHER = 0.1
-"""Seconds that a task waits for others to be sent in the same call."""
+"""Seconds that a task waits for others to join the same call."""
 TICK = 0.01
 """Seconds by which a timer may fire too early."""
 START = "start one with `ipcluster start -n 4`"
 
 
 class Cluster(Crew):
-    """The engines of a running ipyparallel cluster; each task is tried once.
+    """A running ipyparallel cluster's engines; each task is tried once.
 
-    An engine runs one call at a time. So several tasks are sent in one call, which runs up to
+    An engine runs one call at a time, so several tasks are sent in one call, which runs up to
     `share` tasks concurrently.
     """
 
@@ -77,7 +77,7 @@ class Cluster(Crew):
     def _ended_there(
         self, loop: asyncio.AbstractEventLoop, some: list[Future[str]], sent: Future[list[str]]
     ) -> None:
-        with suppress(RuntimeError):  # the loop is closed, and nothing awaits the results
+        with suppress(RuntimeError):  # the loop is closed, so nothing awaits the results
             loop.call_soon_threadsafe(self._ended, some, sent)
 
     def _ended(self, some: Sequence[Future[str]], sent: Future[list[str]]) -> None:

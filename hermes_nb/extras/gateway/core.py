@@ -1,8 +1,8 @@
 """The adapter protocol of the gateway, its data classes, and the search for adapters.
 
 An adapter connects to one service. It is a factory in the entry point group
-`hermes_nb.gateway_adapters`, called as `factory(setup)` when the gateway starts; the shipped
-adapters need no entry point. Adapters don't know about sessions, turns or the journal.
+`hermes_nb.gateway_adapters`, called as `factory(setup)` when the gateway starts; built-in adapters
+need no entry point. Adapters don't know about sessions, turns or the journal.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from hermes_nb.core.plugins import plugins
 from hermes_nb.safety.administrator import policy
 
 Allowed = Callable[[str, str], bool]
-"""Returns whether the gateway accepts messages from a user in a chat, given both ids."""
+"""Returns whether the gateway accepts messages from a user in a chat, given their ids."""
 GROUP = "hermes_nb.gateway_adapters"
 SHIPPED = ("mail", "matrix", "telegram", "web")
-"""Shipped adapters, each the function `adapter` in the module with that name."""
+"""Built-in adapters: each is the function `adapter` in the module of that name."""
 Binding = Literal["order", "reply", "number"]
-"""How a service's messages are matched with the question that they answer. A reply to the question
+"""How a service's messages are matched to the question that they answer. A reply to the question
 always matches; in addition:
 
-`order`: a message below the question matches. `reply`: no other message does. `number`: a message
+`order`: a message after the question matches. `reply`: no other message does. `number`: a message
 that contains the question's number does.
 """
 MAX_BYTES = 20_000_000
@@ -80,13 +80,13 @@ class Incoming:
     text: str
     """The user's own text."""
     quoted: str = ""
-    """Text written by someone else: a forwarded or an earlier message."""
+    """Text written by someone else, such as a forwarded or earlier message."""
     files: tuple[File, ...] = ()
     """Attached files."""
     left_out: tuple[str, ...] = ()
     """Attachments that were not accepted, with the reason."""
     receipt: str = ""
-    """Additional data that the adapter needs to acknowledge the message."""
+    """Data that the adapter needs to acknowledge the message."""
     replies_to: str = ""
     """If the message is a reply, `Answer.key` of the message replied to, or any other text if the
     gateway did not send that; otherwise ""."""
@@ -97,18 +97,18 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A message to a chat: a text or a file."""
+    """A message to a chat: text or a file."""
 
     chat: str
     """Id of the chat."""
     text: str = ""
     """Text in Markdown; "" for a file."""
     file: Path | None = None
-    """The file to send; None for a text."""
+    """The file to send; None for text."""
     key: str
-    """Unique key, the same when sent again; services de-duplicate by it."""
+    """Unique key that stays the same when sent again; services de-duplicate by it."""
     to: str = ""
-    """Id of the message that this answers; "" if it is not an answer."""
+    """Id of the message that this answers; "" if none."""
     again: bool = False
     """Whether it may have been sent before and must be marked as a possible duplicate."""
 
@@ -116,7 +116,7 @@ class Answer:
 class Adapter(Protocol):
     """One service, running in the gateway's event loop.
 
-    Blocking calls go to `core.threads.in_thread`. Subclass it to inherit defaults for the optional
+    Blocking calls go to `core.threads.in_thread`. Subclasses inherit defaults for the optional
     parts.
     """
 
@@ -125,12 +125,12 @@ class Adapter(Protocol):
     deduplicates: bool = False
     """Whether the service displays messages with the same key only once."""
     most: int = 0
-    """Maximum length of a text in UTF-16 units, 0 for any; longer answers are sent in parts."""
+    """Maximum text length in UTF-16 units, or 0 for no limit; longer answers are sent in parts."""
     binding: Binding = "number"
-    """How answers are matched with questions."""
+    """How answers are matched to questions."""
     unasked: str = ""
-    """The reason why this service cannot ask questions; every call that requires approval is
-    refused with this reason. "" if questions are possible."""
+    """The reason this service cannot ask questions, or "" if it can. Every call that requires
+    approval is refused with this reason."""
 
     def receive(self) -> AsyncGenerator[Incoming, None]:
         """Yield messages as they arrive, in order per chat, until it is closed.
@@ -143,10 +143,10 @@ class Adapter(Protocol):
         ...
 
     async def send(self, answer: Answer) -> None:
-        """Send a message in one piece.
+        """Send a message without splitting it.
 
-        After an error the message is sent again after a pause: unchanged after `NotSent`, with
-        `again` after any other error if the service does not de-duplicate.
+        After an error, the message is sent again after a pause: unchanged after `NotSent`; after
+        any other error with `again`, if the service does not de-duplicate.
 
         Raises:
             Undeliverable: do not try again.
@@ -154,15 +154,15 @@ class Adapter(Protocol):
         ...
 
     async def acknowledge(self, message: Incoming) -> None:
-        """Tell the service that a message was answered, so that it is not delivered again.
+        """Tell the service that a message has been answered, so that it is not delivered again.
 
-        Called after the answer was sent and recorded, and again if an answered message is delivered
-        again. Errors are reported and otherwise ignored.
+        Called once the answer has been sent and recorded, and whenever an answered message is
+        delivered again. Errors are reported and otherwise ignored.
         """
         return
 
     async def working(self, chat: str) -> None:
-        """Display in a chat that an answer is being written. Called every few seconds; optional."""
+        """Show a typing indicator in a chat. Called every few seconds; optional."""
         return
 
     async def aclose(self) -> None:
@@ -177,11 +177,11 @@ class Setup:
     name: str
     """Name of the adapter."""
     settings: Mapping[str, Json]
-    """The settings below `gateway.NAME` in config.yaml."""
+    """The settings under `gateway.NAME` in config.yaml."""
     folder: Path
     """Directory for the adapter's state, such as its position in a stream. Created on demand."""
     secret: Callable[[str], str]
-    """Returns a variable of the environment or `.env`; raises `ConfigError` if it is not set."""
+    """Returns an environment or `.env` variable; raises `ConfigError` if it is not set."""
     allowed: Allowed
     """The allow-list."""
     tell: Callable[[str], None]
@@ -191,7 +191,7 @@ class Setup:
 
 
 def secret_of(home: Path, name: str) -> str:
-    """Return a variable of the environment or of `.env`; raise `ConfigError` if it is not set."""
+    """Return an environment or `.env` variable; raise `ConfigError` if it is not set."""
     value = os.environ.get(name) or read_dotenv(home).get(name, "")
     if not value:
         raise ConfigError(f"{name} is not set; add it to {home / '.env'}")
@@ -199,7 +199,7 @@ def secret_of(home: Path, name: str) -> str:
 
 
 def adapter_names(settings: Settings) -> list[str]:
-    """Return the names of the configured adapters: the groups below `gateway`."""
+    """Return the names of the configured adapters: the groups under `gateway`."""
     given = settings.gateway.items()
     return [name for name, group in given if isinstance(group, Mapping) or name in SHIPPED]
 
@@ -207,7 +207,7 @@ def adapter_names(settings: Settings) -> list[str]:
 def open_adapter(
     name: str, settings: Settings, tell: Callable[[str], None]
 ) -> tuple[Adapter, Allowed]:
-    """Return the adapter configured by `gateway.NAME`, and its allow-list.
+    """Return the adapter configured under `gateway.NAME`, and its allow-list.
 
     The web page needs no settings.
 
@@ -266,14 +266,14 @@ def plain_name(name: str) -> str:
 
 
 def keep_file(path: Path, data: bytes) -> Path:
-    """Write a file readable for its owner only, and return its path."""
+    """Write a file that only its owner can read, and return its path."""
     make_private(path.parent)
     write_atomic(path, data, mode=0o600)
     return path
 
 
 def files_of(home: Path, adapter: str, message: str) -> Path:
-    """Return the folder for files received with a message and for files sent with its answer."""
+    """Return the folder for a message's files, those received and those sent with the answer."""
     return home / "outputs" / "gateway" / key_of(adapter, message)[:16]
 
 

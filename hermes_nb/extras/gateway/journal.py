@@ -1,4 +1,4 @@
-"""Durable record of messages, the state of their answers, and the session of each chat.
+"""Durable record of messages, the state of their answers, and each chat's session.
 
 ```
 (none) --take--> waiting --begin--> begun --answer--> answered --(each part: tried, sent)--> done
@@ -6,7 +6,7 @@ waiting, begun --settle--> done
 ```
 A message is stored before it is processed, its answer before it is sent, and each part of the
 answer is recorded once the service has accepted it. Keys and passwords are removed. Messages that
-are not `done` are resumed at the next start, whether or not the service delivers them again.
+are not `done` are resumed at the next start, even if the service does not deliver them again.
 Messages that are `done` are never processed again.
 """
 
@@ -30,8 +30,7 @@ from hermes_nb.storage.salvage import records
 
 State = Literal["waiting", "begun", "answered", "done"]
 KEPT = 30 * 86_400.0
-"""Seconds to remember an answered message; services never deliver a message again after that
-time."""
+"""Seconds to remember an answered message; after that, services never deliver it again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +40,13 @@ class Entry:
     adapter: str
     """Name of the adapter."""
     message: Incoming
-    """The message, without the data of its files."""
+    """The message, without its files' contents."""
     files: tuple[Path, ...] = ()
     """The folder with its files."""
     state: State = "waiting"
     """The state of the message's processing."""
     session: str = ""
-    """Id of the session with its turn; "" before the turn starts."""
+    """Id of the session that contains its turn; "" before the turn starts."""
     began: float = 0.0
     """Start of its turn in seconds since the epoch; 0 before it starts."""
     parts: tuple[str | Path, ...] = ()
@@ -55,7 +54,7 @@ class Entry:
     sent: int = 0
     """Number of parts sent."""
     tried: bool = False
-    """Whether sending the next part has been attempted."""
+    """Whether an attempt was made to send the next part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,12 +112,12 @@ SCHEMA = Schema(
     tables=("messages", "chats"),
     first=("messages", "chats"),
     salvage=_salvage,
-    rebuild=lambda _: None,  # no tables are derived from others
+    rebuild=lambda _: None,  # no table is derived from another
 )
 
 
 class Journal:
-    """The messages and chats of a Hermes directory.
+    """A Hermes directory's messages and chats.
 
     Changes are durable when a call returns. Calls raise `StoreError` on failure.
     """

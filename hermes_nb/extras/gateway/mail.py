@@ -1,12 +1,12 @@
 """Email adapter: receives over IMAP and answers over SMTP. Each thread is a chat.
 
-Unseen emails are pending. An email is marked as seen once it is answered. Emails from unknown
+Unseen emails are pending. An email is marked as seen once it has been answered. Emails from unknown
 senders, programs and mailing lists are left unchanged. Answers are only sent to the sender's
-allowed address, even if an email's headers contain another one.
+allowed address, even if an email's headers contain a different one.
 
-The Message-ID of an answer is random, recorded, and the same when sent again. An email belongs to a
-chat only if it replies to an id that was sent to its sender's address. It answers a question only
-if it replies to the id of that question.
+An answer's Message-ID is random and recorded, and stays the same when it is sent again. An email
+belongs to a chat only if it replies to an id that was sent to its sender's address. It answers a
+question only if it replies to the id of that question.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ from hermes_nb.extras.gateway.mail_message import Mail, authenticated, parsed, r
 from hermes_nb.extras.gateway.rendering import html_of
 
 SECONDS = 60
-"""Timeout of servers in seconds."""
+"""Timeout for mail servers in seconds."""
 EVERY = 15.0
 """Seconds between two checks of the mailbox."""
 LONGEST_PAUSE = 300.0
 GROWTH = 1.4
 """Factor by which encoding enlarges an attached file."""
 FOR_GOOD = 500
-"""SMTP codes of this value and above are permanent errors."""
+"""SMTP codes from this value up are permanent errors."""
 HEAD = 200_000
-"""Maximum bytes read of an email's headers, and of an email that is too large."""
+"""Maximum bytes to read of an email's headers, and of an email that is too large."""
 MOST_SENT = 1_000
 """Number of newest emails in a chat that can be replied to."""
 JOBS = "jobs"
@@ -78,15 +78,15 @@ Result = TypeVar("Result")
 class Note(TypedDict, total=False):
     """The stored state of a chat.
 
-    Notes of older versions have no `sent`, so a reply to an older email starts a new chat.
+    Notes written by older versions have no `sent`, so a reply to an older email starts a new chat.
     """
 
     to: str
     """The user's address."""
     subject: str
-    """The subject of the last mail."""
+    """The subject of the last email."""
     thread: list[str]
-    """Message-IDs of the thread."""
+    """The thread's Message-IDs."""
     sent: dict[str, str]
     """Keys of sent answers by the random part of their Message-ID."""
 
@@ -143,7 +143,7 @@ class MailAdapter(Adapter):
                         incoming = await in_thread(self._with_box, partial(self._read, uid))
                     except FAILED:
                         raise
-                    # A single mail must not end the gateway.
+                    # A single email must not end the gateway.
                     except Exception as error:  # noqa: BLE001
                         self._setup.tell(f"mail: number {uid.decode()} is skipped: {_said(error)}")
                         incoming = None
@@ -192,14 +192,14 @@ class MailAdapter(Adapter):
         self._box = None
 
     def _unseen(self, box: imaplib.IMAP4) -> list[bytes]:
-        """Return the UIDs of unseen emails that were not checked yet, oldest first."""
+        """Return the UIDs of unseen emails that have not been checked yet, oldest first."""
         box.noop()
         (found,) = _ok(box.uid("SEARCH", "UNSEEN"))
         numbers = found.split() if isinstance(found, bytes) else []
         return sorted(set(numbers) - self._looked_at, key=int)
 
     def _read(self, uid: bytes, box: imaplib.IMAP4) -> Incoming | None:
-        """Return an email to be answered, None for others, of which only headers are fetched."""
+        """Return an email to be answered, or None for others, whose headers alone are fetched."""
         about, head = _fetched(box, uid, f"(RFC822.SIZE BODY.PEEK[HEADER]<0.{HEAD}>)")
         if not self._is_welcome(read_mail(head), head):
             return None
@@ -260,7 +260,7 @@ class MailAdapter(Adapter):
         return (named[1], key) if key else None
 
     def _noted(self, name: str, address: str) -> Note:
-        """Return the note of the chat `name`, {} if it is missing or belongs to another address."""
+        """Return the note of chat `name`, or {} if it is missing or belongs to another address."""
         try:
             note: Note = json.loads((self._setup.folder / f"{name}.json").read_text("utf-8"))
             return note if note.get("to") == address else {}
@@ -282,7 +282,7 @@ class MailAdapter(Adapter):
         return note, f"<{name}.{random}@{self._address.rpartition('@')[2]}>"
 
     def _random(self, name: str, address: str, key: str, size: int) -> tuple[Note, str]:
-        """Return a note and the random name of the answer `key` in it, created if necessary."""
+        """Return a note and its random name for the answer `key`, creating them if necessary."""
         note = self._noted(name, address)
         sent = note.get("sent", {})
         found = next((each for each, its in sent.items() if its == key), "")
@@ -307,7 +307,7 @@ class MailAdapter(Adapter):
         await in_thread(self._sent, message)
 
     def _composed(self, answer: Answer) -> EmailMessage:
-        """Return an answer as an email; for a chat that is only an address, it starts a thread."""
+        """Return an answer as an email; it starts a thread if the chat is only an address."""
         note, own = self._outgoing(answer)
         text = answer.text or (answer.file.name if answer.file else "")
         subject = str(note.get("subject") or one_line(text.strip().partition("\n")[0], 60))
@@ -396,7 +396,7 @@ def _is_here(host: str) -> bool:
 
 
 def _ok(answer: tuple[str, Sequence[Found]]) -> Sequence[Found]:
-    """Return the data of a response; raise `IMAP4.error` unless its state is OK."""
+    """Return a response's data; raise `IMAP4.error` unless its status is OK."""
     state, data = answer
     if state != "OK":
         raise imaplib.IMAP4.error(str(data[:1]))
@@ -419,6 +419,6 @@ _ANSWERS = re.compile(r"(re|aw|sv|antw|fwd?|wg|tr|rv)\s*:", re.IGNORECASE)
 
 
 def _with_subject(mail: Mail) -> str:
-    """Return the user's text; for an email that starts a thread, preceded by its subject."""
+    """Return the user's text, preceded by the subject if the email starts a thread."""
     begins = not mail.thread and not _ANSWERS.match(mail.subject) and not mail.text.startswith("/")
     return "\n\n".join(filter(None, [mail.subject if begins else "", mail.text]))

@@ -2,7 +2,7 @@
 
 Email headers are not trusted, and exactly one sender is accepted. Only text that the sender typed
 counts as the user's text, so a command in a quoted line has no effect. Emails from programs and
-mailing lists are recognised and not answered. Malformed emails are parsed as far as possible.
+mailing lists are recognised and not answered. As much as possible of a malformed email is parsed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ PARTS = 200
 """Maximum number of parts to read."""
 DEEPEST = 20
 MARKS = 5_000
-"""Maximum number of lines that look like a separator of parts."""
+"""Maximum number of lines that look like part separators."""
 CHARACTERS = 100_000
 """Maximum characters of text to read."""
 HEADER, LONGEST = 1_000, {"references": 20_000}
-"""Maximum characters of a header."""
+"""Maximum length of a header in characters."""
 BROKEN = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 """Errors that the standard library raises for malformed headers and parts."""
 _BROKEN_HEAD = (
@@ -39,7 +39,7 @@ _BROKEN_HEAD = (
 )
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 _NO_LINE = re.compile(rb"\r(?!\n)|\0")
-"""Bytes that only some programs treat as the end of a header."""
+"""Bytes that only some programs treat as a header's end."""
 _ID = re.compile(r"<[!-;=?-~]{1,300}>")
 _ADDRESS = re.compile(r"[^\s@<>\"(),;:\\]{1,64}@[\w.-]{1,255}", re.ASCII)
 _NOBODY = re.compile(r"(mailer-daemon|postmaster|no-?reply|do-?not-?reply|bounces?)([+=-].*)?@")
@@ -60,12 +60,12 @@ class Attached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mail:
-    """A parsed mail."""
+    """A parsed email."""
 
     id: str
     """Message-ID with brackets; generated if the email has none."""
     sender: str
-    """Address of the sender; "" unless there is exactly one valid address."""
+    """The sender's address; "" unless there is exactly one valid address."""
     subject: str
     """Subject on one line."""
     thread: tuple[str, ...]
@@ -108,9 +108,9 @@ def read_mail(data: bytes) -> Mail:
 
 
 class _Bounded(policy.EmailPolicy):
-    """Cuts overlong headers, which take the standard library minutes to parse.
+    """Truncates overlong headers, which the standard library would take minutes to parse.
 
-    An overlong sender is removed instead.
+    An overlong sender header is removed instead.
     """
 
     def header_fetch_parse(self, name: str, value: str) -> str:
@@ -123,7 +123,7 @@ class _Bounded(policy.EmailPolicy):
 
 
 def parsed(data: bytes) -> EmailMessage:
-    """Return a parsed email; only its headers if it has too many or too deeply nested parts."""
+    """Parse an email, or only its headers if its parts are too many or too deeply nested."""
     reader: BytesParser[EmailMessage] = BytesParser(EmailMessage, policy=_Bounded())  # type: ignore[arg-type]
     many = data.lower().count(b"\ncontent-type") > PARTS or data.count(b"\n--") > MARKS
     try:
@@ -133,15 +133,15 @@ def parsed(data: bytes) -> EmailMessage:
 
 
 def header(message: EmailMessage, name: str) -> str:
-    """Return the first header with that name on one line, "" if it is missing or unreadable."""
+    """Return the first header with that name on one line, or "" if it is missing or unreadable."""
     return " ".join(str(message.get(name, "")).split())
 
 
 def _sender(message: EmailMessage) -> str:
-    """Return the only sender address of an email, in lower case.
+    """Return an email's only sender address, in lower case.
 
-    Returns "" for several addresses or an ambiguous one, since the server that checks senders might
-    read it differently, and for incomplete headers.
+    Returns "" for incomplete headers, several addresses, or an ambiguous one, since the server that
+    checks senders might read it differently.
     """
     if any(isinstance(each, _BROKEN_HEAD) for each in message.defects):
         return ""
@@ -171,7 +171,7 @@ def _is_automatic(message: EmailMessage) -> bool:
 
 
 _SPEAKS_OF = {"dmarc": "header.from", "dkim": "header.d", "spf": "smtp.mailfrom"}
-"""For each method in Authentication-Results, the property with the checked domain."""
+"""The property that contains the checked domain, for each method in Authentication-Results."""
 _OUTSIDE = re.compile(r'"((?:[^"\\]|\\.)*)"|[(]|[^"()\\]+')
 _COMMENT = re.compile(r"\\.|[()]|[^()\\]+")
 _CONTROL = re.compile(r"[\0-\x08\n-\x1f\x7f]")
@@ -196,7 +196,7 @@ def authenticated(message: EmailMessage, server: str, domain: str) -> bool:
 
 
 def _flattened(raw: str) -> str | None:
-    """Return a structured header in lower case without comments, None if it is malformed.
+    """Return a structured header in lower case without comments, or None if it is malformed.
 
     A quoted string is replaced by its content if that is one word, otherwise by a NUL character.
     """
@@ -220,7 +220,7 @@ def _flattened(raw: str) -> str | None:
 
 
 def _passes(results: list[list[str]], domain: str) -> bool:
-    """Return whether the results prove a domain: all results of DMARC, or one of DKIM or SPF."""
+    """Return whether the results prove a domain: all DMARC results, or one for DKIM or SPF."""
     found: dict[str, list[bool]] = {}
     for verdict, *properties in filter(None, results):
         method, _, result = verdict.partition("=")
@@ -285,7 +285,7 @@ _FORWARDED = re.compile(
     r".{0,40}-{3,}|_{20,}|begin forwarded message:)\s*",
     re.IGNORECASE,
 )
-"""A line with which email clients introduce forwarded or quoted messages."""
+"""A line that email clients use to introduce forwarded or quoted messages."""
 _HEADER = re.compile(r"\s*\*?(?:from|von|de|da):\*?\s.*\S", re.IGNORECASE)
 _HEADERS = re.compile(
     r"\s*\*?(?:sent|date|to|subject|gesendet|datum|an|betreff|envoyé|objet|à|enviado|para|asunto"
@@ -297,8 +297,8 @@ _ADDRESSED = re.compile(r".*@.*[:：]\s*")
 """With `_DATED`: a line such as `On Monday, 3 March 2025 at 10:00, Ada <ada@example.org> wrote:`,
 in any language."""
 WRAPPED, WIDEST, APART = 3, 1_000, 9
-"""Limits for the lines that introduce a quote: their number, their characters, and the number of
-empty lines after them."""
+"""Limits for the lines that introduce a quote: the number of lines, of characters, and of empty
+lines after them."""
 
 
 def split_quoted(text: str) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """Matrix adapter: each room is a chat, and the server de-duplicates by transaction id.
 
 The position in the server's stream is stored in a file, and advances only after the gateway has
-stored the messages. If a sync omits messages of a busy room, they are fetched separately. The bot
+stored the messages. If a sync omits messages from a busy room, they are fetched separately. The bot
 joins rooms to which an allowed user invites it, and does not react to anyone else.
 """
 
@@ -42,7 +42,7 @@ Response = TypeVar("Response")
 TIMELINE = 100
 """Maximum events per room in one sync; the servers' default is ten."""
 WAIT = 30_000
-"""Milliseconds for which a sync waits for new events."""
+"""Milliseconds that a sync waits for new events."""
 LONGEST_PAUSE = 60.0
 KEYS = 1_000
 """Number of the bot's messages to remember, to recognise replies."""
@@ -63,13 +63,13 @@ ENCRYPTED = (
     "chosen when a room is made, and cannot be turned off later."
 )
 OVER = ("M_UNKNOWN_TOKEN", "M_MISSING_TOKEN")
-"""Error codes of a login that is no longer valid."""
+"""Error codes that mean the login is no longer valid."""
 FOR_GOOD = ("M_BAD_JSON", "M_FORBIDDEN", "M_NOT_FOUND", "M_TOO_LARGE")
 """Error codes for a message that the server will never accept."""
 FOUND = 200
 AWAY = (aiohttp.ClientError, OSError, TimeoutError)
 MXC = re.compile(r"mxc://((?=[^/]*\w)[\w.:\[\]-]+/[\w-]+)", re.ASCII)
-"""Address of a file: a server and a file name without characters that could change the path."""
+"""A file's address: a server, and a file name without characters that could change the path."""
 
 
 class Refused(Exception):
@@ -115,7 +115,7 @@ class MatrixAdapter(Adapter):
         if self._kept.get("user") != self._user:
             self._kept = {"user": self._user}
         self._latest: dict[str, str] = {}
-        self._keys: dict[str, str] = {}  # keys of the bot's newest messages, by event id
+        self._keys: dict[str, str] = {}  # the keys of the bot's newest messages, by event id
         self._above: dict[str, str] = {}  # key of the bot's newest message, by room
 
     def _remember(self, **more: str) -> None:
@@ -153,7 +153,7 @@ class MatrixAdapter(Adapter):
                 )
                 for room, info in sync.rooms.invite.items():
                     await self._invited(room, info)
-                # Messages from before the first start are ignored.
+                # Messages sent before the first start are ignored.
                 for room, joined in sync.rooms.join.items() if position else ():
                     for event in await self._events(room, joined.timeline, position):
                         incoming = await self._incoming(room, event)
@@ -192,9 +192,9 @@ class MatrixAdapter(Adapter):
                 self._setup.tell(f"matrix: {visible(room)} cannot be joined: {error}")
 
     async def _events(self, room: str, timeline: nio.Timeline, position: str) -> list[nio.Event]:
-        """Return the new events of a room, oldest first, including those that the sync omitted.
+        """Return a room's new events, oldest first, including those that the sync omitted.
 
-        Events from before the bot's invitation are ignored.
+        Events before the bot's invitation are ignored.
         """
         events, at = list(timeline.events), timeline.prev_batch
         while timeline.limited and at:
@@ -214,7 +214,7 @@ class MatrixAdapter(Adapter):
         return events[begins:]
 
     async def _incoming(self, room: str, event: nio.Event) -> Incoming | None:
-        """Return a message by another user, None for other events.
+        """Return a message by another user, or None for other events.
 
         Edits are ignored, because the original message was already received. Bots send notices,
         which are ignored too.
@@ -258,7 +258,7 @@ class MatrixAdapter(Adapter):
         )
 
     def _note(self, room: str, event: nio.Event) -> None:
-        """Remember a message that this bot sent, known by the transaction id in the event."""
+        """Remember a message that this bot sent, recognised by the event's transaction id."""
         unsigned = event.source.get("unsigned")
         key = unsigned.get("transaction_id") if isinstance(unsigned, dict) else None
         if isinstance(key, str):
@@ -267,7 +267,7 @@ class MatrixAdapter(Adapter):
                 del self._keys[next(iter(self._keys))]
 
     async def _fetched(self, uri: str) -> tuple[bytes, str]:
-        """Return a file, or why it was not accepted; the size in its message may be wrong."""
+        """Return a file, or the reason it was rejected; the size in its message may be wrong."""
         most, data = self._setup.max_bytes, bytearray()
         if not (named := MXC.fullmatch(uri)):
             return b"", "its address is not that of a file"

@@ -1,11 +1,11 @@
-"""Ask the questions of a turn in a chat, and match the user's messages with them.
+"""Ask a turn's questions in a chat, and match the user's messages to them.
 
-A reply to the question answers it. So does a message below it, if the service's messages have a
-reliable order and no earlier question is unanswered. Otherwise the answer must contain the
+A reply to the question answers it. So does a message sent after it, if the service's messages have
+a reliable order and no earlier question is unanswered. Otherwise the answer must contain the
 question's number.
 
-A running turn occupies one of the slots for parallel turns. While its question is pending, other
-chats can use the slot.
+A running turn occupies one of the slots for parallel turns. Other chats can use the slot while the
+turn's question is pending.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ class _Open:
     """A pending question."""
 
     request: ApprovalRequest
-    """The request to be answered."""
+    """The request awaiting an answer."""
     number: str
-    """Number that the answer must contain; "" if no number is needed."""
+    """Number that the answer must contain; "" if none is needed."""
     binding: Binding
-    """How an answer is matched with its question; see `Binding`."""
+    """How an answer is matched to its question; see `Binding`."""
     keys: set[str]
     """Keys of the question's messages."""
     answer: asyncio.Future[str]
-    """Set to the user's answer."""
+    """Resolves to the user's answer."""
     sent: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once the question was sent."""
+    """Set once the question has been sent."""
 
     def words(self, message: Incoming) -> str | None:
-        """Return the answer in a message, without the number; None if it is for something else.
+        """Return the answer in a message, without the number, or None if it answers something else.
 
         A reply to another message never answers this question, regardless of its text.
         """
@@ -103,13 +103,13 @@ class _Open:
 
 
 class Asking:
-    """Asks questions in a chat, one at a time, and recognises their answers.
+    """Asks questions in a chat, one at a time, and recognises the answers.
 
     Args:
         say: Sends a text and returns the keys of its messages.
         place: The turn's slot, freed while a question is pending.
-        binding: How an answer is matched with its question; see `Binding`.
-        unasked: The reason to refuse every question; "" to ask.
+        binding: How an answer is matched to its question; see `Binding`.
+        unasked: The reason for refusing every question; "" to ask.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Asking:
         self._open: _Open | None = None
 
     async def ask(self, request: ApprovalRequest) -> Approval:
-        """Ask and return the answer; without an answer in time, the request is denied."""
+        """Ask and return the answer; if none arrives in time, the request is denied."""
         if self.unasked:
             self.refused = self.unasked
             return Approval("deny", self.unasked)
@@ -149,7 +149,7 @@ class Asking:
         self.lapsed = True  # until it is answered
         is_plain = request.choices is not None and self._binding == "order" and not number
         wanted = "" if is_plain else f"\n\n{question.wanted(THIS)}"
-        self._open = question  # before it is sent: messages that arrive in between get the reminder
+        self._open = question  # before it is sent: messages that arrive meanwhile get the reminder
         try:
             question.keys |= {*await self._say(f"{_question(request)}{wanted}")}
             question.sent.set()
@@ -165,7 +165,7 @@ class Asking:
         return answer_of(answer, request)
 
     async def remind(self) -> None:
-        """Repeat how to answer the pending question, after a message that does not answer it."""
+        """Explain again how to answer the pending question, after a message that doesn't."""
         question = self._open
         if question is None:
             return
@@ -189,8 +189,8 @@ class Asking:
 def _answer(text: str, word: str) -> str:
     """Return an approval without extra words, or the reason given with a denial.
 
-    An approval with a condition is returned unchanged, so it does not count. A separate paragraph
-    below, such as a name in an email, is ignored.
+    An approval with a condition is returned unchanged, so it does not count as one. A separate
+    paragraph after it, such as a name in an email, is ignored.
     """
     rest = text.strip()[len(word) :]
     if word in ("n", "no"):

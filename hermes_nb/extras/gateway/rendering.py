@@ -1,7 +1,7 @@
 """Render answers from Markdown to HTML, for the web page, chats and email clients.
 
 The output uses only tags that Matrix allows in messages, or the fewer that Telegram allows. Images
-are removed, because loading them reveals the reader to a server.
+are removed, because loading them would reveal the reader to a server.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^`\n]*)$", re.MULTILINE)
 
 
 def closed(pieces: Sequence[str]) -> Iterator[str]:
-    """Yield the pieces of a text, closing and reopening a code block that spans several pieces."""
+    """Yield pieces of text, closing and reopening a code block that spans several pieces."""
     fence = mark = ""
     for piece in pieces:
         whole = f"{fence}\n{piece}" if fence else piece
@@ -41,12 +41,12 @@ def closed(pieces: Sequence[str]) -> Iterator[str]:
 
 
 def html_of(text: str) -> str:
-    """Return Markdown as an HTML fragment; HTML tags in the text are escaped."""
+    """Convert Markdown to an HTML fragment; HTML tags in the text are escaped."""
     return _renderer()(clean_text(text))
 
 
 def telegram_html_of(text: str) -> str:
-    """Return Markdown with Telegram's few tags, which include neither lists nor tables.
+    """Convert Markdown to Telegram's few HTML tags, which include neither lists nor tables.
 
     Headings become bold, and tables remain Markdown in a monospaced block.
     """
@@ -65,7 +65,7 @@ def telegram_html_of(text: str) -> str:
 
 
 def _in_telegram(token: Token, text: str) -> str:
-    """Return the text for the start or end of a block; Telegram does not allow nested quotes."""
+    """Return the text that starts or ends a block; Telegram does not allow nested quotes."""
     nested = token.level > 0
     written = "\n".join(text.split("\n")[slice(*token.map or (0, 0))])
     block = written if token.type == "table_open" else token.content.rstrip()

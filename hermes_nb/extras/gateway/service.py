@@ -1,8 +1,8 @@
 """The gateway: receives messages from all adapters and answers chats in parallel.
 
 Within a chat, messages are answered in order. Each message is stored, processed, answered and
-acknowledged. After a crash, the unfinished ones are in the `journal`. `/stop` and answers to
-questions skip the queue of their chat.
+acknowledged. After a crash, unfinished messages are recovered from the `journal`. `/stop` and
+answers to questions skip the queue of their chat.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ from hermes_nb.safety.redact import redact
 Result = TypeVar("Result")
 OpenOutbox = Callable[[Path, Callable[[str], None]], Outbox]
 PAUSES = (1.0, 2.0, 5.0, 15.0, 60.0)
-"""Seconds before the next attempts after a failure; the last value repeats."""
+"""Seconds to wait before each retry after a failure; the last value repeats."""
 LOOK = 5.0
 """Seconds between two checks for idle chats and for notices to send."""
 SHOWN = 4.0
-"""Seconds for which services display the typing indicator."""
+"""Seconds that services display the typing indicator."""
 DAY = 86_400.0
 LATE = 7 * DAY
-"""Age in seconds above which a notice is not sent."""
+"""Notices older than this many seconds are not sent."""
 FAILED = "✗ Something went wrong in the gateway. Its output has the details."
 
 
@@ -66,7 +66,7 @@ class Chat:
     """The state of a chat that has or had messages to answer."""
 
     adapter: Adapter
-    """The chat's service."""
+    """The adapter of the chat's service."""
     agent: ChatAgent
     """Answers its messages."""
     waiting: deque[tuple[Entry, bool]] = field(default_factory=deque)
@@ -103,7 +103,7 @@ class Gateway:
         self._allowed = allowed
         settings = load_settings(home=home)
         self._terms = Terms.of(settings.gateway)
-        # Raises if the mode is invalid.
+        # This raises if the mode is invalid.
         load_settings(home=home, overrides={"approve": self._terms.approve or None})
         self._store = open_store(settings, tell)  # once, because opening it checks its integrity
         self._journal = Journal(home / "gateway" / "journal.db", warn=tell)
@@ -116,7 +116,7 @@ class Gateway:
         self._group = asyncio.TaskGroup()
 
     async def run(self) -> None:
-        """Serve until cancelled; unfinished work is resumed at the next start."""
+        """Serve until cancelled; the next start resumes unfinished work."""
         try:
             async with self._group:
                 for entry in await self._kept(self._journal.unfinished):
@@ -133,7 +133,7 @@ class Gateway:
                 outbox.close()
 
     async def _listen(self, adapter: Adapter) -> None:
-        """Receive the messages of an adapter; restart it after a pause if it fails.
+        """Receive an adapter's messages; if it fails, restart it after a pause.
 
         Raises:
             ConfigError: a setting is wrong, which ends the gateway because retrying would not help.
@@ -220,7 +220,7 @@ class Gateway:
             chat.task = self._group.create_task(self._serve(chat))
 
     async def _serve(self, chat: Chat) -> None:
-        """Answer the pending messages of a chat in order."""
+        """Answer a chat's pending messages in order."""
         while chat.waiting:
             entry, again = chat.waiting.popleft()
             try:
@@ -248,7 +248,7 @@ class Gateway:
         )
 
     async def _show(self, adapter: Adapter, chat: str) -> None:
-        with suppress(Exception):  # optional; a real problem also shows when the answer is sent
+        with suppress(Exception):  # optional; a real problem appears again when the answer is sent
             while True:
                 await adapter.working(chat)
                 await asyncio.sleep(SHOWN)
@@ -261,7 +261,7 @@ class Gateway:
             self._tell(f"{adapter.name}: {redact(f'{type(error).__name__}: {error}')}")
 
     async def _send(self, adapter: Adapter, entry: Entry, *, again: bool = False) -> None:
-        """Send the unsent parts of an answer one by one, and acknowledge its message."""
+        """Send the remaining parts of an answer one by one, then acknowledge its message."""
         while entry.sent < len(entry.parts):
             if not entry.tried:
                 entry = await self._kept(partial(self._journal.note, replace(entry, tried=True)))
@@ -284,7 +284,7 @@ class Gateway:
         await self._finish(adapter, entry)
 
     async def _sent(self, adapter: Adapter, answer: Answer) -> None:
-        """Send a message, retrying until it is accepted or given up."""
+        """Send a message, retrying until it is accepted or abandoned."""
         again = answer.again
         for pause in _pauses():
             try:
@@ -306,7 +306,7 @@ class Gateway:
             await asyncio.sleep(pause)
 
     async def _finish(self, adapter: Adapter, entry: Entry) -> None:
-        """Record that a message is answered, delete its text, and acknowledge it."""
+        """Record that a message has been answered, delete its text, and acknowledge it."""
         message = replace(entry.message, files=(), text="", quoted="")
         done = replace(entry, message=message, state="done", parts=())
         await self._kept(partial(self._journal.note, done))
@@ -324,7 +324,7 @@ class Gateway:
         raise AssertionError
 
     def _saved(self, adapter: str, message: Incoming) -> Entry:
-        """Store the files of a message and return an entry for it."""
+        """Store a message's files and return an entry for the message."""
         folder = files_of(self._home, adapter, message.id)
         files = tuple(
             keep_file(
@@ -335,7 +335,7 @@ class Gateway:
         return Entry(adapter=adapter, message=message, files=files)
 
     def _forget(self) -> None:
-        """Delete messages that were answered long ago, with their files."""
+        """Delete messages that were answered long ago, along with their files."""
         self._journal.forget()
         for folder in files_of(self._home, "", "").parent.glob("*"):
             if folder.stat().st_mtime < time.time() - KEPT:
@@ -393,7 +393,7 @@ def _cut(parts: Sequence[str | Path], most: int) -> Iterator[str | Path]:
 
 
 def pieces(text: str, most: int) -> list[str]:
-    """Split a text into pieces of at most `most` UTF-16 units, at line ends if possible."""
+    """Split text into pieces of at most `most` UTF-16 units, at line breaks if possible."""
     found, at = [], 0
     while most and _units(text[at:]) > most:
         end = at + most

@@ -1,4 +1,4 @@
-"""Telegram adapter for the Bot API: private chats and groups, photos and documents both ways.
+"""Telegram adapter for the Bot API: private chats, groups, photos and documents, both ways.
 
 Requesting the next updates confirms the previous ones, which the journal has stored by then. The
 service does not de-duplicate: a message that may have been sent before a crash is sent again with a
@@ -40,10 +40,11 @@ POLL = 30
 """Seconds for which the service may keep a request for updates open."""
 PAUSES = (1.0, 2.0, 5.0, 15.0, 30.0)
 MOST_UP, MOST_DOWN = 50_000_000, 20_000_000
-"""Maximum size in bytes of a file that a bot can send, and can download."""
+"""Maximum sizes in bytes of a file that a bot can send and download."""
 PICTURES = frozenset((".png", ".jpg", ".jpeg"))
 NO_PREVIEW = LinkPreviewOptions(is_disabled=True)
-"""Disables link previews: the service would open links in answers and so leak their contents."""
+"""Disables link previews, because the service would open links in answers and so leak their
+contents."""
 KEYS = 100
 """Number of the bot's messages per chat to remember, to recognise replies."""
 AGAIN = "(sent again: this may be a copy)"
@@ -71,7 +72,7 @@ class Telegram(Adapter):
         )
 
     async def receive(self) -> AsyncGenerator[Incoming, None]:
-        """Yield messages; files only from allowed users."""
+        """Yield messages, with files only from allowed users."""
         failures = offset = 0
         started = False
         while True:
@@ -123,7 +124,7 @@ class Telegram(Adapter):
         forwarded = message.forward_origin is not None or message.via_bot is not None
         sent, other = self._sent.get(message.chat.id, {}), message.reply_to_message
         if other is not None and other.forum_topic_created is not None:
-            other = None  # every message of a topic replies to its creation
+            other = None  # every message in a topic replies to its creation
         above = max((each for each in sent if each < message.message_id), default=0)
         return Incoming(
             id=str(number),
@@ -139,7 +140,7 @@ class Telegram(Adapter):
         )
 
     def _quoted(self, message: Message) -> str:
-        """Return the text of another user's message to which a message replies."""
+        """Return the text of the message replied to, if another user wrote it."""
         other = message.reply_to_message
         if other is None or other.from_user in (self._bot.bot, message.from_user):
             return ""
@@ -189,7 +190,7 @@ class Telegram(Adapter):
         return await self._bot.send_document(chat, data, filename=answer.file.name, caption=mark)
 
     async def working(self, chat: str) -> None:
-        """Display "typing"."""
+        """Show "typing"."""
         await self._bot.send_chat_action(int(chat), "typing")
 
     async def aclose(self) -> None:

@@ -1,8 +1,8 @@
 """The agent of a chat: resumes the chat's session and answers one message at a time.
 
 Only "always" approvals are kept in memory between turns. A turn interrupted by a crash is resumed
-from its stored messages. A stored answer is used unchanged. Otherwise the model continues after
-checking the current state, since a call without a result may have run.
+from its stored messages. If its answer is stored, it is used unchanged. Otherwise the model
+continues after checking the current state, since a call without a result may have run.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ GO_ON = (
 WORDLESS = "[It came without a text.]"
 STOPPED, IDLE = "Stopped.", "Nothing runs here."
 WORTH = 4
-"""Minimum messages of a session for a background review at its end."""
+"""Minimum number of messages in a session for a background review at its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ class Terms:
 
 
 class ChatAgent:
-    """Answers the messages of one chat in order.
+    """Answers one chat's messages in order.
 
     Args:
         journal: The gateway's journal.
@@ -120,7 +120,7 @@ class ChatAgent:
         root: Working directory of the agent.
         say: Sends a text immediately and returns the keys of its messages.
         tell: Prints a line for the operator.
-        slots: Limits the parallel turns of all chats.
+        slots: Limits the parallel turns across all chats.
         binding: The adapter's `binding`.
         unasked: The adapter's `unasked`.
         model: Replaces the model in the settings.
@@ -154,7 +154,7 @@ class ChatAgent:
         self._checkpoints = Checkpoints(home / "checkpoints")
 
     def heard(self, message: Incoming) -> bool:
-        """Accept the asked user's answer to a pending question; return whether this is one."""
+        """Accept the asked user's answer to a pending question; return whether it is one."""
         return message.user == self._user and self._asking.heard(message)
 
     async def remind(self, message: Incoming) -> None:
@@ -163,7 +163,7 @@ class ChatAgent:
             await self._asking.remind()
 
     def stop(self) -> bool:
-        """Stop the turn that runs or waits for a slot; return whether there was one."""
+        """Stop the turn that is running or waiting for a slot; return whether there was one."""
         return self._running is not None and self._running.cancel()
 
     async def answer(self, entry: Entry) -> Entry:
@@ -374,7 +374,7 @@ def _answered(entry: Entry, text: str) -> Entry:
 
 
 def _left(store: SessionStore, session: str, began: float) -> Iterator[Message]:
-    """Yield the stored messages of the turn that began at `began`, if its prompt was stored.
+    """Yield the stored messages of the turn that started at `began`, if its prompt was stored.
 
     Stops at the next prompt, which comes from a notebook that resumed the session.
     """

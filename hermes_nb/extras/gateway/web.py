@@ -33,14 +33,14 @@ from hermes_nb.safety.redact import redact
 PORT = 8767
 PAGE = Path(__file__).with_name("page.html")
 WAIT = 20.0
-"""Seconds for which a request waits for new messages."""
+"""Seconds that a request waits for new messages."""
 KEPT = 500
 """Maximum number of older messages displayed when the page is opened."""
 PICTURES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 
 
 class Line(TypedDict, total=False):
-    """A line of the chat file."""
+    """A line in the chat file."""
 
     by: str
     """Author: `you`, `hermes`, or `ack` for an acknowledgement."""
@@ -100,7 +100,7 @@ class WebPage(Adapter):
         await self.add(Line(by="hermes", key=answer.key, text=answer.text, files=files))
 
     async def acknowledge(self, message: Incoming) -> None:
-        """Record that a message is answered."""
+        """Record that a message has been answered."""
         await self.add(Line(by="ack", key=message.id, text="", files=[]))
 
     async def aclose(self) -> None:
@@ -159,7 +159,7 @@ class WebPage(Adapter):
         }
 
     def file(self, line: int, number: int) -> Path:
-        """Return a file of a line; raise LookupError if it does not exist."""
+        """Return a file attached to a line; raise LookupError if it does not exist."""
         return Path(self._lines[line]["files"][number])
 
     def _load(self) -> None:
@@ -177,7 +177,7 @@ class WebPage(Adapter):
             self._noted(line)
 
     def _noted(self, line: Line) -> None:
-        """Add a line to those in memory; a typed message stays open until it is acknowledged."""
+        """Add a line in memory; a typed message stays open until it is acknowledged."""
         self._lines.append(line)
         if line["by"] == "you":
             self._open.add(line["key"])
@@ -213,9 +213,9 @@ def _shown(at: int, line: Line) -> dict[str, object]:
 
 
 class Gate(Router):
-    """Admits requests with the token and a local host name.
+    """Admits only requests with the token and a local host name.
 
-    The query with the token is removed from the request's address before it can be logged.
+    The query string with the token is removed from the request's address before it can be logged.
     """
 
     def __init__(self, web: WebPage) -> None:
@@ -265,7 +265,7 @@ class Handler(RequestHandler):
 
 
 class Refused(Handler):
-    """Response to a request that was rejected."""
+    """Response to a rejected request."""
 
     def prepare(self) -> None:
         """Reject the request."""
@@ -289,7 +289,7 @@ class Page(Handler):
 
 
 class Messages(Handler):
-    """Serves and accepts the messages of the chat."""
+    """Serves and accepts the chat's messages."""
 
     async def get(self) -> None:
         """Send new messages."""
@@ -311,7 +311,7 @@ class Messages(Handler):
 
 
 class Files(Handler):
-    """Serves the files of the chat."""
+    """Serves the chat's files."""
 
     def get(self, line: str, number: str) -> None:
         """Send a file; only images get their own content type."""

@@ -1,9 +1,9 @@
-"""The audit log: append-only lines about the calls that the agent executed for each user.
+"""The audit log: append-only lines about the calls that the agent executes for each user.
 
-Each call has one line before it starts and a complete one after it ends; if the process is killed
-in between, only the first exists. The lines of a file are numbered across all processes that write
-it, and each has the digest of the previous line, so `gaps` finds missing or altered lines. Lines
-are also sent to a collector as they are written, because the user cannot modify that copy.
+Each call gets one line before it starts and a complete one after it ends; if the process is killed
+in between, only the first exists. A file's lines are numbered across all processes that write to
+it, and each contains the previous line's digest, so `gaps` finds missing or altered lines. Lines
+are also sent to a collector as they are written, because users cannot modify that copy.
 
 The audit wraps tools, below the loop and above the guard, because with `required`, a call that
 cannot be recorded must not start; an event would be too late to prevent this.
@@ -41,10 +41,10 @@ from hermes_nb.safety.guard import Guard
 from hermes_nb.safety.redact import redact
 
 ARGUMENTS = 2_000
-"""Maximum characters of a call's redacted arguments in a line; the digest covers all of them."""
+"""Maximum characters of a call's redacted arguments in a line; the digest covers them in full."""
 SAID = 200
 TAIL = 65_536
-"""Bytes to read at the end of a file to find its last line."""
+"""Bytes to read from the end of a file to find its last line."""
 WAITING = 2_000
 """Maximum lines queued for a collector; further lines are dropped and counted."""
 DELIVERY = 5.0
@@ -61,7 +61,7 @@ class AuditError(HermesError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSettings:
-    """The destinations of the audit. The policy must contain a file, a collector, or both."""
+    """The audit's destinations. The policy must specify a file, a collector, or both."""
 
     file: str = ""
     """Path of the log file, with `{user}` for the user's name; "" for none."""
@@ -69,7 +69,7 @@ class AuditSettings:
     """`unix:///PATH`, `http(s)://HOST/PATH`, `syslog://HOST:PORT` or `syslog:///dev/log`; "" for
     none."""
     required: bool = False
-    """Whether to refuse calls that cannot be recorded in every configured place."""
+    """Whether to refuse calls that cannot be recorded at every configured destination."""
 
     @classmethod
     def of(cls, given: Mapping[str, Json]) -> AuditSettings:
@@ -82,7 +82,7 @@ class AuditSettings:
         found = cls(**given)
         if not found.file and not found.collector:
             raise ConfigError("audit in the policy needs a file or a collector")
-        # With `{user}` it is not a path yet.
+        # With `{user}`, it is not a path yet.
         if found.file and not os.path.isabs(found.file):  # noqa: PTH117
             raise ConfigError(f"audit.file in the policy is {found.file!r}; use an absolute path")
         return found
@@ -90,16 +90,16 @@ class AuditSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Who:
-    """The user of the process."""
+    """The process's user."""
 
     user: str
-    """Name of the account."""
+    """The account's name."""
     login: str = ""
-    """The user's name in a JupyterHub; "" outside of one."""
+    """The user's JupyterHub name; "" outside JupyterHub."""
 
 
 class Audit:
-    """The audit of one process. `lost` counts the lines that were not written to the file."""
+    """One process's audit. `lost` counts the lines that were not written to the file."""
 
     def __init__(self, settings: AuditSettings, who: Who) -> None:
         self.required = settings.required
@@ -147,7 +147,7 @@ class Audit:
         return f"The audit log lost {lines}; tell its administrator." if new else ""
 
     def _linked(self, entry: Mapping[str, Json]) -> bytes:
-        """Return an entry as the next line, with its number and the digest of the previous line."""
+        """Return an entry as the next line, with its number and the previous line's digest."""
         self._number += 1
         head: dict[str, Json] = {"chain": self._chain, "seq": self._number, "prev": self._last}
         if self.lost:
@@ -176,7 +176,7 @@ class Audit:
         return os.open(self._path, flags, 0o600)
 
     def _after(self) -> int:
-        """Open and return the file that replaced the current one (log rotation), else return -1."""
+        """Open and return the file that replaced the current one (log rotation), or return -1."""
         ours = os.fstat(self._handle)
         with suppress(OSError):
             if os.path.samestat(os.stat(self._path), ours):  # noqa: PTH116
@@ -212,7 +212,7 @@ class Audit:
         known = next(filter(None, map(parsed, reversed(lines))), {})
         there = known.get("chain", self._chain), int(known.get("seq") or 0)
         if there < (self._chain, self._number) and there[0] == self._chain:
-            return not tail.endswith(b"\n")  # keep the number, so a gap shows
+            return not tail.endswith(b"\n")  # keep the number, so that the gap is visible
         self._chain, self._number = str(there[0]), there[1]
         self._last = digest_of(lines[-1]) if lines else ""
         return not tail.endswith(b"\n")
@@ -232,7 +232,7 @@ class Collector:
         self._thread: threading.Thread | None = None
 
     def put(self, line: bytes) -> threading.Event:
-        """Queue a line; the returned event is set when it was delivered."""
+        """Queue a line; the returned event is set once it has been delivered."""
         arrived = threading.Event()
         with self._there:
             if len(self._lines) >= WAITING:
@@ -272,7 +272,7 @@ class Collector:
 
 
 Send = Callable[[list[bytes]], None]
-"""Sends lines; raises OSError if they were not delivered."""
+"""Sends lines; raises OSError if they are not delivered."""
 
 
 def sender(address: str) -> Send:
@@ -367,10 +367,10 @@ def audited(
         tools: The tools to wrap.
         source: What started the agent.
         guard: Its current mode is recorded.
-        tell: Displays a line to the user when entries were lost.
+        tell: Shows the user a line when entries were lost.
 
     Raises:
-        ToolDenied: in a call that must be recorded and cannot be.
+        ToolDenied: in a call that must be recorded but cannot be.
     """
 
     def watched(tool: Tool) -> Tool:
@@ -399,7 +399,7 @@ def audited(
 async def _witnessed(
     tool: Tool, context: ToolContext, arguments: Arguments, audit: Audit, entry: Mapping[str, Json]
 ) -> object:
-    """Run a call whose start was recorded, and record its end in all cases."""
+    """Run a call whose start was recorded, and record its end in any case."""
     answers: list[Json] = []
 
     def emit(event: ToolEvent) -> None:
@@ -428,7 +428,7 @@ async def _witnessed(
 
 
 def _shown(text: str) -> str:
-    # Redact first: a secret that was cut in half is not recognised.
+    # Redact first, because a truncated secret would not be recognised.
     return one_line(redact(text[: 40 * SAID]), SAID)
 
 
@@ -453,7 +453,7 @@ def _entry(
 
 
 def parsed(line: bytes) -> dict[str, Json]:
-    """Parse a line; {} if it is unreadable."""
+    """Return the parsed line, or {} if it is unreadable."""
     with suppress(ValueError):
         found = json.loads(line)
         if isinstance(found, dict) and isinstance(found.get("seq"), int):
@@ -482,14 +482,14 @@ def _alone(handle: int) -> Iterator[None]:
 
 
 def audit_now() -> Audit | None:
-    """Return this process's audit or None; raise `ConfigError` if the policy is invalid."""
+    """Return this process's audit, or None; raise `ConfigError` if the policy is invalid."""
     given = policy().values.get("audit")
     return _audit_of(AuditSettings.of(given), os.getpid()) if given else None
 
 
 @cache
 def _audit_of(settings: AuditSettings, _process: int) -> Audit:
-    """Return the audit of a process: a fork must not share its parent's file, lock and queue."""
+    """Return a process's audit; a fork must not share its parent's file, lock and queue."""
     import pwd  # missing on Windows, where there is no policy either
 
     user = str(os.getuid())

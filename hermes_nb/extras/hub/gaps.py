@@ -12,7 +12,7 @@ from hermes_nb.extras.hub.audit import digest_of, parsed
 
 
 def audit(arguments: argparse.Namespace) -> int:
-    """Print the gaps of audit files."""
+    """Print the gaps in audit files."""
 
     def lines() -> Iterator[bytes]:
         for name in arguments.files:
@@ -28,9 +28,9 @@ def audit(arguments: argparse.Namespace) -> int:
 
 
 def gaps(lines: Iterable[bytes]) -> Iterator[str]:
-    """Yield a message for each problem in the lines of a file, or of several in order.
+    """Yield a message for each problem in the lines of one file, or of several in order.
 
-    A chain that does not start at its first line is reported too.
+    A chain that does not start at its first line is also reported.
     """
     number, last = 0, ""
     for at, line in enumerate(lines, 1):

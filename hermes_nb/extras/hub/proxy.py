@@ -1,12 +1,12 @@
-"""`jupyter hermes proxy`: stores a model provider's API key and gives each user a daily budget.
+"""`jupyter hermes proxy`: holds a model provider's API key and gives each user a daily budget.
 
 It is a JupyterHub service. Users authenticate with their hub token, and the key never leaves this
 process. Usage is based on the provider's own figures. A request is recorded with an estimate before
 it is sent, and the provider's figures replace the estimate afterwards. If the proxy is killed, the
-estimate remains. A user who disconnects during an answer is charged for the whole answer.
+estimate remains. A user who disconnects mid-answer is charged for the whole answer.
 
-No request starts once a budget is used up. If a request together with the running ones might exceed
-the budget, it waits until their usage is known, so that no request is refused because of an
+No request starts once a budget is used up. If a request, together with those running, might exceed
+the budget, it waits until their usage is known, so that no request is refused on the basis of an
 estimate.
 """
 
@@ -40,17 +40,17 @@ from hermes_nb.core.messages import Json
 from hermes_nb.extras.hub.usage import GUESS, Usage
 
 KNOWN = 60.0
-"""Seconds for which a token is trusted without asking the hub again; a revoked token remains valid
-for this time.
+"""Seconds that a token is trusted without asking the hub again; a revoked token stays valid that
+long.
 """
 LARGEST = 32_000_000
 """Maximum bytes of a request, and of an answer that is not streamed."""
 ANSWER = 900.0
-"""Timeout of an answer in seconds."""
+"""Timeout for an answer in seconds."""
 UNSAID = 1_000
-"""Estimated tokens of an answer until its usage is known."""
+"""Estimated tokens in an answer until its usage is known."""
 MOST = 1 << 31
-"""Largest answer limit accepted from a request, in tokens; a larger one counts as this one."""
+"""Largest answer limit accepted from a request, in tokens; larger limits are reduced to this."""
 MILLION = 1_000_000
 AT_ONCE = 8
 """Maximum concurrent requests per user; others wait."""
@@ -60,14 +60,14 @@ PASSED = frozenset(
     " frequency_penalty presence_penalty repetition_penalty repeat_penalty logit_bias"
     " reasoning reasoning_effort thinking enable_thinking verbosity chat_template_kwargs".split()
 )
-"""Request fields that are passed on. Others may have costs beyond tokens, select another model or
-request several answers; so may tools that the provider runs."""
+"""Request fields that are passed on. Others may incur costs beyond tokens, select a different model
+or request several answers; so may tools that the provider runs."""
 TOOLS = ("custom", "function")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """Prices of a model in dollars per million tokens; None if unknown."""
+    """A model's prices in dollars per million tokens; None if unknown."""
 
     input: float | None = None
     """Price of prompt tokens."""
@@ -76,8 +76,8 @@ class Model:
     cached: float | None = None
     """Price of prompt tokens read from a cache; None for the price of prompt tokens."""
     longest: int = 32_000
-    """Maximum tokens of an answer. Also charged if the provider reports no usage and the request
-    has no limit."""
+    """Maximum tokens in an answer. Also charged if the provider reports no usage and the request
+    sets no limit."""
 
     def dollars(self, read: int, written: int, cached: int = 0) -> float:
         """Return the cost of the given tokens in dollars."""
@@ -112,15 +112,15 @@ class Rules:
     upstream: str
     """Base URL of the provider's API."""
     ledger: str
-    """Path of the SQLite file with the usage."""
+    """Path of the SQLite file that stores usage."""
     models: dict[str, Model]
-    """The allowed models by name."""
+    """The allowed models, by name."""
     key: str = field(default="", repr=False)
     """The provider's API key."""
     budget: Limit = field(default_factory=Limit)
-    """Budget of users without their own."""
+    """Budget for users without one of their own."""
     users: dict[str, Limit] = field(default_factory=dict)
-    """Budgets of individual users by name."""
+    """Budgets for individual users, by name."""
 
     @classmethod
     def read(cls, path: Path) -> Rules:
@@ -160,7 +160,7 @@ class Ledger:
         self._moved = asyncio.Event()
 
     def used(self, user: str) -> tuple[int, float]:
-        """Return the tokens and dollars that a user spent today, including running requests."""
+        """Return the tokens and dollars a user has spent today, including running requests."""
         asked = "SELECT sum(input + output), sum(dollars) FROM spent WHERE day = ? AND user = ?"
         tokens, dollars = self._rows.execute(asked, (_today(), user)).fetchone()
         return int(tokens or 0), float(dollars or 0.0)
@@ -194,7 +194,7 @@ class Ledger:
         self._moved = asyncio.Event()
 
     def settle(self, number: int, read: int, written: int, dollars: float) -> None:
-        """Replace the estimate by the actual usage."""
+        """Replace the estimate with the actual usage."""
         self._rows.execute(
             "UPDATE spent SET input = ?, output = ?, dollars = ?, counted = 1 WHERE id = ?",
             (read, written, dollars, number),
@@ -206,7 +206,7 @@ def _today() -> str:
 
 
 class Hub:
-    """Asks the hub for the user of a token; `prefix` is the URL path of this service."""
+    """Asks the hub for a token's user; `prefix` is this service's URL path."""
 
     def __init__(self) -> None:
         try:
@@ -222,7 +222,7 @@ class Hub:
         self._known: dict[str, tuple[float, str]] = {}
 
     async def user(self, token: str) -> str:
-        """Return the user of a token; raise HTTPError if it may not use this service."""
+        """Return a token's user; raise HTTPError if it may not use this service."""
         digest, now = hashlib.sha256(token.encode()).hexdigest(), time.monotonic()
         until, name = self._known.get(digest, (0.0, ""))
         if now < until:
@@ -244,7 +244,7 @@ class Hub:
 
 
 class Handler(RequestHandler):
-    """Base class for requests of an authenticated user."""
+    """Base class for requests from an authenticated user."""
 
     rules: Rules
     ledger: Ledger
@@ -282,7 +282,7 @@ class Models(Handler):
 
 
 class Used(Handler):
-    """Returns today's usage and the budget of the user."""
+    """Returns the user's budget and today's usage."""
 
     def get(self) -> None:
         (tokens, dollars), limit = self.ledger.used(self.current_user), self.limit()
@@ -385,7 +385,7 @@ class Chat(Handler):
 
 def proxy(arguments: argparse.Namespace) -> int:
     """Serve until stopped."""
-    os.umask(0o077)  # the ledger has each user's usage
+    os.umask(0o077)  # the ledger contains each user's usage
     rules, hub = Rules.read(Path(arguments.config)), Hub()
     asyncio.run(_serve(rules, hub))
     return OK

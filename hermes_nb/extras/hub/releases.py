@@ -83,11 +83,11 @@ def _verify(directory: Path, arguments: argparse.Namespace) -> int:
 
 def _signed(release: Release, *, yes: bool) -> Index | None:
     """Show the changes, ask, and sign; return None if the user declines."""
-    release.before()  # raises for an index with another key
+    release.before()  # raises for an index with a different key
     before, now = release.contents(signed=True), release.contents(signed=False)
     print(visible(difference(before, now), lines=True) or "nothing has changed")
     try:
-        with TemporaryDirectory() as copy:  # the directory may change in the meantime
+        with TemporaryDirectory() as copy:  # the directory may change meanwhile
             write_files(Path(copy), now)
             found = taken(Path(copy))[1]
         for seen in found:
@@ -104,7 +104,7 @@ def _signed(release: Release, *, yes: bool) -> Index | None:
 
 
 def _revoked(release: Release, name: str, arguments: argparse.Namespace) -> Index:
-    """Revoke or restore a skill by its own name and its folder's name; return the index."""
+    """Revoke or restore a skill under its own name and its folder's; return the index."""
     index = release.before()
     there = _names(index, release.contents(signed=True))
     names = {name, *(each for pair in there.items() if name in pair for each in pair)}
@@ -120,7 +120,7 @@ def _revoked(release: Release, name: str, arguments: argparse.Namespace) -> Inde
 
 
 def _names(index: Index, contents: Mapping[str, bytes]) -> dict[str, str]:
-    """Return a mapping from the skills' folder names to the skills' names."""
+    """Return a mapping from skill folder names to skill names."""
     names = {}
     for path in index.files:
         if path.endswith(f"/{DOCUMENT}"):

@@ -1,10 +1,10 @@
 """Skills signed by an administrator, with an index of their files next to them.
 
-`index.json` has the digest of every file, the revoked names, and an Ed25519 signature over both. An
-unlisted, altered or missing file disables its skill. Without a valid signature, all skills are
-disabled. The index is checked whenever skills are read, so a revoked skill disappears from running
-kernels. Folders starting with a dot are ignored; `.signed` has a copy of the last signed files, to
-display the changes before the next signature.
+`index.json` contains the digest of every file, the revoked names, and an Ed25519 signature over
+both. An unlisted, altered or missing file disables its skill. Without a valid signature, all skills
+are disabled. The index is checked whenever skills are read, so a revoked skill disappears from
+running kernels. Folders starting with a dot are ignored; `.signed` contains a copy of the last
+signed files, used to show changes before the next signature.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Index:
     """The signed contents of an index."""
 
     number: int = 0
-    """Version of the index, increased by each signature."""
+    """The index's version, incremented by each signature."""
     files: Mapping[str, str] = field(default_factory=dict)
     """SHA-256 digests by path."""
     revoked: Mapping[str, str] = field(default_factory=dict)
-    """Reasons for revoking, by name."""
+    """Reasons for revocation, by name."""
 
     @property
     def told(self) -> bytes:
@@ -152,11 +152,11 @@ class Signed:
 
     @property
     def revoked(self) -> Mapping[str, str]:
-        """Reasons for revoking, by name, from the current index."""
+        """Reasons for revocation, by name, from the current index."""
         return self._look().revoked
 
     def why(self, folder: Path) -> str:
-        """Return why the skill in a folder differs from the signed one, "" if it does not."""
+        """Return the reason a folder's skill does not match the signed one, or "" if it does."""
         index = self._look()
         if self._problem:
             return self._problem
@@ -183,7 +183,7 @@ class Signed:
             raise SkillError(f"{name} differs from its signed version")
 
     def _look(self) -> Index:
-        """Return the index, read again if it changed; an older index than the last is rejected."""
+        """Return the index, rereading it if it changed; reject one older than the last."""
         path = self.directory / INDEX
         with self._lock:
             try:
@@ -269,7 +269,7 @@ class Release:
         self._directory, self._key = directory, key
 
     def before(self) -> Index:
-        """Return the current index, an empty one if it does not exist."""
+        """Return the current index, or an empty one if it does not exist."""
         path = self._directory / INDEX
         return read_index(path, public_key(self._key)) if path.exists() else Index()
 
@@ -285,7 +285,7 @@ class Release:
         return {name: data for name, data in found.items() if known.get(name) == digests[name]}
 
     def sign(self, contents: Mapping[str, bytes]) -> Index:
-        """Sign the contents of files and store a copy."""
+        """Sign files' contents and store a copy."""
         with locked(self._directory / SIGNED):
             copy = self._directory / SIGNED
             if copy.is_symlink() or copy.exists():

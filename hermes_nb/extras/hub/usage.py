@@ -1,4 +1,4 @@
-"""Count the tokens of an answer from the usage that it reports, or estimate an upper bound."""
+"""Count an answer's tokens from the usage it reports, or estimate an upper bound."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ WRITTEN = (
     ("eval_count",),
 )
 CACHED = ("cached_tokens", "cache_read_input_tokens", "cachedContentTokenCount")
-"""Names of the figures at different providers. In PROMPT and WRITTEN, the figures of a row are
-added up."""
+"""Different providers' names for the figures. In PROMPT and WRITTEN, the figures in a row are added
+up."""
 ENDS = ("finish_reason", "finishReason", "stop_reason", "done")
 NO_END = (None, False, "", "null")
 LAST = ("message_stop", "response.completed", "response.incomplete", "response.failed")
-"""Fields and event types that mark the end of a stream. Figures are final from there on."""
+"""Fields and event types that mark the end of a stream. Figures are final from then on."""
 LATE = frozenset({408, 504, 524})
 """Gateway timeouts (524 is Cloudflare's), after which the provider may have worked anyway."""
 
@@ -56,7 +56,7 @@ class Usage:
         self._data: list[bytes] = []
 
     def take(self, piece: bytes) -> None:
-        """Read the next bytes of an answer."""
+        """Process an answer's next bytes."""
         self.bytes += len(piece)
         self._open += piece
         if self.stream and b"\n" in piece:
@@ -65,7 +65,7 @@ class Usage:
             self._lines(whole + newline)
 
     def end(self) -> None:
-        """Process the rest when the answer is complete."""
+        """Process the remaining bytes once the answer is complete."""
         text = bytes(self._open)
         if not self.stream and self._look(text):
             self._final = True
@@ -117,7 +117,7 @@ class Usage:
         self._final |= counted and self._ended  # figures before the end may be incomplete
 
     def _add(self, usage: dict[str, Json]) -> None:
-        """Record figures; later events include the figures of earlier ones."""
+        """Record figures; later events include earlier events' figures."""
         for key, value in usage.items():
             if isinstance(value, dict) and key.endswith("_details"):
                 self._add(value)
@@ -125,7 +125,7 @@ class Usage:
                 self.figures[key] = max(self.figures.get(key, 0), int(value))
 
     def tokens(self, estimate: int, longest: int) -> tuple[int, int, int]:
-        """Return the tokens of the prompt, of the answer, and of the prompt read from a cache.
+        """Return the token counts of the prompt, the answer, and the cached part of the prompt.
 
         If the provider's figures are missing or not final, this is an upper bound: `estimate` for
         the prompt, and for the answer `longest`, or the streamed amount if that is more.

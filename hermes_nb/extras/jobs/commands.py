@@ -47,16 +47,16 @@ from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
 
 SILENT = 300.0
-"""Seconds without a check for due jobs after which the user is warned."""
+"""The user is warned after this many seconds without a check for due jobs."""
 SHOWN = 160
 """Maximum characters of a run's output in the table of runs."""
 WORDS = "list, show, pause, resume, run, history, remove, install, uninstall"
 NAMES = frozenset(
     "SUN MON TUE WED THU FRI SAT JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC LW".split()
 )
-"""Words allowed in a cron line.
+"""Words allowed in a cron expression.
 
-If there are others, the model translates the text to a cron line.
+If the text has other words, the model translates it to a cron expression.
 """
 CLOCKS = {"cron", "systemd", JUPYTER}
 HOW = 'an example is `{name} "0 7 * * 1-5" "What is new in data/?"`'
@@ -67,13 +67,13 @@ WHICH = (
 
 
 class Commands:
-    """Commands for the schedule, in a notebook and in a shell.
+    """The schedule commands, for notebooks and the shell.
 
     Args:
         schedule: The schedule of a Hermes directory.
-        name: The command, to be quoted in messages.
+        name: The command as quoted in messages.
         ask: Asks the user a question; returns None in headless mode.
-        translate: Converts words to a cron line.
+        translate: Converts words to a cron expression.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class Commands:
 
     @property
     def _marker(self) -> Path:
-        """File that exists while jupyter-scheduler runs the jobs."""
+        """The file that exists while jupyter-scheduler is responsible for the jobs."""
         return self.schedule.lock(JUPYTER)
 
     def _scheduler(self) -> JupyterScheduler:
@@ -264,7 +264,7 @@ class Commands:
 
 
 async def cron_for(words: str, model: ChatModel) -> str:
-    """Let a model convert words to a cron line; raise `ConfigError` if it fails."""
+    """Have a model convert words to a cron expression; raise `ConfigError` if it fails."""
     result = await perform(MapTask(prompt=WHICH, name="time", text=words), model)
     for line in result.text.splitlines():
         with suppress(ConfigError):
@@ -319,7 +319,7 @@ def _ended(run: Run, job: Job) -> str:
 
 
 def _told(run: Run, zone: str) -> str:
-    """Return the result of a run with its complete output."""
+    """Return a run's result with its complete output."""
     made = f"\n\n{code_span(run.output)}" if run.output else ""
     when = at(run.due, zone, named=True)
     return f"Job {run.job}, {when}: **{run.came_to}**{made}\n\n{code_block(run.text)}"
@@ -357,13 +357,13 @@ def _mark(home: Path) -> str:
 
 
 def without(crontab: str, home: Path) -> str:
-    """Return a crontab without the line of this Hermes directory, otherwise unchanged."""
+    """Return a crontab without this Hermes directory's line, otherwise unchanged."""
     lines = crontab.splitlines(keepends=True)
     return "".join(line for line in lines if not line.rstrip().endswith(_mark(home)))
 
 
 def units(home: Path) -> dict[Path, str]:
-    """Return the contents of the user's systemd service and timer, by path."""
+    """Return the contents of the user's systemd service and timer files, by path."""
     folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "systemd/user"
     name = f"hermes-nb-{_mark(home).split()[-1]}"
     quoted = [f'"{each}"'.replace("%", "%%") for each in (f"HERMES_HOME={home}", *PROGRAM)]

@@ -1,8 +1,8 @@
-"""Run due jobs by jupyter-scheduler: one job definition, with a notebook, for each job.
+"""Run due jobs with jupyter-scheduler: each job has one job definition with a notebook.
 
-The scheduler is reached at the user's running Jupyter server, whose address and token are in
-Jupyter's runtime directory. A definition only has the job's times. The schedule in the Hermes
-directory determines whether the job is due, so a job runs once per time, even if cron checks, too.
+The scheduler runs in the user's Jupyter server, whose address and token are in Jupyter's runtime
+directory. A definition contains only the job's times. The schedule in the Hermes directory
+determines whether the job is due, so a job runs once per scheduled time, even if cron also checks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hermes_nb.safety.redact import redact
 
 JUPYTER = "jupyter-scheduler"
 SECONDS = 20.0
-"""Timeout of the server in seconds."""
+"""Timeout for server requests in seconds."""
 MOST = 1_000
 """Maximum number of job definitions to read."""
 CODE = """\
@@ -96,8 +96,8 @@ def servers() -> Iterator[Server]:
 class JupyterScheduler:
     """The job definitions of a Hermes directory in a running jupyter-scheduler.
 
-    `mark` identifies the Hermes directory. Methods raise `ConfigError`, and so does creating it
-    without such a server.
+    `mark` identifies the Hermes directory. Methods raise `ConfigError`, as does the constructor if
+    there is no such server.
     """
 
     def __init__(self, home: Path, mark: str) -> None:
@@ -141,7 +141,7 @@ class JupyterScheduler:
             raise ConfigError("; ".join(refused))
 
     def _definitions(self) -> Mapping[str, Mapping[str, Json]]:
-        """Return this Hermes directory's definitions by the name of their notebook."""
+        """Return this Hermes directory's definitions, keyed by notebook name."""
         found = self._server.ask(f"scheduler/job_definitions?max_items={MOST}")
         rows = cast("Mapping[str, list[Mapping[str, Json]]]", found)["job_definitions"]
         named = {str(row["input_filename"]): row for row in rows}
@@ -189,7 +189,7 @@ class JupyterScheduler:
             file.unlink(missing_ok=True)
 
     def _kernel(self) -> str:
-        """Return the name of a Python kernel of the server, preferably of its default kernel."""
+        """Return the name of one of the server's Python kernels, preferably the default."""
         found = cast("Mapping[str, Json]", self._server.ask("api/kernelspecs"))
         specs = cast("Mapping[str, Mapping[str, Mapping[str, str]]]", found["kernelspecs"])
         names = [str(found["default"]), *specs]

@@ -1,4 +1,4 @@
-"""Notices that report the results of jobs to chats of the gateway."""
+"""Notices that report job results to gateway chats."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hermes_nb.core.protocols import Notice
 from hermes_nb.extras.jobs.schedule import Schedule
 
 LATEST = 1_000
-"""Number of the latest runs whose results are considered."""
+"""Number of latest runs to consider."""
 
 
 class JobsOutbox:
-    """The `Outbox` with the results of jobs that have a chat in `Job.to`."""
+    """The `Outbox` for the results of jobs that name a chat in `Job.to`."""
 
     def __init__(self, home: Path, warn: Callable[[str], None]) -> None:
         self._schedule = Schedule(home, warn=warn)

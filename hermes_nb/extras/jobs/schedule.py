@@ -8,10 +8,10 @@ jobs, each in a separate process as a headless `jupyter hermes run`.
                      |  --(the job's lock is free)--> unknown
 (none) --begin, while the previous run continues--> skipped
 ```
-A run's row and the job's next time are written in one transaction before anything runs. Each time
-of a job has one row, so it never runs twice. The runner and the job's process hold the job's lock
-together. If a row is `running` while the lock is free, its process was killed. Its progress is
-unknown, so it is reported and not repeated.
+A run's row and the job's next time are written in one transaction before anything runs. Each
+scheduled time of a job has one row, so it never runs twice. The runner and the job's process hold
+the job's lock jointly. If a row is `running` while the lock is free, its process was killed. Its
+progress is unknown, so it is reported and not repeated.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from hermes_nb.storage.salvage import records
 
 State = Literal["running", "done", "refused", "failed", "stopped", "unknown", "skipped"]
 ENDED: dict[int, State] = {0: "done", 3: "refused", 130: "stopped"}
-"""States for the exit codes of `jupyter hermes run`; any other code is a failure."""
+"""Run states for the exit codes of `jupyter hermes run`; any other code is a failure."""
 LOST = "its process was killed; it may be partly done and is not run again"
 OVERLAPS = "the previous run had not finished"
 SIDE_BY_SIDE = 4
@@ -57,18 +57,18 @@ SET_BACK = 60.0
 """If the last check appears to be more than this many seconds in the future, the clock was set
 back."""
 BRIEFLY = 0.5
-"""Seconds to wait for the lock of a job.
+"""Seconds to wait for a job's lock.
 
-A process that only checks whether a job is running has it for a shorter time.
+A process that only checks whether a job is running holds it for less time.
 """
 GRACE = 10.0
-"""Seconds for a job to clean up after it was stopped."""
+"""Seconds that a stopped job gets to clean up."""
 KEPT = 50
 """Number of runs to keep per job, with their notebooks."""
 COUNTED = 1_000
-"""Maximum number of missed times of a job that are counted."""
+"""Maximum number of a job's missed times to count."""
 TEXT = 20_000
-"""Maximum characters stored of a run's output."""
+"""Maximum characters of a run's output to store."""
 FIVE = 5
 PROGRAM = (sys.executable, "-P", "-m", "hermes_nb.cli")
 """Command that runs jobs. `-P` keeps modules in the working directory from shadowing installed
@@ -80,11 +80,11 @@ class Job:
     """A scheduled prompt or notebook."""
 
     id: int = 0
-    """Number of the job; 0 before it is stored."""
+    """Job number; 0 until it is stored."""
     cron: str
-    """Cron line with five fields."""
+    """Cron expression with five fields."""
     zone: str
-    """IANA name of the cron line's time zone."""
+    """IANA name of the cron expression's time zone."""
     what: str
     """The prompt, or the absolute path of a notebook."""
     directory: str
@@ -92,15 +92,15 @@ class Job:
     approve: str = "ask"
     """Approval mode."""
     model: str = ""
-    """Model to ask; "" for the model in the settings at that time."""
+    """Model to use; "" for the model in the settings when it runs."""
     seconds: float = 3_600.0
-    """Time limit of a run in seconds."""
+    """Time limit for a run in seconds."""
     paused: bool = False
     """Whether the job is paused."""
     due: float = math.inf
     """Next scheduled time in seconds since the epoch; infinite if there is none."""
     to: str = ""
-    """Chat of the gateway that receives the results, as `ADAPTER:CHAT`; "" for none."""
+    """Gateway chat that receives the results, as `ADAPTER:CHAT`; "" for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,11 +112,11 @@ class Run:
     due: float
     """The scheduled time in seconds since the epoch."""
     state: State
-    """State of the run."""
+    """The run's state."""
     began: float
     """Start in seconds since the epoch."""
     ended: float = 0.0
-    """End in seconds since the epoch; 0 while it runs."""
+    """End in seconds since the epoch; 0 while it is running."""
     missed: int = 0
     """Number of earlier times that were missed."""
     text: str = ""
@@ -126,7 +126,7 @@ class Run:
 
     @property
     def came_to(self) -> str:
-        """The state and the number of missed times, in words."""
+        """A description of the state and the number of missed times."""
         return self.state + (f", {self.missed} missed before it" if self.missed else "")
 
 
@@ -177,7 +177,7 @@ SCHEMA = Schema(
     tables=("jobs", "runs"),
     first=("jobs", "runs"),
     salvage=_salvage,
-    rebuild=lambda _: None,  # no tables are derived from others
+    rebuild=lambda _: None,  # no table is derived from another
 )
 
 
@@ -192,7 +192,7 @@ def zone_named(name: str) -> ZoneInfo:
 
 
 def local_zone() -> str:
-    """Return the name of this machine's time zone, `UTC` if it is unknown."""
+    """Return the name of this machine's time zone, or `UTC` if it is unknown."""
     linked = Path("/etc/localtime").resolve().as_posix().rpartition("zoneinfo/")[2]
     for name in (os.environ.get("TZ", "").lstrip(":"), linked):
         with suppress(ConfigError):
@@ -201,9 +201,9 @@ def local_zone() -> str:
 
 
 def at(seconds: float, zone: str, *, named: bool = False) -> str:
-    """Return a time as local date and minute in a zone, with the zone's name if `named`.
+    """Format a time as a local date and time in a zone, with the zone's name if `named`.
 
-    An empty or unknown zone is replaced by this machine's.
+    If the zone is empty or unknown, this machine's zone is used.
     """
     try:
         zone_named(zone)
@@ -214,13 +214,13 @@ def at(seconds: float, zone: str, *, named: bool = False) -> str:
 
 
 def times(cron: str, zone: str, after: float) -> Iterator[float]:
-    """Yield the times of a cron line after `after`, ascending, in seconds since the epoch.
+    """Yield a cron expression's times after `after` in ascending order, in seconds since the epoch.
 
     Changes to and from daylight saving time are handled as in Debian's cron: times in the skipped
     hour run right after it, and fixed times in the repeated hour run once.
 
     Raises:
-        ConfigError: the line does not have five valid fields.
+        ConfigError: the expression does not have five valid fields.
     """
     if len(cron.split()) != FIVE:
         raise ConfigError(f"{cron!r} is not a cron line; it needs five fields, such as 0 7 * * 1-5")
@@ -236,12 +236,12 @@ def times(cron: str, zone: str, after: float) -> Iterator[float]:
 
 
 def explained(cron: str, zone: str) -> str:
-    """Return a valid cron line in words."""
+    """Describe a valid cron expression in words."""
     return f"{CronSim(cron, datetime.datetime.now(datetime.UTC)).explain()}, {zone}"
 
 
 def is_notebook(what: str) -> bool:
-    """Return whether a job is a notebook, given by its absolute path."""
+    """Return whether a job's `what` is the path of a notebook rather than a prompt."""
     return what.endswith(".ipynb") and "\n" not in what and Path(what).is_absolute()
 
 
@@ -257,7 +257,7 @@ class Schedule:
         self.close = self._database.close
 
     def add(self, job: Job) -> Job:
-        """Store a new job; return it with its id and next time.
+        """Store a new job and return it with its id and next time.
 
         Raises:
             ConfigError: the policy forbids it, or the prompt contains a key.
@@ -275,7 +275,7 @@ class Schedule:
         return replace(job, id=made or 0)
 
     def jobs(self) -> list[Job]:
-        """Return all jobs by id."""
+        """Return all jobs, ordered by id."""
         return self._database.read(
             lambda c: [_job(row) for row in c.execute("SELECT * FROM jobs ORDER BY id")]
         )
@@ -323,12 +323,12 @@ class Schedule:
         )
 
     def lock(self, number: int | str) -> Path:
-        """Return the path to lock for a job, or for the `runner` of all jobs."""
+        """Return the path of the lock for a job, or for the `runner` of all jobs."""
         make_private(self.folder)
         return self.folder / str(number)
 
     def begin(self, number: int, *, at_once: bool = False, overlaps: bool = False) -> Run | None:
-        """Record the start (or skipping) of a due job and its next time; None if it is not due."""
+        """Record a due job's start (or skip) and its next time; return None if it is not due."""
         now = time.time()
 
         def begin(connection: sqlite3.Connection) -> Run | None:
@@ -352,7 +352,7 @@ class Schedule:
         return self._database.write(begin)
 
     def settle(self, run: Run, state: State, text: str = "") -> Run | None:
-        """Record the end of a run and delete old runs; None if it has already ended."""
+        """Record the end of a run and delete old runs; return None if it has already ended."""
         ended = replace(run, state=state, ended=time.time(), text=head_tail(redact(text), TEXT))
 
         def settle(connection: sqlite3.Connection) -> tuple[int, list[str]]:
@@ -376,7 +376,7 @@ class Schedule:
         return ended if noted else None
 
     def find_lost(self) -> list[Run]:
-        """Record and return the runs whose process has died; their progress is unknown."""
+        """Record and return the runs whose process died; their progress is unknown."""
         lost = []
         for run in self._database.read(
             lambda c: [
@@ -388,20 +388,20 @@ class Schedule:
         return [run for run in lost if run is not None]
 
     def next_due(self) -> Job | None:
-        """Return the job that has been due for the longest time, or None."""
+        """Return the job that has been due the longest, or None."""
         statement = "SELECT * FROM jobs WHERE due <= ? AND NOT paused ORDER BY due LIMIT 1"
         found = self._database.read(lambda c: c.execute(statement, (time.time(),)).fetchone())
         return _job(found) if found is not None else None
 
     def looked(self) -> float:
-        """Return the time of the last check for due jobs, 0 if there was none."""
+        """Return the time of the last check for due jobs, or 0 if there was none."""
         with suppress(FileNotFoundError):
             return self.lock("runner").stat().st_mtime
         return 0.0
 
 
 def _insert(connection: sqlite3.Connection, table: str, row: Job | Run) -> sqlite3.Cursor:
-    """Insert a row unless its key exists."""
+    """Insert a row unless its key already exists."""
     values = [value or None if name == "id" else value for name, value in asdict(row).items()]
     statement = f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * len(values))})"  # noqa: S608 - ours
     return connection.execute(statement, values)
@@ -412,7 +412,7 @@ def _job(row: sqlite3.Row) -> Job:
 
 
 def _now(job: Job, run: Run) -> tuple[Run, float]:
-    """Return a due job's run, for the latest time that has passed, and the job's next time."""
+    """Return a due job's run for its most recent time, and the job's next time."""
     now = run.began
     try:
         ahead = itertools.islice(times(job.cron, job.zone, job.due), COUNTED)
@@ -439,7 +439,7 @@ async def run_due(schedule: Schedule, tell: Callable[[Run], None]) -> None:
         except TimeoutError:
             return
         if schedule.looked() > time.time() + SET_BACK:
-            for each in schedule.jobs():  # recomputes next times that a wrong clock had set
+            for each in schedule.jobs():  # recomputes next times that were set by a wrong clock
                 schedule.pause(each.id, paused=each.paused)
         try:
             while True:
@@ -448,7 +448,7 @@ async def run_due(schedule: Schedule, tell: Callable[[Run], None]) -> None:
                     tell(lost)
                 while len(running) < SIDE_BY_SIDE and (job := schedule.next_due()):
                     running.add(asyncio.create_task(run_job(schedule, job)))
-                    await asyncio.sleep(0)  # lets it start: then it isn't due any more
+                    await asyncio.sleep(0)  # let it start, so that it is no longer due
                 if not running:
                     return
                 over, running = await asyncio.wait(
@@ -489,7 +489,7 @@ async def run_job(schedule: Schedule, job: Job, *, at_once: bool = False) -> Run
 
 
 async def _perform(schedule: Schedule, job: Job, run: Run, lock: int) -> tuple[State, str]:
-    """Run a job by `jupyter hermes run` and return its state and output."""
+    """Run a job with `jupyter hermes run` and return its state and output."""
     words = [job.what, "--output", run.output] if run.output else ["-"]
     words += ["--approve", job.approve, *(("--model", job.model) if job.model else ())]
     note = ""

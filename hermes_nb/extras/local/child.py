@@ -2,8 +2,8 @@
 
 Run as a script by `model.py`, never imported. It reads its settings (model path, token, sizes) as
 one JSON line from stdin, because other users of the machine can read the command line and the
-environment. It prints one JSON line once the server answers. The process exits at the end of stdin,
-or when its parent has died, because a fork of a killed parent may keep the pipe open.
+environment. It prints one JSON line once the server answers. The process exits when stdin is closed
+or its parent has died, because a fork of a killed parent may keep the pipe open.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import TextIO
 BATCH = 64
 """Tokens processed per batch; a cancelled request stops after the current batch."""
 LOOK_SECONDS = 2.0
-"""Seconds between two checks that the parent is alive."""
+"""Seconds between checks that the parent is alive."""
 
 
 def main() -> None:
-    """Serve until the end of stdin."""
+    """Serve until stdin is closed."""
     settings = json.loads(sys.stdin.readline())
     announce = _private_stdout()
     if os.name == "posix":

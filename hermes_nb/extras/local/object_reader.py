@@ -1,8 +1,8 @@
 """Read a reply that is a JSON object with one key: a tool's name, or `reply`.
 
-The value is the tool's argument or the text of the reply. The text of `{"reply": "…"}` is decoded
-and shown as it arrives; no part of a call is ever shown. A reply that was cut off becomes the text
-so far, or a call whose `problem` is set; no errors are raised.
+The value is the tool's argument or the reply's text. The text of `{"reply": "…"}` is decoded and
+shown as it arrives; no part of a call is ever shown. A truncated reply becomes the text so far, or
+a call whose `problem` is set; no errors are raised.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ _WHOLE = re.compile(
         )*""",
     re.VERBOSE,
 )
-"""The part of a JSON string that can be decoded now. Half a surrogate pair waits for the rest."""
+"""The part of a JSON string that can be decoded now. Half a surrogate pair waits for the other
+half."""
 _CUT = "the call was cut off before its end; make it shorter"
 
 
 class ObjectReader:
-    """Reads one reply. `arguments` maps the name of each tool to the name of its only argument."""
+    """Reads one reply. `arguments` maps each tool's name to the name of its only argument."""
 
     def __init__(self, arguments: Mapping[str, str], call_id: str) -> None:
         self._arguments = arguments
@@ -72,7 +73,7 @@ class ObjectReader:
         return ""
 
     def finish(self) -> tuple[str, Reading]:
-        """Return the text held back so far, and the result: a text or a call."""
+        """Return the text held back so far, and the result: text or a call."""
         if self._text is not None:
             rest = self._text.finish()
             return rest, Reading(self._text.text)

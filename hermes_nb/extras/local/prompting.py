@@ -1,11 +1,11 @@
 """Tool calling for a very small model: its answer is constrained to one JSON object.
 
 The model gets its own prompt, with examples from the user's data, at most four tools with one
-argument each, and `reply` as an additional one. It copies names from its examples: if they contain
+argument each, and `reply` as an additional tool. It copies names from its examples: if they contain
 an invented table, it asks for that table. The allowed answers depend on the previous ones: after an
-error the model must call a tool again, and once it has the value that it asked for, it must reply.
+error the model must call a tool again, and once it has the requested value, it must reply.
 
-Measured with Qwen2.5-Coder-0.5B; the questions are in bench/embedded.py.
+Measured with Qwen2.5-Coder-0.5B; see bench/embedded.py for the questions.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _KNOWN = (
 
 
 def small_tools(tools: Toolset) -> tuple[SmallTool, ...]:
-    """Return the few tools offered to a small model, the most useful ones first."""
+    """Return the few tools offered to a small model, most useful first."""
     known = [small for small in _KNOWN if (tool := tools.get(small.name)) and _fits(tool, small)]
     if len(known) < len(_KNOWN):
         names = {small.name for small in known}
@@ -115,7 +115,7 @@ def _required(tool: Tool) -> Sequence[str]:
 
 
 def say(name: str, value: object) -> str:
-    """Return an answer in the form that the model must use: a JSON object with one key."""
+    """Return an answer in the model's required form: a JSON object with one key."""
     return json.dumps({name: value}, ensure_ascii=False, default=str)
 
 
@@ -133,7 +133,7 @@ def prefix(tools: Sequence[SmallTool], variables: Iterable[Variable]) -> tuple[M
     for tool in tools:
         if tool.name not in known:
             value: object = 4 if tool.type == "integer" else "abc"
-            # Tool names such as read_cell read like a request.
+            # Tool names such as read_cell sound like requests.
             asked = tool.name.replace("_", " ").capitalize()
             pairs.append((f"{asked} {value}.", say(tool.name, value)))
     pairs.append(("Hi there!", say(REPLY, "Hello! How can I help?")))
@@ -199,7 +199,7 @@ def _about(table: Variable) -> list[tuple[str, str]]:
 
 
 def _grouped(name: str, group: str, first: str, second: str) -> list[tuple[str, str]]:
-    """Return three (message, answer) pairs about the averages of groups and the largest of them.
+    """Return three (message, answer) pairs about group averages and the largest of them.
 
     `first` and `second` are different columns if possible. If all examples used the same one, the
     model would use it for every question.
@@ -227,17 +227,17 @@ _ARITHMETIC = (
 CONTEXT = "[Notebook context]"
 """First line of the context that the notebook adds to the user's message."""
 MOST_TOKENS = 320
-"""Maximum tokens of one answer."""
+"""Maximum tokens in one answer."""
 RESULT_CHARACTERS = 700
 QUESTION_CHARACTERS = 3000
 CONTEXT_LINES = 6
 ERRORS_FORCED = 2
-"""Up to this many consecutive errors, the model must call a tool again. After more, it may
+"""After up to this many consecutive errors, the model must call a tool again. After more, it may
 reply."""
 CALLS = 4
 """After this many calls for one question, the model must reply."""
 CONVERSATIONS = 4
-"""Number of conversations whose examples are cached; the oldest is dropped."""
+"""Number of conversations whose examples are cached; the oldest is dropped first."""
 _EXCEPTION = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt|Exit)\b(?::|$)")
 _REFUSED = re.compile(r"was not run|cancelled|interrupted|skipped", re.IGNORECASE)
 """Errors that another call cannot fix."""
@@ -246,26 +246,26 @@ _PIECES = re.compile(r"\d|[^\x00-\x7f]|[A-Za-z]{1,5}|[^\sA-Za-z\d]|\n")
 
 @dataclass(slots=True)
 class _Conversation:
-    """The prompt of one conversation, and its messages as they were sent."""
+    """One conversation's prompt, and its messages as they were sent."""
 
     tools: tuple[SmallTool, ...]
     """The offered tools."""
     known: frozenset[str]
-    """The beginning of each description of a variable in the prompt, to recognise known ones."""
+    """The start of each variable description in the prompt, to recognise known variables."""
     columns: str
-    """Descriptions of the tables in the prompt; "" without tables."""
+    """Descriptions of the tables in the prompt; "" if there are none."""
     prefix: tuple[Message, ...]
     """The system message and the examples."""
     sent: Memo[Message] = field(default_factory=Memo)
-    """The shortened form in which each message of the conversation is sent."""
+    """The shortened form in which each message is sent."""
 
 
 class Constrained:
     """The strategy for a model with a context window of `window` tokens.
 
-    `variables` is called at the first request of a conversation. Once it returns a table, its
-    result is cached, so the prompt only grows and the server's prompt cache stays valid. Requests
-    without tools are sent unchanged, except that long texts are shortened.
+    `variables` is called on a conversation's first request. Once it returns a table, its result is
+    cached, so the prompt only grows and the server's prompt cache stays valid. Requests without
+    tools are sent unchanged, except that long text is shortened.
     """
 
     def __init__(
@@ -278,7 +278,7 @@ class Constrained:
         self._replies = 0
 
     def messages(self, request: Request) -> Sequence[Message]:
-        """Return the small prompt and the conversation in the form of its examples.
+        """Return the small prompt, and the conversation in the same form as its examples.
 
         If a conversation exceeds the context window, its oldest messages are dropped until it fills
         half of the available space, so the rest stays the same for a while.
@@ -304,9 +304,9 @@ class Constrained:
         return ObjectReader(self._arguments, f"call_{self._replies}")
 
     def _conversation(self, request: Request) -> _Conversation:
-        """Return the prompt of the request's conversation, created for a new one.
+        """Return the prompt for the request's conversation, creating it for a new one.
 
-        If a conversation started without a table, its prompt is created again once, at the first
+        If a conversation started without a table, its prompt is recreated once, on the first
         question with a table. Reading the prompt again takes seconds, but examples without the
         user's columns give wrong answers ("the heaviest species is the blue whale").
         """
@@ -367,7 +367,7 @@ def _result(message: Message, columns: str) -> str:
 
 
 def _wrong(message: Message) -> bool:
-    """Return whether a result is an error, including an exception printed by the code itself."""
+    """Return whether a result is an error, including exceptions printed by the code itself."""
     return message.failed or _EXCEPTION.match(message.text.rstrip().rpartition("\n")[2]) is not None
 
 
@@ -391,7 +391,7 @@ def _allowed(request: Request, tools: Sequence[SmallTool]) -> list[SmallTool]:
 
 
 def _format(tools: Sequence[SmallTool]) -> Mapping[str, object]:
-    """Return the response format for an object with one key, the name of one of these tools."""
+    """Return the response format for an object whose only key is the name of one of these tools."""
     objects = [
         {
             "type": "object",
@@ -416,12 +416,12 @@ def _shortened(message: Message) -> Message:
 
 
 def _tokens(message: Message) -> int:
-    """Return the approximate tokens of a message: each digit is one, a word one or two."""
+    """Return a message's approximate token count: one per digit, one or two per word."""
     return 5 + len(_PIECES.findall(message.text))
 
 
 def _trimmed(said: Sequence[Message], sent: Sequence[Message], room: int) -> list[Message]:
-    """Return the messages that fit into `room` tokens; the choice rarely changes as they grow."""
+    """Return the messages that fit in `room` tokens; the choice rarely changes as they grow."""
     sizes = [_tokens(message) for message in sent]
     kept: list[int] = []
     for index in range(len(sent)):

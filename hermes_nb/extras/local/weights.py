@@ -1,8 +1,8 @@
 """The embedded model's weights: identified by digest, and downloaded only with the user's consent.
 
 They are looked up at `HERMES_NB_GGUF`, then in the user's cache, and otherwise downloaded from the
-sources in `weights.toml`. Sources are not trusted: data with another SHA-256 is rejected and
-removed. An interrupted download resumes at the same position, from the same source or another one.
+sources in `weights.toml`. Sources are not trusted: data with a different SHA-256 is rejected and
+removed. An interrupted download resumes at the same position, from the same or another source.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class WeightsError(HermesError):
 class WeightsNeeded(ConfigError):
     """The weights are missing, and the user has not agreed to download them.
 
-    `megabytes` is their size, and `sources` has the names of the sources.
+    `megabytes` is their size, and `sources` contains the names of the sources.
     """
 
     def __init__(self, weights: Weights) -> None:
@@ -101,7 +101,7 @@ def _cache() -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsStore:
-    """The locations of weights on this machine."""
+    """Where weights are stored on this machine."""
 
     weights: Weights = field(default_factory=shipped)
     """The weights to look for."""
@@ -137,7 +137,7 @@ class WeightsStore:
     def fetch(
         self, progress: Progress = lambda _done, _total: None, stop: threading.Event | None = None
     ) -> Path:
-        """Return the weights, downloaded if necessary; concurrent processes wait for the first one.
+        """Return the weights, downloading them if needed; concurrent processes wait for the first.
 
         Received data is saved for the next attempt, unless the disk is full or the data is wrong.
 
@@ -230,7 +230,7 @@ class WeightsStore:
         )
 
     def _verified(self, path: Path) -> bool:
-        """Return whether the digest is right; a marker avoids hashing the file at every start."""
+        """Return whether the digest is correct; a marker avoids hashing the file at every start."""
         try:
             if path.stat().st_size != self.weights.size:
                 return False
@@ -248,7 +248,7 @@ class WeightsStore:
         return good
 
     def _mark(self, path: Path) -> None:
-        with suppress(OSError):  # without the marker, it is just slower
+        with suppress(OSError):  # without the marker, it is only slower
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             data = self._signature(path).encode("ascii")
             write_atomic(self._marker(path), data, mode=0o600)
@@ -264,14 +264,14 @@ class WeightsStore:
 
 
 def locate() -> Path | None:
-    """Return the path of the verified weights on this machine, or None; never use the network."""
+    """Return the path of this machine's verified weights, or None; never use the network."""
     return WeightsStore().locate()
 
 
 def fetch(
     progress: Progress = lambda _done, _total: None, stop: threading.Event | None = None
 ) -> Path:
-    """Return the weights, downloaded if necessary, after the caller has asked the user.
+    """Return the weights, downloading them if necessary; the caller has asked the user.
 
     See `WeightsStore.fetch`.
     """

@@ -1,12 +1,12 @@
 """Memory providers for Mem0, Hindsight and Honcho, using their official Python clients.
 
-The user's and the agent's messages are sent to the service at the end of a turn, so a kernel crash
+Messages from the user and the agent are sent to the service at the end of a turn, so a kernel crash
 loses at most the last turn. Changes to the curated memory are sent immediately. Recalled facts are
 added to the user's messages. Nothing else is sent: no tool results, no text from files or web
 pages, no secrets.
 
 Each service has an entry point in the group `hermes_nb.memory_providers`: a function of the Hermes
-directory and the settings below `memory.NAME`. These are `user` (the owner of the memory, by
+directory and the settings under `memory.NAME`. These are `user` (the owner of the memory, by
 default the account's name), `url`, `api_key`, for Honcho `workspace`, and for Mem0 `config`, passed
 to `Memory.from_config`.
 
@@ -32,12 +32,12 @@ from hermes_nb.safety.redact import redact
 
 MOST_RECALLED = 8
 Said = list[dict[str, str]]
-"""Messages in the format of the services: `role` ("user" or "assistant") and `content`."""
+"""Messages in the services' format: `role` ("user" or "assistant") and `content`."""
 
 
 @contextmanager
 def _client_of(service: str) -> Iterator[None]:
-    """Convert an ImportError of a client to a `ConfigError` that says which package to install."""
+    """Turn a client's ImportError into a `ConfigError` that says which package to install."""
     try:
         yield
     except ImportError as error:
@@ -51,7 +51,7 @@ class Service(MemoryProvider):
     name = "service"
 
     def keep(self, said: Said) -> None:
-        """Send a part of the conversation to the service to learn from."""
+        """Send part of the conversation to the service to learn from."""
         raise NotImplementedError
 
     def static_block(self) -> str:
@@ -81,7 +81,7 @@ def spoken(messages: Iterable[Message]) -> Said:
 
 
 def listed(memories: Iterable[str]) -> str:
-    """Return memories as a list with one line each."""
+    """Format memories as a list with one line each."""
     lines = [f"- {one_line(memory, 400)}" for memory in memories if memory]
     return "\n".join(lines[:MOST_RECALLED])
 
@@ -150,7 +150,7 @@ class HindsightFact(Protocol):
 
 
 class HindsightFound(Protocol):
-    """The facts recalled from a bank, the best first."""
+    """The facts recalled from a bank, best first."""
 
     results: Sequence[HindsightFact]
 
@@ -164,7 +164,7 @@ class HindsightClient(Protocol):
 
 
 class Hindsight(Service):
-    """A self-hosted server with facts, entities and opinions in PostgreSQL."""
+    """A self-hosted server that stores facts, entities and opinions in PostgreSQL."""
 
     name = "Hindsight"
 

@@ -1,1 +1,1 @@
-"""Mixtures of several models that answer as one."""
+"""Mixtures: several models that answer as one."""

@@ -71,7 +71,7 @@ class Mixture:
 
     @property
     def window(self) -> int | None:
-        """The context window of the aggregator, which answers.
+        """The aggregator's context window, because the aggregator answers.
 
         References that overflow are left out.
         """
@@ -132,7 +132,7 @@ class Mixture:
 
 
 def _with_advice(message: Message, answers: Sequence[str]) -> Message:
-    """Return a prompt with the references' answers; unchanged without answers."""
+    """Return a prompt with the references' answers, or unchanged if there are none."""
     said = [head_tail(text, ANSWER) for text in answers if text]
     numbered = [f"## Answer {number}\n\n{text}" for number, text in enumerate(said, start=1)]
     advice = Text("\n\n".join([WEIGH, *numbered]))

@@ -17,26 +17,26 @@ MOST_REFERENCES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A reference of a mixture."""
+    """A reference model in a mixture."""
 
     end: Endpoint
     """The model and its server."""
     temperature: float | None = None
-    """The temperature of its requests; None for the model's own setting."""
+    """The temperature for its requests; None for the model's own setting."""
     seconds: float | None = None
     """Its time limit in seconds; None for the default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixtureSettings(Composed):
-    """The settings of one mixture. `answers` is its aggregator."""
+    """One mixture's settings. `answers` is its aggregator."""
 
     references: tuple[Member, ...]
     """The models that give advice."""
 
 
 def mixtures(given: Json, place: Place) -> Mapping[str, MixtureSettings]:
-    """Return the mixtures by name: an entry point of `hermes_nb.model_settings`.
+    """Return the mixtures, keyed by name: an entry point of `hermes_nb.model_settings`.
 
     Raises:
         ConfigError: a mixture's settings are invalid.

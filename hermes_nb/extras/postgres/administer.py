@@ -59,7 +59,7 @@ def move_command(arguments: argparse.Namespace) -> int:
 
 
 def _settings(url: str | None) -> Settings:
-    """Return the settings with this address of a store; raise `ConfigError` if none is set."""
+    """Return the settings with this store address; raise `ConfigError` if none is set."""
     settings = load_settings(overrides={"session_store": url} if url else {})
     if not settings.session_store:
         raise ConfigError("give a server, postgresql://USER@HOST/DATABASE, or set session_store")

@@ -1,7 +1,7 @@
-"""Copy sessions from one store to another and compare them. Nothing is deleted.
+"""Copy sessions from one store to another, and compare them. Nothing is deleted.
 
-Running it again copies later additions. A session that was continued in both stores is left
-unchanged in both, and reported.
+Rerunning it copies later additions. A session that was continued in both stores is left unchanged
+in both, and reported.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Packed:
     usage: Usage
     """Token usage of the session."""
     messages: tuple[tuple[int, Role, str, float, str], ...]
-    """Position, role, body, time and state of each message."""
+    """Each message's position, role, body, time and state."""
     arrangements: tuple[tuple[int, int, str, str | None, float], ...]
-    """Start, stop, order, previous prompt and time of each `Arrangement`, oldest first."""
+    """Each `Arrangement`'s start, stop, order, previous prompt and time, oldest first."""
 
     def digest(self) -> str:
         """Return a digest that is equal for equal sessions."""
@@ -41,7 +41,7 @@ class Packed:
         return hashlib.sha256(json.dumps(everything, sort_keys=True).encode()).hexdigest()
 
     def goes_on_from(self, other: Packed) -> bool:
-        """Return whether this session has all messages of another one, and possibly more."""
+        """Return whether this session contains all of another's messages, and possibly more."""
         said, before = ([message[:4] for message in each.messages] for each in (self, other))
         return said[: len(before)] == before
 
@@ -58,7 +58,7 @@ class Movable(Protocol):
         ...
 
     def packed(self, session_id: str) -> Packed | None:
-        """Return a session, None if it does not exist."""
+        """Return a session, or None if it does not exist."""
         ...
 
     def unpack(self, packed: Packed) -> None:
@@ -88,14 +88,14 @@ def move(source: Movable, target: Movable, tell: Callable[[str], None]) -> Moved
     """Copy sessions that are missing or shorter in the target, and compare; raise `StoreError`."""
     done, together = Moved(), hashlib.sha256()
     there = set(target.ids())
-    # In this order, so that parents exist and the order of siblings is kept.
+    # In this order, so that parents exist and siblings keep their order.
     for session_id in source.ids():
         if session_id not in there:
             target.start(session_id=session_id)
     for session_id in source.ids(by_use=True):
         ours, theirs = source.packed(session_id), target.packed(session_id)
         if ours is None or theirs is None:
-            continue  # deleted in the meantime
+            continue  # deleted meanwhile
         if ours.digest() == theirs.digest():
             done.same += 1
         elif ours.goes_on_from(theirs):

@@ -98,7 +98,7 @@ class Row:
         position: int,
         usage: Usage | None = None,
     ) -> None:
-        """Add the message to a session in one statement, together with the usage of its request."""
+        """Add the message to a session in one statement, along with its request's usage."""
         forms = set(self._document.forms) - known.forms
         query = _ADD_USED if usage else _ADD_WORDS if forms else _ADD_ALONE
         connection.execute(
@@ -161,7 +161,7 @@ def insert(connection: Connection[DictRow], row: SessionRow) -> int:
 
 
 def find(connection: Connection[DictRow], session_id: str) -> SessionRow | None:
-    """Return the initial fields of a session, None if it does not exist."""
+    """Return a session's initial fields, or None if it does not exist."""
     stored = connection.execute(f"{WHOLE} WHERE s.id = %s", (session_id,)).fetchone()
     return _begun(session_of(stored)) if stored else None
 
@@ -181,7 +181,7 @@ def next_position(connection: Connection[DictRow], number: int) -> int:
 
 
 def position_of(connection: Connection[DictRow], number: int, body: str, at: float) -> int | None:
-    """Return the position of a message that was written before the connection was lost, or None."""
+    """Return the position of a message written before the connection was lost, or None."""
     query: LiteralString = (
         "SELECT position FROM hermes.messages WHERE session = %s AND at = %s AND body = %s"
     )
@@ -203,7 +203,7 @@ def _uppermost(connection: Connection[DictRow], number: int) -> Arrangement | No
 
 
 def active(connection: Connection[DictRow], number: int) -> list[DictRow]:
-    """Return the active rows of a conversation, in order."""
+    """Return a conversation's active rows, in order."""
     query: LiteralString = (
         "SELECT * FROM hermes.messages WHERE session = %s AND state = 'active' ORDER BY position"
     )
@@ -215,7 +215,7 @@ def active(connection: Connection[DictRow], number: int) -> list[DictRow]:
 def set_state(
     connection: Connection[DictRow], number: int, state: str, positions: Iterable[int]
 ) -> None:
-    """Set the state of the messages at some positions."""
+    """Set the state of the messages at the given positions."""
     connection.execute(
         "UPDATE hermes.messages SET state = %s WHERE session = %s AND position = ANY(%s)",
         (state, number, list(positions)),
@@ -225,7 +225,7 @@ def set_state(
 def arrange(
     connection: Connection[DictRow], number: int, made: Arrangement, prompt: str | None, at: float
 ) -> None:
-    """Store an arrangement; if the compression changes the system prompt, also the previous one."""
+    """Store an arrangement, and the previous system prompt if the compression changes it."""
     connection.execute(
         "INSERT INTO hermes.arrangements (session, start, stop, positions, prompt_before, at)"
         " VALUES (%(session)s, %(start)s, %(stop)s, %(positions)s, CASE WHEN %(kept)s THEN"
@@ -270,14 +270,14 @@ def restore(connection: Connection[DictRow], session_id: str) -> bool:
 
 
 def number_of(connection: Connection[DictRow], session_id: str) -> int:
-    """Return a session's number, 0 if it does not exist."""
+    """Return a session's number, or 0 if it does not exist."""
     query: LiteralString = "SELECT number FROM hermes.sessions WHERE id = %s"
     row = connection.execute(query, (session_id,)).fetchone()
     return int(row["number"]) if row else 0
 
 
 def delete(connection: Connection[DictRow], session_id: str) -> None:
-    """Delete a session with its messages; its children are attached to its parent."""
+    """Delete a session with its messages; attach its children to its parent."""
     with connection.transaction():
         number = number_of(connection, session_id)
         connection.execute(
@@ -311,7 +311,7 @@ def session_of(row: DictRow) -> StoredSession:
 
 
 def packed(connection: Connection[DictRow], session_id: str) -> Packed | None:
-    """Return a session in a store-independent form, None if it does not exist."""
+    """Return a session in a store-independent form, or None if it does not exist."""
     stored = connection.execute(f"{WHOLE} WHERE s.id = %s", (session_id,)).fetchone()
     if stored is None:
         return None

@@ -2,7 +2,7 @@
 
 After a lost connection, a call reconnects a few times within about two seconds. If that fails, it
 raises `StoreError`. For `REST` seconds after that, all calls raise it immediately, so that a turn
-does not wait for every call. A server that does not answer, because it is stopped or unreachable,
+does not wait on every call. A server that does not answer, because it is stopped or unreachable,
 counts as lost after a timeout.
 """
 
@@ -35,14 +35,14 @@ REST = 2.0
 """Seconds after the last attempt during which calls fail immediately."""
 CONNECT_SECONDS = 3
 PATIENCE = 4.0
-"""Seconds from the start of a call after which no further attempt to reconnect is made."""
+"""Seconds after the start of a call during which further attempts to reconnect are made."""
 STATEMENT_SECONDS = 5
 """Seconds after which the server cancels a statement."""
 ANSWER_SECONDS = STATEMENT_SECONDS + 1.0
-"""Seconds to wait for any response of the server."""
+"""Seconds to wait for any response from the server."""
 
 _SETUP: LiteralString = (
-    # The search path excludes functions of other users.
+    # The search path excludes other users' functions.
     "SELECT pg_catalog.set_config('search_path', 'pg_catalog', false),"
     " set_config('statement_timeout', %(most)s, false),"
     " set_config('lock_timeout', %(most)s, false),"
@@ -65,9 +65,9 @@ class _Bounded(Connection[DictRow]):
 class Server:
     """The process's connection to the server at `url`.
 
-    `checked` is called with each new connection and its role. It returns why writing is not
-    possible, or "", and raises StoreError if reading is not possible either. `made` counts
-    connections.
+    `checked` is called with each new connection and its role. It returns the reason the server is
+    read-only, or "" if it is writable, and raises StoreError if it is not even readable. `made`
+    counts connections.
     """
 
     def __init__(
@@ -93,8 +93,8 @@ class Server:
 
         Args:
             action: Called with the connection.
-            writes: Whether it writes.
-            again: Whether it can be executed twice.
+            writes: Whether the action writes.
+            again: Whether the action can be executed twice.
             seconds: Timeout for a long action; 0 for the default.
         """
         if self._pid != os.getpid():  # libpq must not touch the parent's connection
@@ -132,7 +132,7 @@ class Server:
         if self._connection is not None and not self._connection.closed:
             if self._connection.info.transaction_status == TransactionStatus.IDLE:
                 return self._connection
-            self.close()  # an interrupt occurred within a transaction
+            self.close()  # an interrupt occurred during a transaction
         address = with_password(self._url, self._password)
         # Prepare every statement, since planning costs more than executing it.
         connection = _Bounded.connect(
@@ -148,7 +148,7 @@ class Server:
         return connection
 
     def _is_lost(self, error: BaseException) -> bool:
-        # The last error occurs if the server has a cached plan for tables that have changed since.
+        # The last error occurs if the server has a cached plan for tables that have since changed.
         gone = errors.AdminShutdown | errors.CrashShutdown | errors.FeatureNotSupported
         connection = self._connection
         return (

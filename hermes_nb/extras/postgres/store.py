@@ -1,7 +1,7 @@
 """The session store on PostgreSQL, for sessions shared between machines or users.
 
-Each user logs in as a separate role, and row-level security limits them to their own rows, with any
-client. Claims of fan-outs, undo data and pending approvals stay in files of the Hermes directory.
+Each user logs in as a separate role, and row-level security limits them to their own rows in every
+client. Fan-out claims, undo data and pending approvals stay in files in the Hermes directory.
 
 A lost connection loses no data: a failure raises `StoreError`, the turn continues in memory, and
 messages written again later are not duplicated.
@@ -39,11 +39,11 @@ from hermes_nb.storage.database import Database
 STEPS = ("tables_1.sql", "tables_2.sql")
 """Scripts that upgrade the tables, each by one version.
 
-A kernel checks the version only when it connects. So a step that makes old statements incorrect
-must cause them to fail.
+A kernel checks the version only when it connects. So an upgrade that makes old statements incorrect
+must make them fail.
 """
 VERSION = len(STEPS)
-"""Version of the tables. Tables of a newer version are read, never written."""
+"""Version of the tables. Tables with a newer version are read but never written."""
 LONG = 60.0
 """Timeout in seconds for operations on a whole session or on the index's list of words."""
 INIT = "`jupyter hermes store init`"
@@ -275,7 +275,7 @@ class PostgresStore(Ledger):
             known.pop(session_id, None)
 
     def purge(self, *, before: float = 0.0) -> None:
-        """Delete words that no message contains any more, and claims from before a time.
+        """Delete words that no longer occur in any message, and claims older than a given time.
 
         Reclaiming disk space is left to the server's administrator.
         """
@@ -302,7 +302,7 @@ class PostgresStore(Ledger):
         self._change(query, (time.time(), pg.plain(session_id)))
 
     def incidents(self) -> int:
-        """Return the number of reconnections, and incidents of the local file."""
+        """Return the number of reconnections, and the local file's incidents."""
         return max(0, self.server.made - 1) + self.database.incidents()
 
     def close(self) -> None:
@@ -320,7 +320,7 @@ class PostgresStore(Ledger):
         return [row["id"] for row in self.server.run(lambda c: c.execute(query).fetchall())]
 
     def packed(self, session_id: str) -> Packed | None:
-        """Return a session in a store-independent form, None if it does not exist."""
+        """Return a session in a store-independent form, or None if it does not exist."""
         return self.server.run(lambda c: pg.packed(c, pg.plain(session_id)), seconds=LONG)
 
     def unpack(self, packed: Packed) -> None:
@@ -328,7 +328,7 @@ class PostgresStore(Ledger):
         self.server.run(lambda c: pg.unpack(c, packed, self._known), writes=True, seconds=LONG)
 
     def _checked(self, connection: Connection[DictRow], owner: str) -> str:
-        """Return why writing is not possible, or ""; raise StoreError without usable tables."""
+        """Return the reason the store is read-only, or ""; raise StoreError for unusable tables."""
         if pg.passes(connection):
             told = f"{owner} bypasses row-level security; log in as an ordinary role"
             raise StoreError(f"{self.server.name}: {told}")
@@ -367,7 +367,7 @@ class PostgresStore(Ledger):
         return number
 
     def _place(self, connection: Connection[DictRow], session_id: str, number: int) -> int:
-        """Return the position of the next message; raise SessionTakenError if others added some."""
+        """Return the next message's position; raise SessionTakenError if others added messages."""
         position = self._next.get(session_id)
         if position is None:
             position = pg.next_position(connection, number)
@@ -390,7 +390,7 @@ class PostgresStore(Ledger):
 
 
 def version_of(connection: Connection[DictRow]) -> int | None:
-    """Return the version of the tables, None if they do not exist."""
+    """Return the tables' version, or None if they do not exist."""
     query: LiteralString = "SELECT pg_catalog.to_regclass('hermes.version') IS NOT NULL AS there"
     row = connection.execute(query).fetchone()
     if not (row and row["there"]):

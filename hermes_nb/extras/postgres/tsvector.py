@@ -33,7 +33,7 @@ from hermes_nb.memory.search.postings import (
 from hermes_nb.memory.search.query import But, Either, Every, Node, Phrase
 
 BLOCKS = 12
-"""Number of bits of a document's block number for the block within its session."""
+"""Number of bits in a document number for the block within its session."""
 OF_SESSION = BLOCKS + documents.BLOCK_BITS + documents.SPOT_BITS
 """Number of low bits of a document's number; the bits above them are the session's number."""
 _LARGEST = 900_000
@@ -41,13 +41,13 @@ _LARGEST = 900_000
 _LONGEST = 1_000
 """Maximum bytes of a lexeme; PostgreSQL's limit is 2,046. Only folded ligatures come close."""
 _SMALL = 100_000
-"""A document of up to this many characters always fits if none of its lexemes is long."""
+"""A document of up to this many characters always fits, unless one of its lexemes is long."""
 _MOST_KNOWN = 50_000
 _LONGEST_WORD = 200
 """Maximum characters of a word in the list of words, because a B-tree entry is limited to 2,700
 bytes."""
 _RECOUNTED = 300.0
-"""Seconds for which a count of all messages is reused."""
+"""Seconds that a count of all messages is reused."""
 
 
 @dataclass(slots=True)
@@ -57,16 +57,16 @@ class Knowledge:
     sign: str
     """The owner's lexeme prefix."""
     forms: set[str] = field(default_factory=set)
-    """Word forms whose words are already in the list of words on the server."""
+    """Word forms whose words are already in the server's word list."""
     common: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Match counts of frequent expressions, each with the index size at that time."""
+    """Match counts for frequent expressions, each with the index size when counted."""
     size: int = 0
     """Number of all messages."""
     sized: float = 0.0
     """Monotonic time of that count; 0 before the first."""
 
     def learn(self, forms: Collection[str]) -> None:
-        """Record that the words of these forms are in the list."""
+        """Record that the words for these forms are in the list."""
         if len(self.forms) < _MOST_KNOWN:
             self.forms.update(forms)
 
@@ -77,22 +77,22 @@ def sign_of(owner: str) -> str:
 
 
 def number(document: IndexedMessage, session: int, position: int) -> int:
-    """Return a document's number, given the number of its session and its position."""
+    """Return a document's number, given its session's number and its position."""
     return document.number(session << BLOCKS | position // documents.BLOCK, position)
 
 
 def numbers_of(session: int) -> tuple[int, int]:
-    """Return the lowest and the highest document number of a session."""
+    """Return a session's lowest and highest document numbers."""
     return session << OF_SESSION, (session + 1 << OF_SESSION) - 1
 
 
 def listed(forms: Collection[str]) -> list[str]:
-    """Return those words of these forms that the list should contain, in order."""
+    """Return the words for these forms that the list should contain, in order."""
     return [word for word in documents.listed(forms) if len(word) <= _LONGEST_WORD]
 
 
 def prune(connection: Connection[DictRow], known: Knowledge) -> None:
-    """Delete words that no message contains any more."""
+    """Delete words that no longer occur in any message."""
     with connection.transaction():
         connection.execute("SET LOCAL statement_timeout = '60s'")
         connection.execute(
@@ -105,7 +105,7 @@ def prune(connection: Connection[DictRow], known: Knowledge) -> None:
 
 
 def vector(document: IndexedMessage, sign: str) -> str:
-    """Return a document as the text of a `tsvector`; an oversized one is cut.
+    """Return a document as the text of a `tsvector`; an oversized one is truncated.
 
     The server drops positions above 16,383 and more than 256 positions per word, so phrases are not
     found there.

@@ -1,1 +1,1 @@
-"""OpenTelemetry spans of turns."""
+"""OpenTelemetry spans for turns."""

@@ -1,9 +1,9 @@
-"""OpenTelemetry spans of turns, requests and tool calls, with the GenAI semantic conventions.
+"""OpenTelemetry spans for turns, requests and tool calls, following the GenAI semantic conventions.
 
-A session's events are converted to spans: `invoke_agent` for a turn, `chat` for each request in it,
-and `execute_tool` for each call. The spans of a child agent are children of the call that started
-it, and those of a map's tasks are children of the map's span. A background review has a separate
-trace with a link to its turn.
+Each session's events become spans: `invoke_agent` for a turn, `chat` for each request in it, and
+`execute_tool` for each call. The spans of a child agent are children of the call that started it,
+and those of a map's tasks are children of the map's span. A background review has a separate trace
+with a link to its turn.
 
 Only the API is needed (extra `[otel]`). To export spans, configure an SDK. Without one, spans cost
 almost nothing. Attribute names are literals because the package that defines them as constants is
@@ -50,10 +50,10 @@ def observer(settings: Settings) -> Telemetry:
 
 
 class Telemetry(Observer):
-    """Creates the span sinks of sessions.
+    """Creates the span sinks for sessions.
 
-    With `content`, spans include messages and arguments, without secrets. `base_url` is the model's
-    API. Raises `ConfigError` if the API package is missing.
+    With `content`, spans include messages and arguments, with secrets removed. `base_url` is the
+    model's API. Raises `ConfigError` if the API package is missing.
     """
 
     def __init__(self, *, base_url: str = "", content: bool = False) -> None:
@@ -79,7 +79,7 @@ class Telemetry(Observer):
 
     @contextmanager
     def mapping(self, session: str) -> Iterator[None]:
-        """Open the span of a map, the parent of all turns that start within the context."""
+        """Open a map's span, the parent of all turns that start inside the context."""
         named = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "map"}
         named |= {"gen_ai.conversation.id": session} if session else {}
         with self.tracer.start_as_current_span(
@@ -92,7 +92,7 @@ class Telemetry(Observer):
 
 
 class Spans:
-    """An event sink that creates the spans of one agent's turns."""
+    """An event sink that creates the spans for one agent's turns."""
 
     def __init__(
         self, telemetry: Telemetry, agent: Agent, session: str, parent: str, *, behind: bool
@@ -106,7 +106,7 @@ class Spans:
         self._since = 0
 
     def __call__(self, event: Event) -> None:
-        """Start, change or end spans for an event."""
+        """Start, update or end spans for an event."""
         match event:
             case TurnStarted():
                 self._begin()
@@ -130,7 +130,7 @@ class Spans:
 
     @property
     def innermost(self) -> Span | None:
-        """The current span: the call that started last, or the turn."""
+        """The current span: that of the most recently started call, or of the turn."""
         return next(reversed(self._calls.values()), self._turn)
 
     def _begin(self) -> None:
@@ -165,7 +165,7 @@ class Spans:
         )
 
     def _chat(self, usage: Usage, answered: str, purpose: str, failed: str = "") -> None:
-        """Add the span of a finished request."""
+        """Add a finished request's span."""
         asked = self._agent.model.name
         more: dict[str, str | int] = {"gen_ai.request.model": asked}
         if answered:

@@ -1,4 +1,4 @@
-"""An environment for reinforcement learning: takes the policy's messages, returns tool results.
+"""An environment for reinforcement learning: takes a policy's messages, returns tool results.
 
 An `Environment` runs one conversation at a time with the usual loop, tools and guard, in a separate
 Hermes directory and working directory. The policy being trained replaces the model.
@@ -35,7 +35,7 @@ Checker = Callable[[Turn, Path], float | Coroutine[object, None, float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """The input of a policy.
+    """A policy's input.
 
     After a compression, or when another agent continues (a child or its parent), `messages`
     contains that agent's whole conversation instead.
@@ -52,17 +52,17 @@ class Step:
     """The result of an action."""
 
     observation: Observation
-    """The next input of the policy; empty at the end."""
+    """The policy's next input; empty at the end."""
     reward: float = 0.0
-    """The reward of the conversation; 0 before its end."""
+    """The conversation's reward; 0 until it ends."""
     done: bool = False
     """Whether the conversation is over."""
     turn: Turn | None = None
-    """The finished turn; None before the end."""
+    """The finished turn; None until then."""
 
 
 class _Policy:
-    """The model of a conversation and its child agents; replies with the actions of `step`."""
+    """The model for a conversation and its child agents; replies with the actions of `step`."""
 
     name = "policy"
     window = None
@@ -86,9 +86,9 @@ class Environment:
     Args:
         checker: Returns the reward at the end.
         tools: The tools, as for `Hermes`; None for the default ones.
-        files: Directory that is copied for each conversation; None for an empty one.
+        files: Directory to copy for each conversation; None for an empty one.
         approve: Approval mode; calls that require approval are refused.
-        most_steps: Maximum model requests of a conversation.
+        most_steps: Maximum model requests per conversation.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Environment:
 
     @property
     def directory(self) -> Path:
-        """Working directory of the current conversation."""
+        """The current conversation's working directory."""
         if self._folder is None:
             raise HermesError("reset the environment first")
         return Path(self._folder.name, "work")
@@ -127,7 +127,7 @@ class Environment:
     def reset(self, prompt: str) -> Observation:
         """Start a conversation and return its system prompt, prompt and tools."""
         self.close()
-        # Leftovers, such as a process that still writes, must not fail the next conversation.
+        # Leftovers, such as a process still writing, must not make the next conversation fail.
         self._folder = tempfile.TemporaryDirectory(
             prefix="hermes-environment-", ignore_cleanup_errors=True
         )
@@ -159,7 +159,7 @@ class Environment:
             policy.asked.put(error)
 
     def step(self, action: str | Mapping[str, Json] | Message) -> Step:
-        """Use a text, a message in TRL's format or a `Message` as the model's reply.
+        """Use a string, a message in TRL's format or a `Message` as the model's reply.
 
         Raises:
             HermesError: no conversation is running, the action is not a model's message, or the
@@ -206,7 +206,7 @@ class Environment:
 
 
 def message_of(action: object) -> Message:
-    """Return a policy's action as a message; an invalid call becomes a call with a problem."""
+    """Return a policy's action as a message; an invalid call gets its `problem` set."""
     if isinstance(action, str):
         return Message.assistant(action)
     if isinstance(action, Mapping):

@@ -2,8 +2,7 @@
 
 Without `--prompts`, the sessions in the Hermes directory are exported. With it, one conversation is
 generated per prompt, in a separate Hermes directory and working directory, so that it contains no
-personal data. The output is written line by line. Running the same command again resumes an
-interrupted run.
+personal data. Output is written line by line. Rerunning the command resumes an interrupted run.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ class Lines:
         return ids
 
     def add(self, trajectory: Trajectory, why: str = "") -> None:
-        """Write a conversation, or the reason why it is rejected; durable on return."""
+        """Write a conversation, or the reason it was rejected; durable on return."""
         why = why or flaw(trajectory)
         if self._tokens:
             trajectory = shortened(trajectory, self._tokens)
@@ -109,7 +108,7 @@ class Lines:
         append_line(self.rejected if why else self.path, data, durable=True)
 
     def told(self) -> str:
-        """Return a summary: the numbers of conversations, of rejections and of calls by tool."""
+        """Return a summary: the number of conversations, of rejections, and of calls by tool."""
         parts = [f"{number_of(self.kept, 'conversation')} in {self.path}"]
         if self.flaws:
             whys = ", ".join(f"{why} {count}" for why, count in self.flaws.most_common(5))
@@ -127,10 +126,10 @@ class Lines:
 
 
 def _whole(path: Path, said: str = "metadata") -> Iterator[Mapping[str, Json]]:
-    """Yield the metadata of each line; cut off an incomplete last line.
+    """Yield each line's metadata; remove an incomplete last line.
 
     Raises:
-        ConfigError: a line does not have the metadata or the key `said`.
+        ConfigError: a line has no metadata or no `said` key.
     """
     if not path.exists():
         return
@@ -142,7 +141,7 @@ def _whole(path: Path, said: str = "metadata") -> Iterator[Mapping[str, Json]]:
                 about = found["metadata"]
                 _ = found[said], about["id"], about["tools"]
             except (ValueError, KeyError, TypeError) as error:
-                # Cut off only an incomplete line in our own format, since it may be a different
+                # Remove only an incomplete line in our own format, since it may be a different
                 # file.
                 if each.endswith(b"\n") or not each.startswith(begun[: len(each)]):
                     message = f"{path} is not a file of trajectories in this form: {error}"
@@ -195,7 +194,7 @@ async def _generate(arguments: argparse.Namespace) -> int:
 async def _led(
     prompt: str, settings: Settings, arguments: argparse.Namespace
 ) -> tuple[Trajectory, str]:
-    """Run one conversation; return it, and the reason if it failed, otherwise ""."""
+    """Run one conversation; return it, and the reason it failed or ""."""
     why, said = "", []
     with tempfile.TemporaryDirectory(
         prefix="hermes-trajectory-", ignore_cleanup_errors=True
@@ -214,7 +213,7 @@ async def _led(
                 async for event in hermes.stream(prompt, max_requests=arguments.max_requests):
                     if isinstance(event, MessageAdded):  # also those compressed later
                         said.append(event.message)
-                    elif isinstance(event, TurnEnded):  # failed, or the answer was cut off
+                    elif isinstance(event, TurnEnded):  # failed, or the answer was truncated
                         why = event.error or event.note * (event.reason == "answered")
             except HermesError as error:
                 why = str(error)
@@ -248,7 +247,7 @@ def _prompts(path: Path) -> Iterator[str]:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Lock a file for this process; raise `ConfigError` if another one is writing it."""
+    """Lock a file for this process; raise `ConfigError` if another one is writing to it."""
     try:
         with locked(path, 0):
             yield

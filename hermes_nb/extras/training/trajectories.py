@@ -6,7 +6,7 @@
 string so that all lines have one schema. In both, `weight` is 1 for messages to train on and 0 for
 others, and `metadata` describes the conversation.
 
-Broken conversations are left out and counted, because a model would learn to repeat their faults.
+Broken conversations are counted and left out, because a model would learn to repeat their faults.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Trajectory:
 
     @property
     def outcome(self) -> Outcome:
-        """How it ended, judged by its last message."""
+        """How it ended, according to its last message."""
         last = self.messages[-1] if self.messages else None
         if last is not None and last.interrupted:
             return "interrupted"
@@ -72,7 +72,7 @@ class Trajectory:
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
-        """Numbers of calls and failed calls by tool."""
+        """Number of calls and of failed calls by tool."""
         found: dict[str, dict[str, int]] = {}
         for message in self.messages:
             if message.role == "tool":
@@ -85,10 +85,10 @@ class Trajectory:
 def trajectory_of(
     session: StoredSession, rows: Iterable[StoredMessage], known: Toolset
 ) -> Trajectory:
-    """Return a session in its form before compression, without undone messages.
+    """Return a session as it was before compression, without undone messages.
 
-    `known` contains the tools whose full schemas are included. For other tools, a schema lists only
-    the names of the arguments used in calls.
+    `known` contains the tools whose full schemas are included. For other tools, the schema lists
+    only the argument names used in calls.
     """
     rows = list(rows)
     turns: list[list[StoredMessage]] = [[]]
@@ -101,7 +101,7 @@ def trajectory_of(
     messages: list[Message] = []
     for turn in turns:
         kept = [row.message for row in turn if row.state != "undone"]
-        # An undo does not mark those messages of a turn that a compression had already replaced.
+        # An undo does not mark messages that a compression had already replaced.
         if len(kept) == len(turn) or turn[0].state == "active":
             messages += kept
     return Trajectory(
@@ -130,7 +130,7 @@ def schemas(messages: Iterable[Message], known: Toolset) -> list[Mapping[str, Js
 
 
 def flaw(trajectory: Trajectory) -> str:
-    """Return why a conversation is unsuitable for training, "" if it is suitable."""
+    """Return the reason a conversation is unsuitable for training, or "" if it is suitable."""
     messages = trajectory.messages
     if trajectory.damaged:
         return "damaged"
@@ -154,16 +154,16 @@ def flaw(trajectory: Trajectory) -> str:
 
 
 def tokens_of(trajectory: Trajectory) -> int:
-    """Return the approximate tokens of a conversation, as estimated by `core.text`."""
+    """Return the approximate number of tokens in a conversation, as estimated by `core.text`."""
     return _fixed(trajectory) + size(_groups(trajectory.messages))
 
 
 def shortened(trajectory: Trajectory, tokens: int) -> Trajectory:
-    """Return a conversation of at most `tokens` tokens, or the shortest possible one.
+    """Shorten a conversation to at most `tokens` tokens, or as far as possible.
 
-    Long results are cut first. Then steps (a call with its results) are removed from the middle,
-    and one line gives the number of removed messages. The prompt, the first steps and the end
-    remain.
+    Long results are truncated first. Then steps (a call with its results) are removed from the
+    middle, and one line states the number of removed messages. The prompt, the first steps and the
+    end remain.
     """
     room = tokens - _fixed(trajectory)
     groups = _groups(trajectory.messages)
@@ -209,7 +209,7 @@ def _cut(message: Message, most: int) -> Message:
 
 
 def line(trajectory: Trajectory, form: Form) -> str:
-    """Return a conversation as JSON without secrets; adjacent messages of a role are merged."""
+    """Return a conversation as JSON without secrets; adjacent messages of one role are merged."""
     about: dict[str, Json] = {
         "id": trajectory.id,
         "model": trajectory.model,
@@ -229,7 +229,7 @@ def line(trajectory: Trajectory, form: Form) -> str:
 
 
 def as_chat(trajectory: Trajectory) -> list[dict[str, Json]]:
-    """Return the messages of a conversation in TRL's format."""
+    """Return a conversation's messages in TRL's format."""
     messages: list[dict[str, Json]] = []
     if trajectory.system:
         messages.append({"role": "system", "content": trajectory.system})
@@ -250,7 +250,7 @@ def as_chat(trajectory: Trajectory) -> list[dict[str, Json]]:
 
 
 def as_sharegpt(trajectory: Trajectory) -> list[dict[str, Json]]:
-    """Return the messages of a conversation as `from` and `value`."""
+    """Return a conversation's messages as `from` and `value`."""
     turns: list[dict[str, Json]] = []
     if trajectory.system:
         turns.append({"from": "system", "value": trajectory.system, "weight": 0})
@@ -267,7 +267,7 @@ def as_sharegpt(trajectory: Trajectory) -> list[dict[str, Json]]:
 
 
 def _weight(message: Message) -> int:
-    """Return 1 for messages to train on: the model's own, unless they were cut off."""
+    """Return 1 for messages to train on: the model's own, unless they were truncated."""
     return int(_says(message) and not message.interrupted)
 
 
@@ -281,7 +281,7 @@ def _text(message: Message) -> str:
 
 
 def _calls(message: Message) -> list[dict[str, Json]]:
-    # As valid JSON, because a NaN makes readers reject the whole file.
+    # As valid JSON, because a NaN would make readers reject the whole file.
     written = [json.dumps(dict(call.arguments), default=str) for call in message.calls]
     plain = [json.loads(each, parse_constant=str) for each in written]
     return [{"name": c.name, "arguments": a} for c, a in zip(message.calls, plain, strict=True)]

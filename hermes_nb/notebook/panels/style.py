@@ -224,7 +224,7 @@ def _bar(turn: Usage, index: int, number: int, step: float, most: float) -> Iter
 
 
 def _cost_line(turns: Sequence[Usage], step: float) -> str:
-    """Return the cost of turns as a line with its own scale, "" if unknown."""
+    """Return the cost of turns as a line with its own scale, or "" if unknown."""
     costs = [_number(turn.cost or 0.0) for turn in turns]
     most = max(costs, default=0.0)
     if not (costs[1:] and most):  # a line has two ends
