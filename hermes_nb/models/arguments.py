@@ -129,7 +129,7 @@ _LENIENT = json.JSONDecoder(strict=False, parse_constant=_refuse, parse_float=_f
 
 
 def _unambiguous(text: str) -> dict[str, Json] | None:
-    """Return the only object that the broken JSON can mean, None if there are several."""
+    """Return the only object that the broken JSON can mean, or None if there are several."""
     fenced = re.fullmatch(r"```(?:json)?\s*(.*?)\s*```", text, re.DOTALL)
     text = fenced[1] if fenced else text
     text = text.removeprefix("{}").lstrip() or text  # an empty start, then the real arguments
@@ -309,7 +309,7 @@ class CallFragments:
         ]
 
     def extras(self) -> list[Json]:
-        """Return the provider's own data about each call, None where there is none."""
+        """Return the provider's own data about each call, or None where there is none."""
         return [each.extra for each in self._all if each.name]
 
     def _find(self, index: int | None, call_id: str, name: str, arguments: str) -> _Fragments:

@@ -57,7 +57,7 @@ class Consulted:
 
 
 def heading(piece: str) -> str:
-    """Return the first line of a text from `Consulted.told`, "" for any other reasoning."""
+    """Return the first line of a text from `Consulted.told`, or "" for any other reasoning."""
     return piece.strip().partition("\n")[0] if piece.startswith("\n\n**") else ""
 
 

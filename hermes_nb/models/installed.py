@@ -121,7 +121,7 @@ def is_composed(name: str) -> bool:
 
 
 def installed_model(name: str, setup: ModelSetup) -> ChatModel | None:
-    """Create the model with this name, None if no package provides it.
+    """Create the model with this name, or None if no package provides it.
 
     Raises:
         ConfigError: it cannot be created.

@@ -227,7 +227,7 @@ SHORT = 1_000
 
 
 def price(usage: Usage, model: str, base_url: str = "", *, ttl: str = "5m") -> float | None:
-    """Return the cost of a request in US dollars, None if unknown.
+    """Return the cost of a request in US dollars, or None if unknown.
 
     Args:
         usage: Tokens of the request.
@@ -246,7 +246,7 @@ def price(usage: Usage, model: str, base_url: str = "", *, ttl: str = "5m") -> f
 
 
 def rates(model: str, base_url: str = "") -> tuple[float, float] | None:
-    """Return a model's prices in dollars per million prompt and answer tokens, None if unknown.
+    """Return a model's prices in dollars per million prompt and answer tokens, or None if unknown.
 
     These are the prices for short prompts; some providers charge more for long ones.
     """
@@ -312,7 +312,7 @@ def _table() -> dict[str, Json]:
 
 
 def _listed(counts: Mapping[str, int], model: str, base_url: str) -> float | None:
-    """Return the cost according to `prices.toml`, None if the model is not listed."""
+    """Return the cost according to `prices.toml`, or None if the model is not listed."""
     table = _table()
     try:
         host = (urlsplit(base_url or OPENAI).hostname or "").lower()

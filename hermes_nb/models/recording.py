@@ -42,7 +42,7 @@ class Recording:
     model: str
     """Name of the recorded model; not part of the key."""
     window: int | None
-    """The model's context window in tokens, None if unknown; not part of the key."""
+    """The model's context window in tokens, or None if unknown; not part of the key."""
     version: str
     """Version of hermes_nb that made the recording; "" if unknown."""
     reply: Reply

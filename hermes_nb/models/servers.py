@@ -71,7 +71,7 @@ class ServerIdentity:
     base_url: str
     """URL of its API."""
     uid: int | None
-    """User id of the socket's owner, None if unknown."""
+    """User id of the socket's owner, or None if unknown."""
 
     @property
     def owner(self) -> str:
@@ -116,7 +116,7 @@ def local_servers(addresses: Iterable[tuple[str, str]] | None = None) -> list[Se
 
 
 def owner_of(base_url: str) -> int | None:
-    """Return the user id of the listener on a loopback address, None if unknown.
+    """Return the user id of the listener on a loopback address, or None if unknown.
 
     Sockets for all interfaces count as well. If they have different owners, the owner is unknown.
     """
@@ -189,7 +189,7 @@ class ListedModel:
     aliases: tuple[str, ...] = ()
     """Other names for it."""
     window: int | None = None
-    """Context window in tokens, None if the server does not report it."""
+    """Context window in tokens, or None if the server does not report it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +228,7 @@ def models_at(
 def window_at(
     base_url: str, model: str, *, api_key: str = "", timeout: float = PROBE_SECONDS
 ) -> int | None:
-    """Return the context window that a server reports for a model, None if it doesn't."""
+    """Return the context window that a server reports for a model, or None if it doesn't."""
     listed = reach(base_url, api_key=api_key, timeout=timeout).chatting
     return next((x.window for x in listed if model in (x.name, *x.aliases)), None)
 

@@ -1,1 +1,1 @@
-"""The part that runs in Jupyter: magics, commands, panels, and the tools for notebooks."""
+"""The part that runs in Jupyter: magics, commands, panels and notebook tools."""

@@ -3,17 +3,17 @@
 The path comes from the first of these that is available:
 
 1. the path that the user set
-2. the open page's path, below the server's root
+2. the open page's path, under the server's root
 3. the server's session list, correct even after a rename (24 ms)
 4. VS Code's variable
 5. `JPY_SESSION_NAME`, outdated after a rename
 
 jupyter_server is not imported: in a kernel that takes 15 s.
 
-An open notebook is only edited through its page, so that unsaved input is kept and every edit is
-one step in the front end's undo history. Its file is not written while any session has it open. A
-closed notebook is edited on disk if the user has configured its path. If neither is possible, cells
-are offered below the running one.
+An open notebook is only edited through its page, so that unsaved input is kept and each edit is one
+step in the front end's undo history. Its file is not written while a session has it open. A closed
+notebook is edited on disk if the user has configured its path. If neither is possible, cells are
+offered below the running one.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from hermes_nb.notebook.kernel_settings import KernelSettings
 
 OUTPUT_CAP = 1_000_000
-"""Characters of one output that the page sends; a longer one is cut and marked with `CLIPPED`."""
+"""Maximum characters of an output sent by the page; longer ones are cut and marked `CLIPPED`."""
 SAVE_SECONDS = 20.0
 """Timeout for saving the notebook."""
 
@@ -89,7 +89,7 @@ class LiveDocument(NotebookDocument):
         return _cell(await self._call("get", timeout=10, id=cell_id, cap=OUTPUT_CAP))
 
     async def apply(self, edit: Edit) -> Cell | None:
-        """Make an edit in the page; raise `ToolError` for outputs that were cut on reading."""
+        """Make an edit in the page; raise `ToolError` for outputs that were truncated when read."""
         match edit:
             case Insert():
                 return _cell(await self._call("insert", **asdict(edit)))
@@ -122,19 +122,19 @@ def _cell(found: Mapping[str, Json]) -> Cell:
 
 
 def _joined(output: Mapping[str, Json]) -> dict[str, Json]:
-    """Return an output with its text as one string: the front end would join a list by commas."""
+    """Return an output with its text as one string: the front end would join a list with commas."""
     text = output.get("text")
     return {**output, "text": "".join(text)} if isinstance(text, list) else dict(output)
 
 
 TIMEOUT = 1.0
-"""Seconds to wait for the response of one server."""
+"""Seconds to wait for each server's response."""
 FRESH = 8
-"""Maximum server files to try: the file of the kernel's parent process, and the newest ones."""
+"""Maximum number of server files to try: the parent process's file, and the newest ones."""
 
 
 def notebook_path(namespace: Mapping[str, Json], *, explicit: str = "", open_path: str = "") -> str:
-    """Return the absolute path of the notebook, "" if it cannot be found.
+    """Return the absolute path of the notebook, or "" if it cannot be found.
 
     `open_path` is `Info.path`, the path of the notebook in its page, relative to the server's root.
     If that root cannot be found on this machine, `open_path` is returned unchanged.
@@ -149,7 +149,7 @@ def notebook_path(namespace: Mapping[str, Json], *, explicit: str = "", open_pat
 
 
 def is_open(path: str) -> bool:
-    """Return whether any server of this machine has a session for the notebook at that path."""
+    """Return whether any server on this machine has a session for the notebook at that path."""
     wanted = os.path.realpath(path)
     return any(
         os.path.realpath(Path(server.get("root_dir") or "") / str(session.get("path"))) == wanted
@@ -160,7 +160,7 @@ def is_open(path: str) -> bool:
 
 
 def kernel_id() -> str:
-    """Return this kernel's id as its server knows it, "" outside of a kernel."""
+    """Return this kernel's id as its server knows it, or "" outside of a kernel."""
     from ipykernel.connect import get_connection_file
 
     try:
@@ -171,7 +171,7 @@ def kernel_id() -> str:
 
 
 def _from_server(open_path: str = "") -> str:
-    """Ask the servers of this machine for the path of the notebook that runs this kernel.
+    """Ask the servers on this machine for the path of this kernel's notebook.
 
     With `open_path`, a server only provides its root: several notebooks may share one kernel, and
     the page knows its own path.
@@ -187,7 +187,7 @@ def _from_server(open_path: str = "") -> str:
 
 
 def _below_a_root(open_path: str) -> str:
-    """Make a page's path absolute, using the working directory or `JPY_SESSION_NAME`.
+    """Make a page's path absolute, based on the working directory or `JPY_SESSION_NAME`.
 
     A kernel starts in its notebook's directory, so that directory ends with the page's folder.
     """
@@ -255,9 +255,9 @@ class NotebookAccess:
 
         Args:
             shell: the kernel's IPython shell
-            settings: contain the Hermes directory, and the notebook's path if the user set it
-            moved: called with the old and the new path, "" for an unknown one, when that changes
-            frontend: the notebook's page, None to create it here
+            settings: provide the Hermes directory, and the notebook's path if the user set it
+            moved: called with the old and new paths ("" if unknown) when the path changes
+            frontend: the notebook's page, or None to create it here
         """
         self.frontend = frontend or FrontEnd(shell)
         self.seen = SeenCells()
@@ -271,14 +271,14 @@ class NotebookAccess:
 
     @property
     def path(self) -> str:
-        """The notebook's absolute path, "" if it cannot be found."""
+        """The notebook's absolute path, or "" if it cannot be found."""
         if self._path is None:
             self._path = self._find()
         return self._path
 
     @property
     def checkpoints(self) -> Checkpoints:
-        """The states of this session and others that are saved for undo."""
+        """The states saved for undo, from this session and others."""
         if self._checkpoints is None:
             self._checkpoints = Checkpoints(self._home / "checkpoints")
         return self._checkpoints
@@ -291,7 +291,8 @@ class NotebookAccess:
         """Return the notebook; its edits are recorded so that the turn in `place` can be undone.
 
         If the page is reloading, wait for it; if it does not return, fall back to the file or to
-        cells below the running one. Raises `ToolError` if the page's extension has another version.
+        cells below the running one. Raises `ToolError` if the page's extension is a different
+        version.
         """
         document = await self._reach(place, await self.frontend.present())
         if isinstance(document, FallbackDocument):
@@ -312,7 +313,7 @@ class NotebookAccess:
         return self.marks.holds_text(source)
 
     def here(self) -> str:
-        """Return the id of the cell that a turn refers to, "" if unknown.
+        """Return the id of the cell that a turn refers to, or "" if unknown.
 
         This is the running cell, or the selected one for prompts from the panel.
         """
@@ -330,8 +331,8 @@ class NotebookAccess:
     async def above(self, place: Place) -> CellsAbove | None:
         """Return the notebook with the cells above the running one.
 
-        For prompts from the panel these are the cells down to the selected one. None if the
-        notebook cannot be read or does not contain that cell.
+        For prompts from the panel, these are the cells down to and including the selected one. None
+        if the notebook cannot be read or does not contain that cell.
         """
         running = running_cell(self._shell)
         if not (running or self.frontend.in_lab):
@@ -373,7 +374,7 @@ class NotebookAccess:
         self.seen.learn(LiveDocument.way, [_cell(cell)])
 
     async def look(self) -> str:
-        """Find the notebook's path again, in case of a rename, and return it."""
+        """Find the notebook's path again, in case it was renamed, and return it."""
         page = await self.frontend.present() if self.frontend.page is not None else None
         await self._look_at(page.path if page is not None else "")
         return self.path

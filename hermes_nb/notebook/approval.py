@@ -1,16 +1,16 @@
-"""Questions to the user: before a tool call runs, and before an unconfigured model is used.
+"""Ask the user before a tool call runs, and before an unconfigured model is used.
 
 Questions appear as buttons if a page answers, otherwise as `input()`. If neither is possible, the
 policy decides. The page renders all text as plain text, never as HTML, and shows the question again
 after a reload. Only the answer is saved in the notebook, in the line that shows the call.
 
-On a shared machine anyone may listen on a well-known port. So a local server is offered together
+On a shared machine, anyone can listen on a well-known port. So a local server is offered together
 with its owner's name, and used only after the user accepts it. Downloading the built-in model's
 weights also needs approval.
 
-Only the user may raise the approval mode, not the code that Hermes runs. A cell in someone else's
+Only the user may raise the approval mode; code that Hermes runs may not. A cell in someone else's
 notebook may contain `--approve all`, so the user is asked once for each notebook. In a headless
-kernel, only the mode with which the process was started applies.
+kernel, only the mode set when the process started applies.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ ABSENT = 600.0
 
 
 class CellApprover:
-    """Asks below the cell, or refuses if no one can answer."""
+    """Asks below the cell, or denies the call if no one can answer."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class CellApprover:
         """Create the approver of a kernel.
 
         `learn` receives the cell that an answer refers to, with its source at that time. `read`
-        asks a question if there is no page, None for `ask_user`.
+        asks the question if there is no page; None means `ask_user`.
         """
         self._shell = shell
         self._read = read
@@ -99,7 +99,7 @@ class CellApprover:
                 self._learn(given["cell"])
             return _chosen(given, request)
         if self._frontend.expected and not self._frontend.problem:
-            # `input()` would wait in a page that has been closed.
+            # In a closed page, `input()` would wait forever.
             return Approval("deny", LEFT)
         self._show(request)
         line = question_line(request)
@@ -128,7 +128,7 @@ class CellApprover:
 
 
 def ask_user(question: str, read: Callable[[str], str] | None = None) -> str | None:
-    """Return the user's typed answer, None at the end of the input.
+    """Return the user's typed answer, or None at the end of the input.
 
     This blocks the event loop on purpose. The stop button still raises KeyboardInterrupt here.
     """
@@ -156,7 +156,7 @@ def _scope(request: ApprovalRequest) -> str:
 
 
 def question_line(request: ApprovalRequest) -> str:
-    """Return the prompt of a question that is answered by typing."""
+    """Return the prompt for a question that is answered by typing."""
     if request.choices is not None:
         listed = [f"{n}. {visible(each)}" for n, each in enumerate(request.choices, start=1)]
         numbers = "a number, or " if listed else ""
@@ -167,7 +167,7 @@ def question_line(request: ApprovalRequest) -> str:
 
 
 def _chosen(given: Mapping[str, Json], request: ApprovalRequest) -> Approval:
-    """Return the answer that a page sent; anything but a clear approval is a denial."""
+    """Return the answer that a page sent; anything other than a clear approval is a denial."""
     match given.get("answer"):
         case "once" if request.choices is not None:
             said = str(given.get("reason") or "").strip()
@@ -190,7 +190,7 @@ _TITLES = {
     (Risk.WRITE, "files"): "Change these files?",
     (Risk.WRITE, "notebook"): "Change this notebook?",
 }
-"""Titles of questions, by the risk of a tool and its name or toolset."""
+"""Question titles, by a tool's risk and its name or toolset."""
 
 
 def _question(request: ApprovalRequest) -> dict[str, Json]:
@@ -249,7 +249,7 @@ def _change(request: ApprovalRequest) -> dict[str, Json] | None:
 
 
 COLOURED = 200_000
-"""Maximum characters of code that gets syntax highlighting."""
+"""Maximum characters of code to highlight."""
 _COLOURS = {
     "Comment": "comment",
     "Keyword": "keyword",
@@ -260,7 +260,7 @@ _COLOURS = {
     "Literal.Number": "number",
     "Literal.String": "string",
 }
-"""Names of an editor theme's colours, by Pygments token type."""
+"""Editor theme colour names, by Pygments token type."""
 
 
 def coloured(text: str, language: str) -> list[list[tuple[str, int, int]]]:
@@ -288,7 +288,7 @@ BAR_WIDTH = 30
 
 
 async def offer_servers(settings: Settings, ask: Ask, declined: set[ServerIdentity]) -> bool:
-    """Offer the servers found on this machine in one question; return whether one was accepted.
+    """Offer servers found on this machine in a single question; return whether one was accepted.
 
     Nothing is offered if the settings specify a model or an accepted server responds. An accepted
     server is saved in the home. Declined ones are added to `declined` and not offered again.
@@ -393,7 +393,7 @@ class Permission:
             shell: the kernel's IPython shell
             guard: contains the current mode
             access: the kernel's notebook
-            began: the mode from the configuration at the start, "" for none
+            began: the mode in the configuration at startup, or "" for none
             note: shows a message to the user
         """
         self._shell = shell
@@ -405,7 +405,7 @@ class Permission:
         self._answers: dict[tuple[str, Mode], bool] = {}
 
     def check(self, deed: str = "change the approval mode") -> None:
-        """Raise `ConfigError` if the agent's code, or a task that it left running, calls this.
+        """Raise `ConfigError` if called by the agent's code or by a task that it left running.
 
         `deed` describes the attempted change for the message.
         """
@@ -414,7 +414,7 @@ class Permission:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Run the agent's code in this block; then restore the mode and `HERMES_*` variables."""
+        """Run the agent's code in this block, then restore the mode and `HERMES_*` variables."""
         mode, before = self._guard.mode, _ours()
         self._held += 1
         try:
@@ -437,7 +437,7 @@ class Permission:
         return self.granted(wanted)
 
     def granted(self, wanted: Mode) -> Mode:
-        """Return the mode that a cell gets if it requests `wanted`; ask once per notebook."""
+        """Return the mode granted to a cell that requests `wanted`; ask once per notebook."""
         if CEILING is not None:
             if (lower := within(wanted)) != wanted:
                 self._note(f"`{wanted}` is above what this kernel allows: `{lower}`.")
@@ -460,7 +460,7 @@ class Permission:
         The first value is None if the user has to be asked.
         """
         if wanted not in _LETS or not has_kernel(self._shell):
-            return True, wanted  # in a terminal the user types every line
+            return True, wanted  # in a terminal, the user types every line
         environ = {name: value for name, value in os.environ.items() if name != VARIABLE}
         started = load_settings(
             overrides={"approve": self._began or None},

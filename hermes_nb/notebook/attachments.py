@@ -34,7 +34,7 @@ COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """An image of a message."""
+    """An image attached to a message."""
 
     name: str
     """Its name in the conversation, which is the expression that was evaluated."""
@@ -52,8 +52,8 @@ class Attachment:
 def shrunk_array(value: Foreign, longest: int) -> Foreign:
     """Return a uint8 array, rows x columns x channels, at most `longest` on its longer side.
 
-    It is reduced by a whole factor; each pixel is the mean of a block. Raises `ConfigError` for an
-    array that is not an image.
+    It is reduced by an integer factor; each pixel is the mean of a block. Raises `ConfigError` for
+    an array that is not an image.
     """
     numpy: Foreign = sys.modules["numpy"]
     pixels = _pixels(value, numpy)
@@ -116,11 +116,11 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 
 LONGEST = 1_568
-"""Pixels of the longer side; Claude scales larger images down, other models charge more."""
+"""Maximum pixels on the longer side; Claude scales larger images down, other models charge more."""
 BYTES = 1_500_000
-"""Bytes of one encoded image: 2 million characters of base64, which every provider accepts."""
+"""Maximum bytes of an image: 2 million characters of base64, which every provider accepts."""
 MOST = 8
-"""Maximum images of one turn."""
+"""Maximum images per turn."""
 MOST_FILE = 50_000_000
 """Maximum bytes of an image file."""
 SMALLEST = 64
@@ -131,13 +131,13 @@ HEADS = {
     b"GIF87a": "image/gif",
     b"GIF89a": "image/gif",
 }
-"""The first bytes of each file format, and its media type."""
+"""The leading bytes of each file format, and its media type."""
 
 
 def attachments(expressions: tuple[str, ...], shell: Shell) -> tuple[Attachment, ...]:
     """Return the values of expressions in the user's namespace as images.
 
-    Raises `ConfigError` for a value that cannot become an image; then nothing is sent.
+    Raises `ConfigError`, and sends nothing, if a value cannot become an image.
     """
     if len(expressions) > MOST:
         message = f"{len(expressions)} images are too many for one turn; send at most {MOST}"
@@ -174,7 +174,7 @@ def encoded(value: Foreign) -> bytes:
 
 
 def _figure(value: Foreign) -> Foreign:
-    """Return the matplotlib figure that a value is or belongs to, None for anything else."""
+    """Return the matplotlib figure that a value is or belongs to, or None for anything else."""
     if "matplotlib.figure" not in sys.modules:
         return None
     base: Foreign = sys.modules["matplotlib.figure"].FigureBase
@@ -184,7 +184,7 @@ def _figure(value: Foreign) -> Foreign:
         return value.get_figure() or value
     try:
         figure = getattr(value, "figure", None)
-    except Exception:  # noqa: BLE001 - a foreign property may raise anything
+    except Exception:  # noqa: BLE001 - a third-party property may raise anything
         return None
     return figure if isinstance(figure, base) else None
 
@@ -206,7 +206,7 @@ def _is_pillow(value: Foreign) -> bool:
 
 
 def _saved(value: Foreign) -> bytes:
-    """Return an encoded Pillow image within the limits: PNG, or JPEG if PNG is too large."""
+    """Encode a Pillow image within the limits: as PNG, or as JPEG if PNG is too large."""
     image = value.copy()
     image.thumbnail((LONGEST, LONGEST))
     has_alpha = image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info
@@ -243,7 +243,7 @@ def _file(value: Foreign) -> bytes:
 
 
 def _within(data: bytes, name: str) -> bytes:
-    """Return an image's bytes unchanged if they are within the limits, otherwise reduced."""
+    """Return an image's bytes, reduced if they exceed the limits."""
     mime = _mime(data)
     if not mime:
         raise ConfigError(f"{one_line(name, 80)} is not a PNG, JPEG, GIF or WebP image")
@@ -300,4 +300,4 @@ CONVERTERS: tuple[tuple[Callable[[Foreign], bool], Callable[[Foreign], bytes]], 
     (_is_array, _array),
     (_shows_itself, _shown),
 )
-"""Tests for kinds of values, with the functions that encode them; the first match is used."""
+"""Tests for kinds of values, each with its encoder; the first match is used."""

@@ -1,7 +1,7 @@
-"""The tools that read and edit cells, and the set of all tools that belong to a kernel.
+"""The tools that read and edit cells, and the set of all tools for a kernel.
 
 The functions are async, so they run on the event loop's thread, which is the kernel's main thread.
-Each edit contains the id of its cell, and is refused if the user has changed that cell since it was
+Each edit contains its cell's id, and is refused if the user has changed that cell since it was
 read. So a preview doesn't need a digest of the cell, and moving a cell does not require another
 approval.
 """
@@ -72,8 +72,8 @@ def notebook_tools(
     Args:
         shell: the kernel's IPython shell
         document: opens the notebook, given the place of the call
-        seen: record of the cells that the agent has seen; None for a new one
-        root: the directory that other notebooks must be in to be run, None for the working
+        seen: record of the cells that the agent has seen; None to create one
+        root: the directory that other notebooks must be in to be run, or None for the working
             directory at the call
         foreign: returns whether a source contains untrusted content
     """
@@ -205,7 +205,7 @@ def _edit(bench: KnownCells) -> Tool:
 
 
 async def _run_kept(bench: KnownCells, context: ToolContext, cell: Cell, edited: str) -> ToolOutput:
-    """Run a cell whose edit the user accepted with "keep and run"; a failure keeps the edit."""
+    """Run a cell whose edit the user accepted with "keep and run"; on failure, the edit stays."""
     try:
         ran = await run_known(bench, context, [cell.id], CELL_TIMEOUT)
     except ToolError as error:
@@ -299,7 +299,7 @@ def _where(cell: Cell) -> str:
 
 
 def own_tools(shell: Shell, access: NotebookAccess) -> Toolset:
-    """Return the kernel's tools, with those of the notebook if there is one."""
+    """Return the kernel's tools, including notebook tools if there is a notebook."""
     tools = kernel_tools(shell)
     if not has_kernel(shell):
         return tools

@@ -1,4 +1,4 @@
-"""TAB completion in a prompt: references, and the names of the user's variables.
+"""TAB completion in a prompt: references, and names of the user's variables.
 
 Another thread may ask for completions while a cell runs. So this module only reads names and
 folders, evaluates nothing, and imports little.
@@ -15,7 +15,7 @@ from hermes_nb.notebook.shell import Shell
 from hermes_nb.notebook.variables import user_variables
 
 ENTRIES = 200
-"""Maximum number of a folder's entries to offer."""
+"""Maximum number of folder entries to offer."""
 KINDS = ("cell:", "error", "file:", "folder:", "diff", "staged", "git:", "url:")
 """The kinds of references, apart from MCP servers."""
 Servers = Mapping[str, Sequence[str]]
@@ -34,7 +34,7 @@ def bare(prompt: str) -> str:
 def completed(
     prompt: str, shell: Shell, root: Path, servers: Servers
 ) -> tuple[str, list[str]] | None:
-    """Return the text to complete at the end of a prompt and its completions; None for plain text.
+    """Return the text to complete at a prompt's end, and its completions; None for plain text.
 
     An unknown reference completes to itself, because other completers would treat it as Python.
     """
@@ -48,7 +48,7 @@ def completed(
 
 
 def in_words(prompt: str, shell: Shell) -> tuple[str, list[str]] | None:
-    """Complete a variable's name in plain text; None if the prompt looks like code.
+    """Complete a variable name in plain text; None if the prompt looks like code.
 
     An unknown word completes to itself.
     """
@@ -66,7 +66,7 @@ def _variables(begun: str, shell: Shell) -> list[str]:
 
 
 def _references(typed: str, shell: Shell, root: Path, servers: Servers) -> Iterable[str]:
-    """Return the completions of a partial reference, given without its `@`."""
+    """Return the completions of a partial reference without its `@`."""
     kind, colon, path = typed.partition(":")
     if not colon:
         known = [*_variables(typed, shell), *KINDS, *(f"{name}:" for name in servers)]

@@ -29,7 +29,7 @@ from hermes_nb.safety.redact import redact
 from hermes_nb.tools.wrappers import with_context
 
 SHOWN = 6_000
-"""Characters shown of one message; `--into NAME` returns all of them."""
+"""Characters shown per message; `--into NAME` returns all of them."""
 SHOWN_MESSAGES = 40
 """Number of latest messages to show, in addition to the system prompt."""
 UNSAID = "(new session)"
@@ -45,11 +45,11 @@ class DryRun:
     endpoint: str
     """Address of the model; "" if the model was passed as an object."""
     session: str
-    """Id of the session that the turn would continue, "" for a new one."""
+    """Id of the session that the turn would continue, or "" for a new one."""
     request: Request
     """The request itself."""
     body: Mapping[str, Json] = field(default_factory=dict)
-    """The JSON body of the request, {} for a model that does not use JSON."""
+    """The JSON body of the request, or {} for a model that does not use JSON."""
 
     @classmethod
     def of(cls, model: ChatModel, request: Request, *, endpoint: str, session: str) -> DryRun:
@@ -65,7 +65,7 @@ class DryRun:
 
     @property
     def tokens(self) -> dict[str, int]:
-        """Estimated tokens by part of the request."""
+        """Estimated tokens for each part of the request."""
         system = [m for m in self.request.messages if m.role == "system"]
         rest = [m for m in self.request.messages if m.role != "system"]
         return {
@@ -77,7 +77,7 @@ class DryRun:
 
     @property
     def wire(self) -> Mapping[str, Json]:
-        """The JSON body; without one, the messages and the names of the tools."""
+        """The JSON body or, without one, the messages and tool names."""
         if self.body:
             return self.body
         return {
@@ -96,7 +96,7 @@ class DryRun:
         }
 
     def given(self, options: TurnOptions, names: dict[str, object]) -> str:
-        """Bind the request to the variable of `--into`, and return the Markdown to show."""
+        """Bind the request to the variable named by `--into`, and return the Markdown to show."""
         if options.into:
             names[options.into] = self.as_dict()
         if not (options.into and options.quiet):
@@ -142,14 +142,14 @@ def preview(
     source: str = "script",
     endpoint: str = "",
 ) -> DryRun:
-    """Return the request that a turn would begin with; nothing is sent or stored.
+    """Return the first request of a turn; nothing is sent or stored.
 
     Args:
         env: the turn's environment, such as its session and tools
         message: the user's message
         store: the session store
-        source: the kind of caller of a new session, as in `Identity`
-        endpoint: address of the model, "" if it was passed as an object
+        source: the kind of caller that starts a new session, as in `Identity`
+        endpoint: the model's address, or "" if it was passed as an object
     """
     spec = env.spec
     system, messages, tools = _scene(env, store, source)
@@ -165,7 +165,7 @@ def preview(
 def _scene(
     env: TurnEnv, store: SessionStore, source: str
 ) -> tuple[str, Sequence[Message], Toolset]:
-    """Return the system prompt, the conversation and the tools that a turn would have."""
+    """Return the system prompt, conversation and tools that a turn would use."""
     found, spec = env.session, env.spec
     if isinstance(found, Session):
         tools = with_context(env.tools, found.agent.engine, spec.policy)
@@ -199,7 +199,7 @@ def _shown(text: str) -> str:
 
 
 def _text_of(item: Mapping[str, Json]) -> str:
-    """Return a message of the request's JSON as text, with images as sizes and calls as JSON."""
+    """Return a message from the request's JSON as text, with images as sizes and calls as JSON."""
     content = item.get("content", item.get("parts"))
     parts = content if isinstance(content, list) else [{"text": content or ""}]
     texts = [_part(part) for part in parts if isinstance(part, Mapping)]

@@ -1,7 +1,7 @@
 """The state of this kernel's sessions for panels, computed from their events.
 
-The hub receives the events of every session that the kernel enters, from its start. So a panel that
-is opened late still gets the whole history. The hub itself displays nothing and uses no widgets.
+The hub receives the events of every session that the kernel enters, from the start. So a panel that
+is opened later still gets the whole history. The hub itself displays nothing and uses no widgets.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class Compressed:
     """A compression of the conversation."""
 
     turn: int
-    """The turn during or after which it happened, 0 before the first one here."""
+    """The turn during or after which it happened; 0 before this kernel's first turn."""
     event: ContextCompressed
     """The event that reported it."""
 
 
 @dataclass(slots=True)
 class Account:
-    """The activity of one session in this kernel."""
+    """One session's activity in this kernel."""
 
     turns: list[Usage] = field(default_factory=list)
-    """Usage of each turn, the oldest first."""
+    """Usage of each turn, oldest first."""
     compressions: list[Compressed] = field(default_factory=list)
     """Compressions in order."""
 
@@ -66,9 +66,9 @@ class Listener(Protocol):
 class EventHub:
     """The state that panels display.
 
-    `running` is the number of the running turn, 0 for none. `asked` holds pending questions by call
-    id. `reviewing` is the running review, `reviewed` the last one that ended, and `reviewed_at` its
-    end in seconds since the epoch.
+    `running` is the number of the running turn, or 0 for none. `asked` has pending questions by
+    call id. `reviewing` is the running review, `reviewed` the last one that ended, and
+    `reviewed_at` the time it ended, in seconds since the epoch.
     """
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class EventHub:
             session.agent.sinks.append(self)
 
     def of(self, session_id: str) -> Account:
-        """Return the account of a session, empty if the session was not active here."""
+        """Return a session's account, which is empty if the session was not active here."""
         return self._accounts.get(session_id, Account())
 
     def __call__(self, event: Event) -> None:
@@ -121,7 +121,7 @@ class EventHub:
         self._tell(event)
 
     def background(self, event: BackgroundEvent) -> None:
-        """Handle an event of background work; may be called from any thread."""
+        """Handle an event from background work; may be called from any thread."""
         match event:
             case ReviewStarted():
                 self.reviewing = event
@@ -138,7 +138,7 @@ class EventHub:
 
     def _spend(self, usage: Usage) -> None:
         turns = self._account.turns
-        if turns:  # usage between two turns counts towards the earlier one
+        if turns:  # usage between turns counts towards the earlier one
             turns[-1] += usage
         else:
             turns.append(usage)

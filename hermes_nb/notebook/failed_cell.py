@@ -1,6 +1,6 @@
-"""Describes how a cell failed: its error message and the lines of the user's code that led to it.
+"""Describe a cell's failure: its error message and the lines of the user's code that led to it.
 
-Errors of Hermes and interrupts by the user do not count as failures of the cell's code.
+Errors from Hermes and interrupts by the user do not count as failures of the cell's code.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ _NOT_OURS_TO_MEND = (HermesError, KeyboardInterrupt, SystemExit, GeneratorExit)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedCell:
-    """The failure of a cell."""
+    """A cell's failure."""
 
     ename: str
     """Name of the error's class."""
     evalue: str
-    """The error's message, redacted and cut to `MESSAGE` characters."""
+    """The error's message, redacted and truncated to `MESSAGE` characters."""
     lines: tuple[str, ...] = ()
-    """The relevant frames, one per line, the outermost first."""
+    """The relevant frames, one per line, outermost first."""
     source: str = ""
-    """The cell's source, "" if unknown."""
+    """The cell's source, or "" if unknown."""
     cell_id: str = ""
-    """The cell's id, "" if unknown."""
+    """The cell's id, or "" if unknown."""
 
     @property
     def title(self) -> str:
-        """The error as the last line of a traceback shows it."""
+        """The error, formatted like the last line of a traceback."""
         return f"{self.ename}: {self.evalue}" if self.evalue else self.ename
 
 
 def last_error(shell: Shell, *, earlier: bool = False) -> FailedCell | None:
-    """Return the failure of the cell before the running one, None if it succeeded.
+    """Return the previous cell's failure, or None if it succeeded.
 
-    `earlier` also accepts an older failure, if all cells since have succeeded or failed with errors
-    of Hermes.
+    `earlier` also accepts an older failure, if all later cells have succeeded or failed with errors
+    from Hermes.
     """
     result = getattr(shell, "last_execution_result", None)
     if result is not None:
@@ -65,7 +65,7 @@ def last_error(shell: Shell, *, earlier: bool = False) -> FailedCell | None:
         error = getattr(ours(shell), "failed", None)
     if not isinstance(error, BaseException) or isinstance(error, _NOT_OURS_TO_MEND):
         return None
-    # Any code of this process may set `last_value`: accept only an error from a cell.
+    # Any code in this process may set `last_value`: accept only an error from a cell.
     name = _first_cell(shell, error)
     return _failed(shell, error, source="".join(linecache.getlines(name))) if name else None
 
@@ -122,6 +122,6 @@ def _first_cell(shell: Shell, error: BaseException) -> str:
 
 
 def _cell(shell: Shell, filename: str) -> str:
-    """Return IPython's name for the cell with this code file name, "" if there is no such cell."""
+    """Return IPython's name for the cell with this code file name, or "" if there is none."""
     named = shell.compile.format_code_name(filename)
     return " ".join(named) if named else ""

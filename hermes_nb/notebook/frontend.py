@@ -1,12 +1,12 @@
-"""The kernel's end of the bridge to the page that shows the notebook.
+"""The kernel side of the bridge to the page that shows the notebook.
 
 A probe opens a comm, and every page that shows a notebook of this kernel answers with a hello. One
 of them is chosen for further requests: the page where the running cell was run, otherwise the one
 that answered last, otherwise the first. Users open and close pages at any time, so each turn probes
 again, and a page that has been silent for a moment is pinged before a request.
 
-A missing page is most likely reloading, so the kernel waits for it. If there never was a page, a
-turn starts a probe and continues; a hello is accepted at any time. Only requests that need a page
+A missing page is most likely reloading, so the kernel waits for it. If there has never been a page,
+a turn starts a probe and continues; a hello is accepted at any time. Only requests that need a page
 wait for an unknown one. They fail quickly, and the probe is not repeated in the same cell.
 """
 
@@ -25,9 +25,9 @@ from hermes_nb.notebook.page_discovery import GONE, Channel, Heard, Info, RollCa
 from hermes_nb.notebook.shell import Shell, can_ask, has_kernel
 
 PROTOCOL = 2
-"""Version of the messages, as in labextension/static/bridge.js; increased with each change."""
+"""Message version, as in labextension/static/bridge.js; increased with each change."""
 QUICK = 1.5
-"""Seconds to wait for the first hello of a page."""
+"""Seconds to wait for a page's first hello."""
 SLOW = 8.0
 """Seconds to wait for the first hello if JupyterLab ran the cell and the request needs a page.
 
@@ -43,7 +43,7 @@ SILENT = 0.5
 FRESH = 1.0
 """Seconds after a message during which a page counts as present."""
 PING = 1.0
-"""Seconds to wait for the answer to a ping."""
+"""Seconds to wait for a ping response."""
 LOOK = 2.0
 """Seconds between checks that a page with an open question is still present."""
 NO_PAGE = (
@@ -59,8 +59,8 @@ OLD_PAGE = (
 class FrontEnd:
     """The page that shows this kernel's notebook, if there is one.
 
-    `listeners` are called with every hello, also after a reload between turns. `problem` is the
-    reason why the last probe found no usable page, "" if none is known.
+    `listeners` are called with every hello, including after a reload between turns. `problem` is
+    the reason the last probe found no usable page, or "" if none is known.
     """
 
     def __init__(self, shell: Shell) -> None:
@@ -83,20 +83,20 @@ class FrontEnd:
 
     @property
     def page(self) -> Info | None:
-        """The chosen page's last hello, None without a page."""
+        """The chosen page's last hello, or None without a page."""
         return self._page
 
     @property
     def expected(self) -> bool:
-        """Whether the page that ran this cell has answered before: if silent now, it was closed."""
+        """Whether the page that ran this cell has answered before; if now silent, it was closed."""
         return self._parent()[1] in self._clients
 
     async def probe(self, timeout: float | None = None) -> Info | None:
-        """Return the page that answers now, None if none does within `timeout` seconds.
+        """Return the page that answers now, or None if none does within `timeout` seconds.
 
-        By default `timeout` is `RELOAD` for a page that answered before and `QUICK` for another
-        one. Headless kernels (nbclient) and terminals are not probed. In later cells a client that
-        never answered is probed once a cell, for `SILENT` seconds.
+        By default, `timeout` is `RELOAD` for a page that answered before and `QUICK` otherwise.
+        Headless kernels (nbclient) and terminals are not probed. In later cells, a client that
+        never answered is probed once per cell, for `SILENT` seconds.
         """
         async with self._one_probe:
             return await self._probe(timeout)
@@ -104,7 +104,7 @@ class FrontEnd:
     async def present(self, *, patient: bool = False) -> Info | None:
         """Return the page that answers; ping it only if it has been silent for a moment.
 
-        `patient` waits longer, once for each client, for a page that is likely to answer.
+        `patient` waits longer, once per client, for a page that is likely to answer.
         """
         async with self._one_probe:
             if await self._alive():
@@ -120,14 +120,14 @@ class FrontEnd:
             self._search = asyncio.create_task(self.present())
 
     async def known(self) -> Info | None:
-        """Return the page as `present` does if one has answered before; else only search for it."""
+        """Return the page as `present` does if one has answered before; otherwise only search."""
         if self.expected or self._windows:
             return await self.present()
         self.search()
         return None
 
     async def look(self) -> Info | None:
-        """Return the page that answers now, and have the next request ping again.
+        """Return the page that answers now, and make the next request ping again.
 
         Without that ping, a page that closes right after this check would count as present.
         """
@@ -160,17 +160,17 @@ class FrontEnd:
     ) -> Json:
         """Send a request that waits for the user, and return the result.
 
-        Other windows that show the running cell are asked too, also those opened later; the first
-        answer counts. After a reload the request is sent again with `again=True`. When this method
-        ends for any reason, pages close the request if it is unanswered.
+        Other windows that show the running cell are asked too, including those opened later; the
+        first answer counts. After a reload the request is sent again with `again=True`. When this
+        method ends for any reason, pages close the request if it is unanswered.
 
         Returns None if no page has answered for `absent` seconds. Raises `ToolError` like `call`.
 
         Args:
-            op: name of the operation
-            absent: seconds to wait for a page that has gone away
-            beside: replacements for some of the arguments in requests to the other windows
-            **arguments: arguments of the operation; `id` identifies the request
+            op: the operation's name
+            absent: seconds to wait for a page that has disappeared
+            beside: replacements for some arguments in requests to the other windows
+            **arguments: the operation's arguments; `id` identifies the request
         """
         page = await self.present()
         while page is not None and self._channel is not None:
@@ -306,7 +306,7 @@ class FrontEnd:
         return chosen
 
     def _hear(self, channel: Channel, info: Info) -> None:
-        """Handle a hello: the answer to a probe, or a page that has just loaded."""
+        """Handle a hello: the answer to a probe, or from a page that has just loaded."""
         if channel.closed:
             return
         self._silent.clear()
@@ -339,7 +339,7 @@ class FrontEnd:
         return "recordTiming" in (parent.get("metadata") or {})
 
     def _parent(self) -> tuple[str, str, str]:
-        """Return the running cell's id, the id of its client, and the id of the request."""
+        """Return the running cell's id, its client's id, and the request's id."""
         parent = self._shell.kernel.get_parent() if has_kernel(self._shell) else {}
         header = parent.get("header") or {}
         cell = (parent.get("metadata") or {}).get("cellId") or ""
@@ -349,7 +349,7 @@ class FrontEnd:
 async def _first(
     asked: Mapping[str, asyncio.Future[Mapping[str, Json]]], page: Info
 ) -> Mapping[str, Json] | None:
-    """Return the first answer, None after `LOOK` seconds without one."""
+    """Return the first answer, or None if there is none within `LOOK` seconds."""
     if (answer := _answer(asked, page)) is None:  # it may have arrived during the probe
         waiting = [future for future in asked.values() if not future.done()]
         await asyncio.wait(waiting, timeout=LOOK, return_when=asyncio.FIRST_COMPLETED)

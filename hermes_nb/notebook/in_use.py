@@ -1,7 +1,7 @@
-"""The models and the tools that one kernel currently uses.
+"""The models and tools that a kernel is using.
 
-Models are built on first use and replaced between turns. Those that the settings named before are
-kept for a while, with their connections and serialised messages; the others are closed.
+Models are built on first use and replaced between turns. Models that the settings previously named
+are kept for a while, with their connections and serialised messages; others are closed.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 
 MOST_KEPT = 4
-"""Maximum models that stay open besides the current one."""
+"""Maximum number of models that stay open in addition to the current one."""
 
 
 class ToolsInUse:
-    """The tools that the user chose for the following turns; () for the default ones."""
+    """The tools that the user chose for subsequent turns; () for the default ones."""
 
     def __init__(self) -> None:
         self._names: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class ToolsInUse:
         return chosen
 
     def chosen(self, spec: SessionSpec, names: str = "") -> Toolset:
-        """Return the tools for a turn with `--tools NAMES`, or those chosen before for ""."""
+        """Return the tools for a turn with `--tools NAMES`; "" means those chosen before."""
         wanted = _listed(names) or self._names
         return spec.choose(() if wanted == ("all",) else wanted)
 
@@ -71,7 +71,7 @@ class ModelsInUse:
         self._settings = settings
         self._deck = deck
         self._model: ChatModel | None = None
-        self._made: list[tuple[Settings, ChatModel]] = []  # the latest last
+        self._made: list[tuple[Settings, ChatModel]] = []  # newest last
         self._given = False
         self._ready: ChatModel | None = None
         self._auxiliary: Auxiliary | None = None
@@ -81,7 +81,7 @@ class ModelsInUse:
 
     @property
     def name(self) -> str:
-        """The name of the current model, "" before the first turn."""
+        """The current model's name, or "" before the first turn."""
         return self._model.name if self._model else ""
 
     @property
@@ -109,7 +109,7 @@ class ModelsInUse:
         return self._given
 
     def renew(self) -> None:
-        """Rebuild the models of the settings before the next turn."""
+        """Rebuild the configured models before the next turn."""
         self._looked = False
         if self._auxiliary is not None:
             self._retired.append(self._auxiliary)
@@ -120,7 +120,7 @@ class ModelsInUse:
             self.use(None)
 
     def use(self, model: ChatModel | None) -> None:
-        """Use this model from the next turn on; None restores the model of the settings."""
+        """Use this model from the next turn on; None restores the configured model."""
         check_given(model)
         if self._model is not None and self._given:
             self._retired.append(self._model)
@@ -203,9 +203,9 @@ class ModelsInUse:
         return not end.named or end.model == EMBEDDED or (is_loopback(host) and not several)
 
     def address(self, settings: Settings, *, named: bool = False) -> str:
-        """Return the address that requests go to, "" for a model that was passed as an object.
+        """Return the address that requests go to, or "" for a model passed as an object.
 
-        `named` means that `settings` specify a model for one turn only, not the current one.
+        `named` means that `settings` specify a model for a single turn, not the current one.
         """
         if self._given and not named:
             return ""
@@ -218,14 +218,14 @@ class ModelsInUse:
     def budgets(
         self, limits: Limits, settings: Settings, note: Callable[[str], None]
     ) -> list[Budget]:
-        """Return the budgets of one turn, without a cost limit if the model runs locally."""
+        """Return a turn's budgets, without a cost limit if the model runs locally."""
         if limits.cost is not None and self.run_here(settings):
             note("The model runs on this machine and costs nothing: `--max-cost` is idle.")
             limits = replace(limits, cost=None)
         return [Budget(limits, scope="this turn")] if limits else []
 
     def budget(self, settings: Settings) -> BudgetSettings:
-        """Return the budget of the settings, without a cost limit if the model runs locally."""
+        """Return the configured budget, without a cost limit if the model runs locally."""
         return settings.budget.without_cost() if self.run_here(settings) else settings.budget
 
     def _named(self, settings: Settings) -> ChatModel:
@@ -239,7 +239,7 @@ class ModelsInUse:
         return found[1]
 
     def _retire_others(self) -> None:
-        """Retire the models not in use that run on this machine, and the oldest of the rest."""
+        """Retire unused models that run on this machine, and the oldest of the rest."""
         others = [each for each in self._made if each[1] is not self._model]
         kept = [each for each in others if not traits_of(each[1]).local][-MOST_KEPT:]
         gone = [each for each in others if each not in kept]
@@ -252,9 +252,9 @@ class ModelsInUse:
 
 
 def sees(settings: Settings, name: str, *, given: ChatModel | None = None) -> bool:
-    """Return whether a model is known to accept images, itself or by an auxiliary vision model.
+    """Return whether a model is known to accept images, directly or via an auxiliary vision model.
 
-    `given` is a model passed as an object; its attribute `vision` may be a bool that decides.
+    `given` is a model passed as an object; if its `vision` attribute is a bool, that decides.
     """
     if given is None and "vision" in settings.auxiliary and not traits_named(name).small:
         return True

@@ -1,6 +1,6 @@
-"""Input transformers for IPython: `await` calls of our magics, and do not treat them as help.
+"""Input transformers for IPython: `await` calls to our magics, and do not treat them as help.
 
-A turn cannot run if the call cannot be awaited, for example below `%%capture` or `%%time`, or in a
+A turn cannot run if the call cannot be awaited, for example under `%%capture` or `%%time`, or in a
 plain function. Such a cell fails with a one-line error, and nothing is sent.
 """
 
@@ -89,7 +89,7 @@ class _UnheardError(BaseException):
 
 
 def awaited(lines: list[str]) -> list[str]:
-    """Put `await` before every call of our magics that IPython generated.
+    """Put `await` before every IPython-generated call to our magics.
 
     Raises `NotAwaitedError` or `_UnheardError` if a call cannot be awaited, so that the cell fails.
     """
@@ -109,10 +109,10 @@ def awaited(lines: list[str]) -> list[str]:
 
 
 def _around() -> tuple[str, bool] | None:
-    """Return the magic or function that runs these lines without `await`, None if there is none.
+    """Return the magic or function that runs these lines without `await`, or None.
 
-    The second value is True if it ignores errors. In a terminal no event loop runs yet, so a nested
-    cell may start one.
+    The second value is True if it ignores errors. In a terminal, no event loop is running yet, so a
+    nested cell may start one.
     """
     frame, unheard = inspect.currentframe(), False
     while frame is not None:

@@ -1,7 +1,7 @@
 """Values in a prompt.
 
-A dollar sign and an expression in backticks insert a value. Other braces, dollars and backslashes
-are plain text. Two dollar signs escape the backtick.
+A dollar sign followed by an expression in backticks inserts a value. Other braces, dollars and
+backslashes are plain text. Two dollar signs escape the backtick.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hermes_nb.notebook.variables import describe, user_variables
 from hermes_nb.safety.redact import redact
 
 TEXT_BUDGET = 50_000
-"""Maximum characters of a string."""
+"""Maximum characters of an inserted string."""
 BUDGET = 4_000
 """Maximum characters of the description of any other value."""
 _PLACE = re.compile(r"\$\$`|\$`([^`\n]+)`")
@@ -30,7 +30,7 @@ def interpolate(prompt: str, shell: Shell) -> str:
     """Return the prompt with each expression replaced by its value.
 
     Strings and numbers are inserted unchanged, other values as `inspect_variable` describes them.
-    Raises `ConfigError` if an expression cannot be evaluated; then nothing is sent.
+    Raises `ConfigError`, so that nothing is sent, if an expression cannot be evaluated.
     """
 
     def replaced(match: re.Match[str]) -> str:

@@ -1,8 +1,8 @@
-"""The effect of the stop button on a turn, and on user code that runs inside one.
+"""The stop button's effect on a turn, and on user code that runs during one.
 
 ipykernel's own handler for async cells does not wake an idle event loop. An interrupt is then
 noticed only when the next timer fires, such as 6.7 s into a `sleep(8)`. The handler here wakes the
-loop. Signal handlers and timers exist on the main thread only; on other threads both context
+loop. Signal handlers and timers exist only on the main thread; on other threads, both context
 managers do nothing. Both restore the previous handlers and timers, even if user code has changed
 them again.
 """
@@ -23,7 +23,7 @@ from hermes_nb.core.errors import HermesError
 from hermes_nb.notebook.shell import Foreign
 
 PATIENCE = 1.0
-"""Seconds after an interrupt in which further ones are ignored, so that cleanup can finish."""
+"""Seconds after an interrupt during which further ones are ignored, so that cleanup can finish."""
 AGAIN = 1.0009765625
 """Seconds between alarms after the time limit, in case code swallows the first one.
 
@@ -36,7 +36,7 @@ CLOSE = 1e-4
 
 
 class TimeLimit(KeyboardInterrupt):
-    """The time limit has passed; it acts like a Ctrl-C sent by a timer.
+    """The time limit has passed; acts like a Ctrl-C sent by a timer.
 
     Code that cleans up after a Ctrl-C (IPython's `!`, subprocess, joblib) also cleans up after
     this, and `except Exception` does not catch it.
@@ -63,8 +63,8 @@ class Stop:
     async def catch_up(self) -> None:
         """Take over an interrupt that arrived just before this block.
 
-        The kernel's own handler has received it, and will cancel the task after a few iterations of
-        the loop.
+        The kernel's own handler has received it, and will cancel the task after a few loop
+        iterations.
         """
         try:
             for _ in range(4):
@@ -106,7 +106,8 @@ def stoppable() -> Iterator[Stop]:
     """Let the stop button cancel the current task, and suppress that cancellation.
 
     After an interrupt the block exits normally with `.stopped` True. A cancellation by other code
-    passes through. A nested use within one task shares the outer one, where the cancellation ends.
+    passes through. A nested use in the same task shares the outer one, which suppresses the
+    cancellation.
     """
     task = _task_on_main_thread()
     old = signal.getsignal(signal.SIGINT)
@@ -149,12 +150,12 @@ class Signals:
         self._before = signal.getsignal(signal.SIGINT)
         self._pending = False
         self._raised: KeyboardInterrupt | None = None
-        self._starting = False  # whether `Thread.start` of the resending timer has yet to return
+        self._starting = False  # whether the resending timer's `Thread.start` has yet to return
 
     def raise_pending(self) -> None:
         """Raise KeyboardInterrupt if the user has already interrupted.
 
-        Call it before the code starts, at a place where signals may raise. An interrupt that
+        Call it before the code starts, at a point where signals may raise. An interrupt that
         arrived just before has only requested a cancellation, which synchronous code would delay.
         """
         stop = getattr(self._before, "__self__", None)
@@ -190,7 +191,7 @@ class Signals:
         """Send a signal again if Python discarded its exception.
 
         Python ignores exceptions in `__del__`, weak reference callbacks and garbage collector
-        callbacks. Without this the user would have to press stop twice.
+        callbacks. Without this, the user would have to press stop twice.
         """
         mine = self._raised is not None and lost.exc_value is self._raised
         if not mine or not self.active:
@@ -240,15 +241,15 @@ def user_code(
     """Let the stop button raise KeyboardInterrupt in this block, and a timer raise `TimeLimit`.
 
     An async cell's handler only cancels at the next `await`, which synchronous user code (or
-    `input()`) never reaches. An alarm of the user is restored with its remaining time, or fires
-    immediately if that has passed. An alarm that the block sets replaces the time limit.
+    `input()`) never reaches. Any alarm set by the user is restored with its remaining time, or
+    fires immediately if that has passed. An alarm that the block sets replaces the time limit.
 
     Args:
-        timeout: seconds, None for no limit; ignored without SIGALRM (Windows) and off the main
+        timeout: seconds, or None for no limit; ignored without SIGALRM (Windows) and off the main
             thread
         inside: returns whether a signal may raise in the interrupted frame; callers that pass it
             must call `raise_pending` in such a frame, before the code starts
-        elsewhere: called for a signal outside of such frames; by default an interrupt goes to the
+        elsewhere: called for a signal outside such frames; by default an interrupt goes to the
             previous handler, and a timeout waits for the next alarm
     """
     if threading.current_thread() is not threading.main_thread():
@@ -310,7 +311,7 @@ def _set_alarm(
 
 
 def has_time_limit() -> bool:
-    """Return whether `user_code` can limit the time of code that runs here."""
+    """Return whether `user_code` can enforce a time limit here."""
     return (
         hasattr(signal, "setitimer")
         and threading.current_thread() is threading.main_thread()
@@ -330,13 +331,13 @@ class Stopped(HermesError):
 
 
 class StoppedInView(Stopped):
-    """The turn was interrupted and its view shows that: the cell fails without a message."""
+    """The turn was interrupted, which its view shows, so the cell fails without a message."""
 
 
 def stopped_in_view(shell: Foreign) -> StoppedInView:
-    """Return the error for an interrupted turn, and have the shell show nothing for it.
+    """Return the error for an interrupted turn, and make the shell show nothing for it.
 
-    Custom exception handlers of other packages stay.
+    Other packages' custom exception handlers remain.
     """
     others, handler = shell.custom_exceptions, shell.CustomTB
     if StoppedInView in others:

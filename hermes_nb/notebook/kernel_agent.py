@@ -1,4 +1,4 @@
-"""The agent of a kernel, with one model, one set of tools and one session at a time.
+"""A kernel's agent, with one model, one set of tools and one session at a time.
 
 Everything is built on first use: no client, directory or connection exists before the first turn.
 """
@@ -51,11 +51,11 @@ from hermes_nb.safety.guard import Guard
 from hermes_nb.tools.mcp_tools import McpTools
 
 MINE = "mine"
-"""The toolset for user tools that do not specify one."""
+"""The toolset of user tools that do not specify one."""
 
 
 class KernelAgent:
-    """The agent of one kernel."""
+    """A kernel's agent."""
 
     def __init__(
         self,
@@ -72,11 +72,11 @@ class KernelAgent:
         Args:
             shell: the kernel's IPython shell
             overrides: returns the traitlets' values; called whenever settings are read
-            began: the approval mode that the traitlets had at first
+            began: the initial approval mode from the traitlets
             say: shows a message outside of a turn
             unsent: prompts that were interrupted before a session existed; the next turn's session
                 stores them
-            frontend: the notebook's page, None to create it here
+            frontend: the notebook's page, or None to create it here
         """
         self.shell = shell
         self.last: Transcript | None = None
@@ -113,12 +113,12 @@ class KernelAgent:
 
     @property
     def session(self) -> Session | None:
-        """The session that the next turn continues, None before the first one."""
+        """The session that the next turn continues, or None before the first one."""
         return None if self._sessions is None else self._sessions.current
 
     @property
     def sessions(self) -> SessionManager:
-        """The current session, and how to change to another one; created on first use."""
+        """The current session and the means to switch to another; created on first use."""
         if self._sessions is None:
             self._sessions = SessionManager(
                 store=self.store,
@@ -131,12 +131,12 @@ class KernelAgent:
 
     @property
     def turn_here(self) -> Turn | None:
-        """The last turn of this kernel, None if another session has become current since."""
+        """The kernel's last turn, or None if another session has since become current."""
         return self.turn if self._turn_session == self.place.session else None
 
     @property
     def place(self) -> Place:
-        """The current session and the number of its latest turn."""
+        """The current session and its latest turn's number."""
         session = self.session
         return Place(session=session.id, turn=session.agent.turns) if session else Place()
 
@@ -164,7 +164,7 @@ class KernelAgent:
     async def ask(self, prompt: str, options: TurnOptions | None = None) -> str:
         """Run a turn, show it, and return the answer; a dry run only shows the request.
 
-        The parts of a turn that ended early stay visible and stored.
+        If a turn ends early, its parts remain visible and stored.
 
         Raises:
             Stopped: the user interrupted the turn; renders as one line
@@ -189,7 +189,7 @@ class KernelAgent:
         return self._reviewed(turn)
 
     async def _preview(self, prompt: str, options: TurnOptions) -> str:
-        """Build the first request of a turn without sending it, and return it as Markdown.
+        """Build a turn's first request without sending it, and return it as Markdown.
 
         With `--into`, the request is also bound to that variable.
         """
@@ -256,10 +256,11 @@ class KernelAgent:
         )
 
     def _reviewed(self, turn: CellTurn) -> str:
-        """Return the answer, and review the session if due; raise the same errors as `ask`."""
+        """Return the answer, and review the session if due; raises the same errors as `ask`."""
         came = self.turn
         if came is not None and came.reason == "failed" and not traits_of(self.models.main).local:
-            # So a corrected key or address takes effect. A local model has neither: keep it loaded.
+            # This way, a corrected key or address takes effect. A local model has neither: keep it
+            # loaded.
             self.models.renew()
         if came is None or came.reason == "interrupted":
             raise Stopped("stopped") if came is None else stopped_in_view(self.shell)
@@ -302,7 +303,7 @@ class KernelAgent:
                 self.view = None
 
     def _came_to(self, turn: CellTurn) -> None:
-        """Store the result of a turn, and bind its answer to the variable of `--into`."""
+        """Store a turn's result, and bind its answer to the variable named by `--into`."""
         if turn.begun and self.session is not None:
             self.last = turn.transcript
             turn.tell_changes(self.session, self.access.checkpoints, self.knowledge)
@@ -319,7 +320,7 @@ class KernelAgent:
             self._specs, self._runtime = [], None
 
     def resume(self, wanted: str = "") -> Session:
-        """Resume a session by id or title, "" for the latest; raise `ConfigError` if missing."""
+        """Resume a session by id or title, or "" for the latest; raise `ConfigError` if missing."""
         return self.sessions.resume(wanted, self.spec(self.settings()))
 
     def spec(self, settings: Settings) -> SessionSpec:
@@ -358,12 +359,12 @@ class KernelAgent:
 
     @property
     def equipped(self) -> bool:
-        """Whether tools and knowledge have been built, so that reading them is cheap."""
+        """Whether tools and knowledge have already been built, which makes reading them cheap."""
         return bool(self._specs)
 
     @property
     def knowledge(self) -> PromptSources:
-        """The prompt sources of this home and working directory, such as memory and skills."""
+        """The prompt sources for this home and working directory, such as memory and skills."""
         return self.runtime.knowledge
 
     def choose_model(self, name: str) -> None:
@@ -389,7 +390,7 @@ class KernelAgent:
         self.change_models()
 
     def configure(self, key: str, value: object) -> None:
-        """Set a setting for this kernel, None to reset it; raise `ConfigError` if invalid."""
+        """Change a setting for this kernel; None resets it. Raise `ConfigError` if invalid."""
         if key == "approve":
             self.permission.check()
             wished = self.settings(approve=value)
@@ -423,7 +424,7 @@ class KernelAgent:
         return can_ask(self.shell) and self.models.can_learn
 
     def tell_what_was_learned(self, session: Session) -> None:
-        """Report pending proposals, and the results of reviews since the last turn."""
+        """Report pending proposals, and the results of any reviews since the last turn."""
         if can_ask(self.shell):
             self.reviews.tell_what_waits()
         if not self._looks_back:
@@ -433,11 +434,11 @@ class KernelAgent:
             self.note(told)
 
     def use(self, model: ChatModel | None) -> None:
-        """Use this model object from the next turn on; None restores the model of the settings."""
+        """Use this model object from the next turn on; None restores the configured model."""
         self.models.use(model)
 
     def use_tools(self, tools: Sequence[Tool]) -> None:
-        """Add tools of the user; they replace earlier ones with the same names."""
+        """Add user tools; they replace earlier ones with the same names."""
         mine = {tool.name: tool for tool in [*self._given, *tools]}
         self._given = Toolset(replace(each, toolset=each.toolset or MINE) for each in mine.values())
         self._renew()
@@ -451,7 +452,7 @@ class KernelAgent:
         return variables_of(self.shell)
 
     def _personal(self) -> Sequence[str]:
-        """Return the layers of the current session's prompt that come from the Hermes directory."""
+        """Return the current session's prompt layers that come from the Hermes directory."""
         return self.session.personal if self.session is not None else ()
 
     def _notebook(self) -> str:
@@ -463,6 +464,6 @@ class KernelAgent:
             self.sessions.relocate(notebook, to)
 
     def note(self, markdown: str) -> None:
-        """Show a message in the running turn, or in the cell's output if no turn runs."""
+        """Show a message in the running turn, or in the cell's output if no turn is running."""
         show = self._say if self.view is None else self.view.note
         show(markdown)

@@ -1,4 +1,4 @@
-"""The settings of one kernel: from the Hermes directory, and from its cells."""
+"""A kernel's settings, from the Hermes directory and its cells."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hermes_nb.core.messages import Json
 
 
 class KernelSettings:
-    """The current settings, which are read only once during a turn.
+    """The current settings, read only once per turn.
 
     `overrides` returns the traitlets' values, which `%config` may change in any cell.
     """
@@ -22,7 +22,7 @@ class KernelSettings:
         self._in_turn = False
 
     def now(self, **options: object) -> Settings:
-        """Return the settings, read once a turn; `options` that are not None override them."""
+        """Return the settings, read once per turn; `options` that are not None override them."""
         wished = {name: value for name, value in options.items() if value is not None}
         if self._read is not None and not wished:
             return self._read
@@ -32,7 +32,7 @@ class KernelSettings:
         return found
 
     def choose(self, key: str, value: object) -> None:
-        """Set a value from now on, None to restore the default; raise `ConfigError`."""
+        """Set a value from now on; None restores the default. Raise `ConfigError` if invalid."""
         wanted = {**self._chosen, key: value}
         found = load_settings(overrides={**self._overrides(), **wanted})
         found.insist(*([] if value is None else [key]))
@@ -40,7 +40,7 @@ class KernelSettings:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Read the settings only once in this block, which is a turn."""
+        """Read the settings only once during this block, which is a turn."""
         self._in_turn = True
         try:
             yield

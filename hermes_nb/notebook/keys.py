@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 KEY_OPTION = re.compile(r"--?(?:api[-_]?key|token|secret)\b", re.IGNORECASE)
-"""An option that would carry a key."""
+"""An option whose value would be a key."""
 REMOVED = "# (a line with an API key was removed)"
 ADVICE = (
     "an API key does not belong in a notebook; this line was removed from the history. Enter "

@@ -1,10 +1,10 @@
 """Load the extension when a cell calls `%%hermes` without `%load_ext hermes_nb`.
 
 IPython loads a lazily registered magic when a cell calls it. That is too late for ours: they are
-async, and the transformer that inserts `await` must exist before the cell is parsed. So `jupyter
-hermes enable` has every kernel call `watch` as it starts. It looks for the magic in each cell, and
-records whether cells load something from the network. It imports nothing else, and adds no other
-cost to a kernel.
+async, and the transformer that inserts `await` must exist before the cell is parsed. So
+`jupyter hermes enable` makes every kernel call `watch` on startup. It looks for the magic in each
+cell, and records whether cells load anything from the network. It imports nothing else, and adds no
+other cost to a kernel.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CALL = re.compile(r"^\s*(?:[\w.,\[\]'\" ]+=\s*)?%%?hermes\b")
 
 
 class LoadedLate(HermesError):
-    """The extension was loaded in the middle of the cell that needed it."""
+    """The extension was loaded partway through the cell that needed it."""
 
 
 def watch(shell: Shell) -> None:
@@ -60,7 +60,7 @@ def _load(shell: Shell) -> None:
     """Load the extension, and delay any interrupt until the cell runs.
 
     An earlier interrupt would end the kernel's handling of the message, and the cell would never
-    get a reply.
+    receive a reply.
     """
     import asyncio
 
@@ -110,7 +110,7 @@ def settle_running_call(shell: Shell) -> None:
 
 
 def _called(frame: FrameType | None) -> str:
-    """Return how a frame or its callers call the magic: `line`, `cell`, or "" if they don't."""
+    """Return how a frame or its callers call the magic: `line`, `cell`, or "" for not at all."""
     kinds = {"run_line_magic": "line", "run_cell_magic": "cell"}
     while frame is not None:
         kind = kinds.get(frame.f_code.co_name, "")
@@ -121,7 +121,7 @@ def _called(frame: FrameType | None) -> str:
 
 
 def _running_cell(frame: FrameType | None) -> str:
-    """Return the source of the cell from which a frame was called, or ""."""
+    """Return the source of the cell that a frame was called from, or ""."""
     while frame is not None:
         if frame.f_code.co_name == "run_cell_async":
             return str(frame.f_locals.get("raw_cell", ""))

@@ -57,7 +57,7 @@ class HermesMagics(Magics):
 
     shell: Foreign
     spelled = "%hermes "
-    """How commands are spelled in messages to the user."""
+    """Command prefix in messages to the user."""
 
     def __init__(self, shell: Foreign) -> None:
         self._agent: KernelAgent | None = (
@@ -85,12 +85,12 @@ class HermesMagics(Magics):
 
     @observe("model", "base_url")
     def _another_model(self, _change: object) -> None:
-        """Apply a change by `%config` to the running agent from its next turn on."""
+        """Apply a `%config` change to the running agent from its next turn on."""
         if self.awake is not None:
             self.awake.change_models()
 
     def take(self, shell: Shell) -> None:
-        """Register these magics; tell the user if they replace those of another package."""
+        """Register these magics; notify the user if they replace another package's."""
         if package := other(shell):
             told = f"`{package}` had defined `%%hermes`; it is now Hermes' own magic"
             self._show(f"{told}. `%unload_ext hermes_nb` restores the other one.")
@@ -102,7 +102,7 @@ class HermesMagics(Magics):
         shell.events.register("post_run_cell", self._look)
 
     def _look(self, _result: Foreign) -> None:
-        """Store the last error that is not from Hermes; warn once if our magics were replaced."""
+        """Store the last error not raised by Hermes; warn once if our magics were replaced."""
         error = getattr(sys, "last_value", None)
         self.failed = self.failed if isinstance(error, HermesError) else error
         package = other(self.shell)
@@ -112,7 +112,7 @@ class HermesMagics(Magics):
         self._taken = bool(package)
 
     def give_back(self, shell: Shell) -> None:
-        """Undo `take`, unless another package has registered its magics since."""
+        """Undo `take`, unless another package has since registered its magics."""
         shell.events.unregister("post_run_cell", self._look)
         for table, name, before in [] if other(shell) else self._before:
             if before is None:
@@ -127,12 +127,12 @@ class HermesMagics(Magics):
 
     @property
     def awake(self) -> KernelAgent | None:
-        """The agent of this kernel, None before its first use."""
+        """The kernel's agent, or None before first use."""
         return self._agent
 
     @property
     def agent(self) -> KernelAgent:
-        """The agent of this kernel, created on first use."""
+        """The kernel's agent, created on first use."""
         if self._agent is None:
             from hermes_nb.notebook import kernel_agent
 
@@ -210,7 +210,7 @@ class HermesMagics(Magics):
             raise stopped_in_view(self.shell) from None
 
     async def _ask(self, line: str, cell: str | None) -> None:
-        """Run a turn with the options and the prompt of a line or cell."""
+        """Run a turn with the options and prompt from a line or cell."""
         arguments, rest = self._parse(line)
         prompt = "\n".join(text for text in (rest, cell) if text and text.strip())
         try:
@@ -244,7 +244,7 @@ class HermesMagics(Magics):
     async def _wake(self, *, search: bool = False) -> None:
         """Import the agent's modules in a thread, so that an interrupt is not delayed.
 
-        With `search`, ask for the notebook's page before that: it may answer during the imports.
+        With `search`, first look for the notebook's page, which may answer during the imports.
         """
         if self._agent is not None:
             return
@@ -275,7 +275,7 @@ class HermesMagics(Magics):
         words, rest = split_options(line, parser)
         try:
             arguments = parser.parse_args(words)
-        except UsageError as error:  # IPython would only print it and not fail the cell
+        except UsageError as error:  # IPython would only print it, without failing the cell
             raise ConfigError(str(error)) from None
         for name in ("max_requests", "max_cost", "max_tokens"):
             if (value := getattr(arguments, name)) is not None and not 0 < value < math.inf:

@@ -14,7 +14,7 @@ def split_options(line: str, parser: argparse.ArgumentParser) -> tuple[list[str]
     """Return the option words at the start of a line, and the rest unchanged.
 
     A prompt is not parsed like a shell command: its apostrophes, quotes and dashes are plain text.
-    The value of an option may be quoted, after a space or an equals sign. `--` ends the options.
+    An option's value follows a space or an equals sign, and may be quoted. `--` ends the options.
     Raises `ConfigError` for an unknown option.
     """
     words: list[str] = []

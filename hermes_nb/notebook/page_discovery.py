@@ -5,8 +5,8 @@ opened before the page loaded, so calls are repeated until one answers. A page t
 may even close a comm, because its handler is not registered yet.
 
 ipykernel 6 queues comm messages until the running cell ends, so neither a page's answer nor a click
-would reach a turn. While a turn waits for one, this module takes them out of the queue. Later
-kernels do not need that.
+could reach a turn. While a turn waits for one, this module takes them out of the queue. Later
+kernels do not need this.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hermes_nb.notebook.shell import Foreign
 _PAUSE = 0.02
 """Seconds between checks of the queue."""
 _HEADER = 1
-"""Index of the header in a message without identities: after the signature."""
+"""Index of the header, after the signature, in a message without identities."""
 
 
 @asynccontextmanager
@@ -55,7 +55,7 @@ async def _listen(kernel: Foreign) -> None:
 
 
 def _take(kernel: Foreign) -> None:
-    """Handle the comm messages in the queue; other messages stay queued, in order."""
+    """Handle the queued comm messages; other messages stay queued, in order."""
     queue, session = kernel.msg_queue, kernel.session
     waiting = [queue.get_nowait() for _ in range(queue.qsize())]
     comms = []
@@ -74,23 +74,23 @@ def _take(kernel: Foreign) -> None:
             # Checks the signature, which works once: a second check would reject it as a replay.
             message = session.deserialize(parts, content=True, copy=False)
             kernel.shell_handlers[message["msg_type"]](kernel.shell_stream, idents, message)
-        except Exception:  # as the kernel does: one bad message must not stop the others
+        except Exception:  # like the kernel: one bad message must not stop the others
             kernel.log.exception("Error in message handler")
 
 
 TARGET = "hermes_nb"
 GONE: Mapping[str, Json] = {"error": {"kind": "gone", "message": "the page has closed the comm"}}
-"""The answer to a request on a comm that the page closed: the request was not executed."""
+"""The answer to a request on a comm closed by the page: the request was not executed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Info:
-    """The data of a hello: a page and one of the notebooks that it shows."""
+    """The contents of a hello: a page and one of the notebooks that it shows."""
 
     path: str
     """The notebook's path relative to the server's root."""
     name: str
-    """The address to which requests about this notebook in this page are sent."""
+    """The address for requests about this notebook in this page."""
     client: str = ""
     """Id of the page's connection to the kernel."""
     holds: bool = False
@@ -100,19 +100,19 @@ class Info:
     cells: int = 0
     """Number of cells."""
     active: str = ""
-    """Id of the selected cell, "" if none is selected."""
+    """Id of the selected cell, or "" if none is selected."""
     app: str = ""
     """Name of the application, such as JupyterLab."""
     version: str = ""
     """Version of the extension."""
     protocol: int = 0
-    """Version of the messages that the page sends, 0 if it sends none."""
+    """Version of the page's messages, or 0 if it sends no version."""
     widgets: bool = False
     """Whether the page can show ipywidgets."""
 
     @classmethod
     def parse(cls, hello: Mapping[str, Json]) -> Info:
-        """Parse a hello; older versions of the extension may omit some of its data."""
+        """Parse a hello; older extension versions may omit some fields."""
         known = {name: hello[name] for name in cls.__slots__ if hello.get(name) is not None}
         return cls(**{"path": "", "name": "", **known})
 
@@ -133,9 +133,9 @@ class Channel:
         comm: Foreign = create_comm(target_name=TARGET, data=dict(opening))
         # Not on_msg: it runs the shell's pre_execute and post_execute hooks around every message.
         # Those are meant for cells; matplotlib's would flush figures in the middle of one.
-        # ipykernel 7.4 delivers answers on the async cell's own loop, which takes 6 ms a call. The
-        # page's subshell (`_reply_subshell_for`) took 60 ms instead, and each answer made the page
-        # show the kernel as idle. Older kernels do that anyway, on other threads.
+        # ipykernel 7.4 delivers answers on the async cell's own loop, which takes 6 ms per call.
+        # The page's subshell (`_reply_subshell_for`) took 60 ms instead, and each answer made the
+        # page show the kernel as idle. Older kernels do that anyway, on other threads.
         comm.handle_msg = lambda message: self._threadsafe(self._receive, message)
         comm.on_close(lambda _: self._threadsafe(self._end))
         self._comm = comm
@@ -201,14 +201,14 @@ class Channel:
 
 
 GRACE = 0.25
-"""Seconds to wait, after another page's hello, for a hello of the page that ran the cell."""
+"""Seconds to wait, after another page's hello, for a hello from the page that ran the cell."""
 BUSY = 3.0
 """The same limit if that page has answered before: it may be busy, or in a background tab."""
 PAUSES = (0.7, 3.0)
-"""Seconds between repeated calls without an answer: the first pause and the longest."""
+"""Seconds between repeated calls while unanswered: the first pause and the longest."""
 
 Heard = tuple[Channel, Info]
-"""The data of a hello, after the channel on which it arrived."""
+"""The channel on which a hello arrived, and the hello's contents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,11 +216,11 @@ class RollCall:
     """A search for the page to talk to."""
 
     cell: str
-    """Id of the running cell, "" for none."""
+    """Id of the running cell, or "" for none."""
     client: str
     """Id of the page connection that started the running cell (the "client")."""
     last: str = ""
-    """Name of the page that answered last, "" for none."""
+    """Name of the last page to answer, or "" for none."""
     expected: bool = False
     """Whether the client's own page has answered before."""
     left: bool = False
@@ -231,9 +231,9 @@ class RollCall:
     ) -> Heard | None:
         """Repeat `call` until a page answers, and return the best of the answers.
 
-        A page that has the running cell is preferred, then the page that ran it. After the first
-        answer, others are awaited for `GRACE` or `BUSY` seconds unless it is already the best one
-        possible. Returns None if no page answers within `timeout` seconds.
+        A page that contains the running cell is preferred, then the page that ran it. After the
+        first answer, others are awaited for `GRACE` or `BUSY` seconds unless it is already the best
+        one possible. Returns None if no page answers within `timeout` seconds.
         """
         now = asyncio.get_running_loop().time
         best: Heard | None = None

@@ -1,10 +1,10 @@
 """Show a running turn in a page that was reloaded.
 
-After a reload a front end no longer knows which outputs belong to a running cell, and shows the
+After a reload, a front end no longer knows which outputs belong to a running cell, and shows the
 saved ones. It cannot announce itself, because its requests to a busy kernel wait until the cell
 ends. So the kernel checks from time to time which page is open. A page that did not run the cell
-gets the turn through the bridge. It replaces the saved part of the running view, and removes
-outputs of an earlier run.
+receives the turn through the bridge. It replaces the saved part of the running view, and removes
+outputs from an earlier run.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from hermes_nb.notebook.shell import Shell, can_ask, has_kernel, next_number, ru
 logger = logging.getLogger(__name__)
 
 EVERY = 2.0
-"""Seconds between checks; each costs a message, or an update of the turn in a reloaded page."""
+"""Seconds between checks; each costs a message, or an update to the turn in a reloaded page."""
 SURE = 2.0
-"""Seconds after which another page is checked again before it gets the turn.
+"""Seconds after which another page is checked again before it receives the turn.
 
 The page that ran the cell may only be busy. Two pages that both change the notebook would cause a
 conflict.
@@ -36,12 +36,12 @@ conflict.
 SELDOM = 60.0
 """Maximum seconds between checks while the page is missing."""
 AFTERWARDS = 30.0
-"""Seconds after a turn in which a page that is still loading can get it.
+"""Seconds after a turn during which a page that is still loading can receive it.
 
 Running its cell again ends that period.
 """
 PATIENCE = 8.0
-"""Seconds for which a turn, at its end, waits until a reloaded page has accepted it."""
+"""Seconds for which a finished turn waits until a reloaded page has accepted it."""
 
 
 LOST = {
@@ -79,7 +79,7 @@ class _Joining:
         self._count = next_number(shell)
         parent = shell.kernel.get_parent()
         code = str((parent.get("content") or {}).get("code", "")).strip()
-        # Output of other code in the cell is lost after a reload.
+        # Output from other code in the cell is lost after a reload.
         self._more_code = not code.startswith("%%hermes") and "\n" in code
         self._client = str((parent.get("header") or {}).get("session", ""))
         self._pictures: list[Mapping[str, Json]] = []
@@ -96,7 +96,7 @@ class _Joining:
             self._tasks.add(asyncio.get_running_loop().create_task(self._show()))
 
     async def end(self) -> None:
-        """Show the end of the turn to the reloaded page, if there is one."""
+        """Show the end of the turn in the reloaded page, if there is one."""
         self._shell.display_pub.unregister_hook(self._displayed)
         self._over, self._count = True, next_number(self._shell)
         self._shell.events.register("pre_run_cell", self._begin)
@@ -106,7 +106,7 @@ class _Joining:
             await asyncio.wait(self._tasks, timeout=PATIENCE)
 
     def leave(self) -> None:
-        """Stop, but finish showing the turn if this has started."""
+        """Stop, but finish showing the turn if that has already begun."""
         with suppress(ValueError):
             self._frontend.listeners.remove(self.hear)
             self._shell.events.unregister("pre_run_cell", self._begin)
@@ -130,7 +130,7 @@ class _Joining:
                 pause = EVERY if there else min(2 * pause, SELDOM)
 
     async def _show(self) -> bool:
-        """Show the turn to a page other than the one that ran it; return whether a page exists."""
+        """Show the turn in a page other than the one that ran it; return whether a page exists."""
         try:
             page = await self._frontend.look()
             if self._is_another(page) and not self._came_back:

@@ -3,7 +3,7 @@
 Types, shapes and columns are read without running the value's own code: nothing is imported, no
 `__repr__` is called, no `__len__` of an unknown type, and no lazy or remote object computes
 anything. Libraries are looked up in `sys.modules`: a library that is not loaded has no values.
-Containers are read item by item, never printed as a whole. A `__repr__` that may be harmful is only
+Containers are read item by item, never printed as a whole. A potentially harmful `__repr__` is only
 called with a time limit. The descriptions of tables, columns, arrays and tensors call their
 methods, which may be slow or raise, so `variables.describe` limits their time.
 """
@@ -37,12 +37,12 @@ _ASKED = frozenset(
     "shape columns dtypes dtype index axes schema ndim size __len__ __iter__ __getattr__"
     " __getattribute__".split()
 )
-"""Attributes that are read from a table, column or array; a subclass may redefine them."""
+"""Attributes read from a table, column or array; a subclass may redefine them."""
 _SIZED: tuple[type, ...] = (list, dict, tuple, set, frozenset, deque, bytearray, range)
 
 
 def library(value: object) -> str:
-    """Return the name of the package that the value's type comes from."""
+    """Return the name of the package that defines the value's type."""
     return str(told(type(value), "__module__")).partition(".")[0]
 
 
@@ -87,14 +87,14 @@ def is_array(value: object) -> bool:
 
 
 def is_tensor(value: object) -> bool:
-    """Return whether the value is an array of a library that may store it on a device."""
+    """Return whether the value is an array from a library that may store it on a device."""
     if issubclass(type(value), type) or library(value) not in _TENSOR_LIBRARIES:
         return False
     return _dimensions(value) is not None
 
 
 def shape_of(value: object) -> str:
-    """Return e.g. `344 x 7`, `12 items` or `51 characters`, "" if unknown."""
+    """Return, for example, `344 x 7`, `12 items` or `51 characters`, or "" if unknown."""
     kind = type(value)
     if issubclass(kind, str):
         return f"{str.__len__(value):,} characters"  # type: ignore[arg-type]
@@ -111,7 +111,7 @@ def shape_of(value: object) -> str:
 
 
 def columns_of(value: object) -> Mapping[str, str] | None:
-    """Return the first `COLUMNS` column names and dtypes of a table, None for other values."""
+    """Return the first `COLUMNS` column names and dtypes of a table, or None for other values."""
     if not is_table(value) or overridden(value):
         return None
     table: Foreign = value
@@ -121,7 +121,7 @@ def columns_of(value: object) -> Mapping[str, str] | None:
         else:
             names, dtypes = table.columns, table.dtypes
         pairs = list(islice(zip(names, dtypes, strict=False), COLUMNS))
-        # The columns of a table share a few dtype objects, and `str` of one is slow.
+        # A table's columns share a few dtype objects, and calling `str` on one is slow.
         shown = {id(dtype): dtype for _, dtype in pairs}
         texts = {number: str(dtype) for number, dtype in shown.items()}
         return {visible(one_line(str(name), 60)): texts[id(dtype)] for name, dtype in pairs}
@@ -158,7 +158,7 @@ def _items(count: int) -> str:
 
 
 ITEMS = 8
-"""Maximum items of a container in a preview."""
+"""Maximum container items in a preview."""
 HIDDEN = "(not shown: the name says it is a secret)"
 """Shown instead of a secret."""
 
@@ -223,7 +223,7 @@ def hides_column(name: object, values: Iterable[object]) -> bool:
 
 
 def preview(value: object, limit: int = 200, *, depth: int = _DEPTH) -> str:
-    """Return a one-line text of about `limit` characters at most."""
+    """Return a one-line description of at most about `limit` characters."""
     kind = type(value)
     if issubclass(kind, str | bytes):
         return _text(value, limit)  # type: ignore[arg-type]
@@ -243,7 +243,7 @@ def preview(value: object, limit: int = 200, *, depth: int = _DEPTH) -> str:
 
 
 def foreign(value: object, limit: int = 200) -> str:
-    """Return the value's own `repr` on one line, or a note that explains why it has none."""
+    """Return the value's own `repr` on one line, or a note explaining why there is none."""
     name = type_name(value)
     default = type(value).__repr__ is object.__repr__
     if default or not (library(value) in _HARMLESS or has_time_limit()):
@@ -305,9 +305,9 @@ def _joined(texts: Iterable[str], size: int, limit: int) -> str:
 
 
 ROWS = 5
-"""Rows shown of a table or a column."""
+"""Rows shown for a table or column."""
 SHOWN_COLUMNS = 30
-"""Columns listed with their dtype and missing values."""
+"""Columns listed with dtype and missing values."""
 _WIDTH = 12
 _FACT = 60
 _THOUSAND = 1000
@@ -316,7 +316,7 @@ _COUNTED = 50_000_000
 
 
 def describe_table(table: Foreign) -> Iterator[str]:
-    """Yield size, columns with dtype and missing values, and the first rows."""
+    """Yield the size, the columns with dtype and missing values, and the first rows."""
     if own := overridden(table):
         yield _of_its_own(own)
         return
@@ -342,7 +342,7 @@ def describe_table(table: Foreign) -> Iterator[str]:
 
 
 def describe_series(series: Foreign) -> Iterator[str]:
-    """Yield dtype, missing values, extremes and the first values."""
+    """Yield the dtype, missing values, extremes and first values."""
     if own := overridden(series):
         yield _of_its_own(own)
         return
@@ -361,7 +361,7 @@ def describe_series(series: Foreign) -> Iterator[str]:
 
 
 def describe_array(array: Foreign) -> Iterator[str]:
-    """Yield dtype, size, extremes and the corners."""
+    """Yield the dtype, size, extremes and corners."""
     if own := overridden(array):
         yield _of_its_own(own)
         return
@@ -433,13 +433,13 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def bundle(data: Mapping[str, Json], metadata: object) -> dict[str, Json]:
-    """Return `data` and `metadata` of an output: bytes as base64, other non-JSON values as text."""
+    """Return an output's `data` and `metadata`: bytes as base64, other non-JSON values as text."""
     shown = {str(mime): _content(str(mime), value) for mime, value in data.items()}
     return {"data": shown, "metadata": clean(metadata or {})}
 
 
 def well_formed(text: str) -> str:
-    """Return text that UTF-8 can encode: lone surrogates are replaced."""
+    """Replace lone surrogates so that UTF-8 can encode the text."""
     return _SURROGATES.sub("\ufffd", text)
 
 

@@ -1,4 +1,4 @@
-"""References by `@` in a prompt: look them up and attach their text with its origin.
+"""`@` references in a prompt: resolve them and attach their text with its origin.
 
 `@cell:7` `@error` `@df` (a variable) `@file:data/a.csv:10-25` `@folder:src` `@diff` `@staged`
 `@git:5` `@url:https://…`; with an MCP server `@server:uri` (a resource) and
@@ -47,19 +47,19 @@ from hermes_nb.tools.terminal import terminal
 from hermes_nb.tools.web import REDIRECTED, Fetched, Web, redirected
 
 MOST = 50_000
-"""Maximum characters of one attachment, as for a tool's result."""
+"""Maximum characters per attachment, as for a tool's result."""
 VARIABLE = 4_000
 """Maximum characters of a variable's description."""
 COMMITS = 10
-"""Maximum commits of `@git:`."""
+"""Maximum commits for `@git:`."""
 LINES = 1_000
-"""Maximum lines of a file without a range."""
+"""Maximum lines of a file if no range is given."""
 PAGE = 2_000_000
-"""Maximum bytes read from a web page."""
+"""Maximum bytes to read from a web page."""
 SECONDS = 20
 """Timeout for fetching a web page."""
 WARNING, REFUSAL = 0.25, 0.5
-"""Shares of the context window that attachments may fill.
+"""Fractions of the context window that attachments may fill.
 
 Above the first the user is warned, above the second nothing is attached.
 """
@@ -77,7 +77,7 @@ class Attached:
     text: str
     """The text to attach."""
     origin: Origin
-    """The origin of the text, for the guard."""
+    """The text's origin, for the guard."""
 
     @property
     def part(self) -> Text:
@@ -114,9 +114,9 @@ class References:
             shell: the kernel's IPython shell
             access: the kernel's notebook
             guard: decides whether a file or command needs approval
-            place: the turn of the prompt
+            place: the prompt's turn
             root: the working directory
-            error: the failure of the last failed cell as text, "" for none
+            error: the last failed cell's failure as text, or "" for none
             mcp: the servers whose resources and prompts can be referenced
         """
         self._mcp = mcp
@@ -130,9 +130,9 @@ class References:
         self._tools: Mapping[str, Tool] = {tool.name: tool for tool in reading}
 
     async def of(self, prompt: str, window: int) -> tuple[list[Attached], str]:
-        """Return the attachments of a prompt and a message about them, "" for none.
+        """Return a prompt's attachments and a message about them, or "" for none.
 
-        `window` is the model's context window in tokens, 0 if unknown.
+        `window` is the model's context window in tokens, or 0 if unknown.
         """
         found: dict[str, Attached] = {}
         problems = []
@@ -158,7 +158,7 @@ class References:
         return list(found.values()), " ".join([*told, *problems])
 
     async def _attached(self, name: str, kind: str, what: str) -> Attached | None:
-        """Return one attachment, None if it is not a reference; raise `HermesError`."""
+        """Return one attachment, or None if it is not a reference; raise `HermesError`."""
         origin: Origin = "workspace"
         match kind:
             case "cell":
@@ -219,7 +219,7 @@ class References:
         return head_tail(found.text, MOST)
 
     async def _git(self, command: str) -> tuple[str, Origin]:
-        """Return git's output; raise `Missing` if git fails, as outside of a repository."""
+        """Return git's output; raise `Missing` if git fails, for example outside a repository."""
         text, origin = await self._by_tool("terminal", {"command": command})
         if not text.rpartition("\n")[2].startswith("[exit 0"):
             raise Missing(f"git says: {one_line(text.splitlines()[0], 150)}")
@@ -254,9 +254,9 @@ def _reference(servers: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def named(prompt: str, servers: tuple[str, ...] = ()) -> Iterable[tuple[str, str, str]]:
-    """Yield the references of a prompt in order: as typed, kind, and target.
+    """Yield a prompt's references in order: text as typed, kind, and target.
 
-    The kind of a variable is "". The names in `servers` are kinds too.
+    A variable's kind is "". The names in `servers` are also kinds.
     """
     for match in _reference(servers).finditer(bare(prompt)):
         if match["word"]:
@@ -305,8 +305,8 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 def _fetched(address: str) -> Fetched:
     """Return the content at an address; redirects may only lead to the public internet.
 
-    The user chose the typed address, so it may be private. The target of a redirect is chosen by
-    the server.
+    The user chose the typed address, so it may be private. A redirect's target is chosen by the
+    server.
     """
     request = urllib.request.Request(address, headers={"User-Agent": "hermes_nb"})  # noqa: S310
     try:

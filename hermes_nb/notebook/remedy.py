@@ -1,7 +1,7 @@
 """Advice after a failed turn, which is added to the error in the last line of its cell.
 
-A failure is recognised by the beginning of its message, as defined in `models.chat.errors`. Scripts
-and the command line need different advice, so the advice for notebooks is here.
+A failure is recognised by the start of its message, as defined in `models.chat.errors`. Scripts and
+the command line need different advice, so the advice for notebooks is here.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ BY_BEGINNING = (
     ("the server's stream could not be read", f"ask again, or {OTHER}"),
     ("the provider broke the reply off", f"ask again, or {OTHER}"),
 )
-"""The beginnings of error texts, with the advice for each."""
+"""Error message prefixes, with the advice for each."""
 
 
 def remedy(error: str, *, address: str = "") -> str:
-    """Return the advice for an error, "" if there is no known remedy.
+    """Return the advice for an error, or "" if there is no known remedy.
 
-    `address` is the model's address, "" for the provider's default.
+    `address` is the model's address, or "" for the provider's default.
     """
     for beginning, told in BY_BEGINNING:
         if error.startswith(beginning):
@@ -68,6 +68,6 @@ def remedy(error: str, *, address: str = "") -> str:
 
 
 def with_remedy(turn: Turn, *, address: str = "") -> Turn:
-    """Return a failed turn with advice added to its error, other turns unchanged."""
+    """Add advice to a failed turn's error; return other turns unchanged."""
     told = remedy(turn.error, address=address) if turn.reason == "failed" else ""
     return replace(turn, error=f"{turn.error.rstrip(' .')}; {told}") if told else turn

@@ -64,9 +64,9 @@ from hermes_nb.tools.schema import tool
 from hermes_nb.tools.workspace import Workspace, open_regular
 
 CODE_TIMEOUT = 60.0
-"""Default time limit for `run_python` in seconds."""
+"""Default `run_python` time limit in seconds."""
 LISTED = 60
-"""Maximum variables in the result of `list_variables`."""
+"""Maximum variables in a `list_variables` result."""
 _MENTIONED = 8
 
 
@@ -77,7 +77,7 @@ def kernel_tools(
 ) -> Toolset:
     """Return the tools that work in `shell`'s namespace.
 
-    `timeout` is in seconds, None for no limit.
+    `timeout` is in seconds, or None for no limit.
     """
 
     def gist(arguments: Arguments) -> str:
@@ -117,10 +117,10 @@ def kernel_tools(
 async def permitted(
     context: ToolContext, shell: Shell, code: str, timeout: float | None
 ) -> Execution:
-    """Run code with the permissions that the guard has granted.
+    """Run code with the permissions granted by the guard.
 
     If it is denied network access and the user then allows it, the code runs again. The code may
-    store untrusted content of the conversation in variables, so this is recorded first.
+    store untrusted content from the conversation in variables, so this is recorded first.
     """
     if outside(context.messages):
         take_in()
@@ -141,7 +141,7 @@ async def permitted(
 
 
 def _answer(execution: Execution, note: str, *, images: int) -> ToolOutput:
-    """Return the result of an execution for the model; raise if it failed or was interrupted."""
+    """Return an execution's result for the model; raise if it failed or was interrupted."""
     output = render(execution.outputs, images=images)
     if execution.interrupted:
         raise TurnInterrupted("the user stopped the code")
@@ -183,13 +183,13 @@ def _no_such(name: str, names: list[str]) -> str:
 
 
 CELL_TIMEOUT = 600
-"""Default time limit in seconds of one cell, or of a clean run of a whole notebook."""
+"""Default time limit in seconds for one cell, or for a clean run of a whole notebook."""
 _LEAST = 2_000
-"""Minimum characters of output for each cell."""
+"""Minimum characters of output per cell."""
 
 
 def run_tools(bench: KnownCells, *, root: Path | None) -> Toolset:
-    """Return the tools that run cells; `root` is the workspace, None for the working directory."""
+    """Return the tools that run cells; `root` is the workspace (None: the working directory)."""
     return Toolset([_run_cell(bench), _run_cells(bench), _run_notebook(bench, root)])
 
 
@@ -331,7 +331,7 @@ def _digest(text: str) -> str:
 async def run_known(
     bench: KnownCells, context: ToolContext, ids: Sequence[str], timeout: int
 ) -> ToolOutput:
-    """Run cells until one fails; raise `ToolError` with all outputs so far if one does."""
+    """Run cells until one fails; in that case, raise `ToolError` with all outputs so far."""
     if timeout < 1:
         raise ToolError(f"`timeout` is {timeout}; give the seconds that a cell may take, 1 or more")
     document, cells = await bench.known(context.place, ids)
@@ -375,7 +375,7 @@ def _counting(shell: Shell, count: int) -> Iterator[None]:
 
 
 def _numbered(outputs: Sequence[Output], count: int) -> list[Output]:
-    """Return outputs with the execution count of their cell."""
+    """Return outputs with their cell's execution count."""
     return [
         {**each, "execution_count": count} if each["output_type"] == "execute_result" else each
         for each in outputs
@@ -383,9 +383,9 @@ def _numbered(outputs: Sequence[Output], count: int) -> list[Output]:
 
 
 def _count(shell: Shell, count: int, source: str) -> None:
-    """Make the kernel count a cell that ran inside of the running one.
+    """Make the kernel count a cell that ran inside the running one.
 
-    The running cell gets the next number, also in the input history.
+    The running cell gets the next number, in the input history as well.
     """
     for name in ("input_hist_parsed", "input_hist_raw"):
         getattr(shell.history_manager, name, []).insert(count, source)

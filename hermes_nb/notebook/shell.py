@@ -1,4 +1,4 @@
-"""IPython's shell as this package uses it: a type for it, and helpers to inspect it."""
+"""IPython's shell, as used by this package: a type for it, and helpers to inspect it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hermes_nb.core.errors import ConfigError
 EXTENSION = "hermes_nb"
 MAGIC = "hermes"
 Foreign: TypeAlias = Any
-"""A value from a library that is used without types, such as a part of the shell."""
+"""A value from an untyped library, such as a part of the shell."""
 
 
 class Shell(Protocol):
@@ -77,7 +77,7 @@ class Shell(Protocol):
 
 
 def ours(shell: Shell) -> Foreign:
-    """Return this package's magics in a shell, None if they are not loaded.
+    """Return this package's magics in a shell, or None if they are not loaded.
 
     Compares modules, because another package may use the same magic and class names.
     """
@@ -86,7 +86,7 @@ def ours(shell: Shell) -> Foreign:
 
 
 def other(shell: Shell) -> str:
-    """Return the package that provides `%%hermes`, "" if it is this one."""
+    """Return the package that provides `%%hermes`, or "" if it is this one."""
     magic = shell.magics_manager.magics["cell"].get(MAGIC)
     module = getattr(magic, "spec", "") or getattr(
         magic, "__module__", ""
@@ -96,17 +96,17 @@ def other(shell: Shell) -> str:
 
 
 def running_cell(shell: Shell) -> str:
-    """Return the id of the running cell, "" if the front end does not send it."""
+    """Return the id of the running cell, or "" if the front end does not send it."""
     kernel = getattr(shell, "kernel", None)
     parent = kernel.get_parent() if kernel is not None else {}
     return str((parent.get("metadata") or {}).get("cellId") or "")
 
 
 def next_number(shell: Shell) -> int:
-    """Return the execution count of the running cell, which a cell run inside it would take over.
+    """Return the running cell's execution count, which a cell run inside it would take over.
 
-    Outside of a cell that is stored in the history, it is the count of the next cell. The kernel
-    counts the running cell at its start or, with an older IPython, at its end.
+    Outside a cell that is stored in the history, it is the next cell's count. The kernel counts the
+    running cell when it starts or, with an older IPython, when it ends.
     """
     kernel = getattr(shell, "kernel", None)
     content = (kernel.get_parent() if kernel is not None else {}).get("content") or {}
@@ -115,7 +115,7 @@ def next_number(shell: Shell) -> int:
 
 
 def working_directory() -> Path:
-    """Return the kernel's working directory; raise `ConfigError` when it has been deleted."""
+    """Return the kernel's working directory; raise `ConfigError` if it has been deleted."""
     try:
         return Path(os.getcwd())  # noqa: PTH109 - same as Path.cwd()
     except OSError as error:

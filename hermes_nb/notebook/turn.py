@@ -43,30 +43,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnOptions:
-    """The options of one turn, as given on the `%hermes` line."""
+    """A turn's options, as given on the `%hermes` line."""
 
     model: str = ""
     """Model to use from this turn on; "" keeps the current one."""
     tools: str = ""
-    """Tools or toolsets for this turn, comma-separated; "" for those that were chosen before."""
+    """Tools or toolsets for this turn, comma-separated; "" for those chosen earlier."""
     session: str = ""
     """Session to resume or start, by id or title; "" for the current one."""
     new: bool = False
     """Whether to start a new session."""
     context: bool = True
-    """Whether to send the model the changes in the notebook."""
+    """Whether to send the notebook's changes to the model."""
     max_requests: int | None = None
-    """Maximum model requests of this turn; None to use the settings."""
+    """Maximum model requests for this turn; None to use the settings."""
     limits: Limits = field(default_factory=Limits)
-    """Cost and token limits of this turn alone."""
+    """Cost and token limits for this turn alone."""
     approve: Mode | None = None
-    """Approval mode of this turn; None to use the settings."""
+    """Approval mode for this turn; None to use the settings."""
     effort: Effort = ""
     """Reasoning effort; "" for the model's default."""
     images: tuple[str, ...] = ()
     """Expressions whose values are sent as images."""
     system: str = ""
-    """Text appended to the system prompt of this turn."""
+    """Text appended to this turn's system prompt."""
     prefill: str = ""
     """Path of a file whose messages precede the conversation; "" for none."""
     into: str = ""
@@ -86,7 +86,7 @@ class TurnOptions:
             policy.check("modes", self.approve)
 
     def preface(self) -> Preface:
-        """Return the extra prompt and messages of this turn; raise `ConfigError` if invalid."""
+        """Return this turn's extra prompt and messages; raise `ConfigError` if invalid."""
         if not (self.system or self.prefill):
             return Preface()
         return preface_of(Path(), self.system, self.prefill)
@@ -94,26 +94,26 @@ class TurnOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnv:
-    """The environment of one turn; created once, before the turn's message."""
+    """A turn's environment; created once, before the turn's message."""
 
     settings: Settings
     """The settings, with the administrator's policy applied."""
     options: TurnOptions
-    """The options of the cell."""
+    """The cell's options."""
     spec: SessionSpec
     """The model, and the parts for building a new session."""
     session: Session | StoredSession | None
-    """The session; a dry run may have only its data from the store, or None for a new session."""
+    """The session. A dry run may have only its stored data, or None for a new session."""
     site: Place
-    """The session, the notebook and the cell in which the turn runs."""
+    """The session, notebook and cell in which the turn runs."""
     tools: Toolset
     """The chosen tools."""
     sees_images: bool = False
     """Whether the model is known to accept images."""
     pictures: Sequence[Attachment] = ()
-    """Images of the message."""
+    """Images attached to the message."""
     budgets: Sequence[Budget] = ()
-    """Spending limits of this turn alone."""
+    """Spending limits for this turn alone."""
     view: TurnView | None = None
     """Displays the turn; None for a dry run."""
 
@@ -128,7 +128,7 @@ class TurnEnv:
 class CellTurn:
     """One turn. Created by the caller, so an interrupt keeps the partial result.
 
-    `view` renders the turn; `events` are those received so far.
+    `view` renders the turn; `events` contains those received so far.
     """
 
     def __init__(self, shell: Shell, options: TurnOptions) -> None:
@@ -143,7 +143,7 @@ class CellTurn:
 
     @property
     def transcript(self) -> Transcript:
-        """The data that the view renders."""
+        """The data rendered by the view."""
         return self.view.transcript
 
     @property
@@ -153,12 +153,12 @@ class CellTurn:
 
     @property
     def result(self) -> Turn | None:
-        """The turn, None until it has ended."""
+        """The turn, or None until it has ended."""
         ended = any(isinstance(event, TurnEnded) for event in self.events)
         return turn_of(self.events) if ended else None
 
     def bind(self, names: dict[str, object]) -> None:
-        """Bind the answer to the variable of `--into`."""
+        """Bind the answer to the variable named by `--into`."""
         name, result = self.options.into, self.result
         if name and result is not None and result.reason == "answered":
             names[name] = result.text
@@ -167,7 +167,7 @@ class CellTurn:
 
     @asynccontextmanager
     async def shown(self, frontend: FrontEnd) -> AsyncIterator[None]:
-        """Show the turn, also in a page that reloads while it runs.
+        """Show the turn, including in a page that reloads while the turn is running.
 
         The user's widgets keep working until the turn ends.
         """
@@ -183,7 +183,7 @@ class CellTurn:
     async def take(self, env: TurnEnv, message: Message) -> None:
         """Run the turn until it ends.
 
-        A cancellation is only raised after the turn's last event has been received.
+        A cancellation is raised only after the turn's last event has been received.
         """
         session = env.opened
         self.transcript.model = session.agent.model.name
@@ -207,7 +207,7 @@ class CellTurn:
     def tell_changes(
         self, session: Session, checkpoints: Checkpoints, knowledge: PromptSources
     ) -> None:
-        """Make the view list the files, cells and memory entries that the turn changed."""
+        """Make the view list the files, cells and memory entries changed by the turn."""
         if not self.transcript.calls:
             return
         turn = session.agent.turns
@@ -218,7 +218,7 @@ class CellTurn:
                 "not be saved"
             )
             self.view.note(f"{told}: {escape(why)}.")
-        with suppress(HermesError, OSError):  # then undo is not available either
+        with suppress(HermesError, OSError):  # in that case, undo is not available either
             if checkpoints.has(session.id, turn):
                 here = Path(os.path.realpath(os.curdir))
                 self.transcript.changes = checkpoints.changes(session.id, turn, root=here)

@@ -1,6 +1,6 @@
-"""The user's message: the prompt with values inserted, followed by changes in the notebook.
+"""The user's message: the prompt with values inserted, followed by notebook changes.
 
-The changes are a block that begins with `[Notebook context]`. Below a line `Variables:`, each
+The changes are a block that begins with `[Notebook context]`. Under the line `Variables:`, each
 variable has a line `- name: type shape (columns)`. The embedded model relies on this format, so no
 other line starts with `- `.
 """
@@ -41,7 +41,7 @@ _MARK = 60
 
 
 class UserMessageBuilder:
-    """Builds the messages of each session, with changes in the notebook since the last one."""
+    """Builds each session's messages, including notebook changes since the last one."""
 
     def __init__(
         self,
@@ -60,10 +60,10 @@ class UserMessageBuilder:
         self._sent = Sent()
 
     async def message(self, prompt: str, env: TurnEnv) -> Message:
-        """Return the message of a turn for the prompt as typed.
+        """Return a turn's message for the prompt as typed.
 
-        A dry run does not mark the changes in the notebook as sent. Raises `ConfigError` for a
-        value in the prompt that does not exist.
+        A dry run does not mark the changes in the notebook as sent. Raises `ConfigError` if a value
+        in the prompt does not exist.
         """
         filled = interpolate(prompt, self._shell)
         # Inserted values do not count as the user's words.
@@ -79,7 +79,7 @@ class UserMessageBuilder:
         return Message(role="user", parts=tuple(parts))
 
     async def _named(self, prompt: str, env: TurnEnv) -> list[Part]:
-        """Return the attachments of a prompt, and show the user a list of them."""
+        """Return a prompt's attachments, and show the user a list of them."""
         from hermes_nb.notebook.references import References
 
         failed = last_error(self._shell, earlier=True)
@@ -100,7 +100,7 @@ class UserMessageBuilder:
         return [each.part for each in attached]
 
     async def _news(self, env: TurnEnv) -> Text:
-        """Return what has changed in the notebook since the last message of this session."""
+        """Return what has changed in the notebook since this session's last message."""
         sent = self._sent if self._sent.session == env.site.session else Sent(env.site.session)
         if not (isinstance(env.session, Session) and sent.is_in(env.session.messages)):
             sent = replace(sent, notebook="", outline=None, contexts=())
@@ -133,7 +133,7 @@ class UserMessageBuilder:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What a session knows of the notebook from its messages."""
+    """What a session knows about the notebook from its messages."""
 
     session: str = ""
     """The session's id."""
@@ -141,14 +141,14 @@ class Sent:
     variables: Mapping[str, Variable] = field(default_factory=dict)
     """The variables by name."""
     notebook: str = ""
-    """The notebook's name, "" if it has not been sent."""
+    """The notebook's name, or "" if it has not been sent."""
     outline: KnownOutline | None = None
-    """The cells, None if no outline has been sent."""
+    """The cells, or None if no outline has been sent."""
     contexts: tuple[str, ...] = ()
-    """The blocks from which the session knows the outline, and all later ones."""
+    """The blocks that gave the session the outline, and all later ones."""
 
     def is_in(self, messages: Iterable[Message]) -> bool:
-        """Return whether a conversation ends with these blocks: none was compressed or undone."""
+        """Return whether a conversation ends with these blocks, none compressed or undone."""
         parts = (part for each in messages if each.role == "user" for part in each.parts[1:])
         texts = [part.text for part in parts if isinstance(part, Text)]
         found = [text for text in texts if text.startswith(HEADING)]
@@ -164,14 +164,14 @@ def turn_context(
     error: FailedCell | None = None,
     limit: int = LIMIT,
 ) -> str:
-    """Return the block, "" if nothing has changed. Variables that do not fit are omitted.
+    """Return the block, or "" if nothing has changed. Variables that do not fit are omitted.
 
     Args:
-        notebook: name of the notebook, "" if it is known
-        cells: the part about cells, at most half of `limit`
+        notebook: the notebook's name, or "" if already known
+        cells: the section about cells, at most half of `limit`
         variables: new and changed variables
         gone: names of deleted variables
-        error: the failure of the previous cell
+        error: the previous cell's failure
         limit: maximum characters, 100 or more
     """
     head = [HEADING]
@@ -188,7 +188,7 @@ def turn_context(
 
 
 def variable_line(variable: Variable) -> str:
-    """Return a variable in one line: `- name: type shape (column dtype, …)`."""
+    """Describe a variable in one line: `- name: type shape (column dtype, …)`."""
     shape = f" {variable.shape}" if variable.shape else ""
     columns = list((variable.columns or {}).items())
     listed = ", ".join(f"{name} {dtype}" for name, dtype in columns[:_COLUMNS])
@@ -215,7 +215,7 @@ def _error_lines(error: FailedCell | None) -> list[str]:
 
 
 def _fitting(lines: Sequence[str], room: int) -> list[str]:
-    """Return the lines that fit into `room` characters, then the number of omitted ones."""
+    """Return the lines that fit into `room` characters, followed by a count of the omitted ones."""
     if _size(lines) <= room:
         return list(lines)
     kept: list[str] = []

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 BUDGET = 2_000
 """Characters of a description: about 570 tokens."""
 SECONDS = 2.0
-"""Time limit for describing a value; counting a large table's missing values is slowest."""
+"""Time limit for describing a value; counting a large table's missing values takes longest."""
 
 Fingerprint = tuple[object, ...]
 
@@ -57,7 +57,7 @@ _TYPES = 4
 
 @dataclass(frozen=True, slots=True)
 class VariableChanges:
-    """Names that differ between two states of a namespace, in the order of the namespace."""
+    """Names that differ between two states of a namespace, in namespace order."""
 
     added: tuple[str, ...] = ()
     """New names."""
@@ -73,9 +73,9 @@ class VariableChanges:
 def user_variables(
     namespace: Mapping[str, Json], hidden: Mapping[str, Json] | None = None
 ) -> dict[str, Json]:
-    """Return the user's variables, without IPython's and private names, modules and imports.
+    """Return the user's variables, excluding IPython's names, private names, modules and imports.
 
-    `hidden` is the shell's `user_ns_hidden`; a name in it counts once the user has rebound it.
+    `hidden` is the shell's `user_ns_hidden`; a name in it counts only once the user has rebound it.
     """
     hidden = hidden or {}
     missing = object()
@@ -91,8 +91,8 @@ def user_variables(
 def summaries(
     namespace: Mapping[str, Json], hidden: Mapping[str, Json] | None = None
 ) -> list[Variable]:
-    """Return type, shape and columns of the user's variables, in the order of their creation."""
-    from hermes_nb.core.protocols import Variable  # imported late: completion does not need it
+    """Return the type, shape and columns of the user's variables, in order of creation."""
+    from hermes_nb.core.protocols import Variable  # imported lazily: completion does not need it
 
     return [
         Variable(name=name, type=type_name(value), shape=shape_of(value), columns=columns_of(value))
@@ -108,11 +108,11 @@ def variables_of(shell: Shell) -> list[Variable]:
 def fingerprints(
     namespace: Mapping[str, Json], hidden: Mapping[str, Json] | None = None
 ) -> dict[str, Fingerprint]:
-    """Return data for `changed`: identity, type, shape, columns, and small plain values.
+    """Return data for `changed`: identity, type, shape, columns and small plain values.
 
-    It does not detect a change inside an object that keeps these, such as a table's cell, a
-    replaced list item or an attribute. Nor does it detect a new object of the same type and shape
-    at the memory address of a deleted one.
+    It does not detect a change inside an object that leaves these the same, such as to a table's
+    cell, a list item or an attribute. Nor does it detect a new object of the same type and shape at
+    the memory address of a deleted one.
     """
     return {n: _fingerprint(v) for n, v in user_variables(namespace, hidden).items()}
 
@@ -129,7 +129,7 @@ def changed(before: Mapping[str, Fingerprint], after: Mapping[str, Fingerprint])
 def describe(name: str, value: object, *, budget: int = BUDGET) -> str:
     """Return a description of `value` in about `budget` characters, for `inspect_variable`.
 
-    An interrupt by the user is raised as KeyboardInterrupt.
+    If the user interrupts, KeyboardInterrupt is raised.
     """
     shape = shape_of(value)
     head = f"{name}: {type_name(value)}{f', {shape}' if shape else ''}"

@@ -1,10 +1,10 @@
 """Keep widgets working while a turn waits.
 
-A page sends the second change of a field, slider or tab only after the kernel has reported that it
+A page sends the second change to a field, slider or tab only after the kernel has reported that it
 is idle after the first. ipykernel 7.4 does not report that for messages it handles while a cell
 awaits, which is the case in every turn. ipykernel 6 then handles only messages that are taken out
-of its queue. With both, widgets would freeze after one click. For kernel versions in between, pages
-use subshells, which need no help. As always, running code blocks widgets.
+of its queue. With both versions, widgets would freeze after one click. For kernel versions in
+between, pages use subshells, which need no help. As always, running code blocks widgets.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Tell = Callable[[Mapping[str, Json]], None]
 
 
 def teller(kernel: Foreign) -> Tell:
-    """Return a function that reports a kernel as idle; it does nothing without a kernel."""
+    """Return a function that reports a kernel as idle, or does nothing without a kernel."""
     if kernel is None:
         return lambda _: None
 
@@ -55,12 +55,12 @@ def answered(widget: Foreign, tell: Tell) -> None:
 MESSAGE = "comm_msg"
 """The message type that is handled here."""
 WIDGETS = "jupyter.widget"
-"""Target name of the comms of widgets."""
+"""Target name of widget comms."""
 
 
 @asynccontextmanager
 async def widgets_live(shell: Shell) -> AsyncIterator[None]:
-    """Handle the messages of widgets in this block, and report idle after each."""
+    """Handle widget messages during this block, and report idle after each."""
     kernel = getattr(shell, "kernel", None)
     handlers = getattr(kernel, "shell_handlers", {})
     handle = handlers.get(MESSAGE)

@@ -10,7 +10,7 @@ from hermes_nb.core.messages import Json
 
 @cache
 def table(name: str) -> dict[str, Json]:
-    """Return the content of a TOML file in this folder, read once."""
+    """Return the contents of a TOML file in this folder, which is read only once."""
     import tomllib  # not needed when the extension loads
 
     return tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8"))

@@ -39,7 +39,7 @@ SECTION = "HermesPolicy"
 LARGEST = 1_000_000
 """Maximum size of the file in bytes."""
 ANY = "*"
-"""The pattern for everything that no other pattern matches."""
+"""The pattern for everything not matched by another pattern."""
 ALONE = {
     "modes": "approve",
     "models": "model",
@@ -47,7 +47,7 @@ ALONE = {
     "cassettes": "cassette",
     "memory_services": "memory.provider",
 }
-"""Families with one active entry at a time, with the setting that selects it."""
+"""Families with one active entry at a time, and the setting that selects it."""
 FORCED = frozenset({*ALONE, "tools", "learning"})
 """Families whose entries can be forced on. In other families, users cannot turn entries off."""
 FAMILIES = FORCED | {"always", "gateway", "mcp", "network", "schedules", "skills"}
@@ -55,7 +55,7 @@ FAMILIES = FORCED | {"always", "gateway", "mcp", "network", "schedules", "skills
 PLAIN = frozenset({"always", "learning", "network", "schedules"})
 """Families with a single state and no patterns."""
 FREE = {"modes": "never", "cassettes": "off"}
-"""The most restrictive entry of a family, which is always allowed."""
+"""A family's most restrictive entry, which is always allowed."""
 VALUES: Mapping[str, type] = {
     "audit": dict,
     "mcp_servers": dict,
@@ -63,11 +63,11 @@ VALUES: Mapping[str, type] = {
     "shared_skills": str,
     "skills_key": str,
 }
-"""The other keys of the file, with the type of their values."""
+"""The file's other keys, with their value types."""
 NUDGES = ("memory.nudge_interval", "skills.creation_nudge_interval")
 """Settings for how often the background review runs."""
 USUAL = 10
-"""Turns or iterations between two background reviews, if learning is forced on."""
+"""Turns or iterations between background reviews, if learning is forced on."""
 _ROOT = 0
 
 
@@ -89,7 +89,7 @@ class Policy:
     """The contents of a policy file."""
 
     file: str = ""
-    """Path of the file. Empty if there is no policy."""
+    """The file's path. Empty if there is no policy."""
     families: Mapping[str, Mapping[str, State]] = field(default_factory=dict)
     """States by family and pattern."""
     values: Mapping[str, Json] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Policy:
         return bool(self.file)
 
     def state(self, family: str, *names: str) -> State:
-        """Return the state of an entry. The first of its names that matches a pattern decides.
+        """Return an entry's state. The first of its names to match a pattern decides.
 
         If several patterns match a name, the longest one wins.
         """
@@ -117,12 +117,12 @@ class Policy:
         return patterns.get(ANY, "user-choice")
 
     def forced(self, family: str) -> tuple[str, ...]:
-        """Return the names of the entries of a family that are forced on."""
+        """Return the names of a family's entries that are forced on."""
         states = self.families.get(family, {})
         return tuple(name for name, state in states.items() if state == "force-on")
 
     def why(self, family: str, *names: str) -> str:
-        """Return why an entry is not allowed, "" if it is allowed."""
+        """Return the reason an entry is not allowed, or "" if it is."""
         if self.state(family, *names) != "force-off":
             return ""
         what = f"{family}: {names[0]}" if names else family
@@ -136,14 +136,14 @@ class Policy:
     def check_most(self, name: str, wanted: int | None, most: int) -> None:
         """Raise `ConfigError` if `wanted` exceeds `most` while the policy fixes the setting `name`.
 
-        `most` is the value of that setting.
+        `most` is that setting's value.
         """
         if (wanted or 0) > most and name in self.settings:
             raise ConfigError(f"{name} is {most} at most, as {self.file} says")
 
     @property
     def settings(self) -> Mapping[str, Json]:
-        """The settings that the policy fixes, by the names that users see."""
+        """The settings that the policy fixes, by user-facing name."""
         found = dict(self.values.get("settings", {}))
         for family, name in ALONE.items():
             found.update((name, each) for each in self.forced(family))
@@ -167,7 +167,7 @@ class Policy:
 NONE = Policy()
 """No policy."""
 _known: dict[Path, tuple[tuple[int, ...], Policy]] = {}
-"""The policies read so far by path, each with the status of its file when it was read."""
+"""The policies read so far by path, each with its file's status at the time."""
 
 
 @cache
@@ -178,7 +178,7 @@ def _files(places: tuple[Path, ...]) -> tuple[Path, ...]:
 def policy() -> Policy:
     """Return the current policy. Raise `ConfigError` if the file is invalid.
 
-    It costs a few `stat` calls if the file is unchanged, so callers don't have to keep the result.
+    This costs a few `stat` calls if the file is unchanged, so callers needn't store the result.
     """
     for path in _files(PLACES):
         try:
@@ -225,7 +225,7 @@ def _read(path: Path) -> Policy:
                 else f"did you mean {near[0]!r}?"
             )
             raise _unusable(path, f"{key!r} is not valid: {right}")
-    for family in FREE:  # a fixed setting is forced on, so that no command can change it either
+    for family in FREE:  # a fixed setting is forced on, so no command can change it either
         if (name := ALONE[family]) in values.get("settings", {}):
             one = str(values["settings"][name])
             states = {**families.get(family, {}), one: "force-on"}
@@ -238,7 +238,7 @@ def _read(path: Path) -> Policy:
 
 
 def _states(path: Path, family: str, given: Json) -> Mapping[str, State]:
-    """Return the states of a family by pattern. Raise `ConfigError` for an invalid one."""
+    """Return a family's states by pattern. Raise `ConfigError` if one is invalid."""
     states = given if isinstance(given, dict) else {ANY: given}
     if family in PLAIN and states.keys() != {ANY}:
         raise _unusable(path, f"{family} takes one state, without names")
@@ -267,7 +267,7 @@ def _states(path: Path, family: str, given: Json) -> Mapping[str, State]:
 def _fits(pattern: str, name: str) -> bool:
     """Return whether a pattern matches a name. The parts of a URL are matched separately.
 
-    A `*` in the host therefore cannot match into the path of another host, and a `*` for the port
+    A `*` in the host therefore cannot extend into another host's path, and a `*` for the port
     cannot turn an allowed host into the user name before an `@`.
     """
     pattern, name = pattern.lower(), name.lower()
@@ -283,7 +283,7 @@ def _fits(pattern: str, name: str) -> bool:
 
 
 def not_roots(path: Path) -> str:
-    """Return why a user other than root could change a path, or "" if only root can.
+    """Return the reason a user other than root could change a path, or "" if only root can.
 
     Every part of the path must belong to root and must not be writable by this process. If this
     process runs as root, no part may be world-writable.
@@ -296,7 +296,7 @@ def not_roots(path: Path) -> str:
             return f"{part}: {error.strerror}"
         if status.st_uid != _ROOT:
             return f"{part} does not belong to root"
-        # In a sticky folder only the owner can replace a file.
+        # In a sticky folder, only the owner can replace a file.
         sticky = stat.S_ISDIR(status.st_mode) and bool(status.st_mode & stat.S_ISVTX)
         if stat.S_ISLNK(status.st_mode) or sticky:
             continue

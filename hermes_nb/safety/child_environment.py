@@ -24,7 +24,7 @@ _ALLOWED = (
 """Patterns for the variables that are passed on."""
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
 _SEARCHED = frozenset({"PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"})
-"""Search paths in which an empty or relative entry means the working directory."""
+"""Search paths in which an empty or relative entry refers to the working directory."""
 _FIXED = {
     "TERM": "dumb",
     "PAGER": "cat",
@@ -39,9 +39,8 @@ _FIXED = {
 def child_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the variables of `environment` (default: this process's) that a child may see.
 
-    Names that look like secrets and proxies with a password are removed. If the directory of this
-    Python is missing from PATH, it is added at the front, so that `python` and `pip` are the
-    kernel's.
+    Names that look like secrets and proxies with a password are removed. If this Python's directory
+    is missing from PATH, it is added at the front, so that `python` and `pip` are the kernel's.
     """
     source = os.environ if environment is None else environment
     child = {name: value for name, value in source.items() if _passes(name, value)}

@@ -27,7 +27,7 @@ RIGHTS = {
     "device": _READ_FILE | _WRITE_FILE,
     "write": (1 << 15) - 1,
 }
-"""Landlock access rights by kind of rule."""
+"""Landlock access rights for each kind of rule."""
 _ONLY_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 _CAPABILITIES = 0x20080522
 """Version 3 of the capability structures."""
@@ -36,7 +36,7 @@ NOBODY = 65534
 
 
 def landlock_abi() -> int:
-    """Return the Landlock version of this kernel, 0 if it has none."""
+    """Return this kernel's Landlock version, or 0 if it has none."""
     return max(0, int(LIBC.syscall(CREATE_RULESET, None, 0, 1)))
 
 
@@ -80,11 +80,11 @@ def drop_root(*, to_nobody: bool) -> None:
     processes.
     """
     keep = 0
-    if to_nobody:  # keep one capability, so that files stay readable
+    if to_nobody:  # keep one capability, so that files remain readable
         held = ctypes.create_string_buffer(24)
         LIBC.capget(struct.pack("Ii", _CAPABILITIES, 0), held)
         keep = 2 if struct.unpack("6I", held.raw)[0] & 4 else 1  # DAC_READ_SEARCH, DAC_OVERRIDE
-        LIBC.prctl(8, 1, 0, 0, 0)  # keep capabilities through the change of user
+        LIBC.prctl(8, 1, 0, 0, 0)  # keep capabilities when the user changes
         LIBC.prctl(28, 4 | 16, 0, 0, 0)  # also for access(2), with which git finds a repository
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
@@ -120,7 +120,7 @@ def main() -> None:
         with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
             file.write("1000")
     except OSError:
-        pass  # then the OOM killer does not prefer this process
+        pass  # so that the OOM killer does not prefer this process
     limit(spec["limits"])
     LIBC.prctl(1, 9, 0, 0, 0)  # dies with its parent
     if LIBC.prctl(38, 1, 0, 0, 0):

@@ -1,8 +1,9 @@
 """Decide whether a passage that looks like an attack really is one.
 
-A rule that forbids ("never run `cat .env`") or describes ("prompts such as `ignore all previous
-instructions` are attacks") is not an attack. Quotation marks alone excuse nothing: the surrounding
-text must be about attacks, and must not tell the reader to follow the quotation.
+A rule that forbids an action ("never run `cat .env`") or describes one ("prompts such as
+`ignore all previous instructions` are attacks") is not an attack. Quotation marks alone excuse
+nothing: the surrounding text must be about attacks, and must not tell the reader to follow the
+quotation.
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ from hermes_nb.safety.rules import Match, charset, expression, unbroken
 from hermes_nb.safety.words import PARAGRAPH, SENTENCE, Tagged
 
 _BEFORE = 400
-"""Characters before a passage that are searched."""
+"""Number of characters to search before a passage."""
 _AFTER = 200
-"""Characters after a passage that are searched."""
+"""Number of characters to search after a passage."""
 _WORDS_BEFORE = 90
-"""Tags before a passage that are searched for words about attacks."""
+"""Number of tags before a passage to search for words about attacks."""
 _WORDS_AFTER = 45
-"""Tags after a passage that are searched for words about attacks."""
+"""Number of tags after a passage to search for words about attacks."""
 _WORDS_AROUND = 250
-"""Tags around a quotation in which words about attacks are counted."""
+"""Number of tags around a quotation in which to count words about attacks."""
 _AGAIN = 3
-"""Minimum number of words about attacks around a quotation that is taken as an example."""
+"""Minimum number of words about attacks around a quotation for it to count as an example."""
 _NEAR = 5
 """Maximum words between a "never" and the passage it governs."""
 _PLAIN = 2
 """A sign with at least this score counts as more than a hint."""
 _FENCED = 4_000
-"""Characters before a passage in which an open code fence is searched."""
+"""Number of characters before a passage to search for an open code fence."""
 
 _BREAK = re.compile(r"[;:!?—–(]|\s-\s")
 _SERIES = re.compile(r"\b(?:or|nor|oder|ou|o|и|или)\b")
@@ -41,17 +42,17 @@ _ITEM = re.compile(r"\n[ \t]*(?:[-*+•|]|\d{1,3}[.)])[ \t]")
 _LEAD = 60
 _SHORT = 30
 _SCOPE = 24
-"""Maximum characters between an order to ignore and the directory it is about."""
+"""Maximum characters between an order to ignore and the directory that it refers to."""
 _QUOTES = "\"'`“”«»„‘’「」『』"
 _INVITED = 24
-"""Characters searched before an excuse for words that invite it."""
+"""Number of characters before an excuse to search for words that introduce it."""
 _UNBROKEN = frozenset({"HIDES", "HUSHES", "UNASKED", "TAKES", "OWNED"})
 """Intents (see `rules`) that do not count if a clause ends within their first part."""
 _CLAUSE = re.compile(r"[,;:!?—–()、，；]|\s-\s")
 _FREE = frozenset({"HIDES", "HUSHES", "UNASKED", "LOOSENS", "NAMES", "SPEAKS", "EXCUSES", "MASKS"})
 """Intents that count even after a "not": they contain a negation themselves, or are not orders."""
 _TOLD = frozenset({"HIDES", "HUSHES", "UNASKED", "SETTLES", "ALTERS"})
-"""Intents that do not count in statements about a program, because users report its behaviour."""
+"""Intents that do not count in statements about a program, where users report its behaviour."""
 
 
 def _pattern(name: str) -> re.Pattern[str]:
@@ -61,20 +62,20 @@ def _pattern(name: str) -> re.Pattern[str]:
 
 @cache
 def _orders() -> re.Pattern[str]:
-    """Return the pattern for an order to follow something that is not forbidden."""
+    """Return the pattern for an order to follow something, unless the order is negated."""
     return compiled(f"(?<!{charset('FORBID')}){expression('OBEY ~4 IT').pattern}")
 
 
 class TextContext:
-    """Decides for one text whether its signs of an attack are serious."""
+    """Decides whether the signs of an attack in one text are serious."""
 
     def __init__(self, text: str, words: Tagged) -> None:
-        """Use a normalised lower-case text and its tags."""
+        """Store a normalised lower-case text and its tags."""
         self._text = text
         self._words = words
 
     def intended(self, match: Match) -> bool:
-        """Return whether the match of an intent is neither accidental nor forbidden."""
+        """Return whether an intent's match is neither accidental nor forbidden."""
         name = match.row.name
         if name in _TOLD and expression("~3 PROGRAM").match(self._words.tags, match.sentence[0]):
             return False
@@ -101,7 +102,7 @@ class TextContext:
             return False
         if (sign.quotable and self._quoted(start, end)) or self.example(start, end):
             return False
-        # Its paragraph, and the introduction or heading above.
+        # Its paragraph, and the introduction or heading above it.
         before = "\n".join(self._text[max(0, start - _BEFORE) : start].rsplit("\n\n", 2)[-2:])
         if not self._described(first, last, sign.score):
             return sign.negated or not self._listed_as_forbidden(start, before)
@@ -146,7 +147,7 @@ class TextContext:
         return orders.search(before) is not None or orders.search(after) is not None
 
     def _described(self, first: int, last: int, score: float) -> bool:
-        """Return whether the text around a passage is about attacks and does not ask to follow one.
+        """Return whether the surrounding text is about attacks and does not ask to follow one.
 
         For a weak sign, words about danger suffice.
         """
@@ -168,7 +169,7 @@ class TextContext:
                 said = self._text[words.span(place, place + 1)[1] : start]
                 parted = _BREAK.search(said) or ("," in said and not _SERIES.search(said))
                 hedged = expression("HESITATE|INSTEAD|ALSO").search(words.tags, place + 1, first)
-                # It also governs further verbs: "do not print, log or send".
+                # It also governs subsequent verbs: "do not print, log or send".
                 return not (hedged or parted or ("\n" in said and place + 1 < first))
         return False
 
@@ -193,7 +194,7 @@ class TextContext:
         )
 
     def _elsewhere(self, start: int, end: int) -> bool:
-        """Return whether an order to ignore is about a directory or a program's behaviour."""
+        """Return whether an order to ignore refers to a directory or a program's behaviour."""
         before = self._text[max(0, start - _LEAD) : start].rpartition("\n")[2]
         if _pattern("causes").search(before) or _pattern("asked").search(before):
             return True
@@ -208,7 +209,7 @@ class TextContext:
         )
 
     def _listed_as_forbidden(self, start: int, before: str) -> bool:
-        """Return whether the passage is an item of a list with a forbidding introduction."""
+        """Return whether the passage is an item in a list whose introduction forbids its items."""
         lines = before.split("\n")
         if not _LIST_ITEM.match(lines[-1] or self._text[start : start + 4]):
             return False

@@ -33,7 +33,7 @@ _RUN = re.compile(
 )
 _ALL_HEX = re.compile(r"[0-9a-fA-F]{16,}+")
 _BARE = {ord("-"): "+", ord("_"): "/", **dict.fromkeys(map(ord, " \t\r\n>#*\"'="))}
-"""Replacements for URL-safe base64, and characters to drop because they come from line wrapping."""
+"""Replacements for URL-safe base64, and line-wrapping characters to drop."""
 
 
 def decoded(text: str) -> Iterator[Decoded]:
@@ -48,14 +48,14 @@ def decoded(text: str) -> Iterator[Decoded]:
 
 
 def _spelled(run: str) -> str:
-    """Join spelled letters. If the gaps differ, the wider ones separate words."""
+    """Join spelled-out letters. If the gaps differ, the wider ones separate words."""
     gaps = set(_GAP.findall(run))
     usual = min(gaps, key=lambda gap: (len(gap), gap != " "))
     return _GAP.sub(lambda m: "" if m[0] == usual or len(gaps) == 1 else " ", run)
 
 
 def _readings(run: str) -> Iterator[bytes]:
-    """Yield possible decodings of a run of letters and digits: hexadecimal and base64."""
+    """Yield possible decodings, hexadecimal and base64, of a run of letters and digits."""
     if _ALL_HEX.fullmatch(run):
         yield binascii.unhexlify(run[: len(run) // 2 * 2])
     if run.lower() != run != run.upper():
@@ -69,19 +69,19 @@ def _readings(run: str) -> Iterator[bytes]:
 
 
 _NO_TEXT = re.compile(rb"[\x01-\x08\x0b\x0c\x0e-\x1f\x7f\xc0\xc1\xf5-\xff]")
-"""Bytes that do not occur in UTF-8 text. Binary data usually contains one early."""
+"""Bytes that do not occur in UTF-8 text. Binary data usually contains one near the start."""
 _LOOKED_AT = 200
-"""Number of bytes searched for those of `_NO_TEXT`."""
+"""Number of bytes to search for those in `_NO_TEXT`."""
 _SMALLEST = 8
-"""Minimum length in bytes of decoded text that could contain an instruction."""
+"""Minimum length in bytes for decoded text to contain an instruction."""
 _CUT = 3
-"""Maximum length in bytes of an incomplete character at the end."""
+"""Maximum length in bytes of an incomplete final character."""
 _LEAST_LETTERS = 0.6
-"""Minimum share of letters and spaces. Random bytes that are valid UTF-8 have far fewer."""
+"""Minimum proportion of letters and spaces. Random bytes that are valid UTF-8 have far fewer."""
 
 
 def _as_text(data: bytes) -> str:
-    """Return the bytes as text, "" if they are binary."""
+    """Return the bytes as text, or "" if they are binary."""
     if len(data) < _SMALLEST:
         return ""
     wide = b"\0" in data and data[1:40:2].count(0) > len(data[1:40:2]) * 0.9

@@ -1,11 +1,11 @@
-"""Decide for every tool call whether it runs, needs approval or is denied, and how it runs.
+"""Decide whether each tool call runs, needs approval or is denied, and how it runs.
 
 The approval mode sets the level of trust. Shell commands are checked by the command grammar in
 every mode. A command that is known to be read-only runs without a shell, as a *plan*: a list of
 programs with their final arguments (`policy.Pipeline`). Other commands run in a read-only sandbox
-if that is enough. The rest need approval for the sandbox profile that they would run with.
+if that is enough. The rest need approval for the sandbox profile that they would use.
 
-Two kinds of calls need approval in every mode: writes that outlive the session (instruction files,
+Two kinds of call need approval in every mode: writes that outlive the session (instruction files,
 startup files, hooks), and calls that could send data out or plant something while the conversation
 contains untrusted content. An "always" answer applies to the same call with the same content until
 the kernel ends.
@@ -63,7 +63,7 @@ _LASTING = frozenset({"memory", "skills"})
 _KERNEL = frozenset({"run_python", "run_cell", "run_cells"})
 """Tools that run code in the kernel, which can be denied network access while it runs."""
 _UNHELD = "it runs in your kernel, without a sandbox"
-"""Why code in the kernel needs approval."""
+"""The reason code in the kernel needs approval."""
 _EACH = {
     "edit_cell": "edits of any cell of this notebook",
     "insert_cell": "new cells anywhere in this notebook",
@@ -72,7 +72,7 @@ _EACH = {
     "run_cell": "running any cell of this notebook, alone",
     "run_cells": "running any cells of this notebook in a row",
 }
-"""What "always" covers, for tools that are remembered by name only."""
+"""What "always" covers for tools that are remembered only by name."""
 _NETWORK = "While the conversation contains untrusted content, network access still needs approval"
 _AGENT = "the cell would start an agent when it is run"
 _PROFILES = {
@@ -94,33 +94,33 @@ class Way:
     profile: SandboxProfile = SandboxProfile.READ
     """Permissions of the command."""
     plan: Plan = ()
-    """The programs to run without a shell. Empty: run the command in a shell."""
+    """The programs to run without a shell. If empty, run the command in a shell."""
     needs: frozenset[Need] = frozenset()
-    """The command's needs beyond reading."""
+    """What the command needs beyond reading."""
     watched: bool = True
     """Revert the command's changes to files that run later until the user approves them."""
     offline: bool = False
-    """Deny network access to code in the kernel, if Python's audit events reveal it."""
+    """Deny code in the kernel any network access that Python's audit events reveal."""
     closed: str = ""
-    """Why the user may not allow network access. Empty if the user may."""
+    """The reason the user may not allow network access. Empty if the user may."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The decision on a call."""
+    """The decision about a call."""
 
     verdict: Verdict
     """Run the call, ask for approval, or deny it."""
     why: str = ""
-    """Why the call needs approval or is denied. Empty for "allow"."""
+    """The reason the call needs approval or is denied. Empty for "allow"."""
     shown: str = ""
-    """The code, command or arguments for display, complete."""
+    """The complete code, command or arguments for display."""
     shape: str = ""
     """The key under which "always" is remembered. Empty if the answer cannot be remembered."""
     lasting: str = ""
     """A description of what "always" would cover."""
     way: Way | None = None
-    """How a command or code in the kernel runs. None: no special handling."""
+    """How a command or code in the kernel runs. None means no special handling."""
     in_every_mode: bool = False
     """Whether the call needs approval in every mode."""
 
@@ -132,11 +132,11 @@ class Guard:
     mode: Mode = "ask"
     """The approval mode. It may change between turns."""
     remembered: dict[str, Way | None] = field(default_factory=dict)
-    """Calls that were approved with "always": how they run, by shape."""
+    """How calls approved with "always" run, by shape."""
     required: str = ""
-    """The lowest acceptable sandbox level, "" for any.
+    """The lowest acceptable sandbox level, or "" for any.
 
-    On a machine with a lower level, only commands that are known to be read-only can run.
+    On a machine with a lower level, only commands known to be read-only can run.
     """
     sandboxed: bool = True
     """Whether commands run in a sandbox if the machine has one."""
@@ -151,15 +151,15 @@ class Guard:
 
     @property
     def held(self) -> Mode:
-        """The effective mode: `mode`, or the highest lower mode that the administrator allows."""
+        """The effective mode: `mode`, or the highest one below it that the administrator allows."""
         settled = self.policy
         below = MODES[: MODES.index(self.mode) + 1]
-        if settled.forced("modes"):  # a ceiling or a parent may have set a lower mode, which stays
+        if settled.forced("modes"):  # a ceiling or parent may have set a lower mode, which is kept
             return next((mode for mode in below if not settled.why("modes", mode)), self.mode)
         return next((m for m in reversed(below) if not settled.why("modes", m)), "never")
 
     def watches(self, tool: Tool) -> bool:
-        """Return whether the guard checks calls of a tool.
+        """Return whether the guard checks calls to a tool.
 
         Read-only tools are checked only if the administrator's policy restricts tools.
         """
@@ -186,13 +186,13 @@ class Guard:
         result: str | None = None,
         content: Content | None = None,
     ) -> Decision:
-        """Return the decision on a call.
+        """Return the decision about a call.
 
         Args:
             tool: The tool to call.
             arguments: The validated arguments.
             messages: The conversation before the call.
-            result: The complete text after a write, if the arguments hold only a part of it.
+            result: The complete text after a write, if the arguments contain only part of it.
             content: The result of `look` for this call. Default: call it now.
         """
         settled, content = self.policy, content or look(tool, arguments)
@@ -216,7 +216,7 @@ class Guard:
         return replace(decision, way=replace(way, closed=closed))
 
     def shape(self, tool: Tool, arguments: Arguments, content: Content) -> str:
-        """Return the key that stores an "always" answer for a call, "" if none may be stored."""
+        """Return the key that stores an "always" answer for a call, or "" if none may be stored."""
         remembers = not self.policy.why("always") and content.whole
         return shape_of(tool, arguments, content) if remembers else ""
 
@@ -228,7 +228,7 @@ class Guard:
         messages: Sequence[Message],
         content: Content,
     ) -> Decision:
-        """Return the decision on a call that is not a shell command."""
+        """Return the decision about a call that is not a shell command."""
         shows, mode = content.shown, self.held
         if why := self._why(tool, arguments, messages, risk, mode):
             always = bool(self._why(tool, arguments, messages, risk, "all"))
@@ -270,11 +270,10 @@ class Guard:
         risk: Risk,
         mode: Mode,
     ) -> str:
-        """Return why a call needs approval despite earlier answers, "" if it does not.
+        """Return the reason a call needs approval despite earlier answers, or "" if it does not.
 
-        The mode matters only for text recalled by a memory service: in mode "all" the agent may
-        write to memory while such text is in the conversation, unless the wording is copied from
-        it.
+        The mode matters only for text recalled by a memory service: in mode "all", the agent may
+        write to memory while such text is in the conversation, unless it copies the wording.
         """
         if mode == "never" or risk is Risk.READ:
             return ""
@@ -301,8 +300,8 @@ class Guard:
         messages: Sequence[Message],
         content: Content,
     ) -> Decision:
-        """Return the decision on a shell command, including how it runs."""
-        from hermes_nb.safety.policy import CommandPlace, judge  # imported with the first command
+        """Return the decision about a shell command, including how it runs."""
+        from hermes_nb.safety.policy import CommandPlace, judge  # imported on the first command
 
         root = tool.root or Path()
         directory = root / str(arguments.get("workdir") or ".")
@@ -346,7 +345,7 @@ class Guard:
         return replace(decision, verdict="ask", why=why, way=way, in_every_mode=lasts)
 
     def _refusal(self, judged: Judgement) -> str:
-        """Return why a command must not run at all, "" if it may."""
+        """Return the reason a command must never run, or "" if it may."""
         if judged.decision == "deny":
             return f"the policy refuses it in every mode: {judged.reason}"
         if self.held == "never":
@@ -392,14 +391,14 @@ def _risk(tool: Tool, arguments: Arguments, result: str | None = None) -> Risk:
 
 
 def _later(tool: Tool, arguments: Arguments, result: str | None = None) -> str:
-    """Return why written content would later be executed or read as configuration, "" if not.
+    """Return the reason content would later be executed or read as configuration, or "".
 
-    Instructions for an agent count too.
+    Instructions for an agent also count.
     """
     texts = [value for value in arguments.values() if isinstance(value, str)]
     if tool.toolset == "notebook":
         return _AGENT if any(map(starts_agent, texts if result is None else [result])) else ""
-    # Decode a notebook's JSON strings roughly: unescape letters, join lists of lines.
+    # Roughly decode a notebook's JSON strings: unescape letters, join lists of lines.
     plain = (re.sub(r"\\u00([0-9a-fA-F]{2})", lambda u: chr(int(u[1], 16)), text) for text in texts)
     texts = [re.sub(r'"\s{0,99},\s{0,99}"', "", text) for text in plain]
     root = tool.root or Path()
@@ -416,7 +415,7 @@ def _later(tool: Tool, arguments: Arguments, result: str | None = None) -> str:
 
 
 def _told(tool: Tool, risk: Risk) -> str:
-    """Return why a tool's calls need approval."""
+    """Return the reason a tool's calls need approval."""
     if tool.toolset == "notebook" and risk is Risk.WRITE:
         return "it changes the notebook"
     if tool.toolset == "mcp":
@@ -430,7 +429,7 @@ def shape_of(tool: Tool, arguments: Arguments, content: Content) -> str:
     """Return the key that stores an "always" answer, as specific as a repeated call allows.
 
     For a command, the key consists of its exact text, its directory and the digests in `content` of
-    the files that it refers to. For a tool that runs a file, it includes that file's digest; for a
+    the files that it refers to. For a tool that runs a file, it includes the file's digest; for a
     tool that changes files, their paths. A code snippet hardly ever recurs, so its key is just the
     name of the tool, as for all other calls.
     """
@@ -463,10 +462,10 @@ def lasting(tool: Tool, arguments: Arguments) -> str:
 
 
 def look(tool: Tool, arguments: Arguments) -> Content:
-    """Return the complete text of a call for display, and digests of the files in it.
+    """Return a call's complete text for display, and digests of the files in it.
 
     The text has no ANSI codes or bidirectional overrides that could hide something. It is followed
-    by the scripts that a command runs, with the content that was digested.
+    by the scripts that a command runs, with the same content that was digested.
     """
     from hermes_nb.safety.named_files import files_of, read_files
 
@@ -502,7 +501,7 @@ def _paths(tool: Tool, arguments: Arguments) -> Iterator[str]:
 
 
 def _command(tool: Tool, arguments: Arguments) -> str | None:
-    """Return the shell command of a call, None for other calls."""
+    """Return a call's shell command, or None for other calls."""
     command = arguments.get("command")
     return command if tool.toolset == "terminal" and isinstance(command, str) else None
 
@@ -528,7 +527,7 @@ class ChildGuard(Guard):
     """
 
     parent: Guard = field(default_factory=Guard)
-    """The guard of the parent agent, which makes the decision."""
+    """The parent agent's guard, which makes the decisions."""
 
     asks: ClassVar[bool] = False
     """There is no user to ask."""
@@ -542,7 +541,7 @@ class ChildGuard(Guard):
         result: str | None = None,
         content: Content | None = None,
     ) -> Decision:
-        """Return the parent's decision on a call, but deny it if the parent would ask."""
+        """Return the parent's decision about a call, but deny it if the parent would ask."""
         decision = self.parent.decide(
             tool, arguments, messages=messages, result=result, content=content
         )

@@ -1,8 +1,8 @@
-"""Find the files of a workspace that run later or instruct an agent.
+"""Find the files in a workspace that run later or instruct an agent.
 
 "Later" means after the current command, without another approval: git hooks, startup files,
 configuration that contains programs, notebooks that start an agent. The walk enters every folder.
-In installed packages it only lists what Python runs at startup. It can temporarily change the mode
+In installed packages, it only lists what Python runs at startup. It can temporarily change the mode
 of folders that their owner cannot read. A folder that still cannot be read is reported.
 """
 
@@ -42,9 +42,9 @@ _AGENT = re.compile(
     r"|(?m:^)[^\n%]*%[^\n]*[ \t]hermes[ \t]+[^\s=.,]"
     r"|\A\s*(?:%%[^\n]*\n\s*)+hermes[ \t]+[^\s=.,]"
 )
-"""Matches a magic or an alias of it, the package, the program, IPython's shorthand for calls, or a
-magic without its `%`, which IPython accepts as the only line, also behind a prompt (`>>>`) or
-another magic (`%time`, `%%capture`)."""
+"""Matches a magic or its alias, the package, the program, IPython's shorthand for calls, or a magic
+without its `%`, which IPython accepts as the only line, even after a prompt (`>>>`) or another
+magic (`%time`, `%%capture`)."""
 
 
 def starts_agent(source: str) -> bool:
@@ -53,9 +53,10 @@ def starts_agent(source: str) -> bool:
 
 
 def agent_cells(notebook: str) -> frozenset[str]:
-    """Return the sources of a notebook's cells that would start an agent.
+    """Return the sources of cells in a notebook that would start an agent.
 
-    `notebook` is the text of an .ipynb file (nbformat 1 to 4). Invalid JSON gives an empty set.
+    `notebook` is the text of an .ipynb file (nbformat 1 to 4). Returns an empty set for invalid
+    JSON.
     """
     try:
         cells = list(_code_cells(json.loads(notebook)))
@@ -65,7 +66,7 @@ def agent_cells(notebook: str) -> frozenset[str]:
 
 
 _SOURCES = frozenset({"source", "input", "code"})
-"""Keys of a cell's source: `source` in nbformat 4, `input` in 2 and 3, `code` in 1."""
+"""Keys for a cell's source: `source` in nbformat 4, `input` in 2 and 3, `code` in 1."""
 
 
 def _code_cells(value: Json) -> Iterator[str]:
@@ -83,18 +84,18 @@ def _code_cells(value: Json) -> Iterator[str]:
 
 
 Mark = tuple[int, int, int, int]
-"""Inode, size, modification time and change time of a file. The change time cannot be forged."""
+"""A file's inode, size, modification time and change time. The change time cannot be forged."""
 
 
 class TemporaryAccess:
-    """Makes files and folders without access rights accessible, and restores their modes later."""
+    """Makes inaccessible files and folders accessible, and later restores their modes."""
 
     def __init__(self) -> None:
-        """Start without any opened paths."""
+        """Start with no opened paths."""
         self._modes: dict[str, tuple[int, int]] = {}
 
     def __enter__(self) -> TemporaryAccess:
-        """Return this object. Paths stay accessible until the block ends."""
+        """Return this object. Paths remain accessible until the block ends."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -105,9 +106,9 @@ class TemporaryAccess:
                     os.chmod(path, mode)
 
     def open(self, path: str) -> bool:
-        """Let the owner read and write a file, or list and change a folder.
+        """Let the owner read and write a file, or list and modify a folder.
 
-        Return whether it worked. A symbolic link is left alone.
+        Return whether it worked. Symbolic links are left alone.
         """
         with suppress(OSError):
             found = os.lstat(path)
@@ -139,7 +140,7 @@ class LaterPlaces:
     new: list[str] = field(default_factory=list)
     """Hidden entries that are missing from `Look.known`."""
     closed: dict[str, OSError] = field(default_factory=dict)
-    """Errors of the folders that could not be read, by path."""
+    """Errors for folders that could not be read, by path."""
 
 
 @dataclass(slots=True)
@@ -149,13 +150,13 @@ class Look:
     root: Path
     """Where the walk starts."""
     environment: bool = False
-    """Whether to leave out files of installed packages."""
+    """Whether to omit files from installed packages."""
     fixed: frozenset[str] = frozenset()
-    """Folders not to enter."""
+    """Folders to skip."""
     known: Mapping[str, int] | None = None
-    """Inodes of the hidden entries before the command, by path. None: report no entry as new."""
+    """Inodes of the hidden entries before the command, by path. If None, no entry counts as new."""
     opened: TemporaryAccess | None = None
-    """Makes unreadable folders accessible. None: report them in `places.closed`."""
+    """Makes unreadable folders accessible. If None, they are reported in `places.closed`."""
     places: LaterPlaces = field(default_factory=LaterPlaces)
     """The result so far."""
     home: str = field(default_factory=lambda: os.path.realpath(Path.home()))
@@ -230,7 +231,7 @@ class Look:
         return bool(_MODULE.search(name)) and bool(shadows(Path(path), self.root))
 
     def _hidden(self, place: str, folders: list[str], entries: Entries) -> None:
-        """Record hidden entries. New ones are not entered, because they are removed completely."""
+        """Record hidden entries. The walk skips new ones, because they are removed completely."""
         for name, entry in list(entries.items()):
             if not (obeyed_at_home(name) if place == self.home else hides(name)):
                 continue
@@ -256,7 +257,7 @@ class Look:
     def _in_git(self, git: str) -> None:
         """Record the files in a git directory that git executes or reads as configuration.
 
-        Those of submodules and worktrees are included.
+        This includes the files of submodules and worktrees.
         """
         for place, folders, entries in self.below(git):
             below = Path(os.path.relpath(place, git)).parts
@@ -284,7 +285,7 @@ def _had(known: Mapping[str, int], path: str, inode: int) -> bool:
 
 
 def files_in(folders: Sequence[str], entries: Entries) -> list[str]:
-    """Return the names of all entries except folders. A link to a folder counts as a file."""
+    """Return the names of all entries that are not folders. A link to a folder counts as a file."""
     inside = set(folders)
     return [name for name, entry in entries.items() if name not in inside or entry.is_symlink()]
 
@@ -311,7 +312,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def mark_of(path: str) -> Mark:
-    """Return the state of a file, zeros if it does not exist."""
+    """Return a file's state, or zeros if it does not exist."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:
@@ -320,7 +321,7 @@ def mark_of(path: str) -> Mark:
 
 
 def _walked(parts: tuple[str, ...], folders: list[str]) -> list[str]:
-    """Return the subfolders to enter. In an environment, these are the ones with startup files."""
+    """Return the subfolders to enter. In an environment, these are those with startup files."""
     if parts and parts[-1] in _PACKAGES:
         return []
     kept = [name for name in folders if name != "node_modules"]
@@ -338,5 +339,5 @@ def all_later(parts: tuple[str, ...]) -> bool:
 
 
 def is_todo(path: Path) -> bool:
-    """Return whether a file is git's to-do list for a running rebase, cherry-pick or revert."""
+    """Return whether a file is git's to-do list for an ongoing rebase, cherry-pick or revert."""
     return path.name in _TODO and path.parent.name in _SEQUENCES and "hooks" not in path.parts

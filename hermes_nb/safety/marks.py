@@ -1,13 +1,13 @@
 """Remember which files and cells contain untrusted content.
 
 A file or cell is marked if it is written while the conversation contains untrusted content. A mark
-has the path and digest of a file, or the digest of a cell. After an edit the content is no longer
+contains a file's path and digest, or a cell's digest. After an edit the content is no longer
 marked; a copy is recognised by its digest. A mark without a digest is for a path that could not be
 inspected, and covers everything there that changed within a period of time.
 
 The marks are stored in a JSON file in the Hermes directory that only its owner can read. Its size
-is limited: the oldest marks are merged into one for the folder they share. A damaged file is
-renamed, and its marks are lost.
+is limited: the oldest marks are merged into one for their common folder. A damaged file is renamed,
+and its marks are lost.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from hermes_nb.safety.protected import NOT_WALKED
 logger = logging.getLogger(__name__)
 
 FILE = "outside.json"
-"""Name of the file with the marks."""
+"""Name of the file containing the marks."""
 MOST, FOLDED = 2_000, 500
-"""Maximum number of marks, and the number of oldest marks that are merged."""
+"""Maximum number of marks, and the number of oldest marks to merge."""
 LOOKED_AT = 20_000
-"""Directory entries that are inspected after a call."""
+"""Maximum directory entries to inspect after a call."""
 LARGEST = 64_000_000
-"""Maximum bytes of a file that is read for its digest."""
+"""Maximum size in bytes of a file to be digested."""
 _SHORT = 24
-"""Content of at most this many bytes is too short for an instruction. It counts as marked only at
-its path, not in a copy."""
+"""Content up to this many bytes is too short to be an instruction. It counts as marked only at its
+path, not in a copy."""
 _LINE = 40
 """Minimum length in characters of a line that is unlikely to recur by coincidence."""
 _TEXT = 1_000_000
-"""Maximum bytes of a file whose lines are compared."""
+"""Maximum size in bytes of a file whose lines are compared."""
 _CLOCK, _DAY = 0.05, 86_400.0
 """In seconds: maximum lag of a file system's clock, and maximum duration of a call."""
 
@@ -71,13 +71,13 @@ class Mark:
 
 @cache
 def marks_of(home: Path) -> Marks:
-    """Return the marks of a Hermes directory. All callers in this process share them."""
+    """Return a Hermes directory's marks, shared by all callers in this process."""
     return Marks(home)
 
 
 @dataclass(slots=True)
 class Marks:
-    """The marks of a Hermes directory. Safe for concurrent processes."""
+    """A Hermes directory's marks. Safe for concurrent processes."""
 
     home: Path
     """The Hermes directory."""
@@ -109,7 +109,7 @@ class Marks:
         self._add(marks)
 
     def mark_changed(self, root: Path, since: float, session: str = "") -> None:
-        """Mark the files below `root` that changed after `since`, in seconds since the epoch."""
+        """Mark the files under `root` that changed after `since`, in seconds since the epoch."""
         since, now = since - _CLOCK, time.time()
         changed, unseen = _changed(os.path.realpath(root), since)
         self.mark_files(map(Path, changed), session)
@@ -144,7 +144,7 @@ class Marks:
         return False
 
     def quoted(self, text: str, root: Path) -> bool:
-        """Return whether a text, such as an output, quotes a line of a marked file below `root`."""
+        """Return whether text, such as an output, quotes a line from a marked file under `root`."""
         folder = os.path.realpath(root)
         for mark in reversed(self._known()):
             below = mark.path and mark.sha256 and Path(mark.path).is_relative_to(folder)
@@ -154,7 +154,7 @@ class Marks:
         return False
 
     def forget(self, session: str) -> None:
-        """Remove the marks of a session, and those of the contents listed in `met`."""
+        """Remove a session's marks, and those for the contents listed in `met`."""
         known = self._known()
         kept = [m for m in known if m.session != session and m.sha256 not in self.met]
         self.met.clear()
@@ -194,7 +194,7 @@ class Marks:
                     known[mark.path, mark.sha256] = replace(mark, since=since)
                 self._write([*known.values()])
                 self._unsaved = ()
-        except OSError:  # such as a full disk: keep the marks in this process at least
+        except OSError:  # such as a full disk: at least keep the marks in this process
             logger.warning("%s cannot be written", self._file, exc_info=True)
             self._unsaved += marks
 
@@ -209,7 +209,7 @@ class Marks:
 
 
 def _changed(root: str, since: float) -> tuple[list[str], list[str]]:
-    """Return the files below a folder that changed, and the paths that could not be inspected."""
+    """Return the files under a folder that changed, and the paths that could not be inspected."""
     changed, left, failed = list[str](), LOOKED_AT, list[OSError]()
     unseen = list[str]()
     for folder, folders, names in os.walk(root, onerror=failed.append):
@@ -245,7 +245,7 @@ def _content(path: str) -> bytes:
 
 @lru_cache(maxsize=256)
 def _lines(path: str, sha256: str) -> tuple[str, ...]:
-    """Return the long lines of a marked file, none if the file has changed."""
+    """Return a marked file's long lines, or none if the file has changed."""
     with suppress(OSError, ValueError):
         data = _content(path)
         if len(data) <= _TEXT and _digest(data) == sha256:
@@ -262,7 +262,7 @@ def _sources(notebook: bytes) -> Iterator[str]:
 
 @lru_cache(maxsize=4)
 def _read(file: Path, *_: int) -> tuple[Mark, ...]:
-    """Return the marks in a file, none if it is damaged. The numbers are only the cache key."""
+    """Return the marks in a file, or none if it is damaged. The rest is only a cache key."""
     try:
         return tuple(Mark(**each) for each in json.loads(file.read_bytes())["marks"])
     except (ValueError, TypeError, KeyError, RecursionError):

@@ -1,15 +1,15 @@
 r"""Convert text to Markdown that is safe to display as this program's output, and clean HTML.
 
-Notebooks render output of the kernel as trusted, so raw HTML in a model's answer would run. Only a
-few bare tags without attributes are kept, in closed pairs. Links keep any web address, but no
-scheme that executes code. Images are loaded when displayed, which tells the server who is reading:
-only attachments and files in the notebook's folder are kept. Code is unchanged if all parsers agree
-that it is code. Otherwise safety takes precedence over appearance.
+Notebooks render kernel output as trusted, so raw HTML in a model's answer would run. Only a few
+bare tags without attributes are kept, in closed pairs. Links keep any web address, but no scheme
+that executes code. Images are loaded when displayed, which tells the server who is reading: only
+attachments and files in the notebook's folder are kept. Code is unchanged if all parsers agree that
+it is code. Otherwise safety takes precedence over appearance.
 
 JupyterLab removes formulas before it parses Markdown and inserts them into the finished HTML, even
 into an attribute. Its MathJax supports `\href{javascript:…}`, styles that load images, and
-definitions that outlive the cell. Therefore only plain formulas are typeset, and other dollars are
-separated from their neighbours.
+definitions that outlive the cell. Therefore only plain formulas are typeset, and other dollar signs
+are separated from their neighbours.
 
 A single expression finds everything that a parser could act on. Each match is checked separately,
 so no text is read twice and no replacement can be parsed again. An HTML cleaner cannot do this: it
@@ -29,7 +29,7 @@ from urllib.parse import quote, urlsplit
 from hermes_nb.core.escapes import readable, visible
 
 DOLLAR = "<span>&#36;</span>"
-"""A dollar in a separate element doesn't start a formula.
+"""A dollar sign in a separate element, which doesn't start a formula.
 
 GitHub recommends this, and MathJax respects it.
 """
@@ -58,7 +58,7 @@ FORMULA = (
     r"|\\\[(?P<square>(?:[^$`\\]|\\(?![()\[\]]))+)\\\]"
     r"|(?P<begin>\\begin\{(?P<env>[a-zA-Z]{1,20}\*?)\})"
 )
-"""Matches a formula, as part of a larger expression. For `begin` the end must be found separately.
+"""Matches a formula, as part of a larger expression. For `begin`, the end must be found separately.
 
 No alternative can extend past the start of another one, so matching takes linear time."""
 
@@ -79,7 +79,7 @@ def _typeset(content: str, mark: str) -> str | None:
 
 
 def environment(text: str, start: int, name: str) -> int:
-    """Return the index after the environment that starts at `start`, -1 if it does not end."""
+    """Return the index after the environment that starts at `start`, or -1 if it has no end."""
     closing = f"\\end{{{name}}}"
     end = text.find(closing, start, start + LONGEST)
     return end + len(closing) if end >= 0 else -1
@@ -119,7 +119,7 @@ _FIRST = re.compile(r"^(?:[^\S\n]|[>*+\-0-9.)])*+<", re.MULTILINE)
 
 
 def _folds_close(text: str) -> bool:
-    """Return whether all `<details>` of a text are on separate lines and closed."""
+    """Return whether all `<details>` tags in a text are on separate lines and closed."""
     depth = tags = 0
     for line in _FOLD_LINE.finditer(text):
         tags += len(_FOLD.findall(line[0]))
@@ -130,7 +130,7 @@ def _folds_close(text: str) -> bool:
 
 
 def _kept_tags(block: str, *, folds: bool) -> frozenset[str]:
-    """Return the names of the tags that a block may keep. `folds` allows `<details>`."""
+    """Return the tag names that a block may keep. `folds` allows `<details>`."""
     kept = VOID | FOLDS if folds else VOID
     unclosed: list[str] = []
     for closing, name, void in _TAG.findall(block.lower()):
@@ -150,7 +150,7 @@ _PLAIN = "/:?#@&'*+,;=%-._~"
 
 
 def _link_target(written: str) -> str:
-    """Return a link's address for use in Markdown, `#` if following it would execute code.
+    """Return a link's address for use in Markdown, or `#` if following it would execute code.
 
     `written` is the address as written in Markdown, with entities and backslashes.
     """
@@ -204,14 +204,14 @@ _TOKEN = re.compile(
 _TELLING = re.compile(r"[\w$\\(){}\[\]:/]", re.ASCII)
 """Characters that must not be hidden in an entity, because the checks search plain text."""
 _FORMULAS = {"display": "$$", "inline": "$", "round": "$", "square": "$$"}
-"""Delimiters by kind of formula."""
+"""Delimiters for each kind of formula."""
 
 
 def clean(text: str, *, tags: frozenset[str] = frozenset(), lone: bool = False) -> str:
-    """Return running text without active content.
+    """Return inline text with active content removed.
 
-    `tags` are the names of the bare tags to keep. `lone` means that the text has only one dollar,
-    which cannot start a formula.
+    `tags` are the names of the bare tags to keep. `lone` means that the text has only one dollar
+    sign, so it cannot start a formula.
     """
     out: list[str] = []
     at = 0
@@ -295,7 +295,7 @@ def _cleaner() -> Callable[[str], str]:
 
 
 def clean_html(fragment: str) -> str:
-    """Return an HTML fragment of this package, reduced to text, plain elements and simple SVG."""
+    """Reduce an HTML fragment from this package to text, plain elements and simple SVG."""
     return _cleaner()(fragment)
 
 
@@ -316,17 +316,17 @@ class _Part:
     """Lines of a fenced block, or of the text between two blocks."""
 
     language: str | None = None
-    """The language of a fenced block. None outside of blocks."""
+    """The fenced block's language. None outside blocks."""
     lines: list[str] = field(default_factory=list)
     """The lines."""
 
 
 def safe_markdown(text: str) -> str:
-    """Return `text` without anything that a front end would execute, load or apply as a style.
+    """Remove from `text` anything that a front end would execute, load or apply as a style.
 
-    If the text starts or ends with a fenced block or a tag, an empty line is added there. Otherwise
-    a caller that puts the text after a list number or before an ellipsis would break the fence, and
-    its content would become active.
+    If the text starts or ends with a fenced block or a tag, an empty line is added there.
+    Otherwise, a caller that adds a list number before the text or an ellipsis after it would break
+    the fence, and its content would become active.
     """
     parts = list(_parts(readable(text).split("\n")))
     prose = "\n".join(line for part in parts if part.language is None for line in part.lines)
@@ -355,7 +355,7 @@ def code_block(text: str, language: str = "") -> str:
 
 
 def code_span(text: str) -> str:
-    """Return inline code for one line of text, safe inside and outside of tables."""
+    """Return inline code for one line of text, safe inside and outside tables."""
     flat = visible(" ".join(text.split())) or " "
     if _ODD.search(flat) or UNSURE.search(flat):
         return f"<code>{_spelled(flat)}</code>"
@@ -397,7 +397,7 @@ def _parts(lines: list[str]) -> Iterator[_Part]:
 
 
 def _prose(lines: list[str], *, folds: bool) -> str:
-    """Clean lines outside of fences by blocks. A block ends at a blank line."""
+    """Clean lines outside fences, block by block. A block ends at a blank line."""
     out: list[str] = []
     block: list[str] = []
     for line in [*lines, ""]:
@@ -411,7 +411,7 @@ def _prose(lines: list[str], *, folds: bool) -> str:
 
 
 def _block(lines: list[str], *, folds: bool) -> str:
-    """Clean a block. Its inline code is kept only if each line closes it."""
+    """Clean a block. Inline code is kept only if it is closed on the same line."""
     whole = "\n".join(lines)
     lone = whole.count("$") == 1 and not re.search(r"\\[(\[]", whole)
     tags = _kept_tags(whole, folds=folds)
@@ -431,7 +431,7 @@ def _block(lines: list[str], *, folds: bool) -> str:
 
 
 def _code(span: str, *, as_html: bool) -> str:
-    """Return a code span unchanged, or as an element if a parser might not recognise it."""
+    """Return a code span unchanged, or as an element if some parser might not recognise it."""
     if not as_html and not UNSURE.search(span):
         return span
     ticks = len(span) - len(span.lstrip("`"))
@@ -441,10 +441,10 @@ def _code(span: str, *, as_html: bool) -> str:
 
 
 def _spans(line: str) -> list[tuple[int, int]] | None:
-    """Return the positions of a line's code spans, None if the backticks are not balanced.
+    """Return the positions of a line's code spans, or None if the backticks are not balanced.
 
-    Parsers differ for a backslash before a backtick, and for a pipe inside a span, which would
-    split a table. Such lines have no reliable spans.
+    Parsers disagree about a backslash before a backtick, and about a pipe inside a span, which
+    would split a table. Such lines have no reliable spans.
     """
     runs = [(match.start(), match.end()) for match in TICKS.finditer(line)]
     if not runs:

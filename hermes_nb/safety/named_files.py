@@ -1,7 +1,7 @@
-"""Find the files that a command refers to, and read their content.
+"""Find the files that a command refers to, and read their contents.
 
-An approval applies to the files with their current content. If this module misses a file, a change
-to it does not require a new approval.
+An approval applies to the files' current contents. If this module misses a file, a change to it
+does not require a new approval.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from hermes_nb.safety.protected import Deadline
 from hermes_nb.safety.shell import NeedsShellError, expand
 
 MOST_FILES = 64
-"""Maximum files of a command."""
+"""Maximum number of files per command."""
 LARGEST = 8_000_000
-"""Maximum bytes of a file that is hashed. For larger files, size and modification time count."""
+"""Maximum bytes of a file to hash. Larger files are identified by size and modification time."""
 SHOWN = 100_000
 """Maximum characters of a script in an approval prompt."""
 _WORDS = re.compile(r"[^\s'\"|&;()<>`$]{1,400}")
@@ -39,11 +39,11 @@ _EXPANDED = re.compile(
 )
 """Matches an expansion, which a shell replaces with text that is not known here."""
 _LONGEST_COMMAND = 10_000
-"""Number of characters of a command that are split into words as a shell would."""
+"""Number of characters of a command to split into words as a shell would."""
 _MOST_FOLDERS = 8
-"""Maximum number of folders in a command in which its files are searched for."""
+"""Maximum number of folders in a command to search for its files."""
 _SECONDS = 0.05
-"""CPU seconds for expanding all patterns of a command."""
+"""CPU seconds for expanding all of a command's patterns."""
 _WAITING = 0.4
 """Wall-clock limit in seconds for a slow disk or a busy machine."""
 _IMPLIED = {"make": ("Makefile", "makefile", "GNUmakefile"), "npm": ("package.json",)}
@@ -52,14 +52,14 @@ _IMPLIED = {"make": ("Makefile", "makefile", "GNUmakefile"), "npm": ("package.js
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The content of files at one point in time."""
+    """The contents of files at one point in time."""
 
     digests: dict[str, str]
-    """A digest of the content and the resolved path of each file, by path."""
+    """A digest of each file's content and resolved path, by path."""
     scripts: tuple[tuple[str, str], ...]
-    """Name and text of the scripts."""
+    """The scripts' names and text."""
     whole: bool
-    """False if a file was too large, unreadable or not found. Then a change may go unnoticed."""
+    """False if a file was too large, unreadable or not found, so a change may go unnoticed."""
 
 
 def files_of(command: str, directory: Path) -> Files:
@@ -71,7 +71,7 @@ def files_of(command: str, directory: Path) -> Files:
 
 
 def read_files(paths: Iterable[Path]) -> Files:
-    """Return the content of files. For any other path the digest is the resolved path."""
+    """Return the contents of files. For any other path, the digest is the resolved path."""
     digests: dict[str, str] = {}
     scripts: list[tuple[str, str]] = []
     whole = True
@@ -97,7 +97,7 @@ def read_files(paths: Iterable[Path]) -> Files:
 
 
 def _script(data: bytes) -> str | None:
-    """Return a script for display, None if it is not text."""
+    """Return a script for display, or None if it is not text."""
     shown = data[: SHOWN + 1]
     try:
         text = shown.decode("utf-8")
@@ -172,8 +172,8 @@ def _unquoted(command: str) -> list[str]:
 def _expanded(command: str) -> Iterator[str]:
     """Yield each word that contains an expansion as a glob pattern, such as `*.sh` for `$name.sh`.
 
-    An expansion before a slash can stand for any folder, including the working directory
-    (`$PWD/run.sh`), so `run.sh` is yielded too.
+    An expansion before a slash can be any folder, including the working directory (`$PWD/run.sh`),
+    so `run.sh` is also yielded.
     """
     pattern = _EXPANDED.sub("*", command[:_LONGEST_COMMAND])
     for word in _unquoted(pattern) if pattern != command else ():
@@ -184,7 +184,7 @@ def _expanded(command: str) -> Iterator[str]:
 def _at_home(word: str) -> str:
     """Return a word with the home directory expanded.
 
-    `HOME/…` counts too, because words are also split at `$`.
+    `HOME/…` also counts, because words are also split at `$`.
     """
     first, _, rest = word.partition("/")
     return f"{Path.home()}/{rest}" if rest and first in ("~", "$HOME", "${HOME}", "HOME") else word
@@ -194,7 +194,7 @@ def _files(word: str, places: list[Path], enough: Deadline) -> Iterator[Path]:
     """Yield the files for a word, which may be a glob pattern.
 
     Raises TimeoutError or NeedsShellError for a pattern that takes too long or matches too many
-    files, PermissionError for an inaccessible path.
+    files, and PermissionError for an inaccessible path.
     """
 
     def hurry() -> None:

@@ -27,7 +27,7 @@ from hermes_nb.safety.shell import Rough, bare, on_one_line, rough_commands
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The estimated action and needs of a command."""
+    """A command's estimated action and needs."""
 
     deed: str = ""
     """Description of the action. Empty if unknown."""
@@ -58,9 +58,9 @@ _LONGEST = 40
 @dataclass(frozen=True, slots=True)
 class _Row:
     verbs: frozenset[str]
-    """The command must have one of these arguments. Empty: any arguments."""
+    """The command must have one of these arguments. Empty means any arguments."""
     unless: str
-    """Pattern for arguments with which the command needs nothing beyond reading."""
+    """Pattern for arguments that make the command need nothing beyond reading."""
     needs: frozenset[Need]
     """Needs beyond reading."""
     deed: str
@@ -80,7 +80,7 @@ def _rows() -> dict[str, list[_Row]]:
 
 
 def wanted(command: str, *, workspace: Path, home: Path, directory: Path) -> Wanted:
-    """Return the estimated action and needs of a command, in time linear in its length."""
+    """Return a command's estimated action and needs, in time linear in its length."""
     command = on_one_line(command)
     deeds: list[str] = []
     needs: set[Need] = set()
@@ -94,9 +94,9 @@ def wanted(command: str, *, workspace: Path, home: Path, directory: Path) -> Wan
 
 _PYTHON = re.compile(r"python[\d.]*")
 _MODULE = re.compile(r"(?:^| )-[bBdEhiOqsSuvVx]{0,9}m ?([^ .]{1,200})")
-"""Matches Python's option for a module, also among others (`-Bm NAME`, `-mNAME`)."""
+"""Matches Python's module option, even combined with others (`-Bm NAME`, `-mNAME`)."""
 _SAFE = re.compile(r"(?:-[^ ]{1,99} ){0,9}-[bBdEhiOqsSuvVx]{0,9}[PI]")
-"""Matches options with which Python does not search the working folder."""
+"""Matches options that stop Python from searching the working folder."""
 
 
 def _runs_here(command: str, directory: Path) -> Iterator[str]:
@@ -119,7 +119,7 @@ def _runs_here(command: str, directory: Path) -> Iterator[str]:
 def installs_only(command: str) -> bool:
     """Return whether a command consists only of pip, `cd` and read-only programs.
 
-    Python can then run without the working directory in its path, where a `pip.py` would run
+    Python can then run without the working directory in its path, where a `pip.py` would be run
     instead of pip.
     """
     for rough in islice(rough_commands(command), _MOST_COMMANDS):

@@ -3,8 +3,8 @@
 `normalise` reverses everything that hides words from a pattern: compatibility forms (fullwidth,
 mathematical), accents, invisible characters, tag characters and variation selectors with encoded
 letters, HTML entities, percent and backslash escapes, emphasis marks and concatenations inside
-words. The result keeps its case, and each position maps to one in the original. Scripts are not
-converted: `words` replaces lookalike letters in single words, so that Russian text stays Russian.
+words. Case is preserved, and each position maps to one in the original. Scripts are not converted:
+`words` replaces lookalike letters in single words, so that Russian text stays Russian.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class NormalisedText:
     """The original index of each character, and of the end."""
 
     def span(self, start: int, end: int) -> Span:
-        """Return the span of the original for `text[start:end]`."""
+        """Return the span of the original that corresponds to `text[start:end]`."""
         low = self.origins[start]
         return low, max(low, self.origins[end])
 
@@ -37,7 +37,7 @@ class NormalisedText:
 def edited(
     view: NormalisedText, pattern: re.Pattern[str], meaning: Callable[[str], str]
 ) -> NormalisedText:
-    """Return `view` with each match of a pattern replaced by what `meaning` returns for it."""
+    """Replace each match of a pattern in `view` with the result of `meaning`."""
     parts: list[str] = []
     origins: list[int] = []
     done = 0
@@ -78,7 +78,7 @@ def normalise(text: str) -> NormalisedText:
 
 
 _LAYERS = 3
-"""Maximum layers of escapes that are undone. Undoing one never makes the text longer."""
+"""Maximum layers of escapes to decode. Decoding never makes the text longer."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _ESCAPE = re.compile(
     r"[&%\\\x1b](?:"
@@ -93,7 +93,7 @@ _INSIDE_WORDS = (
     (re.compile(r"<(?<=[^\W_].)(?:/?[bisu]|!--[^<>]{0,20}--)>(?=\w)"), 1),
     (re.compile(r"""["'`](?<=[^\W_].)\s{0,3}(?:\+|\.\.?|&|\|\|)\s{0,3}["'`](?=[\w ])"""), 1),
 )
-"""Patterns for markup inside words, each with the number of matches from which it counts: a single
+"""Patterns for markup inside words, each with the number of matches needed to count: a single
 `**x**y` is ordinary typography. The lookbehind after the first character makes them fast."""
 
 
@@ -163,7 +163,7 @@ letters)."""
 
 
 def _fold(character: str) -> str:
-    """Return the plain form of a character, "" for an invisible or decorative one."""
+    """Return a character's plain form, or "" if it is invisible or decorative."""
     code = ord(character)
     if not _FOLDABLE.match(character):
         return character
@@ -196,5 +196,5 @@ LOOKALIKES = {
     )
     for letter in letters
 }
-"""Cyrillic, Greek, Armenian, phonetic and small-capital letters, with the Latin letter they
+"""Cyrillic, Greek, Armenian, phonetic and small-capital letters, with the Latin letters they
 resemble."""

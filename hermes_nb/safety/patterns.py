@@ -3,8 +3,8 @@
 The patterns are in `code_patterns.toml`. `traces` uses all of them for the scan; `threats` uses
 those that harm the person who runs the code, for the check of skills. `piped` finds downloads that
 run without being read. `flows` follows assignments line by line: a variable is tainted by the
-secrets in its value. A secret in the headers of a request does not count, because every API call
-has one. A secret in the body counts, but a single key in an example is suspicious only together
+secrets in its value. A secret in a request's headers does not count, because every API call has
+one. A secret in the body counts, but a single key in an example is suspicious only in combination
 with another sign.
 
 A pattern is searched only around words that its matches must contain. `Late` is raised when
@@ -36,15 +36,15 @@ BLOCKS = 3.0
 """A text with at least this score is blocked: a plain order to ignore the rules, or several
 hints."""
 _CELL = 256
-"""Needed words are located by cells (sections of the text) of this many characters."""
+"""Required words are located by cell, a section of the text with this many characters."""
 _MOST = 2_048
-"""Characters that are searched between two checks of the time limit."""
+"""Characters to search between two checks of the time limit."""
 _REACH = 200
 """Length of a pattern's matches in characters, without its gaps."""
 _GAP = re.compile(r"\{\d*,(\d+)\}")
 """A gap in a pattern, with its maximum length."""
 _APART = 150
-"""Number of matches of a pattern that are reported separately. The rest are reported as one."""
+"""Number of matches of a pattern to report separately. The rest are reported as one."""
 
 Span = tuple[int, int]
 
@@ -66,7 +66,7 @@ class Sign:
     negates: bool = False
     """Whether the rule itself contains a negation."""
     negated: bool = False
-    """Whether the rule begins with a negation, so that a preceding one does not excuse it."""
+    """Whether the rule begins with a negation, so a preceding one does not excuse it."""
     quotable: bool = False
     """Whether to ignore it in code and quotations, where chat templates are documented."""
 
@@ -78,12 +78,12 @@ class Late(Exception):
 _UNTIL: ContextVar[float] = ContextVar("UNTIL", default=math.inf)
 """Thread CPU time at which the limit is exceeded."""
 _COLLECTING: ContextVar[float] = ContextVar("COLLECTING", default=0.0)
-"""Thread CPU time at which the current garbage collection started, 0 if none."""
+"""Thread CPU time when the current garbage collection started, or 0 if there is none."""
 
 
 @contextmanager
 def deadline(size: int) -> Iterator[None]:
-    """Limit the time for scanning a text of `size` characters. Afterwards `in_time` raises."""
+    """Limit the time for scanning a text of `size` characters. After that, `in_time` raises."""
     token = _UNTIL.set(thread_time() + LIMIT * max(1, -(-size // SIZE)))
     gc.callbacks.append(_collected)
     try:
@@ -96,7 +96,7 @@ def deadline(size: int) -> Iterator[None]:
 def _collected(phase: str, _info: object) -> None:
     """Exclude garbage collection from the time limit.
 
-    In a kernel with millions of objects a collection takes longer than scanning a text.
+    In a kernel with millions of objects, a collection takes longer than scanning a text.
     """
     if phase == "start":
         _COLLECTING.set(thread_time())
@@ -121,7 +121,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 def spans(pattern: str, text: str, needs: Sequence[str] = ()) -> Iterator[Span]:
-    """Yield the matches of a pattern. Each match contains one of `needs`, given in lower case."""
+    """Yield a pattern's matches. Each match contains one of `needs`, which are in lower case."""
     done, reach = 0, _reach(pattern)
     for start, end in _near(lowered(text), needs, reach):
         in_time()
@@ -134,12 +134,12 @@ def spans(pattern: str, text: str, needs: Sequence[str] = ()) -> Iterator[Span]:
 
 @cache
 def _reach(pattern: str) -> int:
-    """Return about how many characters a pattern can match."""
+    """Return approximately how many characters a pattern can match."""
     return _REACH + sum(map(int, _GAP.findall(pattern)))
 
 
 def _near(text: str, needs: Sequence[str], reach: int) -> Iterator[Span]:
-    """Yield the parts of a text in which a match can begin: those near one of the `needs`."""
+    """Yield the parts of a text in which a match can begin: those near one of `needs`."""
     cells = set[int]() if needs else set(range(len(text) // _CELL + 1))
     for need in needs:
         at = text.find(need)
@@ -159,7 +159,7 @@ def _near(text: str, needs: Sequence[str], reach: int) -> Iterator[Span]:
 
 
 def some(places: Iterator[Span]) -> Iterator[Span]:
-    """Yield the first matches one by one, and all further ones as a single span."""
+    """Yield the first matches one by one, and all later ones as a single span."""
     yield from islice(places, _APART)
     if rest := [*places]:
         yield rest[0][0], rest[-1][1]
@@ -167,9 +167,9 @@ def some(places: Iterator[Span]) -> Iterator[Span]:
 
 @lru_cache(maxsize=4)
 def lowered(text: str) -> str:
-    """Return a text in lower case with the same length."""
+    """Return text in lower case, with the same length."""
     lower = text.lower()
-    if len(lower) != len(text):  # the lower case of a few capitals has two characters
+    if len(lower) != len(text):  # a few capitals have two-character lower-case forms
         return "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
     return lower
 
@@ -194,19 +194,19 @@ class _Pattern:
     pattern: str
     """The regular expression."""
     harms: bool
-    """Whether a match is harmful for the person who runs the code."""
+    """Whether a match is harmful to the person who runs the code."""
     shown: bool
-    """Whether harmless guides contain such code too."""
+    """Whether harmless guides also contain such code."""
 
 
 @cache
 def _patterns() -> tuple[_Pattern, ...]:
-    """Return the patterns. Each is compiled on first use."""
+    """Return the patterns, each of which is compiled on first use."""
     return tuple(_ready(item) for item in table("code_patterns")["pattern"])
 
 
 def candidates(lower: str, *, harms: bool) -> Iterator[_Pattern]:
-    """Yield the patterns with a needed word in the text: a quick filter, as most texts have few."""
+    """Yield the patterns with a required word in the text: a quick filter, since most have none."""
     for each in _patterns():
         if each.harms is harms and (not each.needs or any(map(lower.__contains__, each.needs))):
             yield each
@@ -228,13 +228,13 @@ def _ready(item: dict[str, Json]) -> _Pattern:
 
 
 def _alone(step: str) -> str:
-    """Return a part of a pattern as a separate group, to which its `(?i)` flag is limited."""
+    """Return part of a pattern as a separate group, so that its `(?i)` flag applies only there."""
     return f"(?i:{step[4:]})" if step.startswith("(?i)") else f"(?:{step})"
 
 
 @cache
 def _pattern(name: str) -> re.Pattern[str]:
-    """Return a pattern of `[excuses]` or `[flows]`."""
+    """Return a pattern from `[excuses]` or `[flows]`."""
     return compiled({**table("code_patterns")["excuses"], **table("code_patterns")["flows"]}[name])
 
 
@@ -256,15 +256,15 @@ def traces(text: str) -> Iterator[Sign]:
 
 
 _LINE, _PARAGRAPH = 120, 300
-"""Characters searched before a passage for words that forbid it: in a line, and in a paragraph."""
+"""Characters to search before a passage for words that forbid it, in a line and in a paragraph."""
 _SENTENCE_END = re.compile(r"[.!?][ \t]")
 
 
 def threats(text: str, *, code: bool = False, guide: bool = False) -> Iterator[Sign]:
-    """Yield harmful passages of a text.
+    """Yield the harmful passages in a text.
 
-    `code` means that all of the text is code, `guide` that it is documentation. Outside of code, a
-    passage does not count if the words before it in its sentence forbid or describe it.
+    `code` means that the whole text is code, and `guide` that it is documentation. Outside of code,
+    a passage does not count if the words before it in its sentence forbid or describe it.
     """
     for each in candidates(lowered(text), harms=True):
         for place in spans(each.pattern, text, each.needs):
@@ -275,7 +275,7 @@ def threats(text: str, *, code: bool = False, guide: bool = False) -> Iterator[S
 
 
 def _graded(each: _Pattern, text: str, place: Span, *, guide: bool) -> float | None:
-    """Return a passage's score, None for a common one, such as a vendor's installation command."""
+    """Return a passage's score, or None if it is common, such as a vendor's install command."""
     passage = text[slice(*place)]
     downloads = each.name in ("download-and-run", "powershell-download")
     if downloads and _pattern("plain_http").search(passage):
@@ -298,7 +298,7 @@ def _forbidden(text: str, position: int, words: re.Pattern[str]) -> bool:
 
 
 _SPLICES = re.compile(r"\\\n|''|\"\"|\\(?=[a-z])")
-"""Parts that a shell ignores: continued lines, empty quotes, needless backslashes."""
+"""Parts that a shell ignores: line continuations, empty quotes, needless backslashes."""
 
 
 def piped(text: str, *, code: bool = False) -> Iterator[str]:
@@ -321,7 +321,7 @@ _ASSIGNS = re.compile(
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _SEVERAL = 2
 _ARGUMENTS = 500
-"""Characters after the opening bracket of a call that are searched as its arguments."""
+"""Characters after a call's opening bracket to search as its arguments."""
 _WHOLE = "the whole environment"
 
 
@@ -361,7 +361,7 @@ class _Tainted:
             self.encoded.add(name)
 
     def leaving(self, statement: str) -> tuple[str, str] | None:
-        """Return category and name of the sign if a statement leaks a secret, otherwise None."""
+        """Return the sign's category and name if a statement leaks a secret, otherwise None."""
         key = False
         for match in _pattern("sends").finditer(statement) if "(" in statement else ():
             sent = statement[match.end() : match.end() + _ARGUMENTS]

@@ -13,11 +13,11 @@ LevelName = Literal["bubblewrap", "landlock", "none"]
 
 
 class NoSandboxError(HermesError):
-    """The command cannot be sandboxed as requested. The message gives the reason."""
+    """The command cannot be sandboxed as requested. The message states the reason."""
 
 
 class Need(enum.Enum):
-    """The needs of a command beyond reading."""
+    """What a command needs beyond reading."""
 
     WRITE = "write"
     GIT = "git"
@@ -29,7 +29,7 @@ class Need(enum.Enum):
 
 
 class SandboxProfile(enum.Flag):
-    """Permissions of a command, as combinable flags. All include reading the workspace."""
+    """A command's permissions, as combinable flags. All include reading the workspace."""
 
     READ = 0  # reads only
     WORKSPACE = 1
@@ -65,12 +65,12 @@ class SandboxProfile(enum.Flag):
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The best sandbox level of this machine."""
+    """The machine's best sandbox level."""
 
     name: LevelName
     """The level."""
     why: str = ""
-    """Why no better level works. Empty for bubblewrap."""
+    """The reason no better level works. Empty for bubblewrap."""
 
     @property
     def holds(self) -> str:

@@ -1,4 +1,4 @@
-"""Paths that a sandboxed command needs, and the Landlock rules that give access to them."""
+"""Paths that a sandboxed command needs, and the Landlock rules that grant access to them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NAMES_PLACES = re.compile(r".*\.pth|__editable___.*_finder\.py").fullmatch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxPlan:
-    """Paths and permissions of a sandboxed command. All paths are without links."""
+    """A sandboxed command's paths and permissions. All paths are resolved."""
 
     workspace: Path
     """The workspace, readable except for `masks`."""
@@ -46,9 +46,9 @@ class SandboxPlan:
     home: Path
     """The user's home directory."""
     visible: tuple[str, ...] = ()
-    """Readable paths outside of the workspace."""
+    """Readable paths outside the workspace."""
     ways: Mapping[str, str] = field(default_factory=dict)
-    """Links and folders that lead to the visible paths as users write them; see `ways`."""
+    """Links and folders that lead to the visible paths as written by users; see `ways`."""
     masks: tuple[str, ...] = ()
     """Paths to hide, mainly secrets."""
     writes: bool = False
@@ -60,14 +60,14 @@ class SandboxPlan:
     readable_home: bool = False
     """Whether the home directory is readable, except for `masks`."""
     writable: tuple[str, ...] = ()
-    """Writable folders outside of the workspace, for installed packages and caches."""
+    """Writable folders outside the workspace, for installed packages and caches."""
     fixed_folders: tuple[str, ...] = ()
     """Read-only folders in a writable workspace, because everything in them runs later."""
     fixed_files: tuple[str, ...] = ()
     """Read-only files in a writable workspace, because they run later."""
     unheld: str = ""
-    """Why a writing command needs hidden paths, which Landlock does not support. Empty if it does
-    not."""
+    """The reason a command that may write needs hidden paths, which Landlock does not support.
+    Empty if there is none."""
 
 
 @functools.cache
@@ -84,7 +84,7 @@ def python() -> tuple[str, ...]:
 
 
 def ways(paths: Iterable[str]) -> dict[str, str]:
-    """Return the links and folders through which `paths` lead: a link's target, "" for a folder."""
+    """Return the links and folders on the way to `paths`: a link's target, or "" for a folder."""
     out: dict[str, str] = {}
     for path in paths:
         here, rest = "/", path.split("/")[::-1]
@@ -117,7 +117,7 @@ def editable() -> tuple[str, ...]:
 
 
 def python_writable() -> tuple[str, ...]:
-    """Return the folders for packages and programs of this Python that are writable."""
+    """Return this Python's writable folders for packages and programs."""
     own = [sys.prefix]
     if sys.prefix in ("/usr", "/"):
         own = [sysconfig.get_path(name) for name in ("purelib", "platlib", "scripts")]
@@ -127,7 +127,7 @@ def python_writable() -> tuple[str, ...]:
 
 
 def _conda() -> list[str]:
-    """Return the folder of conda itself if this Python is one of its environments."""
+    """Return conda's own folder if this Python is one of its environments."""
     prefix = Path(sys.prefix)
     if not (prefix / "conda-meta").is_dir():
         return []
@@ -173,7 +173,7 @@ def identity(home: Path) -> dict[str, str]:
 
 
 def landlock_rules(plan: SandboxPlan, temporary: str) -> list[tuple[str, str]]:
-    """Return the rules of a plan. Raise ValueError if there are too many."""
+    """Return a plan's rules. Raise ValueError if there are too many."""
     out = [(path, "read") for path in (*SYSTEM, *python())]
     out += _readable(Path("/etc"), ETC_SECRETS)
     out += [(f"/proc/{name}", "read") for name in _PROC]
@@ -193,7 +193,7 @@ def landlock_rules(plan: SandboxPlan, temporary: str) -> list[tuple[str, str]]:
 
 
 def _readable(folder: Path, hidden: Iterable[str]) -> list[tuple[str, str]]:
-    """Return rules that allow reading everything below `folder` except `hidden`."""
+    """Return rules that allow reading everything under `folder` except `hidden`."""
     inside = {path for path in hidden if path.startswith(f"{folder}/")}
     if not inside:
         return [(str(folder), "read")]

@@ -1,9 +1,9 @@
-"""Decide which commands run without approval: literal words, pipes and `&&` of known readers.
+"""Decide which commands run without approval: known readers with literal words, pipes and `&&`.
 
-The check and the execution use the same plan: a list of pipelines with final arguments, expanded
-globs and absolute program paths. It runs without a shell, so there is no need to predict how a
-shell would interpret the command. A command with anything outside the grammar (assignments,
-expansions, loops, redirections to files) gets no plan.
+Checking and execution use the same plan: a list of pipelines with final arguments, expanded globs
+and absolute program paths. It runs without a shell, so there is no need to predict how a shell
+would interpret the command. A command with anything outside the grammar (assignments, expansions,
+loops, redirections to files) gets no plan.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ logger = logging.getLogger(__name__)
 LENGTH_LIMIT = 10_000
 """Longest command that is checked, in characters."""
 SECONDS = 0.1
-"""CPU seconds for all checks that access the disk. A few milliseconds are typical."""
+"""CPU seconds for all checks that access the disk. A few milliseconds is typical."""
 _WAITING = 0.4
 """Wall-clock limit in seconds for a slow disk or a busy machine."""
 _MOST_TRIALS = 8
-"""How often git or sed may be run to check one command."""
+"""Maximum number of times to run git or sed to check one command."""
 _HIDDEN = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
     r"|[\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
@@ -64,12 +64,12 @@ _HIDDEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One program of a pipeline."""
+    """One program in a pipeline."""
 
     words: tuple[str, ...]
-    """The absolute path of the program and its final arguments."""
+    """The program's absolute path and its final arguments."""
     stdin: Path | None = None
-    """The file to read as standard input. None: the previous stage's output, or nothing."""
+    """The file to read as standard input. None means the previous stage's output, or nothing."""
     out: Stream = "out"
     """Where standard output goes."""
     err: Stream = "err"
@@ -77,7 +77,7 @@ class Stage:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Environment variables to set."""
     paths: tuple[str, ...] = ()
-    """Files outside of the workspace that the program names and a sandbox has to expose."""
+    """Files outside the workspace that the program names and a sandbox has to expose."""
     elsewhere: bool = False
     """Whether the program shows a file that belongs neither to the workspace nor to installed
     software."""
@@ -100,7 +100,7 @@ Plan = tuple[Pipeline, ...]
 
 @dataclass(frozen=True, slots=True)
 class CommandPlace:
-    """The location in which a command would run."""
+    """The location where a command would run."""
 
     workspace: Path
     """The root of the workspace."""
@@ -110,7 +110,7 @@ class CommandPlace:
     """The user's home directory."""
     hidden: bool = False
     """Whether the command runs in a sandbox that hides the workspace's secrets. Ignored if
-    `directory` is outside of the workspace, because the command then runs without a sandbox."""
+    `directory` is outside the workspace, because the command then runs without a sandbox."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +121,11 @@ class Verdict:
     """`allow`: run the plan. `confine`: may run in a read-only sandbox. `ask`: needs approval.
     `deny`: never runs."""
     reason: str = ""
-    """Why the command is not just allowed. Empty for `allow`."""
+    """The reason the command is not simply allowed. Empty for `allow`."""
     plan: Plan = ()
-    """The programs to run for `allow`, otherwise empty."""
+    """For `allow`, the programs to run; otherwise empty."""
     needs: frozenset[Need] = frozenset()
-    """The permissions that the command needs beyond reading, for `ask`."""
+    """For `ask`, the permissions that the command needs beyond reading."""
 
 
 def judge(command: str, place: CommandPlace) -> Verdict:
@@ -180,7 +180,7 @@ class _Judge:
         self._linked: frozenset[tuple[int, int]] | None = None
 
     def plan(self, lines: list[Line]) -> Plan:
-        """Return the plan that runs. Raise if it may do more than read."""
+        """Return the plan to run. Raise if it may do more than read."""
         out: list[Pipeline] = []
         for number, (after, drafts) in enumerate(lines):
             if drafts[0].words[0] == "cd":
@@ -283,7 +283,7 @@ class _Judge:
                 pass
 
     def _reads(self, words: list[str], *, deep: bool = False) -> None:
-        """Check files that are read, with `deep` also everything below them."""
+        """Check files that are read and, with `deep`, everything under them."""
         for word in words:
             self._hurry()
             path = self.directory / word
@@ -300,7 +300,7 @@ class _Judge:
                 self._below(word, _real(path))
 
     def _below(self, word: str, path: Path) -> None:
-        """Refuse a folder with a secret or a hard link to one of the workspace's secrets."""
+        """Refuse a folder containing a secret or a hard link to one of the workspace's secrets."""
         found = [self._survey(path)]
         if path.is_relative_to(self.place.workspace) and not found[0].secrets:
             found.append(self._survey(self.place.workspace))
@@ -311,7 +311,7 @@ class _Judge:
             refuse(f"there may be secrets below {word!r}")
 
     def _leads_out(self, words: list[str]) -> None:
-        """Refuse a folder with a link that points out of it, which `diff` would follow."""
+        """Refuse a folder containing a link to somewhere outside it, which `diff` would follow."""
         for root in (self.directory / word for word in words):
             if not root.is_dir() or (self.hidden and self._inside(root)):
                 continue
@@ -322,7 +322,7 @@ class _Judge:
                         refuse(f"{path.name!r} leads out of {root.name!r}")
 
     def _names(self, words: list[str]) -> None:
-        """Record paths outside of the workspace for a program that shows no file contents."""
+        """Record paths outside the workspace for a program that shows no file contents."""
         for word in words:
             self._hurry()
             if not self._inside(self.directory / word):
@@ -374,7 +374,7 @@ class _Judge:
         return ["--sandbox", *words]
 
     def _tries(self) -> None:
-        """Count a run of git or sed that checks the command. Refuse more than `_MOST_TRIALS`."""
+        """Count each run of git or sed to check the command. Refuse more than `_MOST_TRIALS`."""
         self.trials += 1
         if self.trials > _MOST_TRIALS:
             refuse("checking it would take too long")
@@ -398,7 +398,7 @@ _LONG_HELP = frozenset({"ipython", "jupyter", "conda"})
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """The policy's decision on a command."""
+    """The policy's decision about a command."""
 
     decision: Literal["allow", "ask", "deny"]
     """Whether and how the command may run."""

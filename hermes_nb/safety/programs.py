@@ -23,17 +23,17 @@ from hermes_nb.safety.child_environment import child_environment
 from hermes_nb.safety.protected import known_names, secret_name
 
 SYSTEM_PATH = ":".join(("/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"))
-"""Where system programs are searched for."""
+"""Where to search for system programs."""
 _OPTIONS_FROM_FILES = frozenset("strings nm readelf size objdump".split())
 """Programs that accept `@FILE` as an argument and read options from that file."""
 
 
 class MayDoMoreError(Exception):
-    """A command may do more than read. The message gives the reason."""
+    """A command may do more than read. The message states the reason."""
 
 
 class NamesSecretError(MayDoMoreError):
-    """A command would show the secret in the message. A sandbox might not hide this secret."""
+    """A command would show the secret named in the message. A sandbox might not hide it."""
 
 
 def refuse(why: str, error: type[MayDoMoreError] = MayDoMoreError) -> NoReturn:
@@ -43,7 +43,7 @@ def refuse(why: str, error: type[MayDoMoreError] = MayDoMoreError) -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The arguments of a command, sorted by kind."""
+    """A command's arguments, sorted by kind."""
 
     operands: list[str]
     """Arguments that are not options."""
@@ -55,7 +55,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The permitted arguments of a program."""
+    """A program's permitted arguments."""
 
     short: str
     """Letters of the options without a value. `*`: all arguments are operands."""
@@ -64,7 +64,7 @@ class Rule:
     long: frozenset[str]
     """Names of the long options. Those with a value end with `=`."""
     operands: str
-    """Kind of the operands: files, names, pattern, text, plus (`+…`), one or none."""
+    """Kind of operands: files, names, pattern, text, plus (`+…`), one or none."""
 
     def read(self, name: str, words: list[str]) -> Read:
         """Sort the arguments. Raise MayDoMoreError for an option that is not permitted."""
@@ -142,7 +142,7 @@ def ps(words: list[str]) -> None:
     rest = words[1:] if words and re.fullmatch(r"[auxfwjlrT]+", words[0]) else words
     read = readers()["ps"].read("ps", rest)
     shows = any("environ" in value for value in read.values)
-    # procps parses unknown options again as BSD options, where `e` shows the environment.
+    # procps reparses unknown options as BSD options, where `e` shows the environment.
     shows = shows or ("e" in read.options and not read.options <= _PS_WITH_E)
     if shows or not all(word.isdecimal() for word in read.operands):
         refuse("ps may show the environment of a process")
@@ -158,7 +158,7 @@ def archive(name: str, words: list[str]) -> list[str]:
 
 
 def find(words: list[str]) -> list[str]:
-    """Return the folders in which a `find` starts. Refuse options that may do more than list."""
+    """Return a `find` command's starting folders. Refuse options that may do more than list."""
     out, rest = [], iter(words)
     valued, plain = (table("commands")["find"][kind].split() for kind in ("valued", "plain"))
     for word in rest:
@@ -177,7 +177,7 @@ _SED_PRINTS = re.compile(r"(\d{1,9}|\$)(,(\d{1,9}|\$|\+\d{1,9}))?[pdq=]")
 
 
 def awk(words: list[str]) -> list[str]:
-    """Return the files of an awk program. Refuse words that can write, run or open something.
+    """Return an awk program's files. Refuse words that can write, run or open something.
 
     Output to a file or a command is only possible after a `print`.
     """
@@ -190,7 +190,7 @@ def awk(words: list[str]) -> list[str]:
 
 
 def jq(words: list[str]) -> list[str]:
-    """Return the files of a jq program. Refuse programs that could load others."""
+    """Return a jq program's files. Refuse programs that could load others."""
     read = readers()["jq"].read("jq", words)
     if not read.operands or _JQ_BITES.search(read.operands[0]):
         refuse("this jq program may read other files")
@@ -198,7 +198,7 @@ def jq(words: list[str]) -> list[str]:
 
 
 def sed(words: list[str]) -> tuple[list[str], bool, list[str]]:
-    """Return the files of a `sed`, whether it only prints lines, and its other arguments.
+    """Return a `sed` command's files, whether it only prints lines, and its other arguments.
 
     The effect of other scripts is unknown. The caller tests them with `sed --sandbox`.
     """
@@ -241,9 +241,9 @@ SHOWS: dict[str, Callable[[list[str]], list[str]]] = {
     "tar": partial(archive, "tar"),
     "unzip": partial(archive, "unzip"),
 }
-"""Programs with their own language or syntax: functions that return the files that they show."""
+"""Programs with their own language or syntax, and functions that return the files they show."""
 _KEYWORDS = frozenset("if then for while until case do done fi esac function select ! time".split())
-"""Keywords of the shell."""
+"""Shell keywords."""
 
 
 def unknown(name: str) -> NoReturn:
@@ -263,7 +263,7 @@ _ALIKE = {
 
 
 def found(word: str, workspace: Path) -> tuple[str, str]:
-    """Return the path and plain name of a system program or one of this Python environment.
+    """Return the path and plain name of a program from the system or this Python environment.
 
     A program that is found only through the user's PATH is refused. A missing program is allowed,
     because it cannot run.
@@ -288,30 +288,30 @@ def found(word: str, workspace: Path) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class GitPlan:
-    """The checked arguments of git."""
+    """Git's checked arguments."""
 
     words: list[str]
     """All arguments."""
     place: Path
     """The directory in which git runs."""
     root: Path | None
-    """The root of the repository. None outside of one."""
+    """The root of the repository. None outside a repository."""
     operands: list[str]
     """Operands that may be files."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Verb:
-    """The permitted arguments of a git command."""
+    """A git command's permitted arguments."""
 
     options: re.Pattern[str]
     """Matches a permitted option."""
     added: tuple[str, ...] = ()
     """Arguments to add."""
     lists: re.Pattern[str] | None = None
-    """Matches an option that makes the command list something. For a command that would otherwise
-    change something if it has operands. All words are searched at once, joined by NUL, because an
-    operand may look like an option."""
+    """Matches an option that makes the command list something. Required if the command would
+    otherwise change something when it has operands. All words are searched at once, joined by NUL,
+    because an operand may look like an option."""
 
 
 @cache
@@ -368,14 +368,14 @@ GIT_ENVIRONMENT = {
         }
     ),
 }
-"""Stricter than necessary for the known keys, because the user's own settings are not checked."""
+"""Stricter than the known keys require, because the user's own settings are not checked."""
 
 
 def git_plan(words: list[str], directory: Path, *, hidden_in: Path | None) -> GitPlan:
-    """Return the checked arguments of git. Raise MayDoMoreError if they may do more than read.
+    """Return git's checked arguments. Raise MayDoMoreError if they may do more than read.
 
-    The configuration of a repository below `hidden_in` is not checked, because git runs there in a
-    sandbox.
+    The configuration of a repository under `hidden_in` is not checked, because git runs in a
+    sandbox there.
     """
     place, rest = directory, list(words)
     while rest[:1] in (["-C"], ["--no-pager"]):
@@ -404,7 +404,7 @@ def git_plan(words: list[str], directory: Path, *, hidden_in: Path | None) -> Gi
 def _checked(name: str, verb: _Verb, rest: list[str]) -> tuple[int, list[str]]:
     """Check options and operands. Return the index after the options, and the operands."""
     ends = rest.index("--") if "--" in rest else len(rest)
-    for at, word in enumerate(rest):  # after `--` too: it may be the value of an option
+    for at, word in enumerate(rest):  # after `--` too: it may be an option's value
         odd = at > ends or not verb.options.fullmatch(word)
         if (word.startswith("-") and at != ends and odd) or "%G" in word or "%(sig" in word:
             refuse(f"git {name} {word} may change or run something")
@@ -435,7 +435,7 @@ def _exclusions(name: str, rest: list[str], ends: int) -> list[str]:
 
 
 def _in_repository(name: str, paths: list[Path], root: Path | None) -> None:
-    """Refuse paths outside of the repository, which git would read like any file."""
+    """Refuse paths outside the repository, which git would read like any file."""
     if root is None and (name == "grep" or any(path.exists() for path in paths)):
         refuse(f"git {name} outside of a repository reads any file")
     for path in paths:
@@ -490,7 +490,7 @@ def _check_settings(place: Path, root: Path | None) -> None:
 
 
 def _git(place: Path, *words: str, given: str = "") -> bytes | None:
-    """Return git's output, None if it fails. It uses the same repository as the checked command."""
+    """Return git's output, or None if it fails. Uses the same repository as the checked command."""
     program = shutil.which("git", path=SYSTEM_PATH) or "/usr/bin/git"
     environment = {**child_environment(), "PATH": SYSTEM_PATH, **GIT_ENVIRONMENT}
     done = subprocess.run(

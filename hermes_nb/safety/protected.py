@@ -3,8 +3,8 @@
 There are three lists. Secrets must not be read (keys, tokens, password files). The file tools must
 not write secrets or files that programs execute or read as configuration (git hooks, startup files,
 the Hermes directory). Writing files that run later or instruct an agent needs approval. The check
-compares the names in the given path and in the resolved one, and never opens a file. A hard link to
-a secret is recognised by its inode, which `survey` finds.
+compares the names in both the given and the resolved path, and never opens a file. A hard link to a
+secret is recognised by its inode, which `survey` finds.
 
 `survey` walks through a workspace and lists the secrets that a sandbox has to hide. It only reads
 directories, not files, and skips unchanged ones. The names and their meanings are in `names.toml`,
@@ -35,15 +35,15 @@ _HARMLESS = re.compile(
     r"\.env(?:\..+)?[._-](?:example|sample|template|dist|defaults)|(?:example|sample)\.env|cacert\.pem"
     r"|(?:credentials|secrets?)\.(?:py|pyi|md|rst|ipynb|html|css|js|ts|c|h|go|rs|java|r)"
 )
-"""Matches names that only look secret: templates for sharing, and code or text about secrets."""
+"""Matches names that only look secret: shareable templates, and code or text about secrets."""
 _COPY = re.compile(r"(?<=.)(?:~|\.(?:bak|backup|copy|old|orig|save|sw[a-p]|tmp))+$")
 """Matches suffixes that editors and users add to the names of copies."""
 NOT_IMPORTED = frozenset({"test", "tests", "this", "antigravity", "docs", "examples", "__main__"})
-"""Names that may be used although modules have them: rarely imported ones, and usual folders."""
+"""Names that are allowed although modules use them: rarely imported ones, and common folders."""
 OF_GIT = frozenset({".git", ".github", ".gitignore", ".gitattributes", ".gitmodules", ".gitconfig"})
 """Hidden entries that are checked by name, even in the home directory."""
 NOT_WALKED = frozenset({"node_modules", "site-packages", "dist-packages", "__pycache__"})
-"""Large folders with third-party files. Files with secret-looking names there are harmless."""
+"""Large folders of third-party files. Files with secret-looking names there are harmless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,10 @@ class Names:
     files: Mapping[str, str]
     """Reasons by pattern for file names."""
     file: re.Pattern[str]
-    """Matches names of `files`, except `.pth`: outside of installed code it holds model weights."""
+    """Matches names in `files`, except `.pth`: outside installed code, it means model weights."""
 
     def above(self, parts: tuple[str, ...]) -> tuple[str, str]:
-        """Return a component that protects everything below it, with the reason, or `("", "")`."""
+        """Return a component that protects everything under it, with the reason, or `("", "")`."""
         for part in parts:
             if part in self.folders:
                 return part, self.folders[part]
@@ -124,7 +124,7 @@ _REQUIRED = re.compile(r"[\w.-]+")
 
 
 def why_protected(path: Path, root: Path, *, write: bool) -> str:
-    """Return why `path` must not be read (with `write`: written), or "" if there is no reason.
+    """Return the reason `path` must not be read (with `write`: written), or "" if there is none.
 
     A relative path is resolved in `root`. The text completes "... is protected: ".
     """
@@ -150,12 +150,12 @@ def second_name(path: Path, root: Path) -> str:
 
 
 def secret_name(parts: tuple[str, ...]) -> str:
-    """Return the secret component of a path, "" if there is none."""
+    """Return a path's secret component, or "" if there is none."""
     return secret(tuple(part.casefold() for part in parts))[0]
 
 
 def why_secret(path: PurePath, linked: frozenset[tuple[int, int]] = frozenset()) -> str:
-    """Return which secret a path would reveal, "" if it looks harmless.
+    """Return the secret that a path would reveal, or "" if the path looks harmless.
 
     A `PurePath` is checked by name only. A `Path` is also resolved and inspected for process
     internals, devices and sockets. `linked` are inodes of hard-linked secrets.
@@ -179,7 +179,7 @@ def why_secret(path: PurePath, linked: frozenset[tuple[int, int]] = frozenset())
 def why_later(path: Path, root: Path) -> str:
     """Describe a file at `path` if it would run later or be read as configuration.
 
-    Other files give "". A relative path is resolved in `root`. The file may not exist.
+    Return "" for any other file. A relative path is resolved in `root`. The file need not exist.
     """
     given = Path(os.path.abspath(root / path))
     home, real = hermes_home(), Path(os.path.realpath(given))
@@ -195,7 +195,7 @@ def why_later(path: Path, root: Path) -> str:
 
 
 def _hides(path: Path, root: Path) -> str:
-    """Return a reason if a file is a hidden entry of the home, or a new one of the workspace.
+    """Return a reason if a file is a hidden entry in the home, or a new one in the workspace.
 
     Programs look for settings there.
     """
@@ -212,17 +212,17 @@ def _hides(path: Path, root: Path) -> str:
 
 
 def hides_at_home(name: str) -> bool:
-    """Return whether an entry of the home is hidden, and so probably private or a settings file."""
+    """Return whether an entry in the home is hidden, so probably private or a settings file."""
     return name.startswith(".") and name.casefold() not in OF_GIT
 
 
 def obeyed_at_home(name: str) -> bool:
-    """Return whether an entry of the home is hidden or a folder with programs or settings."""
+    """Return whether an entry in the home is hidden, or a folder with programs or settings."""
     return hides_at_home(name) or name.casefold() in ("bin", "library", "appdata")
 
 
 def hides(name: str) -> bool:
-    """Return whether an entry of a workspace is hidden and not known to be harmless."""
+    """Return whether an entry in a workspace is hidden and not known to be harmless."""
     return name.startswith(".") and not (
         _harmless_names().match(name) or _HARMLESS.fullmatch(name) or name.casefold() in OF_GIT
     )
@@ -295,21 +295,21 @@ def _special(real: Path) -> str:
 
 
 def hermes_home() -> Path:
-    """Return the Hermes directory without links."""
+    """Return the Hermes directory with links resolved."""
     given = os.environ.get("HERMES_HOME", "")
     return Path(os.path.realpath(Path(given).expanduser() if given else Path.home() / ".hermes"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """The secrets of a workspace that a sandbox has to hide."""
+    """The secrets in a workspace that a sandbox has to hide."""
 
     files: tuple[str, ...] = ()
     """Secret files."""
     directories: tuple[str, ...] = ()
     """Secret directories, and those that could not be listed."""
     specials: tuple[str, ...] = ()
-    """Sockets, pipes and devices, which could connect to processes outside of the sandbox."""
+    """Sockets, pipes and devices, which could connect to processes outside the sandbox."""
     linked: frozenset[tuple[int, int]] = frozenset()
     """Device and inode of secrets with several hard links, here or in the home."""
     closed: tuple[str, ...] = ()
@@ -345,10 +345,10 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Listing:
-    """The entries of a directory by kind."""
+    """A directory's entries by kind."""
 
     seen: tuple[int, int] = (0, 0)
-    """Inode and change time of the directory. Unlike `mtime`, the change time cannot be forged."""
+    """The directory's inode and change time. Unlike `mtime`, the change time cannot be forged."""
     below: tuple[str, ...] = ()
     """Directories to walk."""
     files: tuple[str, ...] = ()
@@ -358,7 +358,7 @@ class _Listing:
     directories: tuple[str, ...] = ()
     """Secret directories.
 
-    If the directory may not be listed, it contains itself here, so that it is hidden.
+    If the directory may not be listed, this contains the directory itself, so that it is hidden.
     """
     specials: tuple[str, ...] = ()
     """Sockets, pipes and devices."""
@@ -372,15 +372,15 @@ class _Listing:
 
 _LISTED: dict[tuple[str, bool], _Listing] = {}
 _WALKS = 3
-"""Maximum number of walks. Another one is made if directories change during a walk."""
+"""Maximum number of walks. The walk is repeated if directories change in the meantime."""
 
 
 def survey(root: Path, *, home: Path, seconds: float = 0.15) -> Survey:
-    """Find the secrets below `root`, and all hard links to secrets there or in `home`.
+    """Find the secrets under `root`, and all hard links to secrets there or in `home`.
 
-    If `root` contains the home, all hidden entries of the home count as secret, because programs
-    keep private data there under any name. A directory that cannot be listed is hidden completely.
-    In that case every file with several hard links is hidden too. Unchanged directories are not
+    If `root` contains the home, all hidden entries in the home count as secret, because programs
+    store private data there under any name. A directory that cannot be listed is hidden completely.
+    In that case, every file with several hard links is also hidden. Unchanged directories are not
     read again, so if a walk reaches its time limit, the next call continues it.
     """
     deadline = Deadline(seconds)
@@ -439,7 +439,7 @@ def _walk(root: str, home: str, deadline: Deadline) -> tuple[list[_Listing], boo
 
 
 def _listing(place: str, *, at_home: bool = False, follow: bool = True) -> _Listing:
-    """Return the entries of a directory. It may be a link only with `follow`."""
+    """Return a directory's entries. It may be a link only with `follow`."""
     key = (place, at_home)
     try:
         found = os.stat(place, follow_symlinks=follow)
@@ -454,7 +454,7 @@ def _listing(place: str, *, at_home: bool = False, follow: bool = True) -> _List
     except OSError:
         return _Listing(read=False)
     if seen != (after.st_ino, after.st_ctime_ns):
-        return replace(listing, read=False)  # the directory was replaced or changed meanwhile
+        return replace(listing, read=False)  # the directory was replaced or changed in the meantime
     if len(_LISTED) > _MOST_KEPT:
         _LISTED.clear()
     if time.time_ns() - seen[1] > SETTLED and not listing.closed:
@@ -501,7 +501,7 @@ def _list(place: str, seen: tuple[int, int], *, at_home: bool) -> _Listing:
 
 
 def _files_below(folder: str, deadline: Deadline, unseen: list[object]) -> list[str]:
-    """Return the files below a folder. Add errors to `unseen`."""
+    """Return the files under a folder. Add errors to `unseen`."""
     out: list[str] = []
     if not os.path.isdir(folder):
         return [folder] if os.path.isfile(folder) else []

@@ -4,7 +4,7 @@ Every part of a message has an origin (`core.messages.Origin`) that survives sto
 delegation and resuming. This module answers two questions. Does the conversation contain untrusted
 content? Such content may hold instructions from anyone, so calls that could send data out or plant
 something then need approval. Does a text to be saved in memory quote someone other than the user
-word for word? Then saving it needs approval.
+word for word? If so, saving it needs approval.
 
 `Trust` stores which files the user has accepted in spite of the scan's warning: this content at
 this path. It is a JSON file in the Hermes directory that only its owner can read. Lookups write
@@ -29,7 +29,7 @@ from hermes_nb.core.messages import Message, Origin, Part, Text
 from hermes_nb.core.text import one_line
 
 ROW = 5
-"""Words in sequence that count as copied. In scripts without spaces: twice as many characters."""
+"""Consecutive words that count as copied. In scripts without spaces, twice as many characters."""
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 _WORD = re.compile(f"[{_UNSPACED}]|[^\\W_{_UNSPACED}]+")
 _PRECISE = re.compile(
@@ -46,9 +46,9 @@ _CODE = re.compile(r"[|;={}()<>$]|^\s*(?:[\w./-]+\s+)?-{1,2}\w")
 
 
 RECALLED = "[From memory ("
-"""Start of text from a memory service: recalled text, or its description of itself.
+"""Start of text from a memory service: recalled text, or the service's self-description.
 
-All other content that is attached to a message starts with another heading or mark.
+All other content attached to a message starts with a different heading or mark.
 """
 
 
@@ -103,8 +103,8 @@ def accepted(messages: Iterable[Message]) -> list[Message]:
 def taken(text: str, messages: Sequence[Message]) -> str:
     """Return a passage of `text` that was copied from someone other than the user, or "".
 
-    A passage is five words in sequence, a URL or e-mail address, a path, a command or a line of
-    code. It must occur in a text of origin "workspace" or "outside" and in none of the user's.
+    A passage is five consecutive words, a URL or e-mail address, a path, a command or a line of
+    code. It must occur in a text with origin "workspace" or "outside" and in none of the user's.
     """
     foreign = _joined(messages, ("workspace", "outside"))
     if not foreign:
@@ -179,7 +179,7 @@ class Accepted:
     """A file that the user trusts."""
 
     path: str
-    """Canonical path of the file."""
+    """The file's canonical path."""
     sha256: str
     """SHA-256 of its text."""
     when: str
@@ -194,7 +194,7 @@ class Trust:
 
     @property
     def problem(self) -> str:
-        """Return why the existing file cannot be used, "" if there is no problem."""
+        """Return the reason the existing file cannot be used, or "" if there is no problem."""
         return self._read()[1]
 
     def accepts(self, path: Path | str, text: str) -> bool:

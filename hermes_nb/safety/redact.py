@@ -2,7 +2,7 @@
 
 Invariants: linear time on any input, idempotent, and minimal: a secret becomes `[redacted]`,
 everything else stays the same byte for byte. Known key formats (`secrets.toml`) are redacted
-everywhere. A value after a name for secrets (`PASSWORD=…`, `"api_key": "…"`) is redacted if it can
+everywhere. A value after a secret's name (`PASSWORD=…`, `"api_key": "…"`) is redacted if it could
 be a secret. Code that only mentions one (`token = tokenizer.next()`, `api_key=os.environ["KEY"]`),
 placeholders and prose are kept. Files are recognised by their structure (.netrc, .pgpass, shadow,
 PuTTY keys), even if their white space is URL-encoded.
@@ -33,9 +33,9 @@ from hermes_nb.safety import table
 STUB = "[redacted]"
 """Replaces every secret."""
 _SHORTEST_TOKEN = 8
-"""Minimum characters of the value of a name that ends with TOKEN."""
-_SHORTEST_FORM = 15  # minimum characters of a key or hash with a recognisable format
-_SHORTEST_RUN = 24  # minimum characters of a base64 run that is decoded
+"""Minimum characters for the value of a name that ends with TOKEN."""
+_SHORTEST_FORM = 15  # minimum characters for a key or hash with a recognisable format
+_SHORTEST_RUN = 24  # minimum characters for a base64 run to be decoded
 _BASE64 = frozenset(f"{string.ascii_letters}{string.digits}+/")
 _URL_SAFE = str.maketrans("-_", "+/")
 _LONGEST_PHRASE = 64
@@ -43,12 +43,12 @@ _LONGEST_PHRASE = 64
 _LONGEST_NAME = 60
 """Maximum characters of a name."""
 _DIGESTS = frozenset({32, 40, 56, 64, 96, 128})
-"""Lengths of hexadecimal digests. Values of these lengths are rarely secrets: often cache keys."""
+"""Lengths of hexadecimal digests. Such values are rarely secrets; many are cache keys."""
 
 _IN_NAMES = f"{string.ascii_letters}{string.digits}_.-"
 _BEFORE = re.compile(r"(?i)(?:;|%3B)\s{0,2}$")
 _AFTER = re.compile(r"(?i)(?:;|%3B)\s{0,2}[a-z ]{2,24}(?:=|%3D)")
-"""Patterns for what comes before and after one setting in a connection string."""
+"""Patterns for what precedes and follows a setting in a connection string."""
 
 _CODE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|@?[A-Za-z_]+\d{0,3}")
 _TYPE = re.compile(r"(?:[A-Z][a-z]{2,}\d{0,2}[A-Z]?)+|[A-Z]\w{1,30}(?:Private|Public)Key")
@@ -59,14 +59,14 @@ _PORT = re.compile(r":(?:\*|[1-9]\d{3,4}):")
 _AGING = re.compile(r":\d{1,6}(?::\d{0,6}){5}:")
 
 _PHRASE = 12
-"""Words of the shortest seed phrase of a wallet, in the word list of BIP-39."""
+"""Number of words in the shortest wallet seed phrase, from BIP-39's word list."""
 _LENGTHS = frozenset({12, 15, 18, 21, 24})
-"""Numbers of words of a seed phrase in BIP-39."""
+"""Possible word counts of a BIP-39 seed phrase."""
 _SHORTEST_PHRASE = 47
-"""Characters of the shortest seed phrase."""
+"""Number of characters in the shortest seed phrase."""
 _SEPARATED = r"[a-z ,\n\"'+]"
 _RUNS = re.compile(rf"(?:{_SEPARATED}{{0,46}}+[^a-z ,\n\"'+]++)*+({_SEPARATED}*+)")
-"""Skips runs that are too short for twelve words of three letters."""
+"""Skips runs that are too short to contain twelve three-letter words."""
 _WORD = re.compile(r"[a-z]+")
 _TWELVE = re.compile(r"(?:[a-z]{3,8}+[^a-z]{1,4}+){11}[a-z]{3,8}")
 
@@ -78,7 +78,7 @@ def families() -> dict[str, Json]:
 
 @cache
 def _pattern(name: str) -> re.Pattern[str]:
-    """Return a compiled pattern of `secrets.toml`."""
+    """Return a compiled pattern from `secrets.toml`."""
     return re.compile(families()["patterns"][name].replace("\n", ""))
 
 
@@ -88,7 +88,7 @@ def _is_placeholder(value: str) -> bool:
 
 
 def _folded(text: str) -> str:
-    """Return the text in lower case with the same length, as case-insensitive patterns see it."""
+    """Return the text in lower case, with the same length, as case-insensitive patterns see it."""
     if not text.isascii():
         for letter, plain in (("\u017f", "s"), ("\u212a", "k"), ("\u0130", "i"), ("\u0131", "i")):
             text = text.replace(letter, plain)
@@ -130,7 +130,7 @@ def _is_login(value: str) -> bool:
 
 
 def _without_phrases(text: str) -> str:
-    """Return `text` without seed phrases: twelve or more consecutive words of the word list."""
+    """Return `text` without seed phrases: twelve or more consecutive words from the word list."""
     pieces: list[str] = []
     done = 0
     for start, end in seed_phrases(text):
@@ -140,7 +140,7 @@ def _without_phrases(text: str) -> str:
 
 
 def _without_named(text: str) -> str:
-    """Return `text` without the values of names such as `password`, if they can be secrets."""
+    """Return `text` without the values of names such as `password`, if they could be secrets."""
     low = _folded(text)
     pieces: list[str] = []
     done = at = 0
@@ -160,7 +160,7 @@ def _without_named(text: str) -> str:
 
 
 def _name(text: str, start: int, end: int) -> str:
-    """Return the whole name around `text[start:end]`, "" if it is too long to be a name."""
+    """Return the whole name around `text[start:end]`, or "" if it is too long to be a name."""
     before = text[max(0, start - _LONGEST_NAME - 1) : start]
     length = len(before) - len(before.rstrip(_IN_NAMES))
     return "" if length > _LONGEST_NAME else text[start - length : end]
@@ -219,7 +219,7 @@ def _quoted_secret(name: str, value: str, *, strong: bool) -> bool:
         return True
     if name.isupper() and name.endswith("TOKEN") and digits:
         return len(value) >= _SHORTEST_TOKEN
-    if name.lower().endswith("key"):  # "key": "…" is common in mappings of all kinds
+    if name.lower().endswith("key"):  # "key": "…" is common in all kinds of mappings
         return name.isupper() and _is_random(value, 12)
     return _is_random(value, 12)
 
@@ -243,8 +243,8 @@ def _bare_secret(name: str, value: str, *, strong: bool) -> bool:
 def _is_random(value: str, run: int) -> bool:
     """Return whether `value` looks generated: letters and digits mixed, at least `run` long.
 
-    Words joined by hyphens (`sk-container-id-1` in scikit-learn's HTML) do not. A generated value
-    without capitals has a long unbroken stretch.
+    Hyphenated words (`sk-container-id-1` in scikit-learn's HTML) do not. A generated value without
+    capitals has a long unbroken stretch.
     """
     if len(value) < run or not any(c.isdigit() for c in value):
         return False
@@ -324,7 +324,7 @@ def _redacted(text: str) -> str:
 
 
 def _searched(text: str) -> str:
-    """Redact text without codes. Escaped line ends and tabs (JSON, code) count as white space."""
+    """Redact text without codes. Escaped line endings and tabs (JSON, code) are white space."""
     if "\\" not in text or _MARK in text:
         return _settled(text)
     for escape, space in _ESCAPES:
@@ -336,7 +336,7 @@ def _searched(text: str) -> str:
 
 
 def _settled(text: str) -> str:
-    """Redact repeatedly until nothing changes: a key may directly follow one that was removed."""
+    """Redact until nothing changes: a key may directly follow one that was just removed."""
     for _ in range(_ROUNDS):
         hidden = _known(text)
         if hidden == text:
@@ -378,8 +378,8 @@ def _known(text: str, *, decode: bool = True) -> str:
 def _without_tokens(text: str, words: str) -> str:
     """Return `text` without keys that are recognisable by their format.
 
-    `words` are the long words of the text. Every key is one of them, so only they are searched for
-    the start of each format.
+    `words` are the long words of the text. Every key is one of them, so only these words are
+    searched for the start of each format.
     """
     for prefix, rest in _forms("tokens"):
         if prefix in words:
@@ -403,9 +403,10 @@ def _without_tokens(text: str, words: str) -> str:
 
 @cache
 def _forms(kind: Literal["tokens", "marked", "hashes"]) -> tuple[tuple[str, str], ...]:
-    """Return the formats of a kind as pairs: a substring to search for, and a pattern.
+    """Return a kind's formats as pairs: a substring to search for, and a pattern.
 
-    The substring is the start of the secret or a part of it. The pattern matches the rest, or all.
+    The substring is the start of the secret or a part of it. The pattern matches the rest or the
+    whole.
     """
     listed = families()[kind].values()
     return tuple(
@@ -415,7 +416,7 @@ def _forms(kind: Literal["tokens", "marked", "hashes"]) -> tuple[tuple[str, str]
 
 @cache
 def _token(prefix: str, rest: str) -> re.Pattern[str]:
-    r"""Return the pattern of a token. No letter or digit may precede it, except in an escape.
+    r"""Return a token's pattern. No letter or digit may precede it, except in an escape.
 
     Examples of escapes are `%20`, and `\u003d` or `\x3d` in JSON and code.
     """
@@ -462,7 +463,7 @@ def _login(match: re.Match[str]) -> str:
 
 
 def _scheme(match: re.Match[str]) -> str:
-    """Redact `Bearer …` and `Basic …` outside of a header, unless it may be prose ("basic use")."""
+    """Redact `Bearer …` and `Basic …` outside a header, unless it may be prose ("basic use")."""
     shortest = 12 if match[1].lower() == "bearer" else 16
     if len(match[3]) < shortest or not _is_random(match[3], shortest):
         return match[0]
@@ -475,7 +476,7 @@ def _address(match: re.Match[str]) -> str:
 
 
 def without_secrets(message: Message) -> Message:
-    """Return the message as it may be stored: the same object if it contains no secret.
+    """Return the message in a form safe to store: the same object if it contains no secret.
 
     Text, reasoning, arguments and readable provider fields are searched, but not images.
     """
@@ -522,14 +523,14 @@ def _strings(value: Json) -> Json:
 
 
 def seed_phrases(text: str) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each seed phrase of a wallet, in linear time."""
+    """Yield the start and end of each wallet seed phrase, in linear time."""
     if len(text) >= _SHORTEST_PHRASE:
         for run in _RUNS.finditer(text):
             yield from _phrases(text, *run.span(1))
 
 
 def _phrases(text: str, at: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each seed phrase between `at` and `end`."""
+    """Yield the start and end of each seed phrase between `at` and `end`."""
     if not _TWELVE.search(text, at, end):
         return
     words = _seed_words()
@@ -538,7 +539,7 @@ def _phrases(text: str, at: int, end: int) -> Iterator[tuple[int, int]]:
         if word is not None and word[0] in words:
             row.append(word)
             continue
-        # A phrase has a standard length, or is longer with mostly different words.
+        # A phrase has a standard length, or is longer and has mostly distinct words.
         drawn = len({each[0] for each in row}) * 3 >= len(row) * 2
         if len(row) in _LENGTHS or (len(row) > _PHRASE and drawn):
             yield row[0].start(), row[-1].end()

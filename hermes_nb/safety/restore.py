@@ -1,9 +1,9 @@
-"""Save files that run later before a command that may write, and restore them after it.
+"""Save files that run later before a command that may write, and restore them afterwards.
 
 The module `later` explains "run later". A sandbox cannot protect a file that does not exist yet
 without creating it. Therefore the workspace is inspected before and after the command. New files
-are moved away, changed files are restored, and the caller asks for approval with a diff. Paths that
-could not be inspected or restored are reported.
+are moved elsewhere, changed files are restored, and the caller asks for approval with a diff. Paths
+that could not be inspected or restored are reported.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from hermes_nb.safety.later import (
 MOST_KEPT = 1 << 22
 """Maximum bytes of a file whose content is saved. Larger files are only checked for changes."""
 MOST_OF_NOTEBOOKS = 32 << 20
-"""Maximum total bytes of the notebooks whose content is saved."""
+"""Maximum total size in bytes of the notebooks whose content is saved."""
 LONGEST_NOTEBOOK = 256 << 20
-"""Maximum bytes of a notebook that is searched after a command. A longer one counts as unsafe."""
+"""Maximum size in bytes of a notebook to search after a command. Larger ones count as unsafe."""
 MOST_SHOWN = 100
-"""Maximum files of a folder in a diff."""
+"""Maximum number of a folder's files in a diff."""
 _EXECUTES = re.compile(rb"(?m)^[ \t]*(?:exec|x)(?![^\s]).*")
 _HARMLESS_CONFIG = re.compile(
     r"\s*(?:[#;].*|\[(?:core|user|init|(?:remote|branch|submodule) \"[\w./-]+\")\]"
@@ -57,8 +57,7 @@ class Kept:
     content: bytes | None = None
     """The content. None if the file was too long or could not be read."""
     digest: str = ""
-    """SHA-256 of the content. Without a content: size, inode and change time, which cannot be
-    forged."""
+    """SHA-256 of the content. If not saved: size, inode and change time, which cannot be forged."""
     mode: int = 0o644
     """Permission bits."""
     link: str = ""
@@ -67,7 +66,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreSnapshot:
-    """The files below `root` that run later, before a command."""
+    """The files under `root` that run later, before a command."""
 
     root: Path
     """The workspace."""
@@ -82,7 +81,7 @@ class RestoreSnapshot:
     fixed: frozenset[str] = frozenset()
     """Paths that the command cannot change."""
     environment: bool = False
-    """Whether files of installed packages were left out."""
+    """Whether files from installed packages were omitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,7 @@ class Taken:
     after: Path | None = None
     """Path of the new version until it is approved. None if the command removed it."""
     stays: bool = False
-    """Whether the change is still in place, because the path could not be inspected or restored."""
+    """Whether the change remains, because the path could not be inspected or restored."""
     holder: Holder | None = None
     """The object that keeps the temporary folder with `after` alive."""
 
@@ -116,7 +115,7 @@ class Holder:
     """A temporary folder for files moved out of a workspace. It is removed with this object."""
 
     def __init__(self, root: Path) -> None:
-        """Create the folder in `root`, to avoid copying, otherwise in the temp folder."""
+        """Create the folder in `root` to avoid copying, or otherwise in the temp folder."""
         try:
             self.folder = Path(tempfile.mkdtemp(prefix=".hermes-held-", dir=root))
         except OSError:
@@ -142,7 +141,7 @@ def _move(source: Path, target: Path) -> None:
 
 
 def look_before(root: Path, *, environment: bool, fixed: frozenset[str]) -> RestoreSnapshot:
-    """Return the state of the files below `root` that run later, before a command."""
+    """Before a command, return the state of the files under `root` that run later."""
     with TemporaryAccess() as opened:
         places = Look(root, environment=environment, fixed=fixed, opened=opened).walk()
         files = {path: kept for path in places.files if (kept := _keep(path, opened))}
@@ -187,7 +186,7 @@ def take_back(snapshot: RestoreSnapshot) -> list[Taken]:
     """Restore the files that run later. Return the changes, including new and removed files.
 
     Sample hooks and harmless settings of a new or cloned repository are kept. New or changed
-    compiled files are removed and not returned, because Python creates them again.
+    compiled files are removed and not returned, because Python recreates them.
     """
     with TemporaryAccess() as opened:
         back = _Back(snapshot, opened)
@@ -206,7 +205,7 @@ def take_back(snapshot: RestoreSnapshot) -> list[Taken]:
 
 
 class _Back:
-    """Reverts the changes of a command."""
+    """Reverts a command's changes."""
 
     def __init__(self, snapshot: RestoreSnapshot, opened: TemporaryAccess) -> None:
         self.snapshot, self.opened = snapshot, opened
@@ -217,7 +216,7 @@ class _Back:
         self._holder: Holder | None = None
 
     def take(self, path: Path, before: Kept | None) -> None:
-        """Move the file at `path` away and restore its earlier state."""
+        """Move the file at `path` elsewhere and restore its earlier state."""
         if before is not None and not before.link and before.content is None:
             self.out.append(Taken(path, before, stays=True))
             return
@@ -258,7 +257,7 @@ class _Back:
             if before == now or is_fixed or _may_stay(path, before, now, self.opened):
                 continue
             if path.parent.exists() and path.parent.resolve() != path.parent:
-                continue  # in a linked folder; the link itself is moved away
+                continue  # in a linked folder; the link itself is moved
             self.take(path, before)
 
     def put_back_notebooks(self) -> None:
@@ -287,13 +286,13 @@ def _agents(kept: Kept | None) -> frozenset[str]:
 
 
 def _writable(folder: Path, opened: TemporaryAccess) -> None:
-    """Make a folder writable for its owner until `opened` ends, if it is not."""
+    """Make a folder writable for its owner until `opened` ends, unless it already is."""
     if folder.exists() and not os.access(folder, os.W_OK):
         opened.open(str(folder))
 
 
 def give_back(taken: Sequence[Taken]) -> None:
-    """Apply the approved changes: move new versions to their paths, delete files without one."""
+    """Apply the approved changes: move new versions into place, delete files without one."""
     with TemporaryAccess() as opened:
         for each in (each for each in taken if not each.stays):
             for folder in reversed(each.path.parents):

@@ -1,7 +1,7 @@
 """Match prompt injections with rules over word classes, independent of the language.
 
 `rules.toml` contains the rules and describes their syntax. The module `words` replaces each word of
-a text by a tag, a character for the word's classes (such as "verbs for ignoring"). A *row* is a
+a text with a tag, a character for the word's classes (such as "verbs for ignoring"). A *row* is a
 sequence of classes, such as `IGNORE PRIOR RULES`, compiled to a regular expression over the tags.
 It is tried on sentences that have all of its classes. Some rows are *intents*: data is sent to an
 address, a secret is read, something is hidden from the user. An intent alone is not an attack.
@@ -31,17 +31,17 @@ _NEAR = 48
 _NEGATIVE = frozenset({"NEG", "NEG?", "NOLONGER", "WITHOUT", "SANS"})
 _SENTENCES = re.compile(f"[^{SENTENCE}{PARAGRAPH}]+{SENTENCE}?")
 _AT_ONCE = 5
-"""Maximum sentences with intents that can form one attack."""
+"""Maximum number of sentences with intents that can form one attack."""
 _APART, _FAR = 100, 700
 """Maximum number of tags between these sentences, and maximum characters of the attack."""
 _STEP = re.compile(r"\n[ \t]*(?:[-*+•|]|\d{1,3}[.)])|\n[ \t]*\n")
-"""Matches the start of a list item or paragraph, a *step*. An intent does not extend over it."""
+"""Matches the start of a list item or paragraph, a *step*. An intent does not extend across it."""
 _STEPS = 2
-"""Maximum number of steps that begin within an attack. With an intent of `_CLOSE`, none may."""
+"""Maximum number of steps that begin within an attack. With an intent in `_CLOSE`, none may."""
 _CLOSE = frozenset({"HIDES", "SPEAKS", "KNOWS"})
 """Intents that mention the reader or hide something."""
 _ELSEWHERE = re.compile(r"\n[ \t]*(?:#|```)")
-"""Matches a heading or a code fence. An attack does not extend over it."""
+"""Matches a heading or a code fence. An attack does not extend across it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +51,17 @@ class RuleRow:
     name: str
     """The rule's category or the intent's name."""
     score: float
-    """The rule's score, 0 for an intent."""
+    """The rule's score, or 0 for an intent."""
     text: str
     """The row as written in `rules.toml`."""
     intent: bool
     """Whether it belongs to an intent."""
     parts: tuple[str, ...]
-    """The row's parts, separated by `&`. All must occur near the first one, in any order."""
+    """The row's parts, separated by `&`. All must occur near the first, in any order."""
     needs: tuple[int, ...]
-    """Bit masks of classes. The row is tried on a sentence that has a class of each mask."""
+    """Bit masks of classes. The row is tried on a sentence that has a class from each mask."""
     crosses: bool
-    """Whether it can extend into the next sentence. Then `needs` has only its first class."""
+    """Whether it can extend into the next sentence. If so, `needs` has only its first class."""
     negates: bool
     """Whether it contains a negation."""
     negated: bool
@@ -186,7 +186,7 @@ class _Where(dict[int, set[int]]):
         return found
 
     def all_of(self, needs: Iterable[int]) -> set[int]:
-        """Return the numbers of the sentences that have a class of every mask in `needs`."""
+        """Return the numbers of the sentences that have a class from every mask in `needs`."""
         found: set[int] | None = None
         for need in needs:
             found = self[need] if found is None else found & self[need]
@@ -211,7 +211,7 @@ def _in_sentence(row: RuleRow, tags: str, sentence: Span) -> Iterator[Match]:
 
 
 def signs(found: Iterable[Match], words: Tagged) -> Iterator[Sign]:
-    """Convert the matches of rules to signs."""
+    """Convert rule matches to signs."""
     for each in found:
         row = each.row
         yield Sign(

@@ -1,4 +1,4 @@
-"""Run commands in a sandbox with the permissions of a profile: bubblewrap, otherwise Landlock.
+"""Run commands in a sandbox with a profile's permissions: bubblewrap, otherwise Landlock.
 
 A command sees the system's programs, this Python and the workspace without its secrets. It has a
 private /tmp and process space and no network. The home directory, /run, /var and other users' files
@@ -54,27 +54,27 @@ __all__ = [
 ]
 
 MOST_HIDDEN = 500
-"""Maximum number of secrets that can be hidden in a workspace. Each one needs a mount."""
+"""Maximum number of secrets to hide in a workspace. Each one needs a mount."""
 MOST_FIXED = 200
-"""Maximum number of files that run later and are mounted read-only.
+"""Maximum number of files that run later to mount read-only.
 
 Changes to other such files are reverted afterwards.
 """
 MOST_EDITABLE = 20
-"""Maximum folders of editable installs that a sandbox makes visible."""
+"""Maximum number of editable-install folders that a sandbox makes visible."""
 HOME_SHOWN = (".local", ".config", ".condarc", ".matplotlib")
-"""Hidden entries of a readable home that stay visible, except for the secrets in them."""
+"""Hidden entries in a readable home that remain visible, except for the secrets in them."""
 _LIMITS = {"nofile": 4096, "core": 0}
-"""Resource limits of a command that may write."""
+"""Resource limits for a command that may write."""
 _READ_LIMITS = {"fsize": 256 << 20, "nofile": 1024, "nproc": 256, "core": 0, "cpu": 300}
-"""Resource limits of a read-only command."""
+"""Resource limits for a read-only command."""
 _PROCESSES = 4096
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
 
 
 @dataclass(slots=True)
 class Launch:
-    """How to start a sandboxed command. Call `close` after it."""
+    """How to start a sandboxed command. Call `close` afterwards."""
 
     command: list[str]
     """The command with its sandbox."""
@@ -89,7 +89,7 @@ class Launch:
     fixed: tuple[str, ...] = ()
     """Paths that the command cannot change, for `watch_later`."""
     started: int = -1
-    """Descriptor from which to read the id of bubblewrap's inner process, -1 if there is none."""
+    """Descriptor to read the id of bubblewrap's inner process from, or -1 if there is none."""
 
     def kill(self, pid: int) -> None:
         """Kill the process that bubblewrap runs.
@@ -114,7 +114,7 @@ class Launch:
             shutil.rmtree(temporary, ignore_errors=True)
 
     def __del__(self) -> None:
-        """Close a launch that was never used: a turn may be stopped while a thread prepares it."""
+        """Close a launch that was never used: a turn may stop while a thread is preparing it."""
         self.close()
 
 
@@ -130,7 +130,7 @@ def prepare(  # noqa: PLR0913 - all but two are keywords
     use: str = "",
     abi: int = 99,
 ) -> Launch:
-    """Return how to run `command` with the permissions of a profile.
+    """Return how to run `command` with a profile's permissions.
 
     Args:
         command: The program and its arguments.
@@ -138,13 +138,13 @@ def prepare(  # noqa: PLR0913 - all but two are keywords
         workspace: The folder that the command can see.
         directory: The working directory, in the workspace.
         home: The user's home directory.
-        visible: More paths that may be read, without the secrets in them.
-        extra: More environment variables.
-        use: The sandbox level to use, "" for the best one.
+        visible: Additional readable paths, except for the secrets in them.
+        extra: Additional environment variables.
+        use: The sandbox level to use, or "" for the best one.
         abi: The maximum Landlock version to use.
 
     Raises:
-        NoSandboxError: The command cannot be sandboxed like this.
+        NoSandboxError: The command cannot be sandboxed this way.
     """
     if SandboxProfile.OUTSIDE in profile:
         return Launch(list(command), child_environment() | dict(extra or {}))
@@ -215,7 +215,7 @@ def _planned(
 
 
 def _unheld(own: Survey, workspace: Path, home: Path) -> str:
-    """Return why paths must be hidden from a command that may write, "" if there are none.
+    """Return the reason to hide paths from a command that may write, or "" if there is none.
 
     Landlock cannot hide paths in a writable folder.
     """
@@ -277,7 +277,7 @@ def _of_home(home: Path, workspace: Path) -> list[str]:
 
 
 def _environment(plan: SandboxPlan) -> dict[str, str]:
-    """Return the environment variables of a sandboxed command."""
+    """Return a sandboxed command's environment variables."""
     kept = child_environment()
     for name in ("XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "TMP", "TEMP"):
         kept.pop(name, None)
@@ -414,7 +414,7 @@ def level() -> Level:
 
 
 def _tried(name: str) -> str:
-    """Try a level. Return why it does not work on this machine, "" if it does."""
+    """Try a level. Return the reason it does not work on this machine, or "" if it does."""
     if name == "bubblewrap" and not bubblewrap.program():
         return "install bubblewrap and util-linux, or the extra hermes_nb[sandbox]"
     if name == "landlock" and not confine.landlock_abi():
@@ -452,7 +452,7 @@ def _tried(name: str) -> str:
 
 
 def hidden(workspace: Path, home: Path) -> list[str]:
-    """Return the paths that a sandbox hides, relative to the workspace, to report them."""
+    """Return the paths that a sandbox hides, relative to the workspace, for reporting."""
     root = workspace.resolve()
     return sorted(os.path.relpath(path, root) for path in survey(root, home=home.resolve()).secrets)
 
@@ -463,7 +463,7 @@ def watch_later(
     *,
     launch: Launch | None = None,
 ) -> RestoreSnapshot:
-    """Save the files of a workspace that run later, before a command that may write.
+    """Before a command that may write, save the files in a workspace that run later.
 
     Files that `launch` protects are not restored afterwards, because only the user can change them.
     """

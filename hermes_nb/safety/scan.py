@@ -11,8 +11,9 @@ The whole text is scanned. Input that is too slow to scan exceeds a deadline (`p
 is withheld. Other packages can add detectors: an entry point in the group `hermes_nb.detectors` is
 a function from a text to findings. If it raises, the error is logged and the detector is disabled.
 
-`wrap` puts a text into marks, so that the model can tell data from instructions. The marks contain
-a random nonce that the text cannot predict. The same text, source and nonce give the same bytes.
+`wrap` encloses a text in marks, so that the model can tell data from instructions. The marks
+contain a random nonce that the text cannot predict. The same text, source and nonce produce the
+same bytes.
 """
 
 from __future__ import annotations
@@ -61,15 +62,15 @@ _TOO_DENSE = "too many suspicious passages to examine all of them: {}"
 _SHOWN, _SHOWN_NAME, _SAMPLE = 200, 120, 80
 """Maximum characters of a passage, of a name, and of the beginning of an unscanned text."""
 _NEAR = 60
-"""Passages of one category that are at most this many characters apart are merged."""
+"""Passages in the same category at most this many characters apart are merged."""
 _TOLD, _FLOOD = 24, 2_000
-"""The first `_TOLD` passages of a text are merged within `_NEAR`, later ones within `_FLOOD`."""
+"""The first `_TOLD` passages in a text are merged within `_NEAR`, later ones within `_FLOOD`."""
 _SENTENCE = 240
-"""Characters around a passage in which the ends of its sentence are searched."""
+"""Number of characters around a passage to search for the ends of its sentence."""
 _LAST_LINE = 200
-"""Maximum length of a last line that is scanned on its own if the scan timed out."""
+"""Maximum length of a last line to scan on its own if the scan timed out."""
 _DEEPEST = 4
-"""How many layers of encoding are decoded. More layers count as a finding."""
+"""Number of encoding layers to decode. More layers count as a finding."""
 _DISGUISE = 1.0
 """Score added to an instruction that was encoded or hidden."""
 
@@ -84,7 +85,7 @@ class Finding:
     """The passage for display: escaped, on one line, without secrets. For `too_dense`, a
     description with the beginning of the text."""
     score: float = 1.0
-    """Weight of the finding. `patterns.BLOCKS` blocks the text on its own."""
+    """The finding's weight. A weight of `patterns.BLOCKS` blocks the text on its own."""
     start: int = 0
     """Index of the first character."""
     end: int = 0
@@ -106,9 +107,9 @@ class ScanResult:
 
 
 def scan(text: str, *, name: str = "", strict: bool = False) -> ScanResult:
-    """Scan `text`. With `strict`, a suspicious text is blocked too.
+    """Scan `text`. With `strict`, suspicious text is also blocked.
 
-    `name` is the title of the text in the notice that replaces a blocked one.
+    `name` is the text's title in the notice that replaces it if blocked.
     """
     found = sorted(
         (*_read(text), *_detected(text)), key=lambda sign: (sign.start, sign.end, -sign.score)
@@ -128,7 +129,7 @@ _Place = Callable[[int, int], Span]
 
 
 def _read(text: str) -> list[Sign]:
-    """Return the signs of an attack in a text. A text that takes too long gives a `DENSE` one."""
+    """Return the signs of an attack in a text. One that takes too long yields a `DENSE` sign."""
     from hermes_nb.safety.rules import rows
     from hermes_nb.safety.words import lexicon
 
@@ -185,7 +186,7 @@ _COMMENT = re.compile(r"<!--(?:[^-]|-(?!->)){0,20000}+(?:-->)?")
 
 
 def _hidden(lower: str) -> tuple[list[Span], list[Span]]:
-    """Return the elements that a page does not display, without and with comments."""
+    """Return the elements that a page does not display, first without and then with comments."""
     if "<" not in lower:
         return [], []
     veiled = [match.span() for match in hidden_elements()[0].finditer(lower)]
@@ -206,7 +207,7 @@ def _meant(text: str, words: Tagged, context: TextContext) -> Iterator[Sign]:
 
 
 def _together(runs: list[Decoded], spans: list[Span]) -> tuple[str, _Place]:
-    """Return decoded runs joined as paragraphs, and a function from positions in that to spans."""
+    """Return decoded runs joined as paragraphs, and a function from positions in it to spans."""
     starts = [0, *accumulate(len(run.text) + 2 for run in runs)]
 
     def place(start: int, _end: int) -> Span:
@@ -226,13 +227,13 @@ _UNSEEN = (
     ("override", 1.0, re.compile("([\u202d\u202e])")),
     ("run", 1.0, re.compile("([\u200b-\u200f\u2060-\u2064\ufeff]{8,}+)")),
 )
-"""Invisible characters: name, score, and a pattern for as many of them as are suspicious."""
+"""Invisible characters: name, score, and a pattern for a suspicious number of them."""
 _INSIDE = re.compile(
     "[\u200b-\u200d\u2060\ufeff](?<=[A-Za-z].)[\u200b-\u200d\u2060\ufeff]*(?=[A-Za-z])"
 )
 _SPLIT = 3
-"""Minimum number of invisible characters inside Latin words that is suspicious. Fewer are common in
-web pages."""
+"""Minimum suspicious number of invisible characters inside Latin words. Fewer are common in web
+pages."""
 
 
 def _invisible(text: str) -> Iterator[Sign]:
@@ -271,7 +272,7 @@ def _total(found: Iterable[Sign]) -> float:
     return counted
 
 
-# Detectors of other packages.
+# Detectors from other packages.
 
 _log = logging.getLogger(__name__)
 Detector = Callable[[str], Iterable[Finding]]
@@ -279,7 +280,7 @@ Detector = Callable[[str], Iterable[Finding]]
 
 @cache
 def _loaded() -> dict[str, Detector]:
-    """Return the detectors by name. They are searched for once per process."""
+    """Return the detectors by name. They are looked up once per process."""
     found: dict[str, Detector] = {}
     for point in plugins(DETECTORS):
         try:
@@ -316,7 +317,7 @@ def _off(name: str, error: Exception) -> None:
 
 
 def _merged(found: Iterable[Sign]) -> list[Sign]:
-    """Return the signs, sorted by start, with neighbouring ones of a category merged."""
+    """Return the signs, sorted by start, with neighbouring ones in the same category merged."""
     groups: list[Sign] = []
     latest: dict[str, int] = {}
     for sign in found:
@@ -413,7 +414,7 @@ def wrap(
     """Return `text` between marks that contain its `source` and declare it as data.
 
     If the text is suspicious or blocked, only the passages with findings are removed, and the
-    opening mark lists their categories. Pass `scanned` if this text was already scanned.
+    opening mark lists their categories. Pass `scanned` if this text has already been scanned.
     """
     result = scanned or scan(text)
     body, note = text, ""

@@ -22,14 +22,14 @@ _MODES = (
     ((90, 1), (91, 1), (268, 2), (452, 2), (2, 2), (257, 3), (85, 1), (133, 1), (259, 2)),
     ((52, 1), (53, 2), (452, 2), (56, 3), (33, 2)),
 )
-"""Numbers of chmod, open, creat, mknod and similar calls, with the position of their mode argument,
+"""Call numbers of chmod, open, creat, mknod and the like, with the position of their mode argument,
 for x86_64 and aarch64."""
 
 _Line = tuple[int, int, int, int]
 
 
 def filter_program(*, domains: Sequence[int], abi: int | None) -> bytes:
-    """Return a seccomp program that allows sockets of `domains`.
+    """Return a seccomp program that allows sockets in `domains`.
 
     `abi` is the Landlock version in use: the program denies the calls that this version cannot
     restrict. None means bubblewrap, whose namespaces make this unnecessary.
@@ -65,7 +65,7 @@ def filter_program(*, domains: Sequence[int], abi: int | None) -> bytes:
 
 
 def _denied(abi: int | None) -> dict[tuple[int, int], int]:
-    """Return the denied calls of `calls.toml` with their error numbers."""
+    """Return the denied calls in `calls.toml` with their error numbers."""
     calls = {kind: numbers.values() for kind, numbers in _calls().items()}
     denied = dict.fromkeys(calls["dangerous"], _EPERM) | dict.fromkeys(calls["unknown"], _ENOSYS)
     if abi is None:

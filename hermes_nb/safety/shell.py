@@ -1,11 +1,11 @@
-"""Parse shell commands: exactly if they can run without a shell, otherwise roughly.
+"""Parse shell commands: precisely if they can run without a shell, approximately otherwise.
 
 `parse` accepts words, quotes without expansion, globs, pipes, `&&`, `||`, `;`, `< file`, and output
-that is discarded or joined. If the command contains any other character with a meaning for a shell,
+that is discarded or joined. If the command contains any other character that is special to a shell,
 it is refused. `rough_commands` accepts any text in linear time and evaluates nothing. `destroys`
-finds commands that are denied in every mode, because their explicit target is the system, a home
-directory or a disk, which they would destroy. If the target is computed, it is unknown, so the
-command needs approval like any other. The user may delete a project.
+finds commands that would wipe the system, a home directory or a disk named explicitly; these are
+denied in every mode. A computed target is unknown, so the command needs approval like any other.
+The user may delete a project.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _MOST_FILES = 5_000
-"""Maximum files of a glob pattern."""
+"""Maximum files for a glob pattern."""
 _MOST_STARS = 30
 """Maximum stars in a glob pattern."""
 _MOST_WORDS = 500
-"""Maximum words of a command."""
+"""Maximum words in a command."""
 _MOST_PROGRAMS = 50
-"""Maximum programs of a command."""
+"""Maximum programs in a command."""
 Stream = Literal["out", "err", "null"]
 """Destination of an output stream."""
 
 
 class NeedsShellError(Exception):
-    """A command needs a shell: it is outside of the grammar of `parse`. The message says why."""
+    """A command needs a shell, because it is outside `parse`'s grammar. The message says why."""
 
 
 def needs_shell(why: str) -> NoReturn:
@@ -56,14 +56,14 @@ def needs_shell(why: str) -> NoReturn:
 
 @dataclass(slots=True)
 class Draft:
-    """One program of a pipeline as written in the command."""
+    """One program in a pipeline, as written in the command."""
 
     words: list[str] = field(default_factory=list)
     """The program and its arguments."""
     patterns: list[str] = field(default_factory=list)
-    """The glob pattern of each word. Empty for a plain word."""
+    """Each word's glob pattern. Empty for a plain word."""
     stdin: str | None = None
-    """The file to read as standard input. None: the pipe, or nothing."""
+    """The file to read as standard input. None means the pipe, or nothing."""
     out: Stream = "out"
     """Where standard output goes."""
     err: Stream = "err"
@@ -89,7 +89,7 @@ Line = tuple[str, list[Draft]]
 
 
 def parse(command: str, home: Path) -> list[Line]:
-    """Parse a command of the grammar. Raise NeedsShellError for other commands."""
+    """Parse a command within the grammar. Raise NeedsShellError for other commands."""
     reader, at = _Reader(home), 0
     while at < len(command):
         token = _TOKEN.match(command, at)
@@ -265,7 +265,7 @@ _SOME_OF_IT = re.compile(r"-(i?name|i?path|i?regex|[acm](time|min)|newer\w*|size
 
 @dataclass(slots=True)
 class Rough:
-    """A simple command as parsed roughly."""
+    """A simple command, approximately parsed."""
 
     words: list[str] = field(default_factory=list)
     """The program and its arguments."""
@@ -292,7 +292,7 @@ def destroys(command: str, home: Path) -> str:
 
 
 def on_one_line(command: str) -> str:
-    """Return the command with lines joined that a backslash continues."""
+    """Return the command with backslash-continued lines joined."""
     return re.sub(r"(\\\\)|\\\n", r"\1", command)
 
 
@@ -329,7 +329,7 @@ def rough_commands(source: str, depth: int = 0) -> Iterator[Rough]:
 def bare(words: list[str], names: Collection[str]) -> list[str]:
     """Return `words` without leading wrappers (`sudo -u me`), their options, and assignments.
 
-    A word of `names` after an option counts as the program, not as the option's value.
+    A word in `names` after an option counts as the program, not as the option's value.
     """
     wrapped = False
     for at, word in enumerate(words):
@@ -409,9 +409,9 @@ def _destroyed(name: str, rest: list[str], directory: str, home: Path) -> str:
 
 
 def _path(word: str, directory: str, home: Path) -> str:
-    """Return the path that a word means, with home directories as `~`.
+    """Return the path that a word refers to, with home directories as `~`.
 
-    A pattern for the content of a folder (`/*`) counts as the folder.
+    A pattern for a folder's contents (`/*`) counts as the folder.
     """
     if len(word) > 1 and word.partition("=")[0] == "of":
         word = word[3:]

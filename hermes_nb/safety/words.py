@@ -2,7 +2,7 @@
 
 `words.toml` has classes of words (verbs for ignoring, names for instructions) in twenty languages.
 A word may be in several classes. *Things* are passages that are not words, such as URLs and names
-of secret files. They get their class from the patterns in `[things]` of `rules.toml`. A tag is a
+of secret files. Their class comes from the patterns under `[things]` in `rules.toml`. A tag is a
 single character that represents a set of classes, so a rule is a regular expression over tags.
 
 A chunk, the text between two spaces, is a word, a thing or several words. Text in scripts without
@@ -25,13 +25,13 @@ from hermes_nb.safety.normalise import LOOKALIKES, fold
 from hermes_nb.safety.patterns import Span, in_time
 
 SENTENCE = ";"
-"""Tag of the end of a sentence."""
+"""Tag for the end of a sentence."""
 PARAGRAPH = "\n"
-"""Tag of the end of a paragraph."""
+"""Tag for the end of a paragraph."""
 CONTINUED = "_"
-"""Tag of the second word of a phrase. Rules skip it: the first word has the phrase's tag."""
+"""Tag for the second word of a phrase. Rules skip it: the first word has the phrase's tag."""
 _OTHER = "."
-"""Tag of a word without a class."""
+"""Tag for a word without a class."""
 _FIRST_TAG = 0x4E00
 """Code point of the first tag."""
 
@@ -43,12 +43,12 @@ _RESPELT: dict[str, dict[int, str]] = {
     "tr": str.maketrans({"ı": "i"}),
     "vi": str.maketrans({"đ": "d"}),
 }
-"""How users spell letters that are missing on their keyboard, by language.
+"""How users spell letters that are missing from their keyboard, by language.
 
 Folding covers other letters.
 """
 _SHORTEST_RESPELT = 4
-"""Minimum length of a respelled word. Shorter ones collide with words of other languages."""
+"""Minimum length of a respelled word. Shorter ones collide with words in other languages."""
 _DISGUISED = ("IGNORE", "PRIOR", "RULES", "SYSTEM", "PROMPT", "UNRESTRICTED", "REVEAL", "YOUR")
 """Classes whose English words are recognised with typos."""
 _SHORTEST_STEM = 3
@@ -57,10 +57,10 @@ _JUMBLED = 6
 """Maximum misplaced letters in a jumbled word."""
 _LONGEST_WORD = 40
 _THINGS_AT_ONCE = 2
-"""Maximum kinds of thing that a chunk can have. Each combination has its own tag."""
+"""Maximum kinds of thing in a chunk. Each combination has its own tag."""
 
 _CYRILLIC = str.maketrans("abceghikmnoprtuxy", "авседнікмпоргтиху")
-"""Similar Cyrillic letters for Latin ones, for words that mix both scripts."""
+"""Cyrillic lookalikes of Latin letters, for words that mix both scripts."""
 _SIGNS = dict(zip("0345789@$!+€", "oeastbgasite", strict=True))
 _SIGNS_FOR_LETTERS = tuple(str.maketrans({**_SIGNS, "1": one, "|": one}) for one in "il")
 """The two readings of "leet" (`pr3v10us`): `1` and `|` mean an i or an l."""
@@ -70,11 +70,11 @@ _MIXED = re.compile("[a-z].*[\u0400-\u04ff]|[\u0400-\u04ff].*[a-z]")
 _PROCLITIC = re.compile(
     "^[\u0648\u0641]?[\u0628\u0643\u0644]?(?:\u0627\u0644)?(?:[\u064a\u062a\u0646\u0633](?=.{3}))?"
 )
-"""Arabic prefixes that are joined to the next word: and, with, for, the, the person of a verb."""
+"""Arabic prefixes joined to the next word: and, with, for, the, a verb's person."""
 
 
 def listed() -> Iterator[tuple[str, str, list[str]]]:
-    """Yield language, class and words of each line in `words.toml`, folded like scanned text."""
+    """Yield language, class and words from each line of `words.toml`, folded like scanned text."""
     text = Path(__file__).with_name("words.toml").read_text(encoding="utf-8")
     for section in text.split("\n[")[1:]:
         language, _, body = section.partition("]")
@@ -108,7 +108,7 @@ class Lexicon:
                     stems[word[:-1]] |= bit
                 else:
                     (phrases if "_" in word else words)[word] |= bit
-        # A word also has the classes of its stem.
+        # A word also has its stem's classes.
         self._stems = _longest_first(stems, _SHORTEST_STEM)
         self._words = {word: self._begun(word) | mask for word, mask in words.items()}
         self._inside = _longest_first({w: _beginnings(w, unspaced) for w in unspaced})
@@ -149,7 +149,7 @@ class Lexicon:
         self.starts = frozenset(pair[0] for pair in self.phrases)
 
     def mask(self, word: str) -> int:
-        """Return the classes of a plain lower-case word as a bit mask, 0 for an unknown word."""
+        """Return a plain lower-case word's classes as a bit mask, or 0 if unknown."""
         found = self._listed(word)
         if not found and "\u0621" <= word[:1] <= "\u064a" and len(word) > _SHORTEST_STEM:
             bare = _PROCLITIC.sub("", word)
@@ -160,7 +160,7 @@ class Lexicon:
         return self._words.get(word) or self._begun(word)
 
     def _begun(self, word: str) -> int:
-        """Return the classes of all stems with which a word begins."""
+        """Return the classes of all stems that a word begins with."""
         sizes, stems = self._stems.get(word[:_SHORTEST_STEM], ((), {}))
         found = 0
         for size in sizes:
@@ -168,7 +168,7 @@ class Lexicon:
         return found
 
     def meant(self, word: str) -> int:
-        """Return the classes of a word, even if it has lookalikes, "leet" signs or a typo."""
+        """Return a word's classes, even if it contains lookalikes, "leet" signs or a typo."""
         found = self.mask(word)
         if found or len(word) > _LONGEST_WORD or word.isdigit():
             return found
@@ -185,7 +185,7 @@ class Lexicon:
         return found
 
     def tag(self, word: str) -> str:
-        """Return the tag of a plain word."""
+        """Return the tag for a plain word."""
         return self._own.get(word) or self._tags[self.meant(word)]
 
     def of(self, mask: int) -> str:
@@ -193,7 +193,7 @@ class Lexicon:
         return self._tags[mask]
 
     def inside(self, run: str) -> Iterator[tuple[int, int, str]]:
-        """Yield start, end and tag of each known word in a text in a script without spaces."""
+        """Yield the start, end and tag of each known word in text without spaces between words."""
         done = 0
         for first in self._first.finditer(run):
             start = first.start()
@@ -219,7 +219,7 @@ def _beginnings(word: str, masks: dict[str, int]) -> int:
 def _longest_first(
     words: dict[str, int], letters: int = 1
 ) -> dict[str, tuple[list[int], dict[str, int]]]:
-    """Return words grouped by first letters, with the occurring lengths in descending order."""
+    """Return words grouped by first letters, with the lengths found in descending order."""
     found: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for word, mask in words.items():
         found[word[:letters]][word] = mask
@@ -265,7 +265,7 @@ _REMEMBERED = 20_000
 _STOPS = frozenset(".!?;:。．！？")
 _CLOSING = "\"'`)]}*_»”’"
 _PATH = frozenset("./~$@`\"'(")
-"""Characters at the start of a chunk with which even a plain word may be a thing."""
+"""Characters that, at the start of a chunk, can make even a plain word a thing."""
 _AROUND = ".,:;?!\"'`()[]{}<>*_~#«»“”‘’…-/\\"
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]{1,2}(?![^\W_]))?")
 _JOINT = re.compile(r"[<>/=()\[\]{}]")
@@ -279,7 +279,7 @@ _Part = tuple[int, int, str]
 
 
 class Tagged:
-    """The tags of a text and their positions. The first tag is for a paragraph."""
+    """A text's tags and their positions. The first tag is for a paragraph."""
 
     def __init__(self, text: str) -> None:
         """Tag a normalised lower-case text."""
@@ -293,7 +293,7 @@ class Tagged:
 
     @cached_property
     def _places(self) -> list[Span]:
-        """The span of each tag, computed on first use: most texts do not need them."""
+        """The span of each tag, computed on first use, since most texts do not need them."""
         found = [(-1, -1)]  # the initial paragraph tag
         for match in _CHUNK.finditer(self.text):
             at = match.start()
@@ -315,12 +315,12 @@ def _things() -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 
 _ACCOUNT = re.compile(r"[0-9](?<=(?:at|be|ch|de|es|fr|gb|it|lt|nl|pl|pt).)")
-"""Start of an IBAN of a common country. Matching its first digit is fast."""
+"""Start of an IBAN from a common country. Matching its first digit is fast."""
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def _read(chunk: str) -> tuple[str, tuple[_Part, ...]]:
-    """Return the tags of a chunk, and its parts as start, end and tag."""
+    """Return a chunk's tags, and its parts as start, end and tag."""
     if chunk[0] == "\n":
         found: tuple[_Part, ...] = ((0, 0, PARAGRAPH),)
     else:
@@ -331,7 +331,7 @@ def _read(chunk: str) -> tuple[str, tuple[_Part, ...]]:
 
 
 def forget() -> None:
-    """Clear the caches, in order to measure a first scan."""
+    """Clear the caches in order to measure a first scan."""
     _read.cache_clear()
     _tag.cache_clear()
 
@@ -342,7 +342,7 @@ def _tag(word: str) -> str:
 
 
 def _unspaced(run: str) -> Iterator[_Part]:
-    """Yield the parts of text in a writing system without spaces; split unknown text by length."""
+    """Yield the parts of text in a script without spaces; split unknown text by length."""
     done = 0
     for start, end, tag in (*lexicon().inside(run), (len(run), len(run), "")):
         for at in range(done, start, _WORD_SIZE):
@@ -354,7 +354,7 @@ def _unspaced(run: str) -> Iterator[_Part]:
 
 
 def _spaced(chunk: str) -> tuple[_Part, ...]:
-    """Return the parts of a chunk."""
+    """Return a chunk's parts."""
     if chunk.isalpha():
         return ((0, len(chunk), _tag(chunk)),)
     bare = chunk.strip(_AROUND)
@@ -369,7 +369,7 @@ def _spaced(chunk: str) -> tuple[_Part, ...]:
 
 
 def _kinds(chunk: str) -> int:
-    """Return the classes of the things in a chunk, 0 if it has none."""
+    """Return the classes of the things in a chunk, or 0 if there are none."""
     if not (any(map(chunk.__contains__, table("rules")["thing_signs"])) or _ACCOUNT.search(chunk)):
         return 0
     bits = [lexicon().bits[name] for name, pattern in _things() if pattern.search(chunk)]

@@ -120,7 +120,7 @@ def to_wire(message: Message, profile: Profile, *, echo: bool = False) -> dict[s
 
 
 def pictures(messages: Sequence[Message], profile: Profile) -> dict[str, Json] | None:
-    """Return the user message with the images of a batch of tool results, None without images.
+    """Return the user message with the images of a batch of tool results, or None without images.
 
     Most providers accept no images in tool results, but do in a user message after the last result.
     """

@@ -1,4 +1,4 @@
-"""Parse the words after a command as its `values` declare them.
+"""Parse the words after a command according to its `values`.
 
 The keys of `values` are explained in commands.toml. Options that are declared before a value must
 come first, as in `fix --cell ID WISH`, because the rest is text; others can be anywhere.
@@ -19,11 +19,11 @@ from hermes_nb.core.errors import ConfigError
 from hermes_nb.notebook.options import split_options
 
 Keys = dict[str, str]
-"""Keys of `values`, by their first word without brackets."""
+"""Keys of `values`, by first word without brackets."""
 
 
 def kinds(values: Mapping[str, str]) -> tuple[Keys, Keys, list[str]]:
-    """Return the actions and options by their word, and the keys of the other values."""
+    """Return the actions and options by word, and the keys of the other values."""
     actions = {key.split()[0]: key for key in values if key[0].islower()}
     bracketed = [key for key in values if re.match(r"\[(--|[a-z])", key)]
     options = {key.strip("[]").split()[0]: key for key in bracketed}
@@ -31,10 +31,10 @@ def kinds(values: Mapping[str, str]) -> tuple[Keys, Keys, list[str]]:
 
 
 def parsed(name: str, values: Mapping[str, str], line: str) -> Namespace:
-    """Return the values of a line by their names in lower case; "", 0 or False if not given.
+    """Return a line's values by lower-case name; "", 0 or False if omitted.
 
-    `action` is the action, and `rest` the text after it. For a command whose values start with a
-    quoted one, `words` are the values, split like a shell does. Raises `ConfigError`.
+    `action` is the action, and `rest` the text after it. If a command's first value is quoted,
+    `words` are the values, split as by a shell. Raises `ConfigError`.
     """
     try:
         return _parsed(name, values, line.strip())
@@ -72,7 +72,7 @@ def _parsed(name: str, values: Mapping[str, str], line: str) -> Namespace:
     given.action, given.rest = action, rest
     for token in tokens:
         rest = _bound(given, token, rest)
-        if "…" in token:  # it has taken all
+        if "…" in token:  # it consumed the rest
             break
     if rest:
         raise UsageError(f"{rest.split()[0]!r} is not understood")
@@ -80,7 +80,7 @@ def _parsed(name: str, values: Mapping[str, str], line: str) -> Namespace:
 
 
 def _tokens(key: str) -> list[str]:
-    """Return the values of a key, without its action."""
+    """Return a key's values, without its action."""
     return re.findall(r"\[[^\]]*\]|[A-Z\"]\S*", key)
 
 
@@ -90,7 +90,7 @@ def _name(token: str) -> str:
 
 
 def _bound(given: Namespace, token: str, text: str) -> str:
-    """Set the value of a token to the beginning of a text, and return the rest."""
+    """Set a token's value from the start of a text, and return the rest."""
     if " or " in token:  # `[memory or user]`
         first = next(iter(text.split(None, 1)), "")
         given.which = first if first in token.strip("[]").split(" or ") else ""
@@ -117,7 +117,7 @@ def _parser(options: Keys) -> MagicArgumentParser:
 
 
 def _taken(text: str, options: Keys) -> tuple[list[str], str]:
-    """Return the options within a text, and the text without them."""
+    """Return the options in a text, and the text without them."""
     if not options:
         return [], text
     found: list[str] = []
@@ -140,7 +140,7 @@ def _taken(text: str, options: Keys) -> tuple[list[str], str]:
 
 
 def _whole(text: str) -> int:
-    """Parse a number of turns or of days such as `90d`."""
+    """Parse a number of turns, or of days (`90d`)."""
     digits = text.removesuffix("d")
     if not (digits.isascii() and digits.isdigit()):
         raise ValueError(f"{text!r} is not a number")
@@ -165,4 +165,4 @@ _count.__name__, _amount.__name__, _whole.__name__ = "integer above 0", "number 
 TYPES: Mapping[str, Callable[[str], object]] = {
     "TURN": _whole, "TURNS": _whole, "DAYS": _whole, "N": _count, "USD": _amount,
 }  # fmt: skip
-"""Values that are numbers, by their word in `values`."""
+"""Numeric values, by their word in `values`."""

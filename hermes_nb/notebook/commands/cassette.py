@@ -24,7 +24,7 @@ DOES: dict[Mode, str] = {
     "auto": "what is recorded is played, the rest is asked and recorded",
     "off": "nothing is recorded or played",
 }
-"""The effect of each mode."""
+"""What each mode does."""
 LISTED_RECORDINGS = 10
 """Maximum recordings and damaged lines to list."""
 

@@ -1,4 +1,4 @@
-"""`%hermes context`, `compress` and `reload`: use of the context window."""
+"""`%hermes context`, `compress` and `reload`: context window usage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_TURN = "this session has no turn yet; send a prompt in a `%%hermes` cell firs
 
 
 def context(agent: KernelAgent, given: Namespace) -> str:
-    """Show the parts of the next request, or one layer of the prompt in full."""
+    """Show the parts of the next request, or one prompt layer in full."""
     if (session := agent.session) is None:
         return f"{capitalised(NO_TURN)}."
     parts = shares(session)
@@ -76,7 +76,7 @@ def _session(agent: KernelAgent) -> Session:
 
 
 def _gauge(session: Session, total: int) -> list[str]:
-    """Return the use of the context window, as a bar if its size is known, and total usage."""
+    """Return context window usage, as a bar if its size is known, and total usage."""
     window = session.agent.model.window or 0
     of = f" of {amount(window)} ({100 * total / window:.0f} %)" if window else ""
     line = f"**Next request: about {amount(total)} tokens**{of}."

@@ -1,8 +1,7 @@
-"""Check the requirements of a turn and advise on problems, in a kernel and outside of it.
+"""Check what a turn requires and advise on problems, inside or outside a kernel.
 
 The only network requests go to the servers in the settings: each is asked for its list of models,
-which is free, with a short time limit. Keys are never shown; the report only says whether they
-exist.
+which is free, with a short timeout. Keys are never shown; the report only says whether they exist.
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ MARKS: dict[State, str] = {"ok": "✓", "note": "–", "problem": "✗"}
 EXTENSION = "hermes-nb"
 """Name of the labextension and its folder."""
 OTHER = "jupyter-ai-hermes-magics"
-"""A package with magics with the same names, for the command-line Hermes Agent."""
+"""A package for the command-line Hermes Agent whose magics have the same names."""
 SHOWN_PACKAGES = ("ipython", "ipykernel", "ipywidgets", "openai", "jupyterlab", "notebook", OTHER)
-"""Packages whose versions are listed."""
+"""Packages whose versions are reported."""
 OPENAI = "https://api.openai.com/v1"
 NEAR = 3
 """Number of similar model names to suggest."""
@@ -70,7 +69,7 @@ class CheckResult:
     text: str
     """The finding, with advice if the user should do something."""
     name: str = ""
-    """Title of its row, "" for the name of the check."""
+    """Title of its row; "" to use the check's name."""
 
     @property
     def marked(self) -> str:
@@ -80,11 +79,11 @@ class CheckResult:
 
 Check = Callable[[], CheckResult | list[CheckResult]]
 GROUP = "hermes_nb.doctor"
-"""Entry point group for additional checks; the name of an entry point titles its row."""
+"""Entry point group for additional checks; each entry point's name is the title of its row."""
 
 
 def installed() -> dict[str, Check]:
-    """Return the checks from other packages; if one fails to load, it reports that as a problem."""
+    """Return the checks from other packages; one that fails to load reports a problem."""
 
     def check(point: EntryPoint) -> CheckResult | list[CheckResult]:
         return cast("Check", loaded(point))()
@@ -106,7 +105,7 @@ def look(checks: Mapping[str, Check]) -> list[CheckResult]:
 
 
 async def doctor(agent: KernelAgent, given: Namespace) -> str:
-    """Check the requirements of a turn in this kernel and advise on problems.
+    """Check what a turn in this kernel requires, and advise on problems.
 
     Servers in the settings are asked for their models, unless `--offline` is given.
     """
@@ -252,13 +251,13 @@ def sessions(settings: Settings) -> CheckResult:
 
 
 def settled() -> list[CheckResult]:
-    """Report the settings that an administrator's policy fixes, if there is a policy."""
+    """Report the settings fixed by an administrator's policy, if there is one."""
     found = policy()
     return [CheckResult("ok", found.told)] if found else []
 
 
 def labextension() -> CheckResult:
-    """Report whether Jupyter servers of this environment have the labextension."""
+    """Report whether Jupyter servers in this environment have the labextension."""
     from jupyter_core.paths import jupyter_config_path, jupyter_path
 
     folders = (Path(each) / EXTENSION for each in jupyter_path("labextensions"))
@@ -287,7 +286,7 @@ def labextension() -> CheckResult:
 
 
 def _json(file: Path) -> dict[str, Foreign]:
-    """Return a JSON object, {} if unreadable: errors in these files are for Jupyter to report."""
+    """Return a JSON object, or {} if unreadable: Jupyter reports errors in these files."""
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -311,7 +310,7 @@ def sandbox_told() -> str:
 
 
 def endpoints(settings: Settings, *, timeout: float = SECONDS) -> list[CheckResult]:
-    """Report for each server in the settings whether it answers; skipped during a replay.
+    """Report whether each server in the settings responds; skipped during a replay.
 
     Blocks for at most a few times `timeout` seconds per server.
     """
@@ -325,7 +324,7 @@ def endpoints(settings: Settings, *, timeout: float = SECONDS) -> list[CheckResu
 
 
 def tried(end: Endpoint, timeout: float = SECONDS) -> tuple[Kind | None, State, str]:
-    """Request a server's list of models; return the kind of result, its state and its text.
+    """Request a server's list of models; return the result's kind, state and text.
 
     The kind is None if the server was not asked.
     """
@@ -378,7 +377,7 @@ def _listed(
 
 
 def _served(wanted: str, models: Sequence[str]) -> bool:
-    """Return whether a model is listed, ignoring a folder before its name or a tag after it.
+    """Return whether a model is listed, ignoring a folder prefix or tag suffix.
 
     `gemini-x` is listed as `models/gemini-x`, `llama3` as `llama3:latest`, `a/b:free` as `a/b`.
     """

@@ -1,4 +1,4 @@
-"""`%hermes undo`, `retry` and `diff`: undo, repeat or show the changes of a turn."""
+"""`%hermes undo`, `retry` and `diff`: undo, repeat or show a turn's changes."""
 
 from __future__ import annotations
 
@@ -54,17 +54,18 @@ def _restorer(agent: KernelAgent) -> DocumentRestorer:
             raise ToolError(
                 f"it is another notebook; run `%hermes undo` in {Path(key).name} for its cells"
             )
-        # Use the inner document, which does not save the undo itself as a change of the turn.
+        # Use the inner document, which does not record the undo itself as one of the turn's
+        # changes.
         return document.inner if isinstance(document, KeptDocument) else document
 
     return DocumentRestorer(document_of)
 
 
 async def retry(agent: KernelAgent, given: Namespace) -> str:
-    """Undo the last turns and their changes, and send the prompt of the first of them again.
+    """Undo the last turns and their changes, and resend the first of their prompts.
 
-    With `edit`, the prompt is put into a new cell below instead. If undoing would overwrite later
-    changes, the turns stay in the conversation.
+    With `edit`, the prompt is inserted into a new cell below instead. If undoing would overwrite
+    later changes, the turns stay in the conversation.
     """
     turns = 1 if given.turns == "" else given.turns
     session = agent.session or agent.resume()
@@ -142,7 +143,7 @@ def _listed(lines: Sequence[UndoLine]) -> str:
 
 
 def _name(path: str) -> str:
-    """Return a path for display, relative to the working directory if it is inside."""
+    """Return a path for display, relative to the working directory if inside it."""
     inside = Path(path).is_relative_to(_here())
     return visible(Path(path).relative_to(_here()).as_posix() if inside else path)
 

@@ -1,4 +1,4 @@
-"""`%hermes fix` and `explain`: turns about the last error, or about a cell."""
+"""`%hermes fix` and `explain`: turns about the last error or a cell."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from hermes_nb.safety.markup import code_block
 from hermes_nb.safety.redact import redact
 
 SOURCE = 6_000
-"""Maximum characters of a cell's source in a prompt; read_cells returns all of it."""
+"""Maximum characters of a cell's source in a prompt; read_cells returns the whole source."""
 
 
 async def fix(agent: KernelAgent, given: Namespace) -> str:
-    """Run a turn that fixes the last failed cell, or the cell of `--cell`."""
+    """Run a turn that fixes the last failed cell, or the cell given by `--cell`."""
     cell = await _cell(agent, given.cell)
     await agent.ask(fix_prompt(agent.shell, given.wish, cell=cell))
     return ""
 
 
 async def explain(agent: KernelAgent, given: Namespace) -> str:
-    """Run a turn that explains the last error, the last cell, or the cell of `--cell`."""
+    """Run a turn that explains the last error, the last cell, or the cell given by `--cell`."""
     cell = await _cell(agent, given.cell)
     above = await agent.access.cell_above(agent.place) if cell is None else cell
     named = cell is not None
@@ -37,7 +37,7 @@ async def explain(agent: KernelAgent, given: Namespace) -> str:
 
 
 async def _cell(agent: KernelAgent, cell_id: str) -> Cell | None:
-    """Return the specified cell with its outputs, None if no cell was specified."""
+    """Return the specified cell with its outputs, or None if no cell was specified."""
     return await (await agent.document()).get(cell_id) if cell_id else None
 
 
@@ -103,7 +103,7 @@ def explain_prompt(
 
     Args:
         shell: the kernel's IPython shell
-        above: the cell to explain, None to use the last input instead
+        above: the cell to explain, or None to use the last input instead
         wish: text from the user
         named: whether the user chose `above`; then its own error is explained, not the last one
     """
@@ -135,7 +135,7 @@ def explain_prompt(
 
 
 def _evidence(failed: FailedCell, *, told: bool) -> list[str]:
-    """Quote the failed cell and its error; `told` refers to the notebook context for the error."""
+    """Quote the failed cell and its error, or with `told`, point to the context for the error."""
     where = f" {failed.cell_id}" if failed.cell_id else ""
     cell = [f"Cell{where}:\n{_quoted(failed.source, 'python')}"] if failed.source.strip() else []
     if told:

@@ -1,4 +1,4 @@
-"""`%hermes map`, one prompt over many inputs, and `%hermes jobs`, which lists and stops jobs."""
+"""`%hermes map`, one prompt for many inputs, and `%hermes jobs`, which lists and stops jobs."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ if TYPE_CHECKING:
 
 
 WIDTH = 24
-"""Characters of the progress bar."""
+"""Width of the progress bar in characters."""
 NAMED = 4
 """Maximum number of inputs in progress to list by name."""
 ENDS = ("done", "failed", "unknown", "stopped", "budget")
-"""Final states of an input."""
+"""An input's final states."""
 WORDS = {"budget": "not begun for want of budget"}
 """Descriptions of states whose names are unclear."""
 
 
 class MapView:
-    """Shows the progress of a map, which runs one prompt over many inputs."""
+    """Shows the progress of a map, which runs one prompt for each of many inputs."""
 
     def __init__(self, shell: Shell, fanout: Fanout) -> None:
         self._fanout = fanout
@@ -113,7 +113,7 @@ class MapView:
 
 
 def _screen() -> Live:
-    """Return a live view of the terminal's last lines, which disappear when it stops."""
+    """Return a live view at the end of the terminal, which disappears when it stops."""
     from rich.console import Console
     from rich.live import Live
 
@@ -132,7 +132,7 @@ def _draw(screen: Live, markdown: str) -> None:
 
 
 def running(fanout: Fanout, seconds: float) -> str:
-    """Return a progress bar, the inputs in progress, and the usage so far, as Markdown."""
+    """Return a progress bar, the inputs in progress, and usage so far, as Markdown."""
     items = fanout.items
     over = sum(item.status in ENDS for item in items)
     filled = WIDTH * over // len(items)
@@ -146,7 +146,7 @@ def running(fanout: Fanout, seconds: float) -> str:
 
 
 def finished(fanout: Fanout, seconds: float) -> str:
-    """Return the results, usage, and advice on missing answers, as Markdown."""
+    """Return the results, usage, and advice about missing answers, as Markdown."""
     items = fanout.items
     mark = "✓" if all(item.status == "done" for item in items) else "◔"
     kept = sum(item.kept and item.status == "done" for item in items)
@@ -164,7 +164,7 @@ def _counted(items: list[Item]) -> str:
 
 
 def _advice(items: list[Item]) -> str:
-    """Return advice on inputs without an answer, "" if all have one."""
+    """Return advice about unanswered inputs, or "" if all have answers."""
     states = {item.status for item in items}
     told = []
     if states & {"stopped", "budget"}:
@@ -175,7 +175,7 @@ def _advice(items: list[Item]) -> str:
 
 
 Spent = Callable[[Usage], None]
-"""Records the usage of one request."""
+"""Records a request's usage."""
 NONE = "No child agents or maps are running."
 
 
@@ -277,7 +277,7 @@ async def _model(
 async def _account(
     agent: KernelAgent, options: Namespace, model: ChatModel
 ) -> tuple[list[Budget], Spent]:
-    """Return the budgets of a map, and a function that records its usage.
+    """Return a map's budgets, and a function that records its usage.
 
     The map gets its own row in the store, as a child of the current conversation.
     """

@@ -38,7 +38,7 @@ from hermes_nb.tools.mcp_tools import PROJECT
 from hermes_nb.tools.process import Program, run_pipeline
 
 _MARKS = {"clean": "", "suspicious": "⚠", "dangerous": "left out"}
-"""The mark of a skill by the level of its scan."""
+"""A skill's mark, by its scan level."""
 _NO_SOURCE = "There is no source of skills; `%hermes skills add PATH` or an address adds one."
 _GIT = {
     "GIT_ALLOW_PROTOCOL": "https:file",
@@ -47,11 +47,11 @@ _GIT = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_LFS_SKIP_SMUDGE": "1",
 }
-"""Git environment without user settings, and without protocols that run programs."""
+"""Git environment without user settings or protocols that run programs."""
 FETCH_SECONDS = 120.0
 """Timeout for cloning a repository."""
 MOST_SAID = 10_000
-"""Maximum bytes of git's output to store."""
+"""Maximum bytes of git output to store."""
 LISTED = 1_500
 """Maximum characters of each proposal in the list."""
 WHOLE = 100_000
@@ -59,7 +59,7 @@ WHOLE = 100_000
 
 
 def pending(approvals: Approvals, kind: Kind, words: str) -> str:
-    """List the pending proposals about memory or about skills, or show one in full."""
+    """List the pending memory or skill proposals, or show one in full."""
     waiting = approvals.waiting(kind)
     if words:
         wanted = _number(words, kind)
@@ -78,7 +78,7 @@ def pending(approvals: Approvals, kind: Kind, words: str) -> str:
 
 
 def approve(approvals: Approvals, kind: Kind, words: str) -> str:
-    """Save pending proposals by number, all of a kind, or one with an edited text."""
+    """Save pending proposals by number, all of a kind, or one with edited text."""
     first, _, rest = words.strip().partition(" ")
     text = None if all(map(str.isdecimal, rest.replace(",", " ").split())) else rest.strip()
     one = "" if text is None else str(_number(first, kind))
@@ -120,8 +120,8 @@ def _told(outcome: Decided) -> str:
 def _numbers(approvals: Approvals, kind: Kind, words: str) -> list[int]:
     """Parse proposal numbers, or "all" for all pending ones; raise `ConfigError` if invalid.
 
-    The number of a proposal of the other kind is also an error, because the user should see a
-    proposal in its own list before making a decision.
+    A number that belongs to the other kind is also an error, because the user should see a proposal
+    in its own list before making a decision.
     """
     if words.strip().casefold() == "all":
         found = [each.number for each in approvals.waiting(kind)]
@@ -144,7 +144,7 @@ def _number(word: str, kind: Kind) -> int:
 DECIDING = {"pending": pending, "approve": approve, "reject": reject}
 """Actions on pending proposals."""
 DIGITS = 9
-"""Maximum digits of a proposal's number."""
+"""Maximum digits in a proposal's number."""
 SHOWN_RECORDS = 5
 """Number of the latest memory changes to list."""
 CELLS = 20
@@ -239,7 +239,7 @@ async def _sourced(agent: KernelAgent, action: str, words: str) -> str:
 
 
 async def _looked_at(agent: KernelAgent, source: SkillSource) -> str:
-    """Show the skills of a source and their changes; save them if the user agrees."""
+    """Show a source's skills and their changes; save them if the user agrees."""
     sources, name = agent.knowledge.sources, code_span(source.name)
     with tempfile.TemporaryDirectory(prefix="hermes-skills-") as folder:
         place = Path(source.place)
@@ -280,7 +280,7 @@ async def _looked_at(agent: KernelAgent, source: SkillSource) -> str:
 
 
 async def _cloned(address: str, place: Path) -> str:
-    """Clone the latest commit of a repository without running code; return the commit's id."""
+    """Clone a repository's latest commit without running code; return the commit's id."""
     said = bytearray()
 
     def heard(piece: bytes) -> bool:
@@ -311,7 +311,7 @@ async def _cloned(address: str, place: Path) -> str:
 
 
 def _waits(agent: KernelAgent) -> str:
-    """Return a paragraph about pending proposals, "" without any."""
+    """Return a paragraph about pending proposals, or "" if there are none."""
     try:
         waiting = agent.runtime.approvals.waiting()
     except ConfigError as error:
@@ -322,7 +322,7 @@ def _waits(agent: KernelAgent) -> str:
 def trust(agent: KernelAgent, given: Namespace) -> str:
     """List files that were not loaded unchanged, trust one of them, or stop trusting one.
 
-    `conversation` trusts the untrusted content in the current conversation, `kernel` the data that
+    `conversation` trusts the current conversation's untrusted content, and `kernel` the data that
     this kernel has loaded from the network.
     """
     known = agent.knowledge

@@ -67,7 +67,7 @@ def _listed(agent: KernelAgent) -> str:
 
 
 def _add(agent: KernelAgent, rest: str) -> str:
-    """Write a server into config.yaml: `NAME [KEY=VALUE…] COMMAND ARGS…`, or `NAME URL`."""
+    """Add a server to config.yaml: `NAME [KEY=VALUE…] COMMAND ARGS…`, or `NAME URL`."""
     try:
         name, *words = shlex.split(rest)
     except ValueError as error:
@@ -134,7 +134,7 @@ def _log(connection: Connection) -> str:
 
 
 async def _prompt(agent: KernelAgent, words: str) -> str:
-    """Run a turn with a server's prompt: `SERVER:NAME key=value…`; without a name, list them."""
+    """Run a turn with a server's prompt (`SERVER:NAME key=value…`), or list its prompts."""
     named, *pairs = shlex.split(words) or [""]
     server, _, name = named.partition(":")
     _connection(agent, server)

@@ -21,7 +21,7 @@ from hermes_nb.safety.markup import code_span, escape
 from hermes_nb.safety.redact import redact
 
 LISTED_MODELS = 60
-"""Maximum models to list for one server."""
+"""Maximum models to list per server."""
 
 
 def model(agent: KernelAgent, given: Namespace) -> str:
@@ -34,7 +34,7 @@ def model(agent: KernelAgent, given: Namespace) -> str:
 
 
 async def models(agent: KernelAgent, given: Namespace) -> str:
-    """List configured models and those of their servers; accept or forget a local server."""
+    """List configured models and those that their servers offer; accept or forget a local one."""
     if given.action == "accept":
         return await _accept(agent)
     if given.action == "forget":
@@ -87,7 +87,7 @@ async def _accept(agent: KernelAgent) -> str:
 
 
 def _forget(agent: KernelAgent, address: str) -> str:
-    """Revoke the acceptance of the server at one address, or of all."""
+    """Forget the accepted server at one address, or all accepted servers."""
     home = agent.settings().home
     gone = [each for each in accepted_in(home) if address in ("", each.base_url)]
     if not gone:

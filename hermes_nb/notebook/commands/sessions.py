@@ -35,7 +35,7 @@ from hermes_nb.safety.provenance import outside
 from hermes_nb.safety.redact import redact
 
 OUTSIDE = "what could act on it asks; `%hermes trust conversation` or `%hermes new` ends that"
-"""Explanation for a conversation with untrusted content."""
+"""Explanation shown for a conversation with untrusted content."""
 LISTED_SESSIONS = 15
 LISTED_HITS = 10
 LISTED_MESSAGES = 30
@@ -45,12 +45,12 @@ SHOWN = 1_500
 
 
 async def status(agent: KernelAgent, _given: Namespace) -> str:
-    """Return the configuration of the next turn, and usage and cost so far."""
+    """Return the next turn's configuration, and the usage and cost so far."""
     from hermes_nb.notebook.commands.doctor import sandbox_told
 
     settings = agent.settings()
     looks = not (settings.endpoint.named or agent.models.given or settings.cassette == "replay")
-    # Each may take half a second, the sandbox only once in a kernel.
+    # Each may take half a second (the sandbox only once per kernel).
     _, waiting, sandbox = await asyncio.gather(
         agent.access.look(),
         in_thread(not_accepted if looks else lambda _: [], settings),
@@ -85,7 +85,7 @@ async def status(agent: KernelAgent, _given: Namespace) -> str:
 
 
 def cost(agent: KernelAgent, _given: Namespace) -> str:
-    """Return the session's usage by job and model, and today's usage of all sessions."""
+    """Return the session's usage by job and model, and today's usage across all sessions."""
     rows = [] if (turn := agent.turn_here) is None else [("last turn", turn.status)]
     if (session := agent.session) is not None:
         jobs = session.by_job.items()
@@ -97,7 +97,7 @@ def cost(agent: KernelAgent, _given: Namespace) -> str:
 
 
 def _totals(agent: KernelAgent, *, today: bool = False) -> Iterable[tuple[str, str]]:
-    """Yield total usage of the session, its reviews and its notebook, and the budgets."""
+    """Yield the total usage of the session, its reviews and its notebook, and the budgets."""
     try:
         if (session := agent.session) is not None:
             for model, usage in usage_by_model(session.store, session.id, REVIEW).items():
@@ -182,7 +182,7 @@ def tree(found: Sequence[StoredSession]) -> Iterable[tuple[StoredSession, int]]:
 
 
 def search(agent: KernelAgent, given: Namespace) -> str:
-    """Search messages and tool output of all sessions."""
+    """Search messages and tool output across all sessions."""
     found = quotes(agent.store, given.query, limit=LISTED_HITS)
     if not found:
         return "Nothing found. Try fewer or other words."
@@ -191,7 +191,7 @@ def search(agent: KernelAgent, given: Namespace) -> str:
 
 
 def history(agent: KernelAgent, given: Namespace) -> str:
-    """Show the messages of a session, the current one by default."""
+    """Show a session's messages, by default those of the current one."""
     stored = _stored(agent, given.session)
     rows = [row for row in agent.store.rows(stored.id) if row.state != "undone"]
     shown = [row for row in rows if row.message.role in ("user", "assistant")]

@@ -29,7 +29,7 @@ from hermes_nb.safety.markup import code_span, escape
 from hermes_nb.safety.redact import redact
 
 NAME = re.compile(r"[A-Z][A-Z_]*_(?:KEY|TOKEN)")
-"""Names of environment variables that hold keys."""
+"""Names of environment variables that contain keys."""
 BEGINS = {
     "sk-or-": "openrouter",
     "sk-ant-": "anthropic",
@@ -37,11 +37,11 @@ BEGINS = {
     "AIza": "gemini",
     "xai-": "xai",
 }
-"""Prefixes by which a key is recognised, and its provider."""
+"""Prefixes that identify a key's provider."""
 
 
 async def key(agent: KernelAgent, given: Namespace) -> str:
-    """Ask for a key, save it in the home's `.env`, and report whether its server accepts it."""
+    """Ask for a key, save it to the home's `.env`, and report whether its server accepts it."""
     words = given.action or given.variable
     known = PROVIDERS.get(words.lower())
     name = known.key if known else words
@@ -66,7 +66,7 @@ async def key(agent: KernelAgent, given: Namespace) -> str:
 
 
 def _name_of(value: str, settings: Settings) -> str:
-    """Return the environment variable for a key, by how it begins or by the server in use."""
+    """Return a key's environment variable, chosen by its prefix or the server in use."""
     host = urlsplit(settings.endpoint.base_url).hostname or ""
     for begins, provider in BEGINS.items():
         if value.startswith(begins) and (not host or provider == "openrouter"):
@@ -75,7 +75,7 @@ def _name_of(value: str, settings: Settings) -> str:
 
 
 def _keep(agent: KernelAgent, name: str, value: str) -> str:
-    """Save a key and try it; if it is refused, restore the previous one and raise."""
+    """Save a key and try it; if it is rejected, restore the previous one and raise."""
     home = agent.settings().home
     before = read_dotenv(home).get(name)
     try:
@@ -108,11 +108,11 @@ def _keep(agent: KernelAgent, name: str, value: str) -> str:
 
 
 DEFAULT = "default"
-"""The word that resets a setting of this kernel."""
+"""The word that resets one of this kernel's settings."""
 
 
 def config(agent: KernelAgent, words: str) -> str:
-    """Show all settings or one, or set one until the kernel ends."""
+    """Show one or all settings, or change one until the kernel ends."""
     key, _, value = words.strip().partition(" ")
     settings = agent.settings()
     if not key:
@@ -152,7 +152,7 @@ def _value(text: str) -> object:
         value: object = yaml.safe_load(text)
     except yaml.YAMLError:
         return text
-    # keep `off` and `none` as text, because the settings that accept them parse the text themselves
+    # keep `off` and `none` as text: the settings that accept them parse it themselves
     return text if isinstance(value, bool) or value is None else value
 
 
@@ -165,7 +165,7 @@ def _setting_row(settings: Settings, key: str) -> tuple[str, str, str]:
 
 
 def tools(agent: KernelAgent, given: Namespace) -> str:
-    """List the tools, or choose some."""
+    """List the tools, or choose which to use."""
     words = given.action or given.tools
     spec = agent.spec(agent.settings())
     chosen = agent.tools_in_use.choose(spec, words) if words else agent.tools_in_use.chosen(spec)

@@ -1,12 +1,12 @@
 """The `%hermes` commands: their table, lookup, execution and TAB completion.
 
 Hermes' own commands are in `commands.toml`. Other packages add theirs under the entry point group
-`hermes_nb.commands`. Completion, help and the reference are generated from this table. The modules
-of a command are imported when it runs.
+`hermes_nb.commands`. Completion, help and the reference are generated from this table. A command's
+modules are imported when it runs.
 
 Completion is a matcher for IPython's completer, which terminals and kernels share. It only uses the
-line: commands and options come from tables, other names from the agent if it is already in use. It
-imports nothing slow, opens no files or connections, and omits names that would require this.
+line: commands and options come from tables, other names from the agent if it is already running. It
+imports nothing slow, opens no files or connections, and omits names that would need any of this.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 GROUP = "hermes_nb.commands"
 """Entry point group for commands."""
 CLOSE_ENOUGH = 0.7
-"""Minimum similarity (0 to 1) of a word to a known one to count as a typo."""
+"""Minimum similarity (0 to 1) to a known word for a word to count as a typo."""
 LONG, LONG_SLIP = 6, 2
 """Words of `LONG` letters or more may have `LONG_SLIP` wrong letters."""
 LINE = re.compile(r"^\s*(?:[\w.,\[\]'\" ]+=\s*)?%hermes[ \t]+(.*)$", re.DOTALL)
@@ -51,14 +51,14 @@ CELL_HEAD = re.compile(r"%%hermes\b")
 OFFERED = {"--model": "models", "--session": "sessions", "--tools": "tools"}
 """Options whose values are names from the agent, by kind of name."""
 VARIABLE = ("--image", "--into")
-"""Options whose values start with a variable's name."""
+"""Options whose values start with a variable name."""
 ASKED = "comm_info_request"
 """Type of the control messages that request completions; see labextension/static/prompts.js."""
 IN_CELLS = (
     "`%%hermes` sends the rest of its cell as a prompt; `%hermes PROMPT` sends a line.",
     "`%hermes help COMMAND` explains a command; `%%hermes?` shows the options of a prompt.",
 )
-"""Text above and below the list of commands in a notebook."""
+"""Text above and below the command list in a notebook."""
 IN_CHAT = (
     "Type a prompt and press Enter. Start with `/` for a command, or for options and a prompt.",
     "`/help COMMAND` explains a command; `/--` and TAB show the options; `/exit` quits.",
@@ -82,7 +82,7 @@ PLACEHOLDERS: Mapping[str, Names] = {
     "JOB": "jobs",
     "SERVER": "servers",
 }
-"""The kind of name that a placeholder in a command's `values` stands for."""
+"""The kind of name for each placeholder in a command's `values`."""
 Run = Callable[[Foreign, Foreign], str | Awaitable[str]]
 """Runs a command with the kernel's agent and its arguments."""
 
@@ -98,20 +98,20 @@ class Command:
     group: str = "Other packages"
     """Its group in `%hermes help`."""
     page: str = ""
-    """Its page of the documentation, below `docs/`."""
+    """Its documentation page, under `docs/`."""
     examples: Sequence[str] = ()
     """Example lines, without `%hermes`."""
     values: Mapping[str, str] = field(default_factory=dict)
     """Its possible arguments and their meanings; commands.toml explains the format."""
     run: str | Run
-    """A function of the kernel's agent and the arguments, or its name as `module:function`.
+    """A function that takes the kernel's agent and the arguments, or its name as `module:function`.
 
     It may be async, returns Markdown to show, and raises `ConfigError` for invalid arguments.
     """
     words: tuple[str, ...] = ()
     """Accepted first words, for completion and typos; () for any."""
     names: Names | None = None
-    """Kind of names that it takes, for completion; None for none."""
+    """Kind of name that it accepts, for completion; None if it accepts none."""
     before: tuple[str, ...] = ()
     """Words after which a name follows."""
     leading: bool = True
@@ -129,7 +129,7 @@ class Command:
 
 
 def declared(command: Command) -> Command:
-    """Return a command with the usage and completion that follow from its `values`."""
+    """Return a command with the usage and completion derived from its `values`."""
     actions, options, others = kinds(command.values)
     usage = " ".join(command.values)
     if actions:
@@ -167,7 +167,7 @@ def commands() -> dict[str, Command]:
 
 
 def installed() -> Mapping[str, EntryPoint]:
-    """Return the commands' entry points, except names of Hermes' own commands."""
+    """Return the commands' entry points, except those named like Hermes' own commands."""
     return {point.name: point for point in plugins(GROUP) if point.name not in COMMANDS}
 
 
@@ -176,9 +176,9 @@ def _is_ours(point: EntryPoint) -> bool:
 
 
 def command_named(name: str) -> Command | None:
-    """Return a command, None if unknown.
+    """Return a command, or None if unknown.
 
-    Raises `ConfigError` for a command of another package that cannot be loaded.
+    Raises `ConfigError` if another package's command cannot be loaded.
     """
     if name in COMMANDS or name not in installed():
         return COMMANDS.get(name)
@@ -193,7 +193,7 @@ def command_named(name: str) -> Command | None:
 
 
 def every_command() -> dict[str, Command]:
-    """Return all commands by name; a broken one has the problem as its description."""
+    """Return all commands by name; a broken one is described by its problem."""
     found = dict(COMMANDS)
     for name in installed():
         try:
@@ -204,7 +204,7 @@ def every_command() -> dict[str, Command]:
 
 
 def find(line: str) -> tuple[Command, str] | None:
-    """Return the command of a magic line and its arguments, None for a prompt.
+    """Return a magic line's command and its arguments, or None for a prompt.
 
     Raises `ConfigError` for a likely typo: a single word similar to a command, alone or before an
     argument of that command, or an argument similar to one of the command's words.
@@ -258,7 +258,7 @@ def _check_first(name: str, command: Command, words: str) -> None:
 
 
 def _meant(word: str, rest: str) -> str:
-    """Return the command most similar to `word` among those that accept `rest`, or ""."""
+    """Of the commands that accept `rest`, return the most similar to `word`, or ""."""
     if rest and not word.isalpha():  # `memory, edit` is part of a sentence
         return ""
     takes = [name for name, command in commands().items() if not rest or rest in command.words]
@@ -281,8 +281,8 @@ def _is_slip(typed: str, name: str) -> bool:
 
 
 def _nearest(word: str, known: Iterable[str], least: float) -> str:
-    """Return the known word most similar to `word`, "" if all are below `least` (0 to 1)."""
-    from difflib import get_close_matches  # imported late: only typos need it
+    """Return the known word most similar to `word`, or "" if all are below `least` (0 to 1)."""
+    from difflib import get_close_matches  # imported lazily: only typos need it
 
     return next(iter(get_close_matches(word, list(known), n=1, cutoff=least)), "")
 
@@ -339,7 +339,7 @@ def commands_table(shown: Mapping[str, Command] | None = None, *, usage: bool = 
 
 
 class Completions:
-    """Completes the magics of one shell."""
+    """Completes one shell's magics."""
 
     def __init__(self, magics: Foreign) -> None:
         self._magics = magics
@@ -365,7 +365,7 @@ class Completions:
         return match
 
     def found(self, typed: str) -> tuple[str, list[str]] | None:
-        """Return completions at the end of a cell's text, None if it is not a Hermes magic."""
+        """Return completions at the end of a cell's text, or None if it is not a Hermes magic."""
         above, newline, line = typed.rpartition("\n")
         inside = bool(newline) and CELL_HEAD.match(above) is not None
         if not inside and not LINE.match(line):
@@ -387,7 +387,7 @@ class Completions:
 
         The page sends its request on the control channel, which the kernel always reads. The
         request is a `comm_info_request` with an additional field. JupyterLab 4.5 and later do not
-        interpret such a message as a change between busy and idle, and kernels without Hermes also
+        treat such a message as a change between busy and idle, and kernels without Hermes also
         answer it.
         """
         if not hasattr(kernel, "control_handlers"):
@@ -475,7 +475,7 @@ class Completions:
         return typed, _beginning([*command.words, *named], typed)
 
     def _of_a_map(self, typed: str) -> tuple[str, list[str]] | None:
-        """Return completions for `map`: an option, a name or a file."""
+        """Return completions for `map`: options, names or files."""
         words, fragment = _last_word(typed)
         if fragment.startswith("-"):
             return fragment, _beginning(COMMANDS["map"].words, fragment)
@@ -492,7 +492,7 @@ class Completions:
         return fragment, [_quoted(f"{each}/" if Path(each).is_dir() else each) for each in found]
 
     def _names(self, kind: str) -> Iterable[str]:
-        """Return names of a kind; without an agent only built-in ones."""
+        """Return names of a kind; without an agent, only built-in ones."""
         if kind == "commands":
             return [*COMMANDS, *installed()]
         agent = self._magics.awake
@@ -562,9 +562,9 @@ def _last_word(typed: str) -> tuple[list[str], str]:
 def _open_option(
     words: list[str], options: Mapping[str, argparse.Action]
 ) -> argparse.Action | None:
-    """Return the option that still needs a value, None if there is no such option.
+    """Return the option that still needs a value, or None if there is no such option.
 
-    If a word is neither an option nor its value, the prompt has started.
+    The prompt starts at the first word that is neither an option nor its value.
     """
     waiting: argparse.Action | None = None
     for word in words:
@@ -579,7 +579,7 @@ def _open_option(
 
 
 def _beginning(words: Iterable[str], fragment: str) -> list[str]:
-    """Return the distinct words that start with the fragment; matches in case come first."""
+    """Return the distinct words that start with the fragment, exact-case matches first."""
     lower = fragment.lower()
     found = dict.fromkeys(word for word in words if word.lower().startswith(lower))
     return sorted(found, key=lambda word: not word.startswith(fragment))

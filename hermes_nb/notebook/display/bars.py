@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 WIDTH = 60
-"""Characters of a full bar, which fit a terminal and a narrow page."""
+"""Width of a full bar in characters; fits a terminal and a narrow page."""
 
 
 SHADES = "█▓▒░▚▀▄▌╬┄╳"
-"""Characters of the parts of a bar, enough for the usual parts of a prompt."""
+"""Characters for a bar's parts, enough for the usual parts of a prompt."""
 EMPTY = "·"
 MARK = "┃"
 
 
 def shade(index: int) -> str:
-    """Return the character of the part at `index`."""
+    """Return the character for the part at `index`."""
     return SHADES[index % len(SHADES)]
 
 
 def widths(sizes: Sequence[float], width: int = WIDTH) -> list[int]:
     """Return integers that are proportional to the sizes and add up to `width`.
 
-    A size above zero gets at least 1 if there is enough width. If all sizes are zero, so are the
-    results.
+    A size above zero gets at least 1 if there is enough width. If all sizes are zero, so are all
+    widths.
     """
     some = [max(size, 0.0) for size in sizes]
     total = sum(some)
@@ -47,7 +47,7 @@ def stacked(sizes: Sequence[float], width: int = WIDTH) -> str:
 
 
 def gauge(used: float, whole: float, mark: float = 0.0, width: int = WIDTH) -> str:
-    """Return a bar that shows the share used, with a mark at `mark`; "" if `whole` is 0."""
+    """Return a bar that shows the fraction used, with a mark at `mark`; "" if `whole` is 0."""
     if whole <= 0:
         return ""
     full = min(round(width * max(used, 0.0) / whole), width) or int(used > 0)

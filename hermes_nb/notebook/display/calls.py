@@ -1,9 +1,9 @@
-"""Render tool calls, their child agents, and the fold that contains the calls of a finished turn.
+"""Render tool calls, their child agents, and the fold that contains a finished turn's calls.
 
-A call is a line that can be unfolded to show its arguments and its result, both shortened; it also
+A call is a line that can be unfolded to show its arguments and result, both shortened; it also
 shows the user's answer to an approval question. A notebook saves everything that its cells display,
 so the size of the fold is limited, but not the number of calls. In a turn with 1,500 calls, the
-last few are shown completely, a few hundred before them as one line each, and the first ones are
+last few are shown completely, a few hundred before them as one line each, and the earliest ones are
 only counted.
 """
 
@@ -35,7 +35,7 @@ GOAL = 80
 """Maximum characters of a child's goal."""
 DOING = 70
 SHOWN_CHILDREN = 6
-"""Maximum number of children below a running call; those that ended first are counted."""
+"""Maximum number of children shown below a running call; the first to end are only counted."""
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class ChildView:
     goal: str
     """The task of the child."""
     started: float
-    """Start time, of `time.monotonic()`."""
+    """Start time, from `time.monotonic()`."""
     status: str = ""
     """The result: "" while it runs, then "done", "budget", "failed" or "stopped"."""
     seconds: float = 0.0
@@ -55,7 +55,7 @@ class ChildView:
     doing: str = ""
     """A short description of its current activity."""
     usage: Usage = field(default_factory=Usage)
-    """The requests and tokens that it has used."""
+    """The requests and tokens used so far."""
     last_line: str = ""
     """The rendered line, cached once it has ended."""
 
@@ -91,7 +91,7 @@ def take_in(children: dict[int, ChildView], event: ChildEvent) -> None:
 
 
 def running_lines(children: Iterable[ChildView]) -> list[str]:
-    """Return the lines below a running call: the latest children, with earlier ones counted."""
+    """Return the lines below a running call: the latest children, and a count of earlier ones."""
     known = list(children)
     over = [child for child in known if child.status]
     hidden = over[: max(len(known) - SHOWN_CHILDREN, 0)]
@@ -102,7 +102,7 @@ def running_lines(children: Iterable[ChildView]) -> list[str]:
 SHOWN_CHARACTERS = 2_000
 """Maximum characters of each argument and of the result; the model reads more."""
 SHORT_ARGUMENT = 120
-"""Maximum characters of an argument that shares a block with others."""
+"""Maximum characters of an argument shown in one block with others."""
 MOST_ARGUMENTS = 12
 """Maximum number of arguments shown."""
 GIST = 90
@@ -110,13 +110,13 @@ GIST = 90
 REASON = 160
 """Maximum characters of the user's reason for a denial."""
 LIVE = 5
-"""Number of the last output lines shown of a running call."""
+"""Number of output lines shown for a running call (the last ones)."""
 LIVE_WIDTH = 100
 """Maximum characters of each of these lines."""
 LIVE_AFTER = 1.0
-"""Seconds after which these lines of a running call are shown."""
+"""Seconds after which a running call shows these lines."""
 _NOT_SENT = re.compile(r"\[(image/\w+ \d+x\d+), not shown\]")
-"""The note on an image for a model that cannot read images; the user sees the image."""
+"""Replaces an image for a model that cannot read images; the user sees the image."""
 MARKS = {"ok": "✓", "error": "✗", "denied": "⊘", "interrupted": "■", "skipped": "–", "": "◌"}
 WAITING = "‖"
 LANGUAGES = {"code": "python", "command": "bash"}
@@ -136,7 +136,7 @@ class CallView:
     call: ToolCall
     """The call."""
     started: float
-    """Start time, of `time.monotonic()`."""
+    """Start time, from `time.monotonic()`."""
     gist: str = ""
     """Summary in one line, shown after the tool's name."""
     status: str = ""
@@ -144,15 +144,15 @@ class CallView:
     seconds: float = 0.0
     """Duration in seconds, once it has ended."""
     asked: float = 0.0
-    """When its pending question was asked, by `time.monotonic()`; 0 if there is none."""
+    """When its pending question was asked, from `time.monotonic()`; 0 if there is none."""
     waited: float = 0.0
-    """Seconds that it has waited for the user's answers."""
+    """Seconds spent waiting for the user's answers."""
     note: str = ""
-    """A note on its progress."""
+    """A progress note."""
     live: list[str] = field(default_factory=list)
     """The last lines of its output while it runs."""
     result: str = ""
-    """Its result in the form that the model gets."""
+    """Its result, as sent to the model."""
     answer: str = ""
     """The user's answer to its question, for display."""
     children: dict[int, ChildView] = field(default_factory=dict)
@@ -174,7 +174,7 @@ class CallView:
         return [plain_text(self.line()), *self._live(), *children]
 
     def _live(self) -> list[str]:
-        """Return the last lines of its output once it has run for `LIVE_AFTER` seconds."""
+        """Return its last output lines once it has run for `LIVE_AFTER` seconds."""
         return self.live if self.elapsed() >= LIVE_AFTER else []
 
     def line(self) -> str:
@@ -199,13 +199,13 @@ class CallView:
         return f"<details><summary>{head}</summary>\n\n{inside}\n\n</details>"
 
     def ended(self, status: str, seconds: float) -> None:
-        """Record how it ended; `seconds` includes the time that the user took to answer."""
+        """Record how it ended; `seconds` includes time spent waiting for the user."""
         self._settle()
         self.last_line = ""
         self.status, self.seconds = status, max(seconds - self.waited, 0.0)
 
     def tell(self, text: str) -> None:
-        """Record a note or, with a line break in `text`, the end of its output so far."""
+        """Record a note or, if `text` contains a line break, the end of its output so far."""
         if "\n" in text:
             self.show(text)
         else:
@@ -279,17 +279,17 @@ class CallView:
 
 
 def gist_of(call: ToolCall, described: str = "") -> str:
-    """Return a summary of a call in one line: the tool's description, or its main argument."""
+    """Return a one-line summary of a call: the tool's description, or its main argument."""
     gist = described
     if not gist:
         named = [call.arguments[key] for key in GIST_ARGUMENTS if call.arguments.get(key)]
         gist = str(named[0] if named else next(iter(call.arguments.values()), ""))
-    # Only the beginning is redacted. A secret split there is cut off below.
+    # Only the beginning is redacted. A secret split there is truncated below.
     return one_line(visible(one_line(redact(gist[: 8 * GIST]), GIST)), GIST)
 
 
 def _cut(text: str) -> str:
-    """Return a text cut both before and after escaping, because escaping lengthens it."""
+    """Truncate text both before and after escaping, because escaping lengthens it."""
     cut = visible(head_tail(redact(text), SHOWN_CHARACTERS), lines=True)
     return head_tail(cut, SHOWN_CHARACTERS * 2)
 
@@ -297,22 +297,22 @@ def _cut(text: str) -> str:
 KEPT_IN_FULL = 30
 """Maximum number of the latest calls that are shown with arguments and results."""
 WHOLE = 50_000
-"""Maximum bytes of the calls that are shown completely."""
+"""Maximum total bytes of calls that are shown completely."""
 LISTED = 25_000
-"""Maximum bytes of the calls that are shown as one line, and of the text between calls."""
+"""Maximum total bytes of calls that are shown as one line, and of the text between calls."""
 SAID = 2_000
-"""Maximum characters of a text between calls."""
+"""Maximum characters of the text between two calls."""
 REASONING = 6_000
 """Maximum characters of the reasoning."""
 _MARKER = 100
-"""Approximate number of characters in the note that marks a cut."""
+"""Approximate number of characters in the note that marks a truncation."""
 _NAMES = 10
 """Maximum number of tools to list for calls that are only counted."""
 
 
 @dataclass(slots=True)
 class TurnStep:
-    """The text of one reply of the model, and the calls that it made."""
+    """The text of one model reply, and the calls that it made."""
 
     text: str = ""
     """The text; "" if there was none."""
@@ -337,9 +337,9 @@ class _Block:
 
 
 def fold(steps: Sequence[TurnStep]) -> str:
-    """Return the calls of all steps as one folded block; "" without calls.
+    """Return the calls from all steps as one folded block; "" without calls.
 
-    The text of the last step is the answer and not part of the fold.
+    The last step's text is the answer and not part of the fold.
     """
     calls = [call for step in steps for call in step.calls]
     if not calls:
@@ -365,7 +365,7 @@ def folded(summary: str, body: str) -> str:
 
 
 def thought(pieces: Sequence[str]) -> str:
-    """Return the reasoning of a turn, folded; "" if there was none."""
+    """Return a turn's reasoning, folded; "" if there was none."""
     text = "".join(pieces).strip()
     if not text:
         return ""
@@ -373,7 +373,7 @@ def thought(pieces: Sequence[str]) -> str:
 
 
 def fitted(text: str, room: int) -> str:
-    """Return a text as safe Markdown of about `room` bytes; longer text is cut in the middle."""
+    """Return text as safe Markdown of about `room` bytes, truncated in the middle if longer."""
     limit = room
     while True:
         shown = safe_markdown(head_tail(text, limit))

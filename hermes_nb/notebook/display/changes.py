@@ -1,4 +1,4 @@
-"""Render the changes of a turn: a line that opens to a diff, and `%hermes diff`.
+"""Render a turn's changes: a line that opens to a diff, and `%hermes diff`.
 
 The line is plain text everywhere. In a notebook page the diff has theme colours and highlighted
 words. Elsewhere each line has a mark, `+` or `-`. Unchanged lines far from any change are omitted.
@@ -44,10 +44,10 @@ def folded(changes: Sequence[Change], learned: int, turn: int, session: str, *, 
     """Return the line as Markdown, which opens to the diff; "" without changes.
 
     Args:
-        changes: the changes of the turn.
-        learned: number of notes that the turn saved.
+        changes: the turn's changes.
+        learned: number of notes saved by the turn.
         turn: number of the turn.
-        session: id of its session, for the tooltip of the first command. The tooltip allows
+        session: id of its session, for the first command's tooltip. The tooltip allows
             `%hermes undo TURN of SESSION` when another session is active.
         page: true to use HTML with colours, for display in a notebook page.
     """
@@ -66,7 +66,7 @@ def folded(changes: Sequence[Change], learned: int, turn: int, session: str, *, 
 
 
 def as_markdown(changes: Sequence[Change], room: int, *, page: bool = False) -> str:
-    """Return the diffs as Markdown of about `room` characters, each below its title."""
+    """Return the diffs as Markdown of about `room` characters, each under its title."""
     blocks: list[str] = []
     for change in changes:
         shown, room = _within(_clean(rows(change)), room)
@@ -104,7 +104,7 @@ def diff_bundle(changes: Sequence[Change], room: int) -> dict[str, str]:
 
 
 def _naming(change: Change) -> tuple[str, str, str]:
-    """Return a change's name and kind, and its first words or a note on why there is no diff."""
+    """Return a change's name and kind, and its first words or a note on why no diff exists."""
     words = change.note
     if change.notebook and not words:
         words = next((each for each in (change.after or change.before).split("\n") if each), "")
@@ -122,7 +122,7 @@ def _title(change: Change) -> str:
 
 
 def _clean(found: Sequence[DiffRow]) -> list[DiffRow]:
-    """Return rows without secrets or invisible characters; redaction looks at whole lines."""
+    """Remove secrets and invisible characters from rows; redaction needs whole lines."""
     out = []
     for row in found:
         text = redact(row.text)
@@ -132,7 +132,7 @@ def _clean(found: Sequence[DiffRow]) -> list[DiffRow]:
 
 
 def _within(found: Sequence[DiffRow], room: int) -> tuple[list[DiffRow], int]:
-    """Return the rows that fit, and the remaining room."""
+    """Return the rows that fit, and the remaining space."""
     kept: list[DiffRow] = []
     for row in found:
         text = row.text
@@ -149,7 +149,7 @@ def _text(found: Sequence[DiffRow]) -> str:
 
 
 def _html(found: Sequence[DiffRow]) -> str:
-    """Return rows for a `pre` element, with adjacent lines of the same mark in one span."""
+    """Return rows for a `pre` element, with adjacent lines that have the same mark in one span."""
     blocks = []
     for mark, group in groupby(found, key=lambda row: row.mark):
         text = "\n".join(map(_row, group))

@@ -1,6 +1,6 @@
-"""Display the images and charts that the agent's code drew, below the turn.
+"""Below the turn, display the images and charts that the agent's code drew.
 
-The model only gets a note about them. Tables and printed text are in the call's fold. HTML of
+The model only receives a note about them. Tables and printed text are in the call's fold. HTML of
 unknown origin is never displayed in a turn's output.
 """
 
@@ -17,13 +17,13 @@ PICTURES = ("image/png", "image/jpeg", "image/gif")
 CHARTS = ("application/vnd.plotly.", "application/vnd.vega.", "application/vnd.vegalite.")
 """Prefixes of MIME types that a front end renders from data."""
 MOST = 8
-"""Maximum number of images of one call; the last ones are displayed."""
+"""Maximum number of images per call; the last ones are displayed."""
 LARGEST = 5_000_000
 """Maximum characters of an image, because everything displayed is saved with the notebook."""
 
 
 def drawings(outputs: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]]:
-    """Return the MIME bundles of the images among some outputs."""
+    """Return the MIME bundles of the images among the outputs."""
     bundles = []
     for output in outputs:
         data = output.get("data") or {}
@@ -39,7 +39,7 @@ def is_drawing(data: Mapping[str, Json]) -> bool:
 
 
 def show_drawings(shell: Shell, outputs: Sequence[Mapping[str, Json]]) -> None:
-    """Display the images among some outputs, below the running cell's other outputs."""
+    """Display the images among the outputs, below the running cell's other outputs."""
     if not has_kernel(shell):
         return
     from IPython.display import display

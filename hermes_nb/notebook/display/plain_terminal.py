@@ -1,4 +1,4 @@
-"""Display a turn in a terminal without cursor control: its text is streamed."""
+"""Stream a turn's text to a terminal without cursor control."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hermes_nb.safety.redact import redact
 
 
 class TerminalView:
-    """Streams plain text, with one line per call; also the base class of a view that draws.
+    """Streams plain text, with one line per call; also the base class of `DrawnView`.
 
     `style` is a colour in rich, for subclasses that print colours.
     """
@@ -61,18 +61,18 @@ class TerminalView:
         reason = self.transcript.ending.reason if self.transcript.ending else ""
         spelled = self.transcript.spelled
         lines = [line.replace("%hermes ", spelled) for line in self.transcript.ending_lines()]
-        # The text of a failure follows as the cell's error, with advice.
+        # A failure's text follows as the cell's error, with advice.
         for line in lines[1:] if reason == "failed" else lines:
             calm = reason in ("answered", "interrupted")
             self._line(line, style="dim" if calm else "red")
 
     def _take(self, text: str) -> None:
-        """Print more of the answer, in whole words: a secret cut in two would not be redacted."""
+        """Print more of the answer, in whole words: a secret split in two would not be redacted."""
         self._held += text
         self._say(max(self._held.rfind(" "), self._held.rfind("\n")) + 1)
 
     def _complete(self, whole: str = "") -> None:  # noqa: ARG002 - for subclasses
-        """Print the rest of a text that is complete; `whole` is the entire text."""
+        """Print the rest of a completed text; `whole` is the entire text."""
         self._say(len(self._held))
         if self._open_line:
             self._write("\n")

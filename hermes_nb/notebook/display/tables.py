@@ -31,7 +31,7 @@ def grid(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def aligned(text: str, width: int = 0) -> str:
-    """Return a text with its Markdown tables aligned in columns, for displays without tables.
+    """Align the columns of Markdown tables in a text, for displays without tables.
 
     Only tables in the format of `facts` and `grid` are changed: a header, a rule, rows. If `width`
     is given, cells of wider tables are wrapped, but only at spaces, so that paths and commands can
@@ -68,7 +68,7 @@ def _columns(table: list[list[str]], width: int) -> list[str]:
 
 
 def ago(seconds: float) -> str:
-    """Return how long ago a time was, such as `2 hours ago`."""
+    """Return a time relative to now, such as `2 hours ago`."""
     passed = max(time.time() - seconds, 0)
     for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         count = int(passed // size)
@@ -78,7 +78,7 @@ def ago(seconds: float) -> str:
 
 
 def moment(seconds: float) -> str:
-    """Return a time as local date and time, to the minute."""
+    """Return a time as a local date and time, to the minute."""
     return datetime.datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M")
 
 

@@ -2,8 +2,8 @@
 
 Finished blocks of the answer, finished calls and notes are printed once and scroll away like any
 output. Only the current block, the running calls and a status line are redrawn, never more lines
-than the screen has. A thread draws, also while code blocks the event loop. It pauses while the user
-is asked a question.
+than the screen has. A separate thread draws, even while code blocks the event loop. It pauses while
+the user is asked a question.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.safety.redact import redact
 
 A_SECOND = 8
-"""Maximum number of redraws a second."""
+"""Maximum number of redraws per second."""
 IDLE = 10
-"""Pause after drawing the text, as a multiple of the time it took; limits it to a tenth of a
+"""Pause after drawing the text, as a multiple of the drawing time; limits it to a tenth of a
 core."""
 GROWTH = 1.05
-"""Growth of a block after which its end is searched again; each search reads the whole block."""
+"""Growth of a block that triggers another search for its end; each search reads the whole block."""
 MARKS = {"✓": "green", "✗": "red", "⊘": "yellow", "■": "yellow", "◌": "cyan", "‖": "yellow"}
 THOUGHT = 400
-"""Characters of the latest reasoning that are used for its line."""
+"""Number of characters of the latest reasoning used for its line."""
 
 
 class DrawnView(TerminalView):
@@ -109,7 +109,7 @@ class DrawnView(TerminalView):
                 super().close()
 
     def again(self) -> None:
-        """Print a turn that has ended, as it was printed while it ran."""
+        """Print a finished turn as it was printed while it ran."""
         with self._one:
             for note in self.transcript.notes:
                 self.note(note)
@@ -146,7 +146,7 @@ class DrawnView(TerminalView):
         self._print(Text(visible(text, lines=True), style), "line")
 
     def _print(self, shown: ConsoleRenderable, kind: str) -> None:
-        """Print something final, with an empty line around each block."""
+        """Print something final, with blank lines around each block."""
         lines = drawn(self._console, shown, self._console.width)
         apart = self._above and "block" in (kind, self._above)
         self._console.print(_Drawn([[], *lines] if apart else lines), end="", soft_wrap=True)
@@ -202,7 +202,7 @@ class DrawnView(TerminalView):
         return [*first, *above, *(gap if above else []), *below]
 
     def _text_lines(self, width: int, room: int) -> Lines:
-        """Return the end of the current text, as many lines as fit."""
+        """Return as many of the current text's last lines as fit."""
         began = time.monotonic()
         state = (self._held, width, room)
         (shown, *size), lines = self._text

@@ -1,15 +1,15 @@
 """Render Markdown in a terminal with rich, without interpreting escape sequences or HTML.
 
 Text from a model is only displayed: escape sequences and rich markup have no effect, HTML is shown
-as text, and a link shows its address. But nothing is lost: link definitions, images and tables that
-are too wide become text.
+as text, and a link shows its address. Nothing is lost, though: link definitions, images and tables
+that are too wide become text.
 
-A growing text is split into its top-level blocks. Markdown is parsed line by line, so all blocks of
-the complete lines except the last are final (`finished`).
+Streaming text is split into top-level blocks. Markdown is parsed line by line, so all blocks of the
+complete lines except the last are final (`finished`).
 
-The output of a command is trusted Markdown, written by this package. Its few tags (`details`,
-`sub`, `code`) are interpreted (`draw`). Text from models and files in it has already been escaped,
-and escape sequences are removed again.
+A command's output is trusted Markdown, written by this package. Its few tags (`details`, `sub`,
+`code`) are interpreted (`draw`). Any text in it that comes from models or files has already been
+escaped, and escape sequences are removed again.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from rich.theme import Theme
 from hermes_nb.core.escapes import readable
 
 DEEPEST = 16
-"""Maximum nesting level that is rendered (a list item has two). More would leave no width, and the
-parser drops everything below level 20."""
+"""Maximum nesting level that is rendered (a list item counts as two). Deeper levels would leave no
+width, and the parser drops everything below level 20."""
 HIGHLIGHTED = 20_000
-"""Maximum characters of highlighted code; highlighting more takes too long."""
+"""Maximum characters of code to highlight; highlighting more takes too long."""
 LANGUAGES = frozenset(
     "bash c c++ console cpp css diff html ini ipython javascript js json julia latex markdown md "
     "py pycon python python3 r rust sh sql tex text toml ts typescript xml yaml yml".split()
 )
-"""Pygments lexers that are used, all well-tested; some others take quadratic time."""
+"""The Pygments lexers in use, all well-tested; some others take quadratic time."""
 NARROWEST = 8
-"""Minimum width of a table column in characters; without enough space, each row becomes a list."""
+"""Minimum width of a table column in characters; if space is short, each row becomes a list."""
 WHOLE_WORD = 40
-"""Maximum width of a column of single words, such as ids and paths, that is never wrapped."""
+"""Maximum width for single-word columns, such as ids and paths, to remain unwrapped."""
 INDENT = 2
 """Columns of indentation inside a fold."""
 DEEPEST_FOLD = 8
@@ -102,7 +102,7 @@ def console(file: TextIO) -> Console:
 
 
 def drawn(on: Console, shown: ConsoleRenderable, width: int) -> Lines:
-    """Render something to lines of `width` columns, without empty space around it."""
+    """Render something to lines of `width` columns, without surrounding empty space."""
     lines = on.render_lines(shown, on.options.update(width=width, height=None), pad=False)
     for line in lines:
         while line and not line[-1].text.strip():
@@ -126,7 +126,7 @@ def draw(markdown: str, file: TextIO) -> None:
 
 
 def _page(markdown: str) -> Iterator[tuple[ConsoleRenderable, int, str]]:
-    """Yield the blocks of trusted Markdown, with their depth in folds and their style."""
+    """Yield the blocks of trusted Markdown, with their fold depth and style."""
     depth = 0
     for block in blocks(markdown):
         source = block.strip()
@@ -163,7 +163,7 @@ def blocks(source: str) -> list[str]:
 
 
 def finished(source: str) -> int:
-    """Return the length of the leading blocks that no later text can change."""
+    """Return the length of the leading blocks that later text cannot change."""
     complete = source[: source.rfind("\n") + 1]
     *before, last = _places(complete) or [(0, 0)]
     if not before:  # the last block may still grow
@@ -186,7 +186,7 @@ def latest(source: str, lines: int) -> str:
 
 
 def _places(source: str) -> list[tuple[int, int]]:
-    """Return the line range of each top-level block: its first line, and the one after its last."""
+    """Return each top-level block's line range: its first line, and the line after its last."""
     return [
         (token.map[0], token.map[1])
         for token in _parser(inside=False).parse(source)
@@ -197,7 +197,7 @@ def _places(source: str) -> list[tuple[int, int]]:
 def _parser(*, inside: bool = True) -> MarkdownIt:
     """Return a parser that treats HTML blocks and link definitions as text.
 
-    A definition may arrive after its link was printed, so both are displayed as text.
+    A definition may arrive after its link has been printed, so both are displayed as text.
     """
     parser = MarkdownIt("commonmark", {"html": True, "maxNesting": 100})
     parser.enable(["table", "strikethrough"]).disable(["html_block", "reference"])
@@ -220,7 +220,7 @@ def _formula(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdo
 
 
 class _Table(TableElement):
-    """A table in columns, or a list for each row if they would be too narrow; never cut."""
+    """A table in columns, or a list for each row if they would be too narrow; never truncated."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         head = self.header.row if self.header else None
@@ -295,7 +295,7 @@ def _harmless(token: Token) -> Token:
 
 
 def _as_text(tokens: list[Token]) -> Iterator[Token]:
-    """Yield the tokens of a line, with links, images and tags as text."""
+    """Yield a line's tokens, with links, images and tags as text."""
     links: list[tuple[str, int]] = []
     said = ""
     for token in tokens:
@@ -320,7 +320,7 @@ def _as_text(tokens: list[Token]) -> Iterator[Token]:
 
 
 def _obeyed(tokens: list[Token]) -> Iterator[Token]:
-    """Yield the tokens of a line, interpreting the tags of trusted Markdown but no others."""
+    """Yield a line's tokens, interpreting only the tags of trusted Markdown."""
     styles: list[str] = []
     code: list[str] | None = None
     for token in tokens:

@@ -1,10 +1,10 @@
-"""Collect the events of a turn, and render it as Markdown or as plain text.
+"""Collect a turn's events, and render it as Markdown or plain text.
 
 While a turn runs, the view shows the latest text and one line per call. Afterwards it shows the
 answer, the calls in one folded `<details>`, and a status line. It is plain Markdown that renders
-well in JupyterLab, Notebook, VS Code and on GitHub. Text of models and tools is cleaned.
+well in JupyterLab, Notebook, VS Code and on GitHub. Text from models and tools is sanitised.
 
-The output of commands has the same style: small tables, relative times, bars of characters.
+Command output has the same style: small tables, relative times, bars made of characters.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ from hermes_nb.safety.redact import redact
 from hermes_nb.tools.plan import State, steps, told
 
 EARLIER = 8_000
-"""Characters of calls and earlier text that the view of a running turn shows. The view of a
-finished turn shows all of them, folded."""
+"""Characters of calls and earlier text shown while a turn is running. Once it has finished, all of
+them are shown, folded."""
 QUIET = 30.0
 """Seconds without data from the model after which the status line mentions it."""
 ANSWER = 45_000
 """Maximum bytes of an answer in a cell, once as Markdown and once as plain text: about the longest
-reply of a model. `%hermes last` shows longer answers completely."""
+model reply. `%hermes last` shows longer answers completely."""
 MOST_STEPS = 30
 """Maximum number of plan steps that are displayed."""
 STEPS: Mapping[State, str] = {"done": "☑", "now": "◐", "open": "☐"}
@@ -70,22 +70,22 @@ PLAIN_CALLS = 60
 
 
 class Transcript:
-    """All data that is displayed about a turn; call the object with each event.
+    """Everything displayed about a turn; call the object with each event.
 
     Attributes:
-        model: name of the model.
+        model: the model's name.
         describe: returns a description of a call, or "" to use its arguments.
         loading: returns whether the model is still being loaded.
-        live: returns the end of the output of running code in this kernel, None if none runs.
+        live: returns the end of running code's output in this kernel, or None if none is running.
         drew: true if images are displayed below the view; the status line is then below them.
-        spelled: prefix of commands in this front end, such as `%hermes `.
+        spelled: command prefix in this front end, such as `%hermes `.
         usage: the requests and tokens used so far.
         ending: the event that ended the turn; None while it runs.
         notes: lines that do not come from the model, as Markdown.
-        changes: changes of the turn that have not been undone.
-        learned: number of notes that the turn saved to memory.
+        changes: the turn's changes that have not been undone.
+        learned: number of notes saved to memory by the turn.
         session: id of the turn's session.
-        plan_lines: the turn's plan, one line of plain text a step.
+        plan_lines: the turn's plan, one line of plain text per step.
     """
 
     def __init__(self, *, model: str = "") -> None:
@@ -125,7 +125,7 @@ class Transcript:
 
     @property
     def answer(self) -> str:
-        """The part of the assistant's last text that was received so far."""
+        """The assistant's last text, as received so far."""
         if len(self._draft) > 1:  # read at each update, so the joined text is stored
             self._draft[:] = ["".join(self._draft)]
         if self._draft or not self._steps:
@@ -143,7 +143,7 @@ class Transcript:
 
     @property
     def metadata(self) -> dict[str, object]:
-        """Output metadata of a finished turn for programs: the denied calls."""
+        """A finished turn's output metadata for programs: the denied calls."""
         return {"hermes": {"refused": self.refused}} if self.refused else {}
 
     def call(self, call_id: str) -> CallView:
@@ -156,7 +156,7 @@ class Transcript:
 
     @property
     def seconds(self) -> float:
-        """Duration of the turn, without the time that the user took to answer."""
+        """Duration of the turn, excluding time spent waiting for the user."""
         now = self._asked_since if self._asked else time.monotonic()
         return self._seconds if self.ending else now - self._started - self._waited
 
@@ -190,7 +190,7 @@ class Transcript:
                 self._call(event)
 
     def look(self) -> None:
-        """Update the output of the call that is running code in this kernel."""
+        """Update the output of the call that is currently running code in this kernel."""
         if self._open and (text := self.live()) is not None:
             self._steps[-1].calls[-1].show(text)
 
@@ -246,7 +246,7 @@ class Transcript:
         """Return the view of a finished turn, as Markdown.
 
         Args:
-            failure: include the error of a failed turn.
+            failure: include a failed turn's error.
             room: maximum bytes of the answer; None for no limit.
             page: allow HTML beyond Markdown, for display in a notebook page.
             status: include the status line.
@@ -285,7 +285,7 @@ class Transcript:
         return plain_text(self._running_status())
 
     def ending_lines(self) -> list[str]:
-        """Return the result and usage of the turn as lines of plain text; [] before its start."""
+        """Return the turn's result and usage as lines of plain text; [] before it starts."""
         if not self._began:
             return []
         lines = [plain_text(self._outcome()), plain_text(self._status(self._mark()))]
@@ -336,7 +336,7 @@ class Transcript:
                 if call.name == TODO and status == "ok":
                     self._plan = steps(call.arguments)
                     self.plan_lines = _plan_lines(self._plan)
-            case _:  # an event of an unknown call, which is not part of this turn
+            case _:  # an event for an unknown call, which is not part of this turn
                 pass
 
     def _settle(self, call_id: str) -> None:
@@ -375,7 +375,7 @@ class Transcript:
         return self._status(f"{WAITING} waiting for you" if self._asked else "◌ running")
 
     def _pending(self) -> list[str]:
-        """Return why a model sends nothing: a retry, loading, or no data."""
+        """Return the reason the model is sending nothing: a retry, loading, or no data."""
         if self._asked or self._open:
             return []
         silent = time.monotonic() - self._heard
@@ -433,7 +433,7 @@ def told_compression(event: ContextCompressed) -> str:
 
 
 def _within(text: str, room: int | None, show: Callable[[str], str]) -> str:
-    """Return a text rendered with `show`; one of more than `room` bytes is cut, with a note."""
+    """Render text with `show`, truncated to `room` bytes with a note if necessary."""
     shown = show(text)
     limit = len(text)
     while room is not None and (size := len(shown.encode(errors="replace"))) > room and limit:

@@ -1,9 +1,9 @@
 """Display a running turn in a notebook cell or a headless run.
 
-A view receives the events of a turn and is closed at its end. In a cell, one Markdown display is
-updated at most every `INTERVAL` seconds and not for every token (500 single updates would cost 911
-kB and 625 ms of CPU, throttled ones 38 kB). Without stdin (nbclient, nbval, papermill) there is a
-single display at the end, because these tools don't support updates.
+A view receives a turn's events and is closed when the turn ends. In a cell, one Markdown display is
+updated at most every `INTERVAL` seconds instead of for every token (500 individual updates would
+cost 911 kB and 625 ms of CPU, throttled ones 38 kB). Without stdin (nbclient, nbval, papermill)
+there is a single display at the end, because these tools don't support updates.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ def show(bundle: Mapping[str, str], metadata: Mapping[str, object] | None = None
 
 
 INTERVAL = 0.12
-"""Seconds between two updates; grows with the text, because every update sends all of it."""
+"""Seconds between updates; grows with the text, because every update sends all of it."""
 CHARACTERS_PER_SECOND = 40_000
-"""Characters of text that add one second to the interval."""
+"""Number of text characters that add one second to the interval."""
 EARLY = 1.0
-"""Minimum seconds between two updates that do not wait for the interval."""
+"""Minimum seconds between updates that do not wait for the interval."""
 STILL_RUNNING = "(the turn was still running when this was saved)"
 TICK = 1.0
-"""Seconds between updates without new events, for the clock."""
+"""Seconds between clock updates when there are no new events."""
 LIVE_EVERY = 0.5
-"""Seconds between checks for new output of running code, and for a pending update."""
+"""Seconds between checks for new output from running code, and for a pending update."""
 LATE = 1.5
 """Seconds without an update after which the event loop is considered blocked."""
 
@@ -62,7 +62,7 @@ class TurnView(Protocol):
     """Displays one turn."""
 
     transcript: Transcript
-    """The content that is displayed."""
+    """The content to display."""
 
     def __call__(self, event: Event) -> None: ...
 
@@ -76,11 +76,11 @@ class TurnView(Protocol):
 
 
 def bundle(transcript: Transcript, *, running: bool) -> dict[str, str]:
-    """Return the MIME bundle of a turn; with images below it, the status line is separate."""
+    """Return a turn's MIME bundle; if images follow it, the status line is separate."""
     if running:
-        # Each update sends everything, and front ends that update don't show plain text.
+        # Each update sends everything, and front ends that support updates don't show plain text.
         return {"text/markdown": transcript.running(), "text/plain": STILL_RUNNING}
-    # The text of a failure follows as the cell's error, so it is left out here.
+    # A failure's text follows as the cell's error, so it is omitted here.
     status = not transcript.drew
     markdown = transcript.finished(failure=False, room=ANSWER, page=True, status=status)
     return {"text/markdown": markdown, "text/plain": transcript.plain(room=ANSWER, status=status)}
@@ -93,7 +93,7 @@ def footer(transcript: Transcript) -> dict[str, str]:
 
 
 class FinalView:
-    """Displays a turn once, when it has ended."""
+    """Displays a turn once, after it has ended."""
 
     def __init__(self, transcript: Transcript) -> None:
         self.transcript = transcript
@@ -119,7 +119,7 @@ class FinalView:
 
 
 class StatusView(FinalView):
-    """Displays only notes and a status line at the end, if the answer goes into a variable."""
+    """Displays only notes and a final status line, because the answer is bound to a variable."""
 
     def _display(self) -> None:
         lines, notes = self.transcript.ending_lines()[-1:], self.transcript.notes
@@ -129,7 +129,7 @@ class StatusView(FinalView):
 
 
 class CellView:
-    """A display that is updated while the turn runs.
+    """A display that is updated while the turn is running.
 
     Code that a call runs in this thread blocks the event loop, possibly for minutes. A second
     thread then updates the clock and the code's output. It cannot do so for code that never
@@ -152,8 +152,8 @@ class CellView:
         """Record an event and schedule an update.
 
         The beginning of an answer is displayed immediately, and so is the first of several parallel
-        calls, because it may run code that blocks the event loop and its timers. In a turn of fast
-        calls, most of them wait for the next update.
+        calls, because it may run code that blocks the event loop and its timers. In a turn with
+        many fast calls, most of them wait for the next update.
         """
         with self._one:
             busy, answer = self.transcript.running_call, self.transcript.answer
@@ -202,7 +202,7 @@ class CellView:
                     self._update(running=True)
 
     def _update_at_once(self) -> None:
-        """Update, unless the last update is recent and so is the last one that was early."""
+        """Update, unless both the last update and the last early one are recent."""
         now = time.monotonic()
         if now - self._shown < INTERVAL:
             if now - self._early < EARLY:

@@ -1,7 +1,7 @@
 """A notebook that the agent edits: open in a front end, closed in a file, or not reachable.
 
 Edits are data objects, which each kind of notebook applies in its own way. Cells are addressed by
-id. An edit includes the hash of the source that it applies to: if a cell was changed since, the
+id. An edit includes the hash of the source that it applies to: if the cell has since changed, the
 edit raises a conflict and does not overwrite it.
 """
 
@@ -23,17 +23,17 @@ from hermes_nb.notebook.shell import Shell
 
 CellType = Literal["code", "markdown", "raw"]
 Output = Mapping[str, Json]
-"""An output in the format of nbformat."""
+"""An output in nbformat's format."""
 
 SHORT = 8
-"""Number of characters of a shortened id, as in git's short hashes."""
+"""Length of a shortened id, as in git's short hashes."""
 _UUID = 32
 _NAMED = 5
 _SOURCE_SHOWN = 8_000
 _MARKDOWN = "%%markdown\n"
 
 OFFERED = "below"
-"""Id for the offered cell below the running one, which does not exist yet."""
+"""Id of the cell offered below the running one, which does not exist yet."""
 _WAY_OUT = (
     "the cells of this notebook cannot be reached; ask the user to open it in JupyterLab or "
     "Notebook 7 with the hermes_nb extension, or to save it as a file"
@@ -67,7 +67,7 @@ class Cell:
     metadata: Mapping[str, Json] = field(default_factory=dict)
     """The cell's metadata."""
     run: bool = False
-    """True if the user accepted a change of the cell and wants to run it."""
+    """True if the user accepted a change to the cell and wants to run it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class Replace:
     source: str
     """The new source."""
     seen: str
-    """Hash of the source that the caller last saw; another source is a conflict."""
+    """Hash of the source that the caller last saw; a different source is a conflict."""
     review: bool = False
     """If true, a front end displays the change and lets the user undo it."""
 
@@ -107,7 +107,7 @@ class Delete:
     id: str
     """Id of the cell."""
     seen: str
-    """Hash of the source that the caller last saw; another source is a conflict."""
+    """Hash of the source that the caller last saw; a different source is a conflict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Move:
     id: str
     """Id of the cell."""
     after: str | None
-    """Id of the cell below which it goes; None for the top."""
+    """Id of the cell to move it below; None for the top."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +143,11 @@ class NotebookDocument(ABC):
     """
 
     way: str
-    """How the notebook is reached, for display: "the open notebook", "the file x.ipynb"."""
+    """How the notebook is accessed, for display: "the open notebook", "the file x.ipynb"."""
 
     @property
     def selected(self) -> str:
-        """The id of the cell that the user has selected, "" if unknown."""
+        """The id of the cell that the user has selected, or "" if unknown."""
         return ""
 
     @abstractmethod
@@ -164,7 +164,7 @@ class NotebookDocument(ABC):
 
     @abstractmethod
     async def apply(self, edit: Edit) -> Cell | None:
-        """Make an edit and return the cell in its new state; None after a deletion."""
+        """Apply an edit and return the cell in its new state; None after a deletion."""
 
     async def save(self) -> None:  # noqa: B027 - optional: most kinds save every edit
         """Save the changes, if edits are not saved immediately."""
@@ -198,11 +198,11 @@ class NotebookDocument(ABC):
 
 
 class FallbackDocument(NotebookDocument):
-    """The fallback for a notebook out of reach: code that ran, and one new cell offered below.
+    """The fallback for an unreachable notebook: code that ran, and one new cell offered below.
 
     The code comes from the input history, and existing cells cannot be changed. When the running
-    cell ends, a front end inserts only the last new cell that it was given, so several new cells
-    are joined into one.
+    cell ends, a front end inserts only the last new cell that it received, so several new cells are
+    joined into one.
     """
 
     way = "the input history (the notebook is out of reach; a new cell is offered below)"
@@ -213,7 +213,7 @@ class FallbackDocument(NotebookDocument):
         self._running: object = None
 
     async def cells(self, *, outputs: bool = False) -> list[Cell]:
-        """Return the code that ran as cells `in-1`, `in-2`, …; their outputs are unknown."""
+        """Return the code that ran as cells `in-1`, `in-2`, …, whose outputs are unknown."""
         history = getattr(self._shell.history_manager, "input_hist_raw", [""])
         ran = [(count, source) for count, source in enumerate(history) if count and source]
         return [
@@ -236,7 +236,7 @@ class FallbackDocument(NotebookDocument):
         """Offer a cell below the running one, joined with those offered earlier.
 
         Only a code cell can be offered. So Markdown becomes a code cell with `%%markdown`, or
-        comments if it is joined with code. All edits except `Insert` are refused.
+        comments if joined with code. All edits except `Insert` are refused.
         """
         if not isinstance(edit, Insert):
             raise ToolError(_WAY_OUT)
@@ -293,7 +293,7 @@ def brief_id(cell_id: str) -> str:
 
 
 def find(cells: Sequence[Cell], wanted: str) -> Cell:
-    """Return the cell with this id or unique beginning of an id; raise ToolError otherwise."""
+    """Return the cell with this id or unique id prefix; raise ToolError otherwise."""
     wanted = wanted.strip()
     exact = [cell for cell in cells if cell.id == wanted]
     near = exact or [cell for cell in cells if wanted and cell.id.startswith(wanted)]
@@ -307,7 +307,7 @@ def find(cells: Sequence[Cell], wanted: str) -> Cell:
 
 
 def no_such_cell(wanted: str, cells: Sequence[Cell]) -> ToolError:
-    """Return the error for an unknown id, with the cells that the caller may have meant."""
+    """Return the error for an unknown id, suggesting cells that the caller may have meant."""
     if not cells:
         return ToolError(f"there is no cell {one_line(wanted)!r}; the notebook has no cells yet")
     if wanted.isdecimal() and int(wanted) < len(cells):
@@ -325,12 +325,12 @@ def no_such_cell(wanted: str, cells: Sequence[Cell]) -> ToolError:
 
 
 def named(cell: Cell) -> str:
-    """Return a cell's id, index and first words as one text."""
+    """Return a cell's id, index and first words as one string."""
     return f"{brief_id(cell.id)} [{cell.index}] {one_line(visible(cell.source, lines=True), 40)!r}"
 
 
 def conflict(cell: Cell) -> CellConflict:
-    """Return the error for a cell that has changed since an edit was made for it."""
+    """Return the error for an edit whose cell has since changed."""
     source = head_tail(cell.source, _SOURCE_SHOWN)
     return CellConflict(
         f"cell {cell.id} has changed since you last read it, so nothing was edited. It now "

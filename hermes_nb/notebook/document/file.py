@@ -1,4 +1,4 @@
-"""Edit a notebook in its file, while no front end has it open.
+"""Edit a notebook's file while no front end has it open.
 
 Every edit holds a lock, reads the file again, checks that the cell is in the state that the caller
 saw, and replaces the file atomically. A backup of the previous version is saved. After any failure,
@@ -48,10 +48,10 @@ from hermes_nb.notebook.document.ipynb import (
 from hermes_nb.tools.workspace import Workspace, open_regular
 
 LOCK_SECONDS = 10.0
-"""Seconds that an edit waits for the edit of another process."""
+"""Seconds that an edit waits for another process's edit."""
 CHECKED = 32_000_000
-"""Size in bytes of a notebook that is validated with its outputs. A larger one is validated without
-them, because validation needs everything in memory."""
+"""Maximum size in bytes of a notebook that is validated with its outputs. Larger ones are validated
+without them, because validation needs everything in memory."""
 _TYPES = ("code", "markdown", "raw")
 _INVALID = "the change would make the notebook invalid; nothing was written"
 
@@ -59,9 +59,9 @@ _INVALID = "the change would make the notebook invalid; nothing was written"
 class FileDocument(NotebookDocument):
     """A closed notebook in its file.
 
-    `keep` is a directory for the lock, and for one backup of each notebook: its version before the
-    last edit. Without it there is no backup, and the lock is next to the notebook. All work is done
-    in threads. The lock excludes the edits of this and of other processes.
+    `keep` is a directory for the lock, and for one backup per notebook: its version before the last
+    edit. Without it there is no backup, and the lock is next to the notebook. All work is done in
+    threads. The lock excludes edits by other threads and processes.
     """
 
     def __init__(self, path: Path, *, keep: Path | None = None) -> None:
@@ -209,7 +209,7 @@ def _seen(notebook: Notebook, index: int, *, outputs: bool = False, briefly: boo
 
 
 def new_cell(edit: Insert, used: Collection[str]) -> NotebookCell:
-    """Return a new cell with keys in nbformat's order and an id that is not in `used`."""
+    """Return a new cell with keys in nbformat's order and an id not in `used`."""
     name = secrets.token_hex(4)
     while name in used:
         name = secrets.token_hex(4)
@@ -252,6 +252,6 @@ def is_valid(notebook: Notebook, data: bytes) -> bool:
                 cells = [each | shown if "outputs" in each else each for each in notebook.cells]
                 document = {**notebook.document, "cells": cells}
             nbformat.validate(document)
-        except (ValueError, nbformat.ValidationError):  # includes integers of too many digits
+        except (ValueError, nbformat.ValidationError):  # includes integers with too many digits
             return False
     return True

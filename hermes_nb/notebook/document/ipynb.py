@@ -1,4 +1,4 @@
-"""Read a notebook's file as nbformat 4.5, leaving its outputs in the file until needed.
+"""Read a notebook file as nbformat 4.5, leaving its outputs in the file until needed.
 
 Reading never changes the file: older formats and invalid ids are fixed in memory. Writing copies
 unchanged outputs byte for byte, including NaN and unusual escapes.
@@ -22,13 +22,13 @@ from hermes_nb.core.text import one_line
 from hermes_nb.notebook.document.json_scanner import PIECE, Malformed, Scanner, Span
 
 LOADED = 16_000_000
-"""Maximum bytes of a cell's outputs to read completely; larger ones are cut."""
+"""Maximum bytes of a cell's outputs to read completely; larger ones are truncated."""
 SMALL = 2_000
-"""Maximum bytes of a value that is never cut."""
+"""Values up to this many bytes are never truncated."""
 PART = 200_000
-"""Bytes to keep from the beginning of a longer value."""
+"""Bytes to keep from the start of a longer value."""
 CLIPPED = "hermes_clipped"
-"""Key that marks a cut output, also used by the front end; such an output cannot be written."""
+"""Key that marks a truncated output, also used by the front end; it cannot be written back."""
 CELLS = 20_000
 """Maximum number of cells; reading them takes about two seconds on a slow core."""
 
@@ -38,7 +38,7 @@ _BRIEF = 400
 _LOOKED_AT = 4_096
 _MARK = b"\xef\xbb\xbf"
 _LISTS = {"": ("cells", "worksheets"), "worksheets": ("cells",), "cells": ("outputs",)}
-"""Keys of the lists that are read item by item, by the key of the list that contains them."""
+"""Keys of the lists that are read item by item, grouped by the key of the enclosing list."""
 _NO_BEGINNING = ("json", "png", "jpeg")  # names in nbformat 3; newer images are `image/…`
 
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -51,7 +51,7 @@ NotebookCell = dict[str, Json]
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Outputs that are still in the file."""
+    """Outputs that have not been read from the file."""
 
     span: Span
     """Their position in the file."""
@@ -68,7 +68,7 @@ class Notebook:
     scanner: Scanner
     """The scanner of the file, which has to remain open."""
     indent: int | str | None = 1
-    """Indentation of the file, as for `json.dumps`; None for a file of one line."""
+    """The file's indentation, as for `json.dumps`; None for a single-line file."""
     final_newline: bool = True
     """Whether the file ends with a newline."""
 
@@ -78,7 +78,7 @@ class Notebook:
         return cells
 
     def outputs(self, cell: NotebookCell, *, briefly: bool = False) -> list[dict[str, Json]]:
-        """Return a cell's outputs, cut if they exceed `LOADED` bytes in total.
+        """Return a cell's outputs, truncated if they exceed `LOADED` bytes in total.
 
         With `briefly`, long values are left empty, and at most 64 outputs are returned in addition
         to errors.
@@ -118,10 +118,10 @@ class Notebook:
 
 
 def read_notebook(file: BinaryIO, name: str, *, whole: bool = False) -> Notebook:
-    """Parse a notebook's file; raise a ToolError that gives the position of any damage.
+    """Parse a notebook file; raise a ToolError with the position of any damage.
 
-    With `whole`, nothing is cut, so the notebook can be written back. Otherwise, large outputs of a
-    notebook in an older format are cut.
+    With `whole`, nothing is truncated, so the notebook can be written back. Otherwise, large
+    outputs of a notebook in an older format are truncated.
     """
     file.seek(0)
     head = file.read(_LOOKED_AT)
@@ -144,9 +144,9 @@ def read_notebook(file: BinaryIO, name: str, *, whole: bool = False) -> Notebook
 
 
 def _object(scanner: Scanner, name: str, inside: str = "") -> dict[str, Json]:
-    """Read an object of a notebook, with `Stored` positions in place of outputs.
+    """Read a notebook object, with `Stored` positions in place of outputs.
 
-    `inside` is the key of the list that contains the object, "" for the notebook itself.
+    `inside` is the key of the list that contains the object, or "" for the notebook itself.
     """
     found: dict[str, Json] = {}
     for key in scanner.members():
@@ -169,7 +169,7 @@ def _object(scanner: Scanner, name: str, inside: str = "") -> dict[str, Json]:
 
 
 def _parts(walk: Scanner, part: Callable[[str], Json]) -> dict[str, Json]:
-    """Read an output, using `part(key)` to read each value, also those inside its MIME bundle."""
+    """Read an output, using `part(key)` to read each value, including those in its MIME bundle."""
     return {
         key: {mime: part(mime) for mime in walk.members()}
         if key == "data" and walk.peek() == b"{"
@@ -199,7 +199,7 @@ def _briefs(scanner: Scanner, span: Span) -> list[dict[str, Json]]:
 
 
 def _loaded(scanner: Scanner, span: Span, limit: int | None) -> list[dict[str, Json]]:
-    """Read outputs; if they exceed `limit` bytes in total, cut all that do not fit."""
+    """Read outputs; if they exceed `limit` bytes in total, truncate all that do not fit."""
     if limit is None or span.size <= limit:
         return [output for output in scanner.load(span) if isinstance(output, dict)]
     walk = Scanner(scanner.file, span.start)
@@ -220,7 +220,7 @@ def _loaded(scanner: Scanner, span: Span, limit: int | None) -> list[dict[str, J
 
 
 def _cut(walk: Scanner, size: int) -> dict[str, Json]:
-    """Return an output with long values cut, large images removed, and a note about it."""
+    """Return an output with long values truncated, large images removed, and a note about it."""
 
     def part(name: str) -> Json:
         kind, span = walk.peek(), walk.skip()
@@ -310,9 +310,9 @@ def _check(document: Mapping[str, Json], name: str) -> None:
 
 
 def _complete(document: dict[str, Json]) -> None:
-    """Add fields of nbformat 4.5 that are missing in notebooks with earlier formats.
+    """Add nbformat 4.5 fields that are missing from notebooks in earlier formats.
 
-    A generated id depends only on the cell's position and source, so that it is the same for every
+    A generated id depends only on the cell's position and source, so that it is the same on every
     read.
     """
     minor = document.get("nbformat_minor")

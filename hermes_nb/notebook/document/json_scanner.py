@@ -1,4 +1,4 @@
-"""Scan JSON in a file value by value, with only a small part of the file in memory.
+"""Scan a JSON file value by value, with only a small part of the file in memory.
 
 A value that is not needed is skipped with a regular expression, which is fast. Its position is
 returned as a span, which can be parsed later or copied to another file byte for byte. So hundreds
@@ -15,7 +15,7 @@ from typing import BinaryIO, NamedTuple, NoReturn
 from hermes_nb.core.messages import Json
 
 PIECE = 1_000_000
-"""Bytes of the file that are read at a time."""
+"""Bytes to read from the file at a time."""
 LONGEST_KEY = 100_000
 
 # Possessive quantifiers: without backtracking, matching is linear and needs no stack.
@@ -34,7 +34,7 @@ class Malformed(ValueError):
 
 
 class Span(NamedTuple):
-    """The position of a value in its file, as byte offsets."""
+    """A value's position in its file, as byte offsets."""
 
     start: int
     """Offset of the first byte."""
@@ -64,7 +64,7 @@ class Scanner:
         return self._pass(_SPACE)
 
     def members(self) -> Iterator[str]:
-        """Yield the keys of an object; the caller must skip each value before the next key."""
+        """Yield an object's keys; the caller must skip each value before the next key."""
         self._take(b"{", "an object")
         if self._takes(b"}"):
             return
@@ -137,7 +137,7 @@ class Scanner:
             self._expected("the end of the file")
 
     def _pass(self, pattern: re.Pattern[bytes]) -> bytes:
-        """Skip all that a pattern matches, reading more if necessary; return the next byte."""
+        """Skip everything that a pattern matches, reading more if needed; return the next byte."""
         while True:
             match = pattern.match(self._buffer, self._at)
             assert match is not None  # noqa: S101 - the patterns also match the empty string

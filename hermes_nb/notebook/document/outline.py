@@ -30,8 +30,7 @@ from hermes_nb.notebook.shell import Shell, running_cell
 
 Open = Callable[[Place], Awaitable[NotebookDocument]]
 Naming = Callable[[str], str]
-"""Returns the name that the user sees for a cell, such as `[5]` or `cell 3`, from its id or an id
-prefix."""
+"""Returns a cell's user-facing name, such as `[5]` or `cell 3`, from its id or an id prefix."""
 
 WIDTH = 80
 """Maximum characters of displayed code."""
@@ -94,7 +93,7 @@ class SeenCells:
 
 
 def changes(cells: Iterable[Cell], seen: Mapping[str, str] | None) -> CellChanges:
-    """Compare cells with the hashes that the agent has seen; without any, return no changes."""
+    """Compare cells with the hashes that the agent has seen; without hashes, return no changes."""
     if not seen:
         return CellChanges()
     now = {cell.id: cell.hash for cell in cells}
@@ -107,20 +106,20 @@ def changes(cells: Iterable[Cell], seen: Mapping[str, str] | None) -> CellChange
 
 @dataclass(slots=True, kw_only=True)
 class KnownCells:
-    """The state that a set of notebook tools shares."""
+    """State shared by a set of notebook tools."""
 
     shell: Shell
     """The IPython shell."""
     open: Open
     """Returns the notebook; called for every tool call, because front ends come and go."""
     seen: SeenCells
-    """The hashes that the agent has seen; other code that shows cells to it may share them."""
+    """The hashes that the agent has seen, shared with other code that shows it cells."""
     foreign: Callable[[str], bool] = lambda _: False
     """Returns whether a source is untrusted content."""
     _words: dict[str, tuple[int | None, str]] = field(default_factory=dict)
-    """Execution count and first words of the cells by id, in the order of the notebook."""
+    """The cells' execution counts and first words by id, in notebook order."""
     _inserted: tuple[Arguments, str] | None = None
-    """The turn's metadata and the id of the cell that the agent inserted last."""
+    """The turn's metadata, and the id of the last cell that the agent inserted."""
 
     async def cells(self, place: Place) -> tuple[NotebookDocument, list[Cell]]:
         """Return the notebook and its cells, without outputs."""
@@ -142,9 +141,9 @@ class KnownCells:
         return document, found
 
     def below(self, document: NotebookDocument, cells: Sequence[Cell], place: Place) -> str | None:
-        """Return the id of the cell below which a new one belongs.
+        """Return the id of the cell below which to insert a new one.
 
-        This is the cell that the turn inserted last, or otherwise the turn's own cell.
+        This is the last cell that the turn inserted, or otherwise the turn's own cell.
         """
         ids = {cell.id for cell in cells}
         if self._inserted is not None:
@@ -155,7 +154,7 @@ class KnownCells:
         return here if here in ids else None
 
     def placed(self, cell: Cell, place: Place) -> None:
-        """Record the agent's last new cell."""
+        """Record the agent's latest new cell."""
         self._inserted = (turn_mark(place), cell.id)
         self.moved(cell)
 
@@ -169,7 +168,7 @@ class KnownCells:
         self._words.pop(cell.id, None)
 
     def named(self, wanted: str) -> str:
-        """Return the name that the user sees for a cell, if known: `[5]`, `cell 3`."""
+        """Return a cell's user-facing name, if known: `[5]`, `cell 3`."""
         index = self._index(wanted)
         if index is None:
             return f"cell {visible(brief_id(wanted))}"
@@ -184,7 +183,7 @@ class KnownCells:
         return f"{self.named(wanted)}{words}"
 
     def _index(self, wanted: str) -> int | None:
-        """Return the index of a cell by its id or the unique beginning of it; None if unknown."""
+        """Return a cell's index by its id or a unique id prefix; None if unknown."""
         ids = list(self._words)
         if wanted in ids:
             return ids.index(wanted)
@@ -198,12 +197,12 @@ def turn_mark(place: Place) -> dict[str, Json]:
 
 
 def name_of(cell: Cell) -> str:
-    """Return the name that the user sees: a cell's execution count, or its position from 1."""
+    """Return a cell's user-facing name: its execution count, or its position from 1."""
     return called(cell.execution_count, cell.index + 1)
 
 
 def titled(cell: Cell) -> str:
-    """Return the name that the user sees for a cell, with its first words."""
+    """Return a cell's user-facing name with its first words."""
     return f"{name_of(cell)} {first_words(cell)}"
 
 
@@ -222,7 +221,7 @@ def is_message(source: str) -> bool:
 
 
 def runnable(shell: Shell, cell: Cell) -> Cell:
-    """Return the cell; raise ToolError if it cannot be run within a turn."""
+    """Return the cell; raise ToolError if it cannot be run during a turn."""
     if cell.type != "code":
         raise ToolError(f"cell {cell.id} is a {cell.type} cell; only code cells run")
     if cell.id == running_cell(shell) or is_message(cell.source):
@@ -231,7 +230,7 @@ def runnable(shell: Shell, cell: Cell) -> Cell:
 
 
 def telling(source: str, limit: int = WIDTH) -> str:
-    """Return the line that summarises code: the first one after imports and comments."""
+    """Return the line that best summarises code: the first after imports and comments."""
     lines = source[:20_000].strip().split("\n")
     line = next((each for each in lines if not _PREPARING.match(each)), lines[0])
     more = " …" if len(lines) > 1 else ""
@@ -319,7 +318,7 @@ def outline(
     changed: CellChanges | None = None,
     limit: int = LIMIT,
 ) -> str:
-    """Return an outline with a line for each cell; if it exceeds `limit`, its middle is left out.
+    """Return an outline with a line for each cell; if it exceeds `limit`, its middle is omitted.
 
     Args:
         cells: the cells to list.
@@ -362,9 +361,9 @@ def headings(cell: Cell) -> list[tuple[int, str]]:
 
 
 def section(cells: Sequence[Cell], title: str) -> list[Cell]:
-    """Return the cells from the heading that contains `title` to the next one of its level.
+    """Return the cells from the heading that contains `title` to the next heading at its level.
 
-    A heading that equals `title` has precedence. Returns [] if no heading matches.
+    An exact match takes precedence. Returns [] if no heading matches.
     """
     wanted = title.strip().lstrip("#").strip().casefold()
     places = [(cell.index, *each) for cell in cells for each in headings(cell)]
@@ -397,7 +396,7 @@ def _kind(output: Mapping[str, object]) -> str:
 
 
 def cell_line(cell: Cell, short: str, mark: str) -> str:
-    """Return a cell's line in an outline, with a mark for what has changed, "" for none."""
+    """Return a cell's outline line; `mark` says what has changed, or is "" for nothing."""
     count = f" [{cell.execution_count}]" if cell.execution_count is not None else ""
     shown = ", ".join(output_kinds(cell))
     first = next((line for line in cell.source.splitlines() if line.strip()), "")
@@ -414,7 +413,7 @@ def cell_line(cell: Cell, short: str, mark: str) -> str:
 
 
 def _capped(lines: list[str], cells: Sequence[Cell], limit: int) -> str:
-    """Return the lines, or the first and last of them with a note in place of the others."""
+    """Return the lines, or the first and last with a note in place of the others."""
     if sum(map(len, lines)) + len(lines) - 1 <= limit:
         return "\n".join(lines)
     head = _fitting(lines, limit * 7 // 10)
@@ -428,7 +427,7 @@ def _capped(lines: list[str], cells: Sequence[Cell], limit: int) -> str:
 
 
 def _fitting(lines: Sequence[str], room: int) -> int:
-    """Return how many of the first lines fit into `room` characters."""
+    """Return how many of the leading lines fit into `room` characters."""
     for count, line in enumerate(lines):
         room -= len(line) + 1
         if room < 0:
@@ -439,7 +438,7 @@ def _fitting(lines: Sequence[str], room: int) -> int:
 def selected(
     cells: Sequence[Cell], ids: Sequence[str] | None, span: str | None, title: str | None
 ) -> list[Cell]:
-    """Return the selected cells in the notebook's order; all cells without a selection.
+    """Return the selected cells in notebook order, or all cells without a selection.
 
     Raises ToolError if a cell, range or section does not exist.
     """
@@ -454,7 +453,7 @@ def selected(
 
 
 async def with_outputs(document: NotebookDocument, cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells, with outputs for those that have any."""
+    """Return the cells, with outputs where they exist."""
     shown = [cell for cell in cells if cell.output_count]
     if len(shown) <= _ONE_BY_ONE:
         full = {cell.id: await document.get(cell.id) for cell in shown}
@@ -464,9 +463,9 @@ async def with_outputs(document: NotebookDocument, cells: Sequence[Cell]) -> lis
 
 
 def rendered(cells: Sequence[Cell], names: Mapping[str, str], *, images: bool) -> ToolOutput:
-    """Return the source and outputs of cells, each below a title line.
+    """Return the source and outputs of cells, each under a title line.
 
-    `names` has shorter ids for the titles.
+    `names` maps ids to shorter ones for the titles.
     """
     share = max(TOTAL_LIMIT // max(len(cells), 1), _LEAST)
     texts: list[str] = []

@@ -1,9 +1,9 @@
-"""The cells in a turn's message: their outline once, then only what has changed since.
+"""The cells in a turn's message: an outline first, then only later changes.
 
-An update lists cells at their new index, then the deleted ones at their index in the outline that
-the session already has. To apply it, remove the cells that were deleted or "moved from" an index,
+An update lists cells at their new index, then deleted cells at their index in the outline that the
+session already has. To apply it, remove the cells that were deleted or "moved from" an index,
 insert the new and moved ones at their index, in ascending order, and replace the other listed ones.
-The running cell is in the title only, unless it was inserted between known cells.
+The running cell appears only in the title, unless it was inserted between known cells.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hermes_nb.notebook.document.outline import (
 from hermes_nb.safety.redact import redact
 
 LIMIT = 2_500
-"""Maximum characters of the outline in a turn's message; notebook_outline returns all of it."""
+"""Maximum characters of the outline in a turn's message; notebook_outline returns it all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +31,9 @@ class CellsAbove:
     """A notebook as it is at the start of a turn."""
 
     way: str
-    """How the notebook is reached, as in `NotebookDocument`."""
+    """How the notebook is accessed, as in `NotebookDocument`."""
     cells: Sequence[Cell]
-    """All cells, with the kinds of their outputs."""
+    """All cells, with their output kinds."""
     end: int
     """Number of cells above the running one, or down to the selected one."""
     running: bool
@@ -49,7 +49,7 @@ class CellsAbove:
 
 @dataclass(frozen=True, slots=True)
 class CellState:
-    """The state of a cell of which a session has a line."""
+    """The state of a cell for which a session has a line."""
 
     id: str
     """The cell's id."""
@@ -60,7 +60,7 @@ class CellState:
 
     @classmethod
     def of(cls, cell: Cell) -> CellState:
-        """Return the state of a cell."""
+        """Return a cell's state."""
         prompt = is_message(cell.source)
         run = (None, ()) if prompt else (cell.execution_count, tuple(output_kinds(cell)))
         return cls(cell.id, (cell.type, cell.hash), run)
@@ -73,17 +73,17 @@ class KnownOutline:
     cells: tuple[CellState, ...] = ()
     """Their states."""
     here: str = ""
-    """The id of the cell in which the latest prompt ran, or that was selected."""
+    """The id of the cell that ran the latest prompt, or that was selected."""
 
 
 @dataclass(frozen=True, slots=True)
 class CellsNote:
-    """The part of a message about cells."""
+    """The part of a message that describes cells."""
 
     text: str
-    """The title and the lines, "" without news."""
+    """The title and the lines, or "" if nothing has changed."""
     known: KnownOutline | None
-    """What the session knows once it has received the text; None for nothing."""
+    """What the session knows after receiving the text; None if nothing."""
     listed: Sequence[Cell] = ()
     """The cells that have a line."""
     deleted: Sequence[str] = ()
@@ -91,7 +91,7 @@ class CellsNote:
 
 
 def cells_note(now: CellsAbove, known: KnownOutline | None) -> CellsNote:
-    """Return the update for a session, or the outline if it knows none or if that is shorter."""
+    """Return a session's update, or the outline if it has none yet or if the outline is shorter."""
     whole = _outline(now)
     if known is None:
         return whole
@@ -135,9 +135,9 @@ def _known(now: CellsAbove, end: int) -> tuple[CellState, ...]:
 def _changes(
     known: Sequence[CellState], cells: Sequence[Cell], running: str
 ) -> tuple[dict[str, str], list[str]]:
-    """Return the marks of changed cells by id, and the lines of an update.
+    """Return the marks of changed cells by id, and the update's lines.
 
-    A running prompt is not marked as edited: it is the rest of the message.
+    A running prompt is not marked as edited, because it is the rest of the message.
     """
     before = {state.id: (index, state) for index, state in enumerate(known)}
     ids = [cell.id for cell in cells]

@@ -37,7 +37,7 @@ _NAME_ALONE = 500
 """Text of at least this many characters is not just an object's name."""
 _MARKER = 0xFF
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-"""The bytes after a marker byte that begin a frame header in a JPEG file."""
+"""The bytes that, after a marker byte, start a frame header in a JPEG file."""
 
 _ANSI = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours and cursor movements
@@ -51,7 +51,7 @@ LIBRARY = re.compile(
     r"site-packages|dist-packages|[/\\][Ll]ib[/\\]python\d|<frozen|<__array_"
     r"|^(?:File \"?)?[\w.-]+[/\\][^\n\":]*\.p(?:yx|xi)\b"  # sources of Cython modules
 )
-"""Matches the first line of a traceback frame, or its file, if it is in a library."""
+"""Matches the first line of a traceback frame, or its file, if the frame is in a library."""
 _CONTEXT = re.compile(r"[ \t]+\d+(?:[ \t]|$)|-+> ?\d+ 'Could not get source")
 """Matches a line of source context in IPython's tracebacks, or the note that it is missing."""
 _BLANK = re.compile(r"\s+")
@@ -91,7 +91,7 @@ def render(
 
 
 def clean(text: str) -> str:
-    """Clean terminal output: final state of lines, no escape codes, repeated lines counted."""
+    """Clean terminal output: apply overwrites, strip escape codes, count repeated lines."""
     return count_repeats(settle_lines(strip_ansi(text)))
 
 
@@ -113,7 +113,7 @@ def settle_lines(text: str) -> str:
 
 
 def count_repeats(text: str) -> str:
-    """Replace repeated lines by one line with a count."""
+    """Replace repeated lines with one line and a count."""
     lines: list[str] = []
     previous, count = "", 0
 
@@ -136,7 +136,7 @@ def count_repeats(text: str) -> str:
 
 
 def error_text(ename: str, evalue: str, traceback: str) -> str:
-    """Return an error's name and message, and the useful frames of its traceback.
+    """Return an error's name, message and the useful frames of its traceback.
 
     These are the last frames in the user's own code, and the failed line of the last frame.
     Tracebacks of IPython and Python are parsed; for other formats, the head and tail are returned.
@@ -175,7 +175,7 @@ def _useful(frames: list[str], title: str, least: str) -> Iterator[str]:
 
 
 def _one(output: Mapping[str, Json], *, room: int) -> tuple[str, Image | None]:
-    """Return an output's text, and its image if it has one and another image is allowed."""
+    """Return an output's text, and its image if it has one and the limit allows."""
     match output.get("output_type"):
         case "stream":
             text = clean(joined_text(output.get("text", ""))).strip("\n")
@@ -247,7 +247,7 @@ def _joined(outputs: Iterable[Mapping[str, Json]]) -> Iterator[Mapping[str, Json
 
 
 def joined_text(value: object) -> str:
-    """Return a multi-line string of nbformat, which may be stored as a list of lines."""
+    """Return an nbformat multi-line string, which may be stored as a list of lines."""
     if isinstance(value, str):
         return value
     if isinstance(value, list | tuple):
@@ -293,7 +293,7 @@ def picture(mime: str, data: str, *, wanted: bool = True) -> tuple[str, Image | 
 
 
 def dimensions(mime: str, data: str) -> tuple[int, int] | None:
-    """Return width and height in pixels of a PNG or JPEG in base64; None if it is neither."""
+    """Return the width and height in pixels of a base64 PNG or JPEG; None if it is neither."""
     try:
         head = base64.b64decode(data[: _JPEG_HEAD * 4 // 3 // 4 * 4], validate=True)
         return _png(head) if mime == "image/png" else _jpeg(head)
@@ -323,14 +323,14 @@ def _jpeg(head: bytes) -> tuple[int, int] | None:
 
 
 def html_to_text(markup: str) -> str:
-    """Return the visible text of an HTML fragment; cells of a table row are joined by ` | `."""
+    """Return an HTML fragment's visible text; the cells of a table row are joined by ` | `."""
     text = html.unescape("".join(_pieces(markup)))
     lines = (" ".join(line.split()) for line in text.split("\n"))
     return "\n".join(line.removesuffix(" |") for line in lines if line)
 
 
 def _pieces(markup: str) -> Iterator[str]:
-    """Yield text, with a newline or a bar for tags that separate text."""
+    """Yield text, with a newline or a bar in place of tags that separate text."""
     at = 0
     while (start := markup.find("<", at)) >= 0:
         yield markup[at:start].replace("\n", " ")
@@ -357,6 +357,6 @@ def _pieces(markup: str) -> Iterator[str]:
 
 
 def _after(text: str, mark: str, start: int) -> int:
-    """Return the index after the next `mark`, or the length of the text without one."""
+    """Return the index after the next `mark`, or the text's length if there is none."""
     found = text.find(mark, start)
     return len(text) if found < 0 else found + len(mark)

@@ -1,7 +1,7 @@
-"""Save a turn's edits of a notebook as they happen, and undo them.
+"""Save a turn's edits to a notebook as they happen, and undo them.
 
 Only cells that the agent edits are saved. A cell is saved when the agent first edits it, and again
-if the user has edited it since; undo restores that state. Other edits of the user are not saved, so
+if the user has edited it since; undo restores that state. Other edits by the user are not saved, so
 undo does not touch them.
 
 Cells are identified by id. A change is undone if the cell has not changed since the turn. Otherwise
@@ -41,12 +41,12 @@ CUT_MARKS = ("hermes_clipped", "[... an output of ")
 """Marks in outputs that were too large to be read completely; such outputs cannot be restored."""
 
 CellStates = dict[str, dict[str, Json]]
-"""Cells in the format of checkpoints, by id and in order."""
+"""Cells in checkpoint format, by id and in order."""
 Open = Callable[[str], Awaitable[NotebookDocument]]
 
 
 def cell_json(cell: Cell) -> dict[str, Json]:
-    """Return a cell in the format of checkpoints; `outputs` is None if they are unknown."""
+    """Return a cell in checkpoint format; `outputs` is None if unknown."""
     outputs = None if cell.outputs is None else [dict(output) for output in cell.outputs]
     return {
         "id": cell.id,
@@ -69,14 +69,14 @@ class _Turn:
 
 
 class CellKeeper:
-    """Tracks the agent's edits of each notebook during a turn."""
+    """Tracks the agent's edits to each notebook during a turn."""
 
     def __init__(self, checkpoints: Checkpoints) -> None:
         self._checkpoints = checkpoints
         self._turns: dict[str, _Turn] = {}
 
     def kept(self, document: NotebookDocument, key: str, place: Place) -> KeptDocument:
-        """Wrap the document to save every edit of the turn in `place`.
+        """Wrap the document to save every edit made by the turn in `place`.
 
         `key` is the notebook's absolute path.
         """
@@ -87,7 +87,7 @@ class CellKeeper:
         key = (place.session, place.turn)
         known = self._turns.get(name)
         if known is None or known.key != key:
-            # Without outputs, which are needed only for cells that are edited.
+            # Without outputs, which are needed only for edited cells.
             cells = {
                 cell.id: {**cell_json(cell), "outputs": None} for cell in await document.cells()
             }
@@ -127,9 +127,9 @@ class KeptDocument(NotebookDocument):
         await self.inner.save()
 
     async def apply(self, edit: Edit) -> Cell | None:
-        """Make an edit; save the planned state before it and the actual one after it.
+        """Make an edit; save the planned state beforehand and the actual state afterwards.
 
-        A new cell is saved only after the edit, because its id is not known before.
+        A new cell is saved only after the edit, because its id is not known until then.
         """
         turn = await self._keeper.opened(self.inner, self._key, self._place)
         if not isinstance(edit, Insert):
@@ -161,13 +161,13 @@ class KeptDocument(NotebookDocument):
             case Move():
                 return _in_place(turn.after, cell.id, await self.inner.cells())
             case SetOutputs():
-                # Read back, because a front end may change the format of outputs.
+                # Read it back, because a front end may change the format of outputs.
                 return turn.after | {cell.id: _whole(await self.inner.get(cell.id))}
             case _:  # the outputs stay
                 return turn.after | {cell.id: {**turn.after[cell.id], "source": cell.source}}
 
     async def _touch(self, turn: _Turn, cell_id: str) -> None:
-        """Save the current state of a cell, unless the agent made it."""
+        """Save a cell's current state, unless the agent produced it."""
         cell = await self.inner.get(cell_id)
         known = turn.after.get(cell_id)
         if cell_id in turn.touched and known is not None and known["source"] == cell.source:
@@ -189,7 +189,7 @@ def _whole(cell: Cell) -> dict[str, Json]:
 
 
 def _in_place(cells: CellStates, cell_id: str, order: Sequence[Cell]) -> CellStates:
-    """Return the cells with one of them moved to where it is in `order`, the notebook's cells."""
+    """Return the cells with one of them moved to its place in `order`, the notebook's cells."""
     ids = [cell.id for cell in order]
     above = ids[: ids.index(cell_id)] if cell_id in ids else ids
     others = [name for name in cells if name != cell_id]
@@ -200,7 +200,7 @@ def _in_place(cells: CellStates, cell_id: str, order: Sequence[Cell]) -> CellSta
 
 
 class DocumentRestorer:
-    """Restores cells; `open_document` returns a notebook by its key."""
+    """Restores cells; `open_document` returns a notebook by key."""
 
     def __init__(self, open_document: Open) -> None:
         self._open = open_document
@@ -241,7 +241,7 @@ class _Restoring:
     renamed: dict[str, str] = field(default_factory=dict)
 
     async def remove_inserted(self) -> None:
-        """Delete the cells that the turn inserted, unless they were edited since."""
+        """Delete the cells that the turn inserted, unless they have since been edited."""
         for cell_id, left in self._after.items():
             now = self._now.get(cell_id)
             if cell_id in self._before or now is None:
@@ -265,7 +265,7 @@ class _Restoring:
                 await self._rewrite_outputs(was, left, now)
 
     async def _rewrite_source(self, was: CellJson, left: CellJson, now: Cell) -> bool:
-        if was["source"] in (now.source, left["source"]):  # restored already, or not changed
+        if was["source"] in (now.source, left["source"]):  # already restored, or not changed
             return True
         if now.source != left["source"] and not self._force:
             self._conflict(was, "has been changed since and was not restored")
@@ -290,7 +290,7 @@ class _Restoring:
         await self._try(was, "has its outputs back", change)
 
     async def put_in_place(self) -> None:
-        """Insert deleted cells and move moved ones back, each below its old neighbour."""
+        """Reinsert deleted cells and move others back, each below its original neighbour."""
         moved = _moved(self._before, self._after)
         anchor: str | None = None
         for cell_id, was in self._before.items():
@@ -302,7 +302,7 @@ class _Restoring:
                 anchor = await self._insert(was, anchor) or anchor
 
     async def _move(self, was: CellJson, anchor: str | None) -> bool:
-        """Move a cell back; return whether it is at its old position now."""
+        """Move a cell back; return whether it is now at its old position."""
         cell_id = str(was["id"])
         present = _neighbour(cell_id, self._now, self._after)
         if present != _neighbour(cell_id, self._after, self._now) and not self._force:
@@ -346,7 +346,7 @@ class _Restoring:
         return True
 
     def _named(self, cell: CellJson) -> str:
-        """Return a cell's name for the user, with its position before the turn if it existed."""
+        """Return a user-facing name for a cell, with its pre-turn position if it existed then."""
         order = list(self._before if cell["id"] in self._before else self._after)
         source = str(cell["source"]).strip()
         gist = f" “{one_line(source.splitlines()[0], 40)}”" if source else ""
@@ -366,7 +366,7 @@ def _neighbour(cell_id: str, order: Iterable[str], known: Mapping[str, object]) 
 
 
 def _moved(before: Mapping[str, object], after: Mapping[str, object]) -> set[str]:
-    """Return the smallest set of cells that must have been moved to get the new order.
+    """Return the smallest set of cells that must have been moved to produce the new order.
 
     The other cells are a longest subsequence that kept its order.
     """

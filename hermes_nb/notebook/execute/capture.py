@@ -1,10 +1,10 @@
 """Capture the output of a nested run, and restore the state of IPython and the streams afterwards.
 
 A nested run is code that the agent runs while a cell is running. `undisturbed` restores what a
-nested `run_cell` changes, and `captured` replaces every way in which its output would reach the
+nested `run_cell` changes, and `captured` intercepts every route by which its output could reach the
 front end. Output goes to its usual destination if it is written after the capture has ended (for
-example by a logging handler, which keeps its stream), in a forked child, or by code that is not the
-agent's (such as a thread of the user).
+example by a logging handler, which keeps its stream), by a forked child, or by code that is not the
+agent's (such as one of the user's threads).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from hermes_nb.notebook.execute.collector import OutputCollector, collect_from, 
 from hermes_nb.notebook.shell import Foreign, Shell
 
 _DRAIN = 0.2
-"""Maximum seconds to wait for the output of subprocesses, which usually takes 1 or 2 ms."""
+"""Maximum seconds to wait for subprocess output, which usually takes 1 or 2 ms."""
 
 
 class Stream(io.TextIOBase):
-    """A proxy for `sys.stdout` or `sys.stderr`, which logging handlers may use after the capture.
+    """A proxy for `sys.stdout` or `sys.stderr` that logging handlers may use after the capture.
 
     Each stream has one proxy, which is never freed: `print` does not keep a reference to the stream
     that it writes to, so CPython crashes if the proxy is freed while another thread prints. Output
-    of the user's own threads is passed on to the stream.
+    from the user's own threads is passed on to the stream.
     """
 
     encoding = "utf-8"
@@ -48,7 +48,7 @@ class Stream(io.TextIOBase):
 
     @classmethod
     def standing_for(cls, name: str, outer: Foreign) -> Stream:
-        """Return the proxy for `outer`, which may be a proxy already."""
+        """Return the proxy for `outer`, which may already be a proxy."""
         if isinstance(outer, cls):
             return outer
         stream = _streams.setdefault((name, id(outer)), cls(name, outer))
@@ -93,7 +93,7 @@ class Stream(io.TextIOBase):
 
 
 _streams: dict[tuple[str, int], Stream] = {}
-"""Proxies by name and id of the original stream; each one keeps its stream alive."""
+"""Proxies by the original stream's name and id; each one keeps its stream alive."""
 
 
 class Publisher:
@@ -117,7 +117,7 @@ class Publisher:
         update: bool = False,
         **_kwargs: object,
     ) -> None:
-        """Capture a display; updates of displays outside of the run are passed on."""
+        """Capture a display; updates to displays outside the run are passed on."""
         display_id = (transient or {}).get("display_id")
         if collecting() is self._collector:
             if not update:
@@ -135,7 +135,7 @@ class Publisher:
 
 
 def drain(stream: Foreign) -> None:
-    """Wait for output of subprocesses, which a thread of ipykernel reads from a pipe."""
+    """Wait for subprocess output, which an ipykernel thread reads from a pipe."""
     pipe, reader = getattr(stream, "_fid", None), getattr(stream, "watch_fd_thread", None)
     if not isinstance(pipe, int) or reader is None:
         return
@@ -162,12 +162,12 @@ def _all_read(pipe: int, reader: threading.Thread) -> bool:
 
 
 KEPT_CALLBACKS = frozenset({"matplotlib_inline.backend_inline", "IPython.extensions.autoreload"})
-"""Modules whose event callbacks also run for nested code, to display its figures and to reload
-edited modules. All others (timers, checkers, recorders) are meant for the user's own cells."""
+"""Modules whose event callbacks also run for nested code, to display its figures and reload edited
+modules. All others (timers, checkers, recorders) are meant for the user's own cells."""
 
 _LINE_LIMIT = 20_000
 _HANDLER = f"{Path('hermes_nb', 'notebook', 'interrupt.py')}:"
-"""Marks the frame of our signal handler, which raises KeyboardInterrupt, in a traceback."""
+"""Marks our signal handler's frame, which raises KeyboardInterrupt, in a traceback."""
 
 
 @contextmanager
@@ -185,7 +185,7 @@ def undisturbed(shell: Shell) -> Iterator[None]:
             sys_excepthook=...,
             rl_next_input=...,
             keepkernel_on_exit=...,
-            call_pdb=False,  # a debugger's prompt could not be answered
+            call_pdb=False,  # no one could answer a debugger's prompt
         )
         _swap(stack, shell.displayhook, exec_result=...)
         # A signal between two bytecodes of a trap can leave its count wrong.
@@ -231,8 +231,8 @@ def captured(shell: Shell, collector: OutputCollector, code: str) -> Iterator[No
             stream = Stream.standing_for(name, outer)
             _swap(stack, sys, **{name: stream})
             if outer is not stream and hasattr(outer, "pub_thread"):
-                # ipykernel's stream. Logging that was set up earlier holds it, and the output of
-                # subprocesses (descriptors 1 and 2) arrives through it, from a thread.
+                # ipykernel's stream. Logging that was set up earlier still refers to it, and
+                # subprocess output (descriptors 1 and 2) arrives through it, from a thread.
                 _swap(stack, outer, write=stream.write)
                 reader = getattr(outer, "watch_fd_thread", None)
                 if reader is not None:
@@ -242,7 +242,7 @@ def captured(shell: Shell, collector: OutputCollector, code: str) -> Iterator[No
 
 
 def text_of(error: Foreign) -> str:
-    """Return an exception's text, cut if long; its `__str__` is user code and may fail."""
+    """Return an exception's text, truncated if long; its `__str__` is user code and may fail."""
     try:
         return head_tail(str(error), _LINE_LIMIT)
     except Exception as failure:  # noqa: BLE001 - user code can raise anything
@@ -250,7 +250,7 @@ def text_of(error: Foreign) -> str:
 
 
 def _display_hook(shell: Shell, collector: OutputCollector, code: str) -> Callable[[Foreign], None]:
-    """Return a display hook that does not change `_`, `__` and `Out`."""
+    """Return a display hook that does not change `_`, `__` or `Out`."""
 
     def quiet() -> bool:
         if ";" not in code:
@@ -288,9 +288,9 @@ def _quiet_trigger(shell: Shell) -> Callable[..., None]:
 
 
 def _swap(stack: ExitStack, target: Foreign, **values: object) -> None:
-    """Set attributes (`...` only saves them) and restore all of them at the end of the stack.
+    """Set attributes (`...` only saves them) and restore all of them when the stack closes.
 
-    An attribute that was not set on the instance before, such as a method, is deleted from it.
+    An attribute not previously set on the instance, such as a method, is deleted from it.
     """
     for name, value in values.items():
         mine: dict[str, object] = target.__dict__

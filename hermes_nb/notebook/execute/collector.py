@@ -1,7 +1,7 @@
 """Collect the output of running code as nbformat outputs, in bounded memory.
 
-The order is as in a front end: consecutive writes to one stream are merged, displays are between
-them, and clearing and updating change existing outputs.
+The order is the same as in a front end: consecutive writes to one stream are merged, displays
+separate them, and clearing and updating change existing outputs.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from hermes_nb.notebook.previews import bundle, well_formed
 Output = dict[str, Json]
 
 HEAD = 5_000_000
-"""Characters of stream text that are kept from the beginning of a run."""
+"""Characters of stream text to keep from the start of a run."""
 TAIL = 5_000_000
-"""Characters of stream text that are kept from its end; any in between are dropped and counted."""
+"""Characters of stream text to keep from the end; any in between are dropped and counted."""
 DISPLAYS = 64_000_000
-"""Characters of displayed data that are kept; later displays are dropped and counted."""
+"""Characters of displayed data to keep; later displays are dropped and counted."""
 LATEST = 4_000
-"""Characters from the end of the text that are displayed while code runs."""
+"""Characters from the end of the text to display while code is running."""
 _ENTRY = 65_536
 """Maximum characters of an entry; long stream text is split, so that parts can be dropped."""
 _OVERHEAD = 256
@@ -36,7 +36,7 @@ _PENDING = 512
 
 
 class _Entry:
-    """A part of a stream, or one other output."""
+    """A chunk of a stream, or a single output of another kind."""
 
     __slots__ = ("blocks", "display_id", "name", "output", "pending", "size")
 
@@ -51,7 +51,7 @@ class _Entry:
         self.pending: list[str] = []
 
     def add(self, text: str) -> None:
-        """Append text; short writes are joined occasionally, as each string takes 50 bytes more."""
+        """Append text; short writes are joined occasionally, as each string costs 50 bytes more."""
         self.pending.append(text)
         self.size += len(text)
         if len(self.pending) >= _PENDING:
@@ -63,7 +63,7 @@ class _Entry:
 
 
 class OutputCollector:
-    """Collects the outputs of a run; any thread may write."""
+    """Collects a run's outputs; any thread may write."""
 
     def __init__(self) -> None:
         # Reentrant: a finaliser may print while the same thread holds the lock.
@@ -81,11 +81,11 @@ class OutputCollector:
 
     @property
     def takes(self) -> bool:
-        """Whether output can be added: not after the end, and not in a forked child."""
+        """Whether output can be added: not after the run has ended, and not in a forked child."""
         return self._open and os.getpid() == self._pid
 
     def close(self) -> None:
-        """End the run; later output is added to the run around it, if any."""
+        """End the run; later output is added to the enclosing run, if any."""
         self._open = False
         if self in _collectors:
             _collectors.remove(self)
@@ -121,7 +121,7 @@ class OutputCollector:
         self._add({"output_type": "error", **told})
 
     def last_error(self) -> Output | None:
-        """Return the last `error` output, which the caller may change; None without one."""
+        """Return the last `error` output, which the caller may change; None if there is none."""
         with self._lock:
             outputs = [e.output for e in (*self._head, *self._tail) if e.output]
         return next((o for o in reversed(outputs) if o["output_type"] == "error"), None)
@@ -136,7 +136,7 @@ class OutputCollector:
         return bool(found)
 
     def clear(self, *, wait: bool = False) -> None:
-        """Delete all outputs; with `wait` only when the next output is added."""
+        """Delete all outputs; with `wait`, only when the next output is added."""
         with self._lock:
             self._clear_next = wait
             if not wait:
@@ -198,14 +198,14 @@ current_run: ContextVar[OutputCollector | None] = ContextVar("hermes_nb_nested_r
 _collectors: list[OutputCollector] = []
 """The open collectors, innermost last."""
 _readers: WeakSet[threading.Thread] = WeakSet()
-"""Threads of ipykernel that forward the output of subprocesses."""
+"""ipykernel threads that forward subprocess output."""
 
 
 def collecting() -> OutputCollector | None:
-    """Return the collector for output of the calling code; None for the user's code.
+    """Return the collector for the calling code's output; None for the user's code.
 
-    Code of a run is recognised by its context variable, and a thread by having been started by such
-    code. A thread that outlives its run (as in a pool) is assigned to the run that is open.
+    A run's code is recognised by its context variable; a thread belongs to the run that started it.
+    A thread that outlives its run (as in a pool) is assigned to the currently open run.
     """
     run = current_run.get()
     if run is not None and run.takes:
@@ -216,17 +216,17 @@ def collecting() -> OutputCollector | None:
 
 
 def opened(collector: OutputCollector) -> None:
-    """Register a collector, which then gets the output of threads started by the agent's code."""
+    """Register a collector, which then receives output from threads started by the agent's code."""
     _collectors.append(collector)
 
 
 def collect_from(reader: threading.Thread) -> None:
-    """Treat output that `reader` forwards as output of the agent's code while such code runs."""
+    """Attribute output that `reader` forwards to the agent's code while such code is running."""
     _readers.add(reader)
 
 
 def _append(entries: list[_Entry] | deque[_Entry], name: str, text: str) -> int:
-    """Add text to the last entry if it fits, otherwise in new entries; return the added size."""
+    """Add text to the last entry if it fits, otherwise to new entries; return the added size."""
     last = entries[-1] if entries else None
     if last is not None and last.name == name and last.size + len(text) <= _ENTRY:
         last.add(text)

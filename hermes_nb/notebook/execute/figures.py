@@ -1,4 +1,4 @@
-"""Separate the user's matplotlib figures from those that nested code draws."""
+"""Separate the user's matplotlib figures from those drawn by nested code."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from hermes_nb.notebook.shell import Foreign
 
 
 class UserFigures:
-    """The matplotlib figures of the user that were open, or due for display, when it was created.
+    """The user's matplotlib figures that were open, or due for display, when this was created.
 
-    The inline backend displays and closes *all* open figures when a cell ends. A figure of the
-    user's running cell must stay open until that cell ends, even if the agent plots in between.
+    The inline backend displays and closes *all* open figures when a cell ends. A figure from the
+    user's running cell must stay open until that cell ends, even if the agent plots in the
+    meantime.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
-"""Run a notebook from the top in a fresh kernel, for a tool and for the command line.
+"""Run a notebook from the top in a fresh kernel, for a tool and the command line.
 
 The kernel is driven by nbclient. The kernel and all its processes are killed no matter how the run
-ends: first its process group, then processes that have left the group. After a cancellation it is
-interrupted first, so that a turn in it can stop its commands.
+ends: first its process group, then processes that have left the group. After a cancellation, the
+kernel is interrupted first, so that a turn in it can stop its commands.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from hermes_nb.notebook.document.outputs import render
 from hermes_nb.notebook.shell import Foreign
 
 GRACE = 1.0
-"""Seconds that a running cell has to end after an interrupt."""
+"""Seconds that a running cell has to finish after an interrupt."""
 SHOWN = 10
-"""Maximum number of failed cells that are described."""
+"""Maximum number of failed cells to describe."""
 _ERROR_LIMIT = 3_000
 _OUTPUT_LIMIT = 5_000_000
 """Maximum characters of a cell's stream output; only its errors are needed."""
 _LEFT_OUT = ("JPY_SESSION_NAME", "JPY_PARENT_PID")
-"""Environment variables of this kernel that identify its notebook and server."""
+"""This kernel's environment variables that identify its notebook and server."""
 _QUIET = ["--IPKernelApp.log_level=40"]
-"""Log only errors: the kernel's warnings on stderr are not output of the notebook."""
+"""Log only errors: the kernel's warnings on stderr are not notebook output."""
 _SET = {"HERMES_NB_APPROVE": "never", "HERMES_NB_CEILING": "never"}
 """Environment that denies all approvals; the process cannot raise its permission mode."""
 
 
 class NoKernel(ConfigError):
-    """The kernel could not be started, because it is not installed (`missing`) or failed."""
+    """The kernel could not be started, because it is not installed (`missing`) or has failed."""
 
     def __init__(self, why: str, *, missing: bool) -> None:
         told = (
@@ -57,7 +57,7 @@ class Failure:
     """The failure that ended a run."""
 
     cell: int
-    """Position of the cell, from 1."""
+    """The cell's position, from 1."""
     source: str
     """The cell's source."""
     error: str
@@ -80,12 +80,12 @@ async def run_notebook(
     timeout: float | None,
     progress: Began,
 ) -> Failure | None:
-    """Run all cells in order and return the failure that ended the run; None without one.
+    """Run all cells in order and return the failure that ended the run, or None.
 
     Args:
-        notebook: the notebook, which gets the outputs.
+        notebook: the notebook, which receives the outputs.
         directory: the working directory.
-        env: additional environment variables of the kernel.
+        env: additional environment variables for the kernel.
         timeout: limit in seconds for each cell; None for no limit.
         progress: called for each cell when it starts.
 
@@ -94,7 +94,7 @@ async def run_notebook(
     """
     from nbclient import NotebookClient
 
-    # Without timestamps, so that two identical runs give the same file.
+    # No timestamps, so that identical runs produce the same file.
     client = NotebookClient(notebook, timeout=timeout, extra_arguments=_QUIET, record_timing=False)
     async with _started(client, directory, env):
         return await _cells(client, progress)
@@ -108,16 +108,16 @@ async def clean_run(
     timeout: float,
     progress: Callable[[str], None] = lambda _: None,
 ) -> str:
-    """Run a copy of a notebook in `directory` and describe which cells failed, and why.
+    """Run a copy of a notebook in `directory` and describe which cells failed and why.
 
     It runs in a thread with its own event loop, because nbclient would replace our signal handlers,
-    and its remaining tasks end with that loop. A `%%hermes` cell in the notebook gets no approvals,
-    so that agents cannot start each other, and does not join this notebook's session. Cancelling
-    kills the kernel and its processes.
+    and its remaining tasks end with that loop. A `%%hermes` cell in the notebook is denied all
+    approvals, so that agents cannot start each other, and does not join this notebook's session.
+    Cancelling kills the kernel and its processes.
 
     Args:
         notebook: the notebook in nbformat 4; it is not changed.
-        name: name of the notebook in the result.
+        name: the notebook's name in the result.
         directory: the working directory.
         timeout: limit in seconds for the whole run.
         progress: called with a line for each cell.
@@ -151,7 +151,7 @@ def _copy(notebook: Mapping[str, Json]) -> Foreign:
 
 @dataclass(slots=True)
 class _CleanRun:
-    """One run of a copy; its thread ends after the kernel has been killed."""
+    """One run of a copy; its thread ends once the kernel has been killed."""
 
     notebook: Foreign
     directory: Path
@@ -167,7 +167,7 @@ class _CleanRun:
         """Run all cells; cancelling kills the kernel and its processes."""
         started = time.monotonic()
         client = _bounded(self.notebook)
-        # Its own stdout and stderr would be mistaken for output of the running cell.
+        # Its own stdout and stderr would be mistaken for the running cell's output.
         silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         try:
             async with (
@@ -209,7 +209,7 @@ class _CleanRun:
 
 
 def _bounded(notebook: Foreign) -> Foreign:
-    """Return a client of nbclient that limits the stream output of a cell."""
+    """Return an nbclient client that limits a cell's stream output."""
     from nbclient import NotebookClient
 
     class Client(NotebookClient):
@@ -234,8 +234,8 @@ async def _started(
 ) -> AsyncIterator[str]:
     """Start a kernel for a client, and kill it and its processes afterwards.
 
-    `more` are options for its process. Yields "", or the name of the kernel that the notebook asks
-    for if python3 was used instead.
+    `more` contains options for its process. Yields "", or the name of the kernel requested by the
+    notebook if python3 was used instead.
     """
     manager = client.create_kernel_manager()
     inherited = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}

@@ -4,8 +4,8 @@ Afterwards the execution counter, history, `_` and `Out`, last error, payloads, 
 are restored. Output is returned and does not reach the front end. All nested runs go through this
 module; `capture.py` handles outputs and `interrupt.py` signals.
 
-While code of IPython or the user runs, an interrupt or timeout is raised right there, as in any
-Jupyter cell. It is never raised in frames of the agent, which would be left in an inconsistent
+While IPython's or the user's code is running, an interrupt or timeout is raised right there, as in
+any Jupyter cell. It is never raised in the agent's frames, which would be left in an inconsistent
 state.
 """
 
@@ -38,7 +38,7 @@ from hermes_nb.notebook.shell import Foreign, Shell, ours
 
 
 class NestedCell:
-    """Code to run in `shell`, after input transformation; `_problem` is an error raised by that."""
+    """Code to run in `shell`, after input transformation; `_problem` is any error raised by it."""
 
     def __init__(self, shell: Shell, code: str) -> None:
         self._shell = shell
@@ -63,7 +63,7 @@ class NestedCell:
     async def run(self, signals: Signals) -> Foreign:
         """Run the code; return IPython's result, or None if a signal arrived outside of the code.
 
-        A process that the code forked ends here; the agent continues only in the parent.
+        A child process forked by the code ends here; the agent continues only in the parent.
         """
         pid = os.getpid()
         figures = UserFigures()
@@ -125,7 +125,7 @@ def _in_this_process(
 
 
 def _leave_child(result: Foreign) -> None:
-    """End a forked child that has finished the code, with the exit status of a script."""
+    """End a forked child that has finished the code, with a script's exit status."""
     with suppress(BaseException):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -143,16 +143,16 @@ _running: WeakKeyDictionary[Shell, OutputCollector] = WeakKeyDictionary()
 
 
 def showing(shell: Shell) -> str | None:
-    """Return the end of the output of running nested code; None if none is running.
+    """Return the end of the running nested code's output; None if none is running.
 
-    Can be called from any thread, also while the code blocks the event loop.
+    Can be called from any thread, even while the code blocks the event loop.
     """
     running = _running.get(shell)
     return None if running is None else settle_lines(strip_ansi(running.latest()))
 
 
 class CellError(NamedTuple):
-    """The error of a run."""
+    """A run's error."""
 
     ename: str
     """The exception's name."""
@@ -195,17 +195,17 @@ async def execute(
     offline: bool = False,
     approved: bool = False,
 ) -> Execution:
-    """Run `code` in `shell`'s namespace; errors of the code are returned and not raised.
+    """Run `code` in `shell`'s namespace; its errors are returned, not raised.
 
     Call it in the shell's own thread. Cancelling the calling task interrupts the code and
-    propagates. A process that the code forked ends here, so that the agent continues only in the
-    parent.
+    propagates. A child process forked by the code ends here, so that the agent continues only in
+    the parent.
 
     Args:
         shell: the IPython shell.
         code: the code, which may contain magics.
-        timeout: limit in seconds; has no effect on synchronous code on Windows or outside of the
-            main thread.
+        timeout: limit in seconds; has no effect on synchronous code on Windows or outside the main
+            thread.
         offline: deny network access to this code and to everything that it leaves running.
         approved: whether the user has allowed network access; the code may then also call functions
             that were defined by offline code.
@@ -240,12 +240,12 @@ async def execute(
 
 @asynccontextmanager
 async def _its_turn(shell: Shell, mark: OutputCollector) -> AsyncIterator[None]:
-    """Wait until no other nested code runs, except code that contains this run.
+    """Wait until no other nested code is running, except code that contains this run.
 
     Otherwise hooks would be restored in the wrong order.
     """
     around = current_run.get()
-    # Not an asyncio.Event, as the other run may use the loop of another thread.
+    # Not an asyncio.Event, as the other run may use another thread's loop.
     while (outer := _running.get(shell)) not in (None, around):  # noqa: ASYNC110
         await asyncio.sleep(_POLL)
     token = current_run.set(mark)
@@ -321,7 +321,7 @@ async def _settled(task: asyncio.Task[Foreign]) -> None:
 def _verdict(
     result: Foreign, signals: Signals, collector: OutputCollector, timeout: float | None
 ) -> CellError | None:
-    """Return the error of the code, and make the error output consistent with it."""
+    """Return the code's error, and make the error output consistent with it."""
     errors = () if result is None else (result.error_before_exec, result.error_in_exec)
     raised = next((error for error in errors if error is not None), None)
     shown = collector.last_error()

@@ -1,15 +1,15 @@
-"""Control the network use of code in this kernel, and record what it has loaded.
+"""Control network use by code in this kernel, and record what it has loaded.
 
-An audit hook is called for every connection of Python's sockets and every program that is started.
-It determines the responsible party (`Party`): a tool call that runs the agent's code (called "a
-call" here), the agent itself, or the user. The party comes from the task (a context variable), else
-from the thread, which inherits it from the code that started it, else from what the kernel is
-running: a call, a turn, or a cell of the user.
+An audit hook is called for every Python socket connection and every program that is started. It
+determines the responsible party (`Party`): a tool call that runs the agent's code (called "a call"
+here), the agent itself, or the user. The party comes from the task (a context variable), else from
+the thread, which inherits it from the code that started it, else from what the kernel is running: a
+call, a turn, or one of the user's cells.
 
-- Code of a call that runs `offline` is denied network access. So are the threads, tasks and
+- Code in a call that runs `offline` is denied network access. So are any threads, tasks and
   functions that it leaves behind, even if other code calls them (a callback, a signal handler, a
-  patched method). Two cases are not detected: a library function that waits in a pool of an
-  earlier call, and sockets opened in C.
+  patched method). Two cases are not detected: a library function that waits in an earlier call's
+  pool, and sockets opened in C.
 - The hosts from which the kernel has loaded something, except this machine, are recorded in memory
   shared with forked children. From then on, the kernel's output is untrusted content.
 
@@ -55,9 +55,9 @@ _STARTS = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn
 _THREADS = frozenset({"_thread.start_new_thread", "_thread.start_joinable_thread"})
 _HEARD = _SENDS | _STARTS | _THREADS | {"exec"}
 _TRACKER = re.compile(r"from multiprocessing\.resource_tracker import main;main\(\d+\)")
-"""A helper process that every pool starts, and that does not use the network."""
+"""A helper process that every pool starts and that does not use the network."""
 _OWN_THREADS = "hermes"
-"""Prefix of the names of the agent's own threads, which send requests to models."""
+"""Name prefix of the agent's own threads, which send requests to models."""
 REFUSED = "the network was not used: the conversation contains untrusted content"
 LEFT = (
     "the network was not used: this code was defined while the conversation contained untrusted "
@@ -72,11 +72,11 @@ class Party:
     offline: bool = False
     """True to deny network access."""
     approved: bool = False
-    """True if the user has allowed network access, also through code left by offline calls."""
+    """True if the user has allowed network access, including through code left by offline calls."""
     networked: bool = False
     """True once it has used the network."""
     refused: bool = False
-    """True once it was refused the network."""
+    """True once it has been denied network access."""
 
 
 _HERMES, _USER = Party(), Party()
@@ -89,12 +89,12 @@ _left_code: dict[int, CodeType] = {}
 _trusted: set[str] = set()
 _announced: set[str] = set()
 _names: list[str] = []
-"""The host name that was looked up last, for messages to the user."""
+"""The last host name that was looked up, for messages to the user."""
 
 
 @dataclass(slots=True)
 class _Now:
-    """What this process is running: turns, a cell of the user, or exit callbacks."""
+    """What this process is running: turns, one of the user's cells, or exit callbacks."""
 
     turns: int = 0
     cell: bool = False
@@ -112,12 +112,12 @@ def _memory() -> mmap.mmap:
 
 
 def hosts() -> tuple[str, ...]:
-    """Return the untrusted hosts from which this kernel has loaded something."""
+    """Return the untrusted hosts from which this kernel has loaded data."""
     return tuple(_memory()[4:].rstrip(b"\0").decode("utf-8", "replace").split("\n")[:-1])
 
 
 def news() -> str:
-    """Return a message about hosts that were not reported yet, in Markdown; "" without any."""
+    """Return a Markdown message about hosts not reported yet; "" if there are none."""
     new = [host for host in hosts() if host not in _announced]
     _announced.update(new)
     if not new:
@@ -135,7 +135,7 @@ CONVERSATION = "a conversation with untrusted content"
 
 
 def take_in() -> None:
-    """Record that the agent's code may put untrusted content of its conversation in variables."""
+    """Record that the agent's code may store its conversation's untrusted content in variables."""
     _note(CONVERSATION, _HERMES)
 
 
@@ -145,7 +145,7 @@ def kernel_origin() -> Origin:
 
 
 def trust() -> tuple[str, ...]:
-    """Trust all loaded data, and later user loads from these hosts; return the hosts.
+    """Trust all loaded data, and anything the user later loads from these hosts; return the hosts.
 
     Code that offline calls have left behind may use the network from now on.
     """
@@ -172,7 +172,7 @@ def _note(host: str, party: Party) -> None:
 
 
 def watch_cells(shell: Shell) -> None:
-    """Also watch the user's own cells; registers once for each shell."""
+    """Also watch the user's own cells; registers once per shell."""
     _install()
     for event, function in (("pre_execute", _cell_begins), ("post_execute", _cell_ends)):
         if function not in shell.events.callbacks[event]:
@@ -210,7 +210,7 @@ def by_hermes(
 
 @contextmanager
 def watched(*, offline: bool = False, approved: bool = False) -> Iterator[Party]:
-    """Attribute to one call all code that this block runs or leaves behind; yield its `Party`."""
+    """Attribute all code that this block runs or leaves behind to one call; yield its `Party`."""
     import_module("hermes_nb.safety.policy")  # used by the hook, so loaded before the code runs
     _install()
     party = Party(offline=offline, approved=approved)
@@ -309,17 +309,17 @@ def _responsible() -> Party | None:
 
 
 def in_thread_of_call() -> bool:
-    """Return whether this thread was started by a call, directly or indirectly."""
+    """Return whether a call started this thread, directly or indirectly."""
     return _threads.get(threading.current_thread()) not in (None, _HERMES, _USER)
 
 
 def by_call() -> bool:
-    """Return whether the calling code belongs to a call, or to a task or thread that it left."""
+    """Return whether the calling code belongs to a call, or to a task or thread left by one."""
     return in_thread_of_call() or _current.get() not in (None, _HERMES, _USER)
 
 
 def _inherit(function: object, party: Party | None) -> None:
-    """Assign a party to a new thread; refuse a thread of offline code that cannot be tracked."""
+    """Assign a party to a new thread; refuse a thread from offline code that cannot be tracked."""
     thread = getattr(function, "__self__", None)
     if isinstance(thread, threading.Thread):
         if party is not None:
@@ -352,13 +352,13 @@ def _frames() -> Iterator[FrameType]:
 
 
 def _in_a_cell() -> bool:
-    """Return whether code of a cell is running, for example a widget's callback."""
+    """Return whether a cell's code is running, for example a widget callback."""
     names = (frame.f_code.co_filename for frame in _frames())
     return any("ipykernel_" in name or name.startswith("<ipython-input") for name in names)
 
 
 def _keep_code(code: object, caller: FrameType) -> None:
-    """Store code objects that an offline call runs, except those of libraries."""
+    """Store code objects run by an offline call, except library code."""
     if not isinstance(code, CodeType) or _responsible() is _HERMES:
         return
     name = code.co_filename
@@ -374,8 +374,8 @@ def _keep_code(code: object, caller: FrameType) -> None:
 def _uses(event: str, arguments: tuple[object, ...], *, refused: bool) -> bool:
     """Return whether an event loads, or may load, something from another machine.
 
-    Name lookups don't count, nor does connecting a datagram socket, with which programs determine
-    this machine's own address. With `refused`, all addresses and lookups count, and all programs
+    Name lookups don't count, nor does connecting a datagram socket, which programs use to determine
+    this machine's own address. With `refused`, all addresses and lookups count, as do all programs
     that are not known to be read-only.
     """
     address = arguments[-1]
@@ -435,10 +435,10 @@ def _reaches_out(arguments: tuple[object, ...], *, offline: bool) -> bool:
 
 
 def _as_judged(program: str, path: str | None) -> bool:
-    """Return whether the program to be started is the one that the policy has checked.
+    """Return whether the program to be started is the one that the policy checked.
 
-    The policy checks the name, so the name must lead to the same file. Python, git and sed return
-    False, because the policy allows them only with options that we add.
+    The policy checks the name, so the name must resolve to the same file. Python, git and sed
+    return False, because the policy allows them only with options that we add.
     """
     name = Path(program).name
     there = shutil.which(name, path=path) or program
@@ -447,13 +447,13 @@ def _as_judged(program: str, path: str | None) -> bool:
 
 
 def _search_path(arguments: tuple[object, ...]) -> str | None:
-    """Return the PATH of a program's own environment, None for this process's."""
+    """Return the PATH of a program's own environment, or None for this process's."""
     given = arguments[-1]
     return str(given.get("PATH", "")) or None if isinstance(given, Mapping) else None
 
 
 def _command_line(arguments: tuple[object, ...]) -> str:
-    """Return the command line of a program from the arguments of its audit event.
+    """Return a program's command line from its audit event's arguments.
 
     The event's first argument is the program; the first word of its command line may differ.
     """

@@ -13,7 +13,7 @@ from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.shell import has_kernel
 
 GROUP = "hermes_nb.panels"
-"""Entry point group for tabs of other packages."""
+"""Entry point group for tabs from other packages."""
 TEXTS = {"memory": "memory", "skills": "skills", "context": "context", "session": "sessions"}
 """The tabs, and the commands that show the same as text."""
 
@@ -25,7 +25,7 @@ async def open_panel(agent: KernelAgent, given: Namespace) -> str:
         raise _no_tab(tab, TEXTS)
     if not has_kernel(agent.shell) or find_spec("ipywidgets") is None:
         return await _texts(agent, tab)
-    from hermes_nb.notebook.panels.panel import Panel  # imported late: needs ipywidgets
+    from hermes_nb.notebook.panels.panel import Panel  # imported lazily: needs ipywidgets
 
     there = [each for each in agent.hub.listeners if isinstance(each, Panel)]
     for old in there:
@@ -58,6 +58,6 @@ async def _texts(agent: KernelAgent, tab: str) -> str:
         if tab in ("", name):
             try:
                 blocks.append(await perform(COMMANDS[command], agent, ""))
-            except ConfigError as error:  # such as: no turn yet
+            except ConfigError as error:  # for example, no turn yet
                 blocks.append(f"{name}: {error}")
     return "\n\n".join(blocks)

@@ -1,4 +1,4 @@
-"""The Context tab: use of the context window by layer, usage of turns, and compressions."""
+"""The Context tab: context window use by layer, usage per turn, and compressions."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ NO_SESSION = "this session has no turn yet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filling:
-    """The parts of the next request, and the usage of turns so far."""
+    """The parts of the next request, and usage per turn so far."""
 
     session: str = ""
-    """Id of the session, "" before the first turn."""
+    """Id of the session, or "" before the first turn."""
     parts: tuple[Part, ...] = ()
     """The layers of the prompt, with estimated sizes that add up to `counted`."""
     counted: int = 0
@@ -50,19 +50,19 @@ class Filling:
     measured: bool = False
     """Whether the provider has counted most of the prompt."""
     window: int = 0
-    """The model's context window in tokens, 0 if unknown."""
+    """The model's context window in tokens, or 0 if unknown."""
     assumed: bool = False
     """Whether the window is a guess."""
     threshold: int = 0
-    """Number of tokens at which the conversation is compressed, 0 if unknown."""
+    """Number of tokens at which the conversation is compressed, or 0 if unknown."""
     turns: tuple[Usage, ...] = ()
-    """Usage of each turn in this kernel, the oldest first."""
+    """Usage of each turn in this kernel, oldest first."""
     first: int = 1
     """Number of the first of `turns`."""
     compressions: tuple[Compressed, ...] = ()
-    """Compressions in this kernel, the oldest first."""
+    """Compressions in this kernel, oldest first."""
     busy: str = ""
-    """Why the conversation cannot be changed now, "" if it can."""
+    """The reason the conversation cannot be changed now, or "" if it can."""
 
 
 class ContextTab(Tab):

@@ -69,22 +69,22 @@ RECENT = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryEntry:
-    """An entry of a memory file, or the draft of one in the editor."""
+    """An entry in a memory file, or a draft of one in the editor."""
 
     target: str
     """Name of its memory: `memory` or `user`."""
     text: str = ""
-    """Its text, "" for a new entry."""
+    """Its text, or "" for a new entry."""
     number: int = 0
     """Index among entries with the same text."""
     record: MemoryRecord | None = None
-    """The change that wrote it, None if unknown."""
+    """The change that wrote it, or None if unknown."""
     reviewed: str = ""
     """The review that wrote it, such as "the last review"; "" if none did."""
     planted: bool = False
-    """Whether it is left out of prompts because it looks malicious."""
+    """Whether it is omitted from prompts because it looks malicious."""
     proposal: int = 0
-    """Number of the pending proposal that it belongs to, 0 for none."""
+    """Number of its pending proposal, or 0 for none."""
 
     @property
     def key(self) -> str:
@@ -97,13 +97,13 @@ class Recollection:
     """Both memories and their history."""
 
     entries: Mapping[str, tuple[MemoryEntry, ...]]
-    """Entries by memory, in the order of the file."""
+    """Entries by memory, in file order."""
     usage: Mapping[str, Fill]
     """Size of each memory and its limit."""
     recent: tuple[MemoryRecord, ...] = ()
-    """The latest changes that were not undone."""
+    """The latest changes that have not been undone."""
     problem: str = ""
-    """Why the history cannot be read, "" if it can."""
+    """The reason the history cannot be read, or "" if it can."""
 
     def holds(self, entry: MemoryEntry) -> bool:
         """Return whether an entry is unchanged in its file."""
@@ -161,7 +161,7 @@ class MemoryTab(Tab):
         return super().concerned(event)
 
     def line(self, entry: MemoryEntry) -> ListItem:
-        """Return the list item of an entry."""
+        """Return an entry's list item."""
         secret = redact(entry.text) != entry.text
         forget = {"action": "remove", "old_text": entry.text}
         acts = [
@@ -284,7 +284,7 @@ class MemoryTab(Tab):
 
 
 class _Section:
-    """The part of the tab for one of the two memories."""
+    """The tab's section for one of the two memories."""
 
     def __init__(self, tab: MemoryTab, target: str) -> None:
         kit = tab.place.kit
@@ -350,7 +350,7 @@ def recollect(known: PromptSources) -> Recollection:
 
 @lru_cache(maxsize=256)
 def _looks_planted(text: str) -> bool:
-    """Return whether the entry is left out of prompts, by the rule of `memory.shown`."""
+    """Return whether `memory.shown` would omit the entry from prompts."""
     return scan(text, name="memory", strict=True).verdict != "clean"
 
 
@@ -378,12 +378,12 @@ def _where(record: MemoryRecord) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingProposals:
-    """The pending proposals of one kind."""
+    """Pending proposals of one kind."""
 
     held: tuple[tuple[Proposal, str], ...] = ()
     """The proposals, each with a preview of its current effect."""
     problem: str = ""
-    """Why they cannot be read, "" if they can."""
+    """The reason they cannot be read, or "" if they can."""
 
 
 class Waiting:
@@ -453,7 +453,7 @@ async def _decided(decide: Callable[..., Decided], number: int, **words: str) ->
 
 
 def _single(proposal: Proposal) -> Operation | None:
-    """Return the only step of a proposal if it adds or changes one memory entry, otherwise None."""
+    """Return a proposal's only step if it adds or changes one memory entry, otherwise None."""
     write_ = proposal.write
     if isinstance(write_, MemoryWrite) and len(write_.steps) == 1 and write_.steps[0].content:
         return write_.steps[0]

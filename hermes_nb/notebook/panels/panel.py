@@ -1,4 +1,4 @@
-"""The panel: tabs that follow the kernel's activity, and a line for the result of a click.
+"""The panel: tabs that follow the kernel's activity, and a line for the result of each click.
 
 Four tabs are built in; other packages add theirs under the entry point group `hermes_nb.panels`.
 
@@ -44,7 +44,7 @@ INTERVAL = 0.5
 """Minimum seconds between updates during a turn."""
 TITLE = "Hermes"
 DRAWN = 0.15
-"""Seconds that the page gets to render the visible part, before the rest is sent."""
+"""Seconds allowed for the page to render the visible part before the rest is sent."""
 SHOWING = 10.0
 """Timeout for the page to show the panel: it may have to load the widget library first."""
 
@@ -52,7 +52,7 @@ _NAME = re.compile(r"\w[\w./:@+-]*")
 
 
 class Panel:
-    """The panel of one kernel. It is created on the kernel's loop, and its actions run there.
+    """A kernel's panel. It is created on the kernel's loop, and its actions run there.
 
     `widget` can be displayed like any other; `show` puts it into the page's sidebar.
     """
@@ -111,7 +111,7 @@ class Panel:
     async def show(self, *, again: bool = False) -> bool:
         """Show the panel in the page's sidebar; return False if no page can do that.
 
-        `again` is for a reloaded page, which leaves a hidden panel hidden.
+        Set `again` for a reloaded page, which leaves a hidden panel hidden.
         """
         frontend = self._agent.access.frontend
         page = await frontend.present(patient=not again)
@@ -126,7 +126,7 @@ class Panel:
         return True
 
     def heard(self, event: Event | BackgroundEvent) -> None:
-        """Schedule an update if the event requires it; return immediately, on any thread."""
+        """Schedule an update if the event requires it; returns immediately, on any thread."""
         if isinstance(event, ApprovalAsked | ApprovalGiven | TurnEnded) or self.tab.concerned(
             event
         ):
@@ -137,7 +137,7 @@ class Panel:
         self._actions.start(self._refreshed)
 
     async def settled(self) -> None:
-        """Wait until all clicks have been handled and their results are shown."""
+        """Wait until all clicks have been handled and their results shown."""
         await self._actions.settled()
 
     def close(self) -> None:
@@ -155,7 +155,7 @@ class Panel:
         self._kit.close()
 
     def _ran(self, _result: Foreign) -> None:
-        """Update the choices after each cell, which may have changed the mode or model."""
+        """Update the choices after each cell, since it may have changed the mode or model."""
         if self._beside:
             self._actions.start(self._tell_choices)
 
@@ -189,7 +189,7 @@ class Panel:
         self._actions.start(self._unfold)
 
     def _fold(self) -> None:
-        """Keep only the visible tab and the first lines of its lists in the page.
+        """Keep only the visible tab, and the first lines of its lists, in the page.
 
         A page creates a view for each widget, even in hidden tabs.
         """
@@ -227,7 +227,7 @@ class Panel:
         return f'<div class="hermes-wait" role="status">{head}<br>{"<br>".join(lines)}</div>'
 
     def _say(self, text: str, role: str = "status") -> None:
-        """Show a message below the tabs; an empty text removes the previous one."""
+        """Show a message below the tabs; empty text removes the previous one."""
         classes = ("hermes-said", "hermes-bad") if role == "alert" else ("hermes-said",)
         write(self._said, classes if text else (), "_dom_classes")
         safe = html.escape(visible(one_line(text, 300)))
@@ -239,7 +239,7 @@ class Panel:
         self.refresh()
 
     def _viewed(self, change: Mapping[str, int]) -> None:
-        """Track the number of views of the panel in pages; fold it when the last one is gone."""
+        """Track the number of panel views in pages; fold the panel when the last one is gone."""
         self._beside = change["new"] > 0
         if self._beside:
             self._seen()
@@ -248,7 +248,7 @@ class Panel:
             self._actions.call(self._fold)
 
     def _hello(self, page: Info) -> None:
-        """On the hello of a reloaded page, show the panel again if it was open."""
+        """On a reloaded page's hello, show the panel again if it was open."""
         if not self._beside or page.name in self._pages or not page.widgets:
             return
         self._pages.add(page.name)
@@ -265,9 +265,9 @@ class Panel:
 
 
 def choices(agent: KernelAgent) -> dict[str, list[str]]:
-    """Return the current value, then the available ones, for each option of the prompt's composer.
+    """Return the current value, then the available ones, for each option of the prompt composer.
 
-    Available models are those in the configuration with the same address.
+    The available models are the configured ones with the same address.
     """
     now, configured, settled = agent.settings(), load_settings(), agent.guard.policy
     model = agent.models.name or now.endpoint.model
@@ -284,13 +284,13 @@ def choices(agent: KernelAgent) -> dict[str, list[str]]:
 
 
 def _tabs(place: TabContext) -> tuple[Tab, ...]:
-    """Return the tabs, with tabs from other packages last; tabs that fail to load are left out."""
+    """Return the tabs, with tabs from other packages last; tabs that fail to load are omitted."""
     tabs: list[Tab] = [MemoryTab(place), SkillsTab(place), ContextTab(place), SessionTab(place)]
     for point in plugins(GROUP):
         why = "it is not a Tab, or its title is missing or taken"
         try:
             made = point.load()(place)
-        except Exception as error:  # noqa: BLE001 - foreign code may raise anything
+        except Exception as error:  # noqa: BLE001 - third-party code may raise anything
             made, why = None, one_line(redact(f"{type(error).__name__}: {error}"), 200)
         titles = [tab.title.lower() for tab in tabs]
         if isinstance(made, Tab) and made.title and made.title.lower() not in titles:

@@ -1,6 +1,6 @@
-"""The Session tab: this notebook's sessions, search in all sessions, and running jobs.
+"""The Session tab: this notebook's sessions, search across all sessions, and running jobs.
 
-A review, child agents and a map each have a stop button.
+Reviews, child agents and maps each have a stop button.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ NO_SESSIONS = "There are no sessions yet."
 
 
 LISTED = 500
-"""Maximum sessions to list, the most recently used first."""
+"""Maximum sessions to list, most recently used first."""
 HITS = 40
 """Maximum search results."""
 KEYLESS = "No provider is set up; run %hermes key to enter an API key."
 KINDS = {"child": "child agent", "map": "map"}
-"""Names of the kinds of jobs."""
+"""Names for the kinds of jobs."""
 INTERVAL = 0.5
 """Minimum seconds between updates of running jobs after a change."""
 TICK = 1.0
@@ -60,26 +60,26 @@ TICK = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionItem:
-    """A session of the list, or a search result."""
+    """A session in the list, or a search result."""
 
     id: str
     """Id of the session."""
     stored: StoredSession | None
-    """The session in the store, None if it has been deleted."""
+    """The session in the store, or None if it has been deleted."""
     quote: Quote | None = None
-    """The search result, None for a session."""
+    """The search result, or None for a session."""
     first: bool = False
-    """Whether it is the first search result of its session."""
+    """Whether it is the first search result from its session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sessions:
-    """The state of the tab."""
+    """The tab's state."""
 
     found: tuple[SessionItem, ...] = ()
     """Sessions or search results."""
     current: str = ""
-    """Id of the session that the next turn continues, "" for none."""
+    """Id of the session that the next turn continues, or "" for none."""
     messages: int = 0
     """Number of messages in the current session."""
     prompt: int = 0
@@ -87,15 +87,15 @@ class Sessions:
     here: bool = False
     """Whether `found` are the sessions of this notebook."""
     query: str = ""
-    """The search query, "" for none."""
+    """The search query, or "" for none."""
     busy: str = ""
-    """Why the session cannot be changed now, "" if it can."""
+    """The reason the session cannot be changed now, or "" if it can."""
     reviewing: str = ""
-    """Subject of the running review, "" for none."""
+    """Subject of the running review, or "" for none."""
     reviews: tuple[StoredSession, ...] = ()
-    """Past reviews of the current session."""
+    """The current session's past reviews."""
     problem: str = ""
-    """Why the store cannot be read, "" if it can."""
+    """The reason the store cannot be read, or "" if it can."""
     keyless: bool = False
     """Whether no provider is configured."""
 
@@ -154,7 +154,7 @@ def _looked_back(reviews: Sequence[StoredSession]) -> str:
 
 
 class SessionTab(Tab):
-    """Sessions with search and resume, and the running review with its stop button."""
+    """Sessions with search and resume, and the running review with a stop button."""
 
     title = "Session"
     events = (TurnStarted, TurnEnded, ContextCompressed, ReviewStarted, ReviewFinished)

@@ -56,22 +56,22 @@ FROM = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shelves:
-    """The state of the tab."""
+    """The tab's state."""
 
     skills: tuple[tuple[str, Skill], ...] = ()
-    """The skills that match, each with the heading above it or ""."""
+    """The matching skills, each with the heading above it or ""."""
     total: int = 0
     """Number of all skills."""
     categories: tuple[tuple[str, int], ...] = ()
-    """All categories with their number of skills."""
+    """All categories with their skill counts."""
     skipped: tuple[SkippedSkill, ...] = ()
     """Skills that were not loaded."""
     undoable: str = ""
-    """Description of the effect of undo, "" if there is nothing to undo."""
+    """Description of what undo would do, or "" if there is nothing to undo."""
 
 
 def look(known: PromptSources, query: str, category: str) -> Shelves:
-    """Read the skills that match; each comes with the heading above it, or ""."""
+    """Read the matching skills, each with the heading above it or ""."""
     library = known.library
     every = library.list(all_of_them=True)
     counts = Counter(skill.category or GENERAL for skill in every)
@@ -286,7 +286,7 @@ class SkillsTab(Tab):
         return f"Skill {skill.name!r} is {'on' if on else 'off'}."
 
     async def _trust(self, skipped: SkippedSkill, text: str) -> str:
-        """Trust a project's skill, but only with exactly the text that the user was shown."""
+        """Trust a project's skill, but only if its text is exactly what the user was shown."""
         await in_thread(self._known.trust.accept, skipped.path, text)
         self._open = None
         return f"Skill {skipped.name!r} is trusted as it is now."

@@ -21,9 +21,9 @@ from hermes_nb.tools.mcp import Connection
 
 STYLE = f"<style>{Path(__file__).with_name('panel.css').read_text(encoding='utf-8')}</style>"
 WHOLE = 20_000
-"""Maximum characters of a file; a longer one is shortened in the middle."""
+"""Maximum characters of a file; longer ones are truncated in the middle."""
 WIDTH = 312
-"""Width of every chart in SVG units; it is stretched to the panel's width."""
+"""Width of every chart in SVG units; charts are stretched to the panel's width."""
 COLOURS = (
     *("#5c6bc0", "#26a69a", "#ffa726", "#42a5f5", "#8d6e63", "#ec407a"),
     *("#9ccc65", "#ab47bc", "#26c6da", "#d4a017", "#78909c", "#ef5350"),
@@ -75,7 +75,7 @@ def document(text: str, limit: int = WHOLE) -> str:
 
 
 def two(left: str, right: str) -> str:
-    """Return a line of HTML with one part at the left end and one at the right end."""
+    """Return a line of HTML with one part aligned left and the other right."""
     return f'<div class="hermes-two"><span>{left}</span><span>{right}</span></div>'
 
 
@@ -85,7 +85,7 @@ def heading(left: str, right: str = "") -> str:
 
 
 def group(name: str) -> str:
-    """Return the heading of a group of list items."""
+    """Return the heading for a group of list items."""
     return f'<div class="hermes-group">{name}</div>'
 
 
@@ -101,7 +101,7 @@ def folded(head: str, lines: Iterable[str]) -> str:
 
 
 def mcp_servers(connections: Collection[Connection]) -> str:
-    """Return the MCP servers in a fold, "" without servers."""
+    """Return the MCP servers in a fold, or "" without servers."""
     lines = []
     for each in connections:
         problem = f" · {dim(shown(each.error))}" if each.error else ""
@@ -133,7 +133,7 @@ class Part:
 
 
 def colour(index: int) -> str:
-    """Return the colour of the layer at `index`."""
+    """Return the colour for the layer at `index`."""
     return COLOURS[index % len(COLOURS)]
 
 
@@ -158,7 +158,7 @@ def gauge(parts: Sequence[Part], total: float, window: float, threshold: float, 
         parts: the layers of the prompt
         total: tokens in use
         window: the context window in tokens
-        threshold: tokens from which the conversation is compressed, 0 for none
+        threshold: tokens at which the conversation is compressed, or 0 for none
         label: description for screen readers
     """
     estimated = sum(_number(part.tokens) for part in parts)
@@ -181,7 +181,7 @@ def gauge(parts: Sequence[Part], total: float, window: float, threshold: float, 
 
 
 def legend(parts: Sequence[Part]) -> str:
-    """Return the parts with their colours and tokens."""
+    """Return a legend of the parts, with their colours and tokens."""
     rows = [
         f'<i style="background:{colour(index)}"></i><span>{html.escape(part.name)}</span>'
         f'<span class="hermes-dim">{amount(part.tokens)}</span>'
@@ -193,7 +193,7 @@ def legend(parts: Sequence[Part]) -> str:
 def spending(turns: Sequence[Usage], first: int = 1) -> str:
     """Return a chart with a bar for each turn and a line for the cost.
 
-    Cached tokens are light, others dark. `first` is the number of the first turn given.
+    Cached tokens are light, others dark. `first` is the number of the first turn.
     """
     shown = turns[-BARS:]
     first += len(turns) - len(shown)
@@ -224,7 +224,7 @@ def _bar(turn: Usage, index: int, number: int, step: float, most: float) -> Iter
 
 
 def _cost_line(turns: Sequence[Usage], step: float) -> str:
-    """Return the cost of turns as a line with its own scale, or "" if unknown."""
+    """Return the turns' costs as a line with its own scale, or "" if unknown."""
     costs = [_number(turn.cost or 0.0) for turn in turns]
     most = max(costs, default=0.0)
     if not (costs[1:] and most):  # a line has two ends

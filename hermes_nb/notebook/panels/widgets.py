@@ -1,11 +1,11 @@
 """The building blocks of the panel's tabs: buttons, lists, fields and click actions.
 
-A list has widgets for one page of items only, and reuses them for other pages: a thousand skills
-need as many widgets as twenty. Unchanged values are not sent again.
+A list has widgets for only one page of items, and reuses them for other pages: a thousand skills
+need no more widgets than twenty. Unchanged values are not sent again.
 
 A front end may deliver clicks on any thread (kernels with subshells do). So every action first
-moves to the loop on which the panel was opened, where turns run too. Reading files or a database
-happens in a thread. Only the loop touches widgets.
+moves to the loop on which the panel was opened, where turns run too. Files and databases are read
+in a thread. Only the loop touches widgets.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ Work = Callable[[], "str | Awaitable[str | None] | None"]
 Say = Callable[[str, Literal["status", "alert"]], None]
 """Shows one line of plain text with an ARIA role."""
 PAGE = 20
-"""Items on a page of a list."""
+"""Items per list page."""
 FIRST = 8
-"""Items of a folded list, about as many as are visible at first."""
+"""Items in a folded list, about as many as are initially visible."""
 TYPING = 0.3
-"""Seconds without a key press after which a search starts."""
+"""Seconds without a key press before a search starts."""
 QUERY = 500
-"""Maximum characters of input that are used."""
+"""Maximum characters of input to use."""
 STYLES = {
     widgets.Text: TextStyle,
     widgets.Textarea: TextStyle,
@@ -63,7 +63,7 @@ class ActionRefused(HermesError):
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """An action with its button."""
+    """An action and its button."""
 
     label: str
     """Text of the button."""
@@ -73,35 +73,35 @@ class Act:
     """The action."""
     _: KW_ONLY  # the fields below are keyword-only
     off: str = ""
-    """Why the action is not available now, "" if it is."""
+    """The reason the action is not available now, or "" if it is."""
     here: bool = False
-    """Whether it only changes the view; such an action does not wait for earlier ones to end."""
+    """Whether it only changes the view; such an action does not wait for earlier ones to finish."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListItem:
-    """An item of a list; its texts are HTML."""
+    """A list item; its texts are HTML."""
 
     key: str
     """Identifies the item in its list."""
     text: str
     """Its main text."""
     foot: str = ""
-    """Small text below, in front of the buttons; "" for none."""
+    """Small text below, before the buttons; "" for none."""
     head: str = ""
     """Heading of a group, shown above the item; "" for none."""
     name: Act | None = None
-    """A button before the text, for items that open; None for none."""
+    """A button before the text, for items that can be opened; None for none."""
     acts: tuple[Act, ...] = ()
     """Buttons below the text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TabContext:
-    """The context of a tab: the agent, a factory for widgets, and a way to request a refresh."""
+    """A tab's context: the agent, a widget factory, and a way to request a refresh."""
 
     agent: KernelAgent
-    """The agent of the kernel."""
+    """The kernel's agent."""
     kit: Kit
     """Creates widgets and runs their actions."""
     refresh: Callable[[], None]
@@ -114,13 +114,13 @@ class TabContext:
 
     @property
     def busy(self) -> str:
-        """Why the conversation cannot be changed now, "" if it can."""
+        """The reason the conversation cannot be changed now, or "" if it can."""
         runs = self.agent.hub.running
         return "a turn is running; wait for it or stop it" if runs else ""
 
 
 class Tab:
-    """One tab of the panel.
+    """A panel tab.
 
     `read` may block and runs in a thread; all other methods run on the kernel's loop.
     """
@@ -128,7 +128,7 @@ class Tab:
     title = ""
     """Its title, unique in the panel."""
     events: tuple[type, ...] = ()
-    """Classes of `hermes_nb.core.events` after whose events the tab reads its data again."""
+    """Event classes (in `hermes_nb.core.events`) that make the tab reread its data."""
 
     def __init__(self, place: TabContext) -> None:
         self.place = place
@@ -146,7 +146,7 @@ class Tab:
 
 
 class Actions:
-    """Runs the actions of clicks on `loop`, one at a time.
+    """Runs click actions on `loop`, one at a time.
 
     After each action, `say` shows its result and `after` is awaited.
     """
@@ -161,11 +161,11 @@ class Actions:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def do(self, work: Work) -> None:
-        """Run an action and show its result; return immediately, on any thread."""
+        """Run an action and show its result; returns immediately, on any thread."""
         self.start(partial(self._perform, work))
 
     def start(self, begin: Callable[[], Awaitable[None]]) -> None:
-        """Run a coroutine on the loop; return immediately, on any thread."""
+        """Run a coroutine on the loop; returns immediately, on any thread."""
 
         async def run() -> None:
             try:
@@ -240,7 +240,7 @@ def outcome(message: str, *, done: bool) -> str:
 
 
 class Markup(widgets.HTML):
-    """HTML of this package, which is sanitised whenever it is set."""
+    """HTML generated by this package; sanitised whenever it is set."""
 
     @traitlets.validate("value")
     def _cleaned(self, proposal: Mapping[str, object]) -> str:
@@ -249,10 +249,10 @@ class Markup(widgets.HTML):
 
 
 class Kit:
-    """Creates widgets, and closes all of them at the end.
+    """Creates widgets, and finally closes all of them.
 
     Widgets share layout and style models, because each model costs a message to the page. `tell` is
-    called after every message about these widgets, to report that the kernel is idle.
+    called after every message about these widgets to report that the kernel is idle.
     """
 
     def __init__(self, actions: Actions, tell: Tell) -> None:
@@ -290,7 +290,7 @@ class Kit:
         return self.make(kind, placeholder=hint, tooltip=hint, **options)
 
     def push(self, act: Act | None = None, *classes: str) -> Push:
-        """Return a button for an action, which can be set later."""
+        """Return a button whose action can be set later."""
         return Push(self, act, *classes)
 
     def close(self) -> None:
@@ -309,7 +309,7 @@ STYLES[Markup] = HTMLStyle
 
 
 class Push:
-    """A button whose action can be replaced; it does nothing while it is off."""
+    """A button whose action can be replaced; it does nothing while disabled."""
 
     def __init__(self, kit: Kit, act: Act | None, *classes: str) -> None:
         self.widget = kit.make(widgets.Button, *classes)
@@ -335,10 +335,10 @@ class Push:
 
 
 class Buttons:
-    """The buttons of one item, in two sets that alternate from item to item.
+    """One item's buttons, in two sets that alternate from item to item.
 
-    So a late click on a button that the page still shows runs the action of the old item, not of
-    the one that has replaced it.
+    So a late click on a button that the page still shows runs the old item's action, not that of
+    the item that replaced it.
     """
 
     def __init__(self, kit: Kit, *classes: str) -> None:
@@ -360,7 +360,7 @@ class Buttons:
 
 
 class ItemWidgets:
-    """The widgets of one list item."""
+    """A list item's widgets."""
 
     def __init__(self, kit: Kit) -> None:
         self._head = kit.markup()
@@ -395,9 +395,9 @@ class ItemWidgets:
 class Listing(Generic[Item]):
     """A list of items, one page at a time; `line(item)` is called for visible items only.
 
-    The widget given to `open` appears inside of its item's box. As a sibling it would make the page
-    recreate the views of all items after it. A folded list has only its first items in the page, so
-    that the page renders the visible part first.
+    The widget passed to `open` appears inside its item's box. As a sibling, it would make the page
+    recreate the views of all subsequent items. A folded list has only its first items in the page,
+    so that the page renders the visible part first.
     """
 
     def __init__(self, kit: Kit, line: Callable[[Item], ListItem], *, empty: str = "") -> None:
@@ -416,7 +416,7 @@ class Listing(Generic[Item]):
         kit.listings.append(self)
 
     def show(self, items: Sequence[Item]) -> None:
-        """Show these items, on the same page as before if it still exists."""
+        """Show these items, on the same page as before if that still exists."""
         self._items = items
         last = max(len(items) - 1, 0) // PAGE
         self._page = min(self._page, last)
@@ -451,11 +451,11 @@ class Listing(Generic[Item]):
             self.show(self._items)
 
     def open(self, key: str, below: widgets.Widget) -> None:
-        """Show a widget below the item with this key from the next `show` on; "" removes it."""
+        """From the next `show`, display a widget below the item with this key; "" removes it."""
         self._opened = (key, below) if key else None
 
     def rewind(self) -> None:
-        """Return to the first page at the next `show`."""
+        """Go back to the first page at the next `show`."""
         self._page = 0
 
     def _turn(self, by: int) -> None:
