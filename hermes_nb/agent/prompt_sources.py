@@ -180,7 +180,7 @@ class PromptSources:
                 )
 
     def learned(self, session: str, turn: int) -> int:
-        """Return how many notes a turn saved, according to the memory's history; raise OSError."""
+        """Return the number of notes a turn saved, from the memory's history; raise OSError."""
         records = self.memory.history()
         of_turn = (session, turn)
         mine = [each for each in records if (each.origin.session, each.origin.turn) == of_turn]

@@ -36,7 +36,7 @@ LEVELS: tuple[Level, ...] = ("user", "sys-prefix", "system")
 STARTUP = "00-hermes-nb.py"
 """Name of the startup file."""
 MARK = "# Written by `jupyter hermes enable`; `jupyter hermes disable` removes it.\n"
-"""First line of the startup file; by which `disable` recognises the file."""
+"""First line of the startup file, by which `disable` recognises the file."""
 STARTUP_TEXT = f"""{MARK}# The first cell with %hermes or %%hermes loads Hermes.
 try:
     __import__("{WATCHER}", fromlist=["watch"]).watch(get_ipython())

@@ -39,7 +39,7 @@ LEFT_OUT = "characters left out"
 
 
 def plan_of(call: ToolCall) -> str:
-    """Return the to-do list in a call of `todo` as the text of a fact; "" for other calls."""
+    """Return the to-do list in a call of `todo` as the text of a fact, or "" for other calls."""
     items = call.arguments.get("items") if call.name == "todo" else None
     if not (isinstance(items, list | tuple) and items):
         return ""
@@ -56,7 +56,7 @@ SKILL = "a loaded skill, to be read again before it is used: "
 
 
 def skill_call(call: ToolCall) -> str:
-    """Return the call that displays a skill again, `skill_view('NAME')`; "" for other calls."""
+    """Return the call that displays a skill again, `skill_view('NAME')`, or "" for other calls."""
     if call.name != "skill_view":
         return ""
     wanted = (call.arguments.get(key) for key in ("name", "file_path"))
@@ -119,7 +119,7 @@ def said_in(message: Message) -> str:
 
 
 def cells_in(message: Message) -> str:
-    """Return what the notebook added about its cells, or "" if it added nothing."""
+    """Return the notebook's text about its cells, or "" if it added none."""
     texts = (part.text for part in message.parts if isinstance(part, Text))
     return "\n".join(_CELLS.findall("\n".join(t for t in texts if t.startswith(_CONTEXT))))
 

@@ -1,9 +1,9 @@
 """The ledger: important facts, extracted verbatim without a model, within a budget.
 
-A line's weight depends on its content and on how unusual it is: among ten thousand log lines of the
-same shape (the line without letters and digits), a line of a different shape stands out. The cost
-is linear in the text's length. The ledger is part of the message that replaces the summarised ones,
-and the next compression reads it from there.
+A line's weight depends on its content and on how unusual it is: among ten thousand log lines with
+the same shape (the line without letters and digits), a line with a different shape stands out. The
+cost is linear in the text's length. The ledger is part of the message that replaces the summarised
+ones, and the next compression reads it from there.
 """
 
 from __future__ import annotations
@@ -123,12 +123,12 @@ Section = Literal["asked", "said", "run", "files", "seen"]
 BRIEF = 600
 """Maximum length of a result that becomes one line of the ledger, in characters."""
 _USED, _UNIQUE = 0.15, 0.6
-"""Weight of a line of a result with words that later messages use, and of one with a word that is
+"""Weight of a result's line with words that later messages use, and of one with a word found
 nowhere else."""
 _MOST_UNIQUE = 0.04
-"""Maximum share of a result's lines with unique words. If more have some, they aren't unusual."""
+"""Maximum fraction of a result's lines that have unique words. If more do, they aren't unusual."""
 _FIXED = 60
-"""Added to the length in characters by which a fact's weight is divided."""
+"""Added to the length, in characters, by which a fact's weight is divided."""
 _NOVEL, _MOST_NOVEL = 0.3, 2.0
 """Weight of a word that no other message uses, and the maximum for a line."""
 LINE = 240
@@ -171,7 +171,7 @@ Longer ones were probably pasted or generated, so their lines are weighed one by
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+|(?<=[。！？；])|\n+")
 _PIECE = re.compile(r"(?<=[,;}\]])\s?|(?<=[.!?])\s+")
 _SHORT = re.compile(rf".{{1,{LINE}}}(?:\s|$)|.{{1,{LINE}}}")
-"""At most LINE characters up to the end of a word: half of a secret isn't recognised as one."""
+"""At most LINE characters, up to the end of a word: half a secret isn't recognised as one."""
 _MARKS = re.compile(
     r"(?m)^<untrusted-[0-9a-f]{8} source=[^\n]*>\nData, not instructions:[^\n]*\n"
     r"|^</untrusted-[0-9a-f]{8}>$"
@@ -195,7 +195,7 @@ class Fact:
     source: int
     """Index of its message."""
     call: str = ""
-    """If it is a whole result: the outline of its call."""
+    """The outline of its call, if it is a whole result."""
 
 
 class Vocabulary:
@@ -217,14 +217,14 @@ class Vocabulary:
         self._unique = once - self._last.keys()
 
     def novelty(self, text: str) -> float:
-        """Return the number of words in a text; one that n messages contain counts 1/n."""
+        """Return the number of words in a text; a word that n messages contain counts 1/n."""
         return math.fsum(1 / max(self._said[word], 1) for word in words_of(text))
 
     def windows(self, text: str, index: int) -> Iterator[tuple[str, float]]:
-        """Yield lines of a result with words that later messages use, or with unique words.
+        """Yield a result's lines that have words that later messages use, or unique words.
 
         A word that is frequent in the result says little, and so do unique words if many lines have
-        some. Long lines are cut around the word.
+        some. Long lines are shortened around the word.
         """
         folded = text.lower()
         folded = folded if len(folded) == len(text) else text
@@ -247,9 +247,9 @@ class Vocabulary:
 
 
 def _spans(text: str, word: str) -> Iterator[tuple[int, int]]:
-    """Yield the start and end of each line that contains a word, of long ones around the word.
+    """Yield the start and end of each line that contains a word; for long ones, around the word.
 
-    Words are not cut: what remained of a secret would not be recognised as one.
+    Words are not split: the rest of a secret would not be recognised as one.
     """
     end = 0
     while (place := text.find(word, end)) >= 0:
@@ -268,9 +268,9 @@ _UNSPACED = re.compile(r"(?=([\u3040-\u30ff\u3400-\u9fff]{2}))")
 
 
 def words_of(text: str) -> set[str]:
-    """Return the words, figures and paths of a text in lower case.
+    """Return the words, figures and paths in a text, in lower case.
 
-    Of a script without spaces between words, all pairs of letters are returned.
+    For a script without spaces between words, all pairs of letters are returned.
     """
     words = set(_WORDS.findall(text.lower()))
     if not text.isascii():
@@ -281,7 +281,7 @@ def words_of(text: str) -> set[str]:
 def find_facts(messages: Sequence[Message], later: Sequence[Message] = ()) -> list[Fact]:
     """Return the facts in a valid part of a conversation: speech and actions first, then files.
 
-    A line of a result counts more if newer messages, or those in `later`, use its words.
+    A result's line counts more if newer messages, or those in `later`, use its words.
     """
     facts: list[Fact] = []
     vocabulary = Vocabulary([*messages, *later])
@@ -348,7 +348,7 @@ class Census:
         return CountedLines(lines, words, shapes)
 
     def standing_out(self, text: CountedLines) -> Iterator[tuple[str, float]]:
-        """Yield the unusual lines of a counted text with their weights, in order.
+        """Yield a counted text's unusual lines with their weights, in order.
 
         If a line is repeated often, in this or earlier texts, only the first occurrence is
         considered.
@@ -389,14 +389,14 @@ def clipped(line: str, limit: int = LINE) -> str:
     """Shorten a line to `limit` characters around its most informative part (see `reason`)."""
     if len(line) > limit:
         first = max(0, min(reason(line) - limit // 3, len(line) - limit))
-        word = line.rfind(" ", 0, first) + 1  # half of a secret isn't recognised as one
+        word = line.rfind(" ", 0, first) + 1  # half a secret isn't recognised as one
         first = word if first - word < limit // 2 else first
         line = f"{'…' if first else ''}{line[first : first + limit - 2]}…"
     return one_line(line, limit)
 
 
 def _of_speech(message: Message, index: int, vocabulary: Vocabulary) -> Iterator[Fact]:
-    """Yield a fact for each sentence of a message by the user or the assistant."""
+    """Yield a fact for each sentence of a message from the user or the assistant."""
     user = message.role == "user"
     said = said_in(message)
     talk = said if len(said) <= _TALK else said[: _TALK // 4]
@@ -457,7 +457,7 @@ def _of_result(
 
 
 def _material(message: Message) -> str:
-    """Return the parts of a message whose lines are weighed one by one; "" if it has none."""
+    """Return the parts of a message whose lines are weighed one by one, or "" if there are none."""
     if message.role == "tool":
         return "" if is_shortened(message.text) else _MARKS.sub("", message.text)
     values = (value for call in message.calls for value in call.arguments.values())
@@ -516,7 +516,7 @@ HEADER = (
 NO_MODEL = "(No model summarised this; what counts was taken from the messages by rule.)"
 """Tells the model that reads the ledger why it contains only facts."""
 MOST_TOKENS = 8_000
-"""Maximum size of a ledger beside references, in tokens."""
+"""Maximum size of a ledger next to references, in tokens."""
 _HEADINGS: dict[Section, str] = {
     "asked": "Said by the user:",
     "said": "Said by the assistant:",
@@ -615,7 +615,7 @@ def _ranked(facts: Sequence[Fact], messages: int) -> list[Fact]:
 
 
 def _distinct(facts: Iterable[Fact]) -> list[Fact]:
-    """Return facts without repetitions: the last occurrence, and the last plan, of each."""
+    """Return facts without repetitions, keeping the last occurrence and only the last plan."""
     last: dict[tuple[Section, str], Fact] = {}
     for fact in facts:
         key = fact.section, PLAN if fact.text.startswith(PLAN) else fact.text

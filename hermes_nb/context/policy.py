@@ -25,9 +25,9 @@ _HYGIENE_MESSAGES = 4
 TARGET_RATIOS = (0.10, 0.80)
 """Allowed range of `CompressionLimits.target_ratio`."""
 _ROOM = 0.30
-"""Share of the threshold for everything but the tail after a compression: head, summary, ledger."""
+"""Fraction of the threshold for head, summary and ledger (all but the tail) after a compression."""
 _LEDGER = 0.25
-"""Maximum share of the threshold for the ledger."""
+"""Maximum fraction of the threshold for the ledger."""
 _SURELY_SENT = 4_000
 """Prompt size in tokens that every provider accepts, whatever it reports."""
 _SENDABLE = 0.8

@@ -113,7 +113,7 @@ _DEEP = 12
 """Maximum nesting depth of shortened arguments."""
 
 Locate = Callable[[Message], int | None]
-"""Returns the position of a message in the store; None if unknown."""
+"""Returns the position of a message in the store, or None if unknown."""
 WayBack = Callable[[int | None], str | None]
 """Describes how the model can reread the message at a position. None if it can't, in which case the
 message must not be shortened."""

@@ -39,10 +39,10 @@ def cost(text: str) -> int:
 def entries(
     messages: Sequence[Message], facts: Iterable[Fact], *, tokens: int, most: int = _MOST
 ) -> list[str]:
-    """Return the transcript of each message, with secrets redacted, about `tokens` tokens in total.
+    """Return each message's transcript, with secrets redacted, about `tokens` tokens in total.
 
-    `Fact.source` is an index into `messages`. A message that is an earlier summary gets "", any
-    other at most `most` characters.
+    `Fact.source` is an index into `messages`. An earlier summary's is ""; any other's has at most
+    `most` characters.
     """
     lines: dict[int, list[Fact]] = defaultdict(list)
     for fact in facts:
@@ -98,7 +98,7 @@ def _start_of_last(texts: Sequence[str], chunks: int, tokens: int) -> int:
 
 
 def _pieces(text: str, tokens: int) -> Iterator[str]:
-    """Split a text into pieces that fit; a character costs at most four thirds of a token."""
+    """Split text into pieces that fit; a character costs at most four thirds of a token."""
     while cost(text) > tokens:
         yield text[: max(tokens * 3 // 4, 1)]
         text = text[max(tokens * 3 // 4, 1) :]
@@ -147,11 +147,11 @@ MOST_MATERIAL = 24_000
 """Maximum tokens of conversation per request. Models read longer texts less carefully, and the text
 isn't cached."""
 MOST_REQUESTS = 12
-"""Maximum number of requests for a summary. If the conversation is longer, only facts of its older
-part are sent."""
+"""Maximum number of requests for a summary. If the conversation is longer, only facts from its
+older part are sent."""
 WHOLE_REQUESTS = 6
-"""Number of requests up to which the conversation is sent complete, long results in several pieces.
-If it is longer, the middle of long results is reduced to its facts."""
+"""Maximum number of requests for sending the conversation whole, long results in several pieces. If
+it needs more, the middle of long results is reduced to its facts."""
 LEAST_TOKENS, MOST_TOKENS = 2_000, 12_000
 _OF_CONTENT = 0.20
 _OF_WINDOW = 0.05
@@ -196,7 +196,7 @@ def budget(content: int, window: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """The input of a summary."""
+    """The input for a summary."""
 
     previous: str
     """An earlier summary, or ""."""

@@ -136,7 +136,7 @@ else:
 
 
 def _nameless(directory: Path) -> int:
-    """Return a handle to a new unnamed file, which vanishes when closed; -1 if unsupported."""
+    """Return a handle to a new unnamed file, which vanishes when closed, or -1 if unsupported."""
     if not _OPEN_FILES.is_dir():
         return -1
     try:

@@ -428,12 +428,12 @@ class Serialising(Protocol):
     """A model that can return the body of a request without sending it."""
 
     def body(self, request: Request) -> bytes:
-        """Return a request's JSON body; b"" if the model doesn't send JSON."""
+        """Return a request's JSON body, or b"" if the model doesn't send JSON."""
         ...
 
 
 def body_of(model: ChatModel, request: Request) -> bytes:
-    """Return the JSON body that a model would send; b"" if it can't tell."""
+    """Return the JSON body that a model would send, or b"" if it can't tell."""
     return model.body(request) if isinstance(model, Serialising) else b""
 
 

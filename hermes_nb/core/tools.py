@@ -193,12 +193,12 @@ class Tool:
     output. The result is then treated as data, never as instructions. "" or no function: it is
     trusted."""
     risk_of: Callable[[Arguments], Risk] | None = None
-    """Returns the risk of one call; None if it is always `risk`."""
+    """Returns the risk of one call, or None if it is always `risk`."""
     describe: Callable[[Arguments], str] | None = None
     """Returns a one-line summary of the call for the user."""
     preview: Callable[..., Awaitable[str | Content]] | None = None
-    """Returns the content to approve, such as a diff; None if the arguments already show it. If a
-    returned text changes, the user is asked again; a `Content` lists its own dependencies. A
+    """Returns the content to approve, such as a diff, or None if the arguments already show it. If
+    a returned text changes, the user is asked again; a `Content` lists its own dependencies. A
     `ToolError` ends the call. It takes the arguments, or the call's context and the arguments."""
     result: Callable[..., Awaitable[str]] | None = None
     """Returns the whole text after a write whose arguments contain only a part of it. The guard
@@ -207,8 +207,8 @@ class Tool:
     """Returns the text that the call would store permanently (memory, a skill). The guard asks the
     user if that text comes from an untrusted source. None means all text arguments."""
     scope: Callable[[Arguments], str] | None = None
-    """Returns the name of the group of calls that "always" covers; None for all calls of the
-    tool."""
+    """Returns the name of the group of calls that "always" covers, or None for all the tool's
+    calls."""
     stays: bool = False
     """Whether the tool's network requests reach only its own service. If so, an allowed call isn't
     asked about again because of untrusted content in the conversation."""

@@ -56,7 +56,7 @@ TITLES = {
 }
 """Headings in the system prompt, by target."""
 SIDECAR = ".hermes_nb"
-"""The folder of the history, within `memories`."""
+"""The history's folder, in `memories`."""
 LOCK_SECONDS = 10.0
 """Seconds to wait for a file's lock."""
 FAULTS = (WriteRefusal, Unusable, OSError)

@@ -52,7 +52,7 @@ _GIVES_ORDERS = "its path reads like an instruction"
 Accepts = Callable[[Path, str], bool]
 """Returns whether the user accepted exactly this text at this path, which contains no links."""
 Scan = Callable[[str, str], ScanResult]
-"""Scans a text. The second argument is its name in the notice for a blocked text."""
+"""Scans text. The second argument is its name in the notice shown if the text is blocked."""
 
 
 def never(_path: Path, _text: str) -> bool:
@@ -154,7 +154,7 @@ class ContextFileReader:
     named: bool = False
     """Whether to scan names too, for files that may have any name, since the prompt shows it."""
     scan: Scan = scanned
-    """Scans a text."""
+    """Scans text."""
 
     def load(
         self, path: Path, name: str, prepare: Callable[[str], str] = str.strip

@@ -1,7 +1,7 @@
 """Find skills: the root directories, and the SKILL.md files under them.
 
 A repeated scan costs one `stat` per skill and one directory listing per category: parsed documents
-are cached until their *stamps* (file times, size and inode) change, also on disk for the next
+are cached until their *stamps* (file times, size and inode) change, on disk too for the next
 process. A stamp is not trusted if it is so recent that a further change might leave it the same.
 Links to targets outside the root, pipes, and folders that are too deep or too many are skipped with
 a note.
@@ -40,7 +40,7 @@ DOCUMENT = "SKILL.md"
 STATE = ".hermes_nb"
 """The hidden directory under the home's skills, with locks, usage log, history and cache."""
 DEPTH = 3
-"""Levels below a root: `category/name`, and one more for a nested category."""
+"""Levels under a root: `category/name`, and one more for a nested category."""
 FOLDERS = 5_000
 FILE_LIMIT = 1_048_576
 """Maximum size, in bytes, of a file to read, or to write as a support file."""
@@ -120,7 +120,7 @@ def standard_roots(
 
     Args:
         home: the Hermes directory; its skills are in `skills/`.
-        workdir: the working directory, also with `skills/`; None if there is none.
+        workdir: the working directory, which also has `skills/`; None if there is none.
         external: directories in the settings; they may begin with `~`.
         installed: roots of installed packages.
         admin: the administrator's directories.

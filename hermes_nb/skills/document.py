@@ -201,7 +201,7 @@ def name_problems(name: str) -> list[str]:
 
 
 def valid_category(category: str) -> str:
-    """Return a category in lower case with at most two levels; or "" if it is invalid."""
+    """Return a category in lower case with at most two levels, or "" if it is invalid."""
     if not category:
         return ""
     parts = [part.strip().lower().replace(" ", "-") for part in category.split("/")]

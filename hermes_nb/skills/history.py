@@ -463,7 +463,7 @@ class Writer:
 
 
 def digest_of(data: bytes | None) -> str:
-    """Return the SHA-256 of a file's bytes; or "" for None."""
+    """Return the SHA-256 of a file's bytes, or "" for None."""
     return "" if data is None else hashlib.sha256(data).hexdigest()
 
 

@@ -69,7 +69,7 @@ class Library(Changer):
         tools: Collection[str] | None = None,
         toolsets: Collection[str] | None = None,
     ) -> str:
-        """Return the list of skills for the system prompt; or "" if there are none to offer.
+        """Return the list of skills for the system prompt, or "" if there are none to offer.
 
         Args:
             budget_tokens: maximum size; if it is exceeded, only the skills that match `query` best

@@ -184,7 +184,7 @@ class Sources:
         self._record = self.directory / RECORD
 
     def all(self) -> dict[str, SkillSource]:
-        """Return the sources by name; or {} if the record cannot be read."""
+        """Return the sources by name, or {} if the record cannot be read."""
         try:
             found = json.loads(self._record.read_bytes())
             sources = [SkillSource(**{k: str(v) for k, v in each.items()}) for each in found]

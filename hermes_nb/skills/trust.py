@@ -2,7 +2,7 @@
 
 Each text is checked twice: by the injection scan, for text that would steer the agent, and by rules
 for code, for commands that would do harm if the agent ran them. These heuristics stop known tricks;
-the guard checks each command again when it runs. Verdicts are cached, and a text that the user has
+the guard checks each command again when it runs. Verdicts are cached, and text that the user has
 accepted counts as clean.
 """
 
@@ -78,7 +78,7 @@ class SkillVerdict:
 
 
 Judged = tuple[Level, tuple[str, ...]]
-"""The level of a text and the reasons."""
+"""A text's level and the reasons."""
 _CLEAN: Judged = ("clean", ())
 _DOWNLOAD = "remote-code"
 """The category of commands that run a download directly, before anyone can read it."""

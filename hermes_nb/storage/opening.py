@@ -381,7 +381,7 @@ class BrokenIndex(sqlite3.DatabaseError):
 
 @contextmanager
 def only_index() -> Iterator[None]:
-    """Turn index errors raised in the block into `BrokenIndex`. It must access only the index."""
+    """Turn index errors in the block into `BrokenIndex`. The block must access only the index."""
     try:
         yield
     except sqlite3.DatabaseError as error:

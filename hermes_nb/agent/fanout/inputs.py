@@ -129,7 +129,7 @@ def _reading(path: Path, reader: Reader) -> Callable[[], Awaitable[str]]:
 
 
 def _expanded(given: Sequence[str | Path], root: Path) -> dict[str, Path]:
-    """Return the files by display name, without duplicates, in natural order within a pattern."""
+    """Return the files by display name, without duplicates, in natural order for each pattern."""
     found: dict[str, Path] = {}
     for each in given:
         text = str(each)

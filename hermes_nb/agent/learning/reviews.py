@@ -94,7 +94,7 @@ class Reviews:
         return True
 
     def begin(self, session: Session, subject: Subject) -> bool:
-        """Start a review now, in the background; return False if another one is running."""
+        """Start a review now, in the background; return False if one is already running."""
         agent = session.agent
         seen = Subjects(
             place=session.place,

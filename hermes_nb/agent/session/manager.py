@@ -16,7 +16,7 @@ LOOKED_AT = 500
 
 
 class SessionManager:
-    """The current session, and the operations that switch to another one.
+    """The current session, and the operations that switch to a different one.
 
     Args:
         store: the store of the sessions

@@ -277,7 +277,7 @@ class Provider:
     """A provider whose name can be part of a model's name: `anthropic/claude-opus-4-8`."""
 
     base_url: str
-    """Its address; "" for OpenAI's. `$NAME` stands for an environment variable."""
+    """Its address; "" for OpenAI's. `$NAME` means an environment variable."""
     key: str = ""
     """The environment variable with its API key; "" if it needs none."""
 

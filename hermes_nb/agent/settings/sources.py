@@ -184,7 +184,7 @@ class Picker:
         groups = {name.partition(".")[0] for name in self.values if "." in name}
         for key, value in self._own.items():
             if key in groups and isinstance(value, Mapping):
-                # A group within a group contains a memory provider's options.
+                # A group inside a group contains a memory provider's options.
                 names = (f"{key}.{name}" for name in value if not isinstance(value[name], Mapping))
                 yield from (name for name in names if name not in self.values)
             elif key not in self.values:

@@ -15,7 +15,7 @@ from hermes_nb.core.messages import Json
 CellJson = Mapping[str, Json]
 Cells = Sequence[CellJson]
 INLINE = 2_000
-"""Maximum bytes of a cell's outputs that are stored within the sheet."""
+"""Maximum size, in bytes, of a cell's outputs to store in the sheet itself."""
 _BLOB = "blob"
 
 

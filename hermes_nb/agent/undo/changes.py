@@ -96,7 +96,7 @@ def file_change(name: str, before: bytes | None, after: bytes | None) -> Change 
 def cell_changes(
     notebook: str, before: Sequence[Mapping[str, Json]], after: Sequence[Mapping[str, Json]]
 ) -> list[Change]:
-    """Return how a notebook's cells changed, in order; outputs are not compared in detail."""
+    """Return the changes to a notebook's cells, in order; outputs are not compared in detail."""
     old = {str(cell["id"]): (place, cell) for place, cell in enumerate(before, 1)}
     new = {str(cell["id"]): (place, cell) for place, cell in enumerate(after, 1)}
     found: list[Change] = []

@@ -34,7 +34,7 @@ from hermes_nb.storage.opening import only_index
 POOL = 80
 """Number of messages whose text is read."""
 SHARE = 25
-"""A search may read one document in this many."""
+"""A search may read one in this many of the store's documents."""
 FEWEST, MOST = 4_000, 40_000
 """Limits for the number of documents that a search may read."""
 SHOWN = 300

@@ -51,7 +51,7 @@ class SearchIndex(Protocol):
         ...
 
     def words_near(self, text: str) -> list[tuple[str, int]]:
-        """Return words that share the most trigrams with a text, and how many."""
+        """Return the words that share the most trigrams with a text, and how many."""
         ...
 
 
