@@ -212,7 +212,7 @@ def _kept(tools: Toolset, name: str, held: Held) -> Tool:
 
 
 def _from(origin: WriteOrigin, held: str) -> WriteOrigin:
-    """Return the origin of a proposal, with the origin of its text if known."""
+    """Return a proposal's origin, with the origin of its text if known."""
     return replace(origin, source=f"{origin.source}, {held}") if held else origin
 
 

@@ -59,11 +59,11 @@ IDENTITY = (
 STATUS: dict[str, ChildStatus] = {"answered": "done", "budget": "budget", "interrupted": "stopped"}
 """A child's status, by the reason its turn ended; for any other reason it is `failed`."""
 DOING = 120
-"""Maximum characters of a child's progress text."""
+"""Maximum length of a child's progress text, in characters."""
 SUMMARY = 24_000
-"""Maximum characters of one child's report."""
+"""Maximum length of one child's report, in characters."""
 REPORTS = 45_000
-"""Maximum characters of all of a call's reports, divided evenly."""
+"""Maximum total length of a call's reports, in characters, divided evenly."""
 MOST_TASKS = 20
 REPORTED = "what child agents report"
 _MARKER = 80

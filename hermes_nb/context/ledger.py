@@ -121,7 +121,7 @@ Section = Literal["asked", "said", "run", "files", "seen"]
 """Section of the ledger: the user's messages, the assistant's, tool calls, files, tool output."""
 
 BRIEF = 600
-"""Maximum length of a result that becomes one line of the ledger, in characters."""
+"""Maximum length, in characters, of a result that becomes one line in the ledger."""
 _USED, _UNIQUE = 0.15, 0.6
 """Weight of a result's line with words that later messages use, and of one with a word found
 nowhere else."""
@@ -316,7 +316,7 @@ def find_facts(messages: Sequence[Message], later: Sequence[Message] = ()) -> li
 
 @dataclass(frozen=True, slots=True)
 class CountedLines:
-    """The lines of a text, with hashes of their words and shapes."""
+    """A text's lines, with hashes of their words and shapes."""
 
     lines: Sequence[str]
     """The lines."""

@@ -39,13 +39,13 @@ from hermes_nb.core.tools import (
 logger = logging.getLogger(__name__)
 
 SIDE_BY_SIDE = 8
-"""Maximum number of calls of a segment that run in parallel."""
+"""Maximum number of a segment's calls that run in parallel."""
 NO_OUTPUT = "(no output)"
 """Text of a result without output, since a message must not be empty."""
 STOP_GRACE = 2.0
 """How many seconds stopped calls may take to end. Calls that take longer are abandoned."""
 ERROR_LIMIT = 8_000
-"""Maximum length of the text of an unexpected exception, in characters."""
+"""Maximum length of an unexpected exception's text, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class Outcome:
 def bounded(message: Message, tools: Toolset) -> Message:
     """Return the message without the arguments of calls that exceed their tool's limit.
 
-    Such arguments are neither stored nor checked, because checking takes longer the longer they
-    are.
+    Such arguments are neither stored nor checked, because the longer they are, the longer checking
+    takes.
     """
     calls = tuple(_bounded(call, tools.get(call.name)) for call in message.calls)
     return message if calls == message.calls else replace(message, calls=calls)
@@ -189,7 +189,7 @@ async def _run_one(
 
 
 def _emitter(queue: asyncio.Queue[Event | BaseException]) -> Callable[[ToolEvent], None]:
-    """Return a thread-safe function that puts events into the queue."""
+    """Return a thread-safe function that puts events in the queue."""
     loop = asyncio.get_running_loop()
     home = threading.get_ident()
 

@@ -42,7 +42,7 @@ class Claim:
 
 @runtime_checkable
 class ClaimLedger(Protocol):
-    """Storage for claims, shared by all processes of a Hermes directory.
+    """Storage for claims, shared by all processes that use a Hermes directory.
 
     Methods raise `StoreError`.
     """

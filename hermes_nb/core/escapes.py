@@ -16,7 +16,7 @@ _JOINED = re.compile("(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
 """Zero-width joiners and non-joiners between two non-ASCII characters: many scripts and emoji need
 them. Next to an ASCII character they only hide text, and are escaped."""
 _REMEMBERED = 20_000
-"""Maximum size of the cache of escaped characters."""
+"""Maximum size of the cache for escaped characters."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MARKERS = "\u200e\u200f\u00ad"
 """Direction marks and soft hyphens: common in prose, and harmless because they reorder nothing."""

@@ -106,7 +106,7 @@ class UsageReported:
     model: str = ""
     """Name of the model that answered."""
     purpose: str = ""
-    """Purpose of the request, such as `summary`; "" for a step of the turn."""
+    """Purpose of the request, such as `summary`; "" for a step in the turn."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ def canonical_json(value: object) -> str:
 
 
 def fingerprint(value: object) -> str:
-    """Return a hash of a value: the first 16 hex digits of the SHA-256 of its canonical JSON."""
+    """Return a value's hash: the first 16 hex digits of its canonical JSON's SHA-256."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:16]
 
 

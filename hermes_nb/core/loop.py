@@ -498,7 +498,7 @@ def sinks_of(
     *,
     behind: bool = False,
 ) -> list[EventSink]:
-    """Return the sinks of all observers for an agent; errors of an observer are logged."""
+    """Return all observers' sinks for an agent; an observer's errors are logged."""
     found = []
     for each in observers:
         try:

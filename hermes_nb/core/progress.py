@@ -127,7 +127,7 @@ class Progress:
 
 
 Child = tuple[str, int]
-"""Key of a child agent: the id of the call that started it, and its number in that call."""
+"""Key of a child agent: the id of the call that started it, and its number within that call."""
 
 
 class OpenChildren:

@@ -13,7 +13,7 @@ from hermes_nb.core.messages import Message, Reply, Role, ToolCall, Usage
 from hermes_nb.core.tools import Tool, Toolset
 
 STORES = "hermes_nb.stores"
-"""Entry point group of stores, named by their URL scheme; see `StoreSetup`."""
+"""Entry point group for stores, named by their URL scheme; see `StoreSetup`."""
 MessageState = Literal["active", "compressed", "undone"]
 """State of a stored message."""
 
@@ -85,7 +85,7 @@ class Hit:
 
 
 OUTBOXES = "hermes_nb.outboxes"
-"""Entry point group of outboxes. An entry is a function that takes the Hermes directory and a
+"""Entry point group for outboxes. An entry is a function that takes the Hermes directory and a
 callback for warnings, and returns an `Outbox`."""
 
 
@@ -117,7 +117,7 @@ class Outbox(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSetup:
-    """The arguments of an entry point of the group `hermes_nb.stores`.
+    """The arguments for an entry point in the group `hermes_nb.stores`.
 
     An entry point is a function that takes this and returns a `SessionStore`. Its name is the URL
     scheme that it handles, such as `postgresql`.
@@ -356,7 +356,7 @@ class Request:
     effort: Effort = ""
     """How much to reason; "" for the model's default."""
     waited: Waited | None = field(default=None, compare=False, repr=False)
-    """Waiting time, shared by the requests of a turn; None outside of turns."""
+    """Waiting time, shared by a turn's requests; None outside turns."""
 
 
 @runtime_checkable

@@ -120,7 +120,7 @@ class Thinking:
 
 
 def _beginning(text: str) -> int:
-    """Return the length of a tag's possible start at the end of a text."""
+    """Return the length of what may be the start of a tag at the end of `text`."""
     start = text.rfind("<", -max(map(len, _TAGS)))
     begun = start >= 0 and any(
         tag != text[start:] and tag.startswith(text[start:]) for tag in _TAGS

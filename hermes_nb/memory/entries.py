@@ -43,7 +43,8 @@ _CONTROLS = {
 }
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 LISTED = 4_000
-"""Maximum characters of entries in a tool result; a file that is within its limit always fits."""
+"""Maximum length of entries in a tool result, in characters; a file within its limit always
+fits."""
 GIST = 200
 """Maximum length of an entry's summary, in characters."""
 Action = Literal["add", "replace", "remove"]

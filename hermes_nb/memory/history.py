@@ -69,7 +69,7 @@ def read_regular(path: Path, most: int) -> Bytes:
 
 
 def orphans(path: Path) -> list[Path]:
-    """Return the temporary files of current or killed writers of `path`."""
+    """Return the temporary files left by current or killed writers of `path`."""
     start = f".{path.name}."
     with suppress(OSError):
         names = os.listdir(path.parent)  # noqa: PTH208 - only names, faster at each start

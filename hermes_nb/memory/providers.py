@@ -92,7 +92,7 @@ class Guarded:
 
     All calls run one at a time in one thread. Callers wait for calls that return text and for the
     end of a session, but not for other calls. After a call has timed out, they stop waiting until
-    the provider answers in time again. Text that is recalled too late is sent with the next
+    the provider answers in time again. Text that arrives after the time limit is sent with the next
     message.
 
     Args:

@@ -163,7 +163,7 @@ TRANSCRIPT = 100_000
 OF_THE_WINDOW = 0.6
 """Maximum fraction of the model's context window for a transcript."""
 WORDS = 200
-"""Maximum words of a summary."""
+"""Maximum length of a summary, in words."""
 SECONDS = 60.0
 """Time limit of a summary in seconds."""
 AT_ONCE = 3

@@ -180,7 +180,7 @@ class Recall:
         return [ListedSession(session=session, gist=self._gist(session)) for session in chosen]
 
     def _speaker_of(self, root: str, family: Sequence[StoredSession]) -> StoredSession:
-        """Return the latest session of `family` with the source of the lineage's first session.
+        """Return the latest session in `family` with the source of the lineage's first session.
 
         This excludes helpers' sessions, such as those of child agents. `root` is the id of the
         first session.

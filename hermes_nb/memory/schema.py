@@ -1,4 +1,4 @@
-"""The tables of the session store: the migration steps, and the recovery of damaged files.
+"""The session store's tables: the migration steps, and the recovery of damaged files.
 
 No further migration steps may be added: a kernel with an earlier version of this package may have
 the file open, and stops writing if it finds a version that it does not know. New tables, and new
@@ -58,7 +58,7 @@ CREATE INDEX sessions_of_a_notebook ON sessions (notebook, written);
 
 # `last` orders sessions by their latest write: it is the id of the first row in the session's
 # latest uninterrupted run of rows. Row ids only grow, while a clock may jump. One index serves the
-# lists of all sessions and of one notebook's.
+# lists of all sessions and of one notebook's sessions.
 _SECOND = """
 ALTER TABLE sessions ADD COLUMN active INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE sessions ADD COLUMN last INTEGER NOT NULL DEFAULT 0;

@@ -43,7 +43,7 @@ _LARGEST = 1e15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillOrigin:
-    """The author of a change to a skill: a turn of a session, or the user."""
+    """The author of a change to a skill: a turn in a session, or the user."""
 
     session: str = ""
     """Id of the session; "" for the user."""

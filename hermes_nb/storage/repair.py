@@ -106,7 +106,7 @@ def replace_damaged(path: Path, schema: Schema) -> str:
 
 
 def finish(path: Path) -> Path:
-    """Move the damaged file aside and the salvaged one into place; return the former's path.
+    """Move the damaged file aside and the salvaged one into place; return the damaged file's path.
 
     The log is moved first: SQLite would otherwise apply it to the new file.
     """

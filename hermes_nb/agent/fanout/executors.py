@@ -1,4 +1,4 @@
-"""Runs the tasks of a map: in this process, on any `Executor`, or on the workers of a `Crew`.
+"""Runs a map's tasks: in this process, on any `Executor`, or on the workers of a `Crew`.
 
 The executor is selected by name: `threads` (in parallel in this process), an entry point in the
 group `hermes_nb.executors`, or `package.module:factory`. A factory takes no arguments and returns a
@@ -151,7 +151,7 @@ async def perform(
         model: the model that runs it
         budgets: the spending limits
         tools: the tools that it may call
-        place: the session and turn of the calls
+        place: the calls' session and turn
         observers: observers of the task's agent
     """
     system, most = (SYSTEM + WITH_TOOLS, REQUESTS_WITH_TOOLS) if len(tools) else (SYSTEM, REQUESTS)
@@ -254,7 +254,7 @@ GROUP = "hermes_nb.executors"
 HERE = "threads"
 """The name of the executor in this process."""
 PROCESSES = 4
-"""Number of worker processes of the executor `processes`."""
+"""Number of worker processes in the executor `processes`."""
 _ROOMS = {"ipyparallel": "extras/cluster"}
 """Folders in hermes_nb with executors, for the message if one is not installed."""
 

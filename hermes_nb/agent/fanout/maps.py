@@ -148,7 +148,7 @@ class Fanout:
         ledger: stores claims and results
         crew: runs the tasks elsewhere
         tools: the tools of tasks in this process
-        place: the session and turn of their calls
+        place: their calls' session and turn
         budgets: limits for the whole map
         jobs: lists the map while it runs; by default, a new list
         spent: called with the usage of each task
@@ -356,9 +356,9 @@ COLUMNS = ("input", "status", "answer", "error", "tokens", "cost", "seconds")
 SHOWN = 50
 """Maximum rows of a displayed table."""
 ANSWER = 160
-"""Maximum characters of a displayed answer."""
+"""Maximum length of a displayed answer, in characters."""
 NAME = 60
-"""Maximum characters of a displayed input name."""
+"""Maximum length of a displayed input name, in characters."""
 
 
 class Rows(list[dict[str, Any]]):

@@ -24,11 +24,11 @@ class Share:
     name: str
     """The part's name, for display."""
     kind: Kind
-    """The group that it belongs to."""
+    """The group to which it belongs."""
     tokens: int
     """Estimated number of tokens."""
     text: str = ""
-    """The text of a layer of the system prompt, or "" for other parts."""
+    """The text of a layer in the system prompt, or "" for other parts."""
 
 
 def shares(session: Session) -> list[Share]:

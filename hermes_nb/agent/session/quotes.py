@@ -15,7 +15,7 @@ from hermes_nb.safety.redact import redact
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """A passage of a conversation, or of a tool's output, that matches a search."""
+    """A passage from a conversation, or from a tool's output, that matches a search."""
 
     hit: Hit
     """The matching message."""

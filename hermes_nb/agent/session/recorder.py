@@ -247,7 +247,7 @@ class Unsaved:
         return known[-1] if known and known[-1].unsaved else None
 
     def close(self, store: SessionStore | None = None) -> bool:
-        """Write the unsaved changes of one store or, by default, of all; report any that fail.
+        """Write the unsaved changes to one store or, by default, to all; report any that fail.
 
         Takes at most `CLOSE_SECONDS`. Returns whether the thread has released the store by then; if
         not, the thread closes it after its last attempt.

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 SETTINGS = "hermes_nb.settings"
-"""The entry points of dataclasses with the settings of other packages."""
+"""The entry point group for dataclasses with other packages' settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,12 +176,12 @@ class BudgetSettings:
 
     @property
     def session(self) -> Limits:
-        """Limits of one session."""
+        """Limits for one session."""
         return Limits(cost=self.cost, tokens=self.tokens)
 
     @property
     def notebook(self) -> Limits:
-        """Limits of all sessions of a notebook together."""
+        """Limits for all of a notebook's sessions together."""
         return Limits(cost=self.notebook_cost, tokens=self.notebook_tokens)
 
     def without_cost(self) -> BudgetSettings:
@@ -364,7 +364,7 @@ class Settings:
 
     @property
     def beside(self) -> list[tuple[str, Endpoint]]:
-        """The models other than the conversation's, each with a label of its use."""
+        """The models other than the conversation's, each with a label for its use."""
         found = [("fallback", end) for end in self.fallbacks]
         uses: dict[Endpoint, list[str]] = {}
         for job, end in self.auxiliary.items():

@@ -37,7 +37,7 @@ ON, OFF = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The declaration of a setting, in the annotation of its field."""
+    """A setting's declaration, in the annotation of its field."""
 
     key: str
     """The name for users. In config.yaml, a dot separates the group from the name within it."""

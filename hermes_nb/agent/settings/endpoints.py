@@ -282,7 +282,7 @@ class Provider:
     """The environment variable with its API key; "" if it needs none."""
 
     def endpoint(self, model: str, env: Mapping[str, str]) -> Endpoint:
-        """Return the endpoint of one of its models.
+        """Return the endpoint for one of its models.
 
         If a variable is not set, its name stays in the address, and the request fails with it.
         """

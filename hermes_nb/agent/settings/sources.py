@@ -61,7 +61,7 @@ def within(mode: Mode, bound: Mode | None = None) -> Mode:
 
 
 class Picker:
-    """Looks up settings in the sources, in order of precedence, and records the source of each.
+    """Looks up settings in the sources, in order of precedence, and records each one's source.
 
     Args:
         overrides: the caller's values

@@ -57,7 +57,7 @@ class DiffRow:
     mark: str
     """`+`, `-`, " " or, for omitted lines, `⋯`."""
     words: tuple[tuple[str, bool], ...]
-    """The pieces of the line; the second value of each is True if it differs."""
+    """The pieces of the line; each one's second value is True if it differs."""
 
     @property
     def text(self) -> str:

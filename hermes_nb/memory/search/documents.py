@@ -5,7 +5,7 @@ only on the message's row: to remove it from a contentless index, any version of
 be able to supply the exact terms again.
 
 Its number encodes, from the highest bits to the lowest: the *block* (a section of a session), the
-place in the block, the role, and the message's length class. Adjacent messages therefore have
+position in the block, the role, and the message's length class. Adjacent messages therefore have
 adjacent numbers, a session is a few ranges of numbers, and ranking needs no lookup by document. A
 *spot* is such a number without role and length, for uses that only need the position.
 
@@ -33,8 +33,8 @@ from hermes_nb.storage import words
 
 ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
 _MARGIN = 2
-"""Free places at both ends of a block. Ranking, which also scores a hit's neighbours, therefore
-never reaches into another block."""
+"""Unused positions at both ends of a block. Ranking, which also scores a hit's neighbours,
+therefore never reaches into another block."""
 BLOCK = 256 - 2 * _MARGIN
 """Number of messages in a block."""
 _CLASSES = (24, 96, 384, 1536, 6144, 24576, 98304)
@@ -74,7 +74,7 @@ def block_of(spot: int) -> int:
 
 
 def offset_of(spot: int) -> int:
-    """Return the place in the block; below 0, or `BLOCK` and above, there is no message."""
+    """Return the position in the block; if below 0, or at least `BLOCK`, there is no message."""
     return (spot & 255) - _MARGIN
 
 

@@ -241,7 +241,7 @@ class People:
 
     @classmethod
     def named(cls, query: Query, postings: SearchIndex) -> People:
-        """Find out which of a query's capitalised words are names of speakers."""
+        """Find out which of a query's capitalised words are speakers' names."""
         terms = query.terms & query.names
         marks = postings.known({spoken_by(term) for term in terms})
         roles = {}
@@ -258,7 +258,7 @@ class People:
         )
 
     def speak(self, role: str, text: str) -> bool:
-        """Return whether one of these people wrote the text of a message with this role."""
+        """Return whether one of these people wrote a message with this role and text."""
         if role in self.roles:
             return True
         return bool(self.marks) and any(

@@ -53,7 +53,7 @@ _FULL_TEXT = (
 _TABLES = ("search_text", "search_words", "search_blocks", "search_state")
 TOGETHER = 256
 """Number of messages indexed together: half as many cost 5 % more. A search may have to index that
-many first, which takes about 40 ms for 256 messages of a kilobyte."""
+many first, which takes about 40 ms for 256 messages of one kilobyte."""
 LARGE = 16_384
 """Messages with more characters are indexed immediately: batching them would save little."""
 _PREPARED = 2

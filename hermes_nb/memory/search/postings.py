@@ -95,7 +95,7 @@ class Postings:
         self._restrict(only)
 
     def documents(self, match: Node, *, most: int) -> list[int]:
-        # One string takes a third of the time of one row per document.
+        # One string takes a third as long as one row per document.
         (found,) = self._read("group_concat(rowid)", expression(match), most)
         return numbers_in(found)
 
@@ -108,9 +108,9 @@ class Postings:
         return self._estimate(number, oldest, most)
 
     def counted(self, match: Node, *, most: int) -> tuple[int, list[int] | None]:
-        # With a filter, the query takes most of the time, so return its documents too. Without a
-        # filter, reading the documents would take longest, and an expression that was too common
-        # recently still is.
+        # With a filter, the query takes most of the time, so return its documents too. Without one,
+        # reading the documents would take the longest, and an expression that was recently too
+        # common still is.
         asked = expression(match)
         if not self._where:
             common = known(self._name).common

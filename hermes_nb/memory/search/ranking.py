@@ -66,7 +66,7 @@ SESSION = 0.5
 COVERAGE = 0.3
 """Fraction added to a score if the message has all the query's words; less if some are missing."""
 SEEDS = 150
-"""Number of best spots (positions of messages) that are scored together with their neighbours."""
+"""Number of best spots (message positions) that are scored together with their neighbours."""
 SYNONYM = 0.5
 """Weight of a synonym for the query's word."""
 PART = 0.6
