@@ -40,7 +40,7 @@ _LONGEST = 120
 
 @dataclass(frozen=True, slots=True)
 class TestCassette:
-    """The cassette of a test."""
+    """A test's cassette."""
 
     __test__ = False  # pytest would collect the class because of its name
 

@@ -281,9 +281,9 @@ class Delegation:
     """
 
     settings: DelegationSettings
-    """Limits of children."""
+    """Limits for children."""
     store: SessionStore
-    """The store of the children's sessions."""
+    """The store for the children's sessions."""
     jobs: Jobs
     """The list of running jobs."""
     spec: Callable[[], SessionSpec]

@@ -64,7 +64,7 @@ class Job:
 
     @property
     def seconds(self) -> float:
-        """Seconds since its start."""
+        """Seconds since it started."""
         return time.monotonic() - self.started
 
     def stop(self) -> None:

@@ -83,7 +83,7 @@ class Proposal:
     number: int
     """The number that the user types; it is not reused."""
     at: float
-    """Time of the proposal in seconds since the epoch."""
+    """When it was proposed, in seconds since the epoch."""
     write: Write
     """The proposed write."""
     origin: WriteOrigin

@@ -59,9 +59,9 @@ from hermes_nb.tools.installed import (
 from hermes_nb.tools.mcp_tools import McpTools
 
 SINKS = "hermes_nb.event_sinks"
-"""The entry point group of packages that observe turns."""
+"""The entry point group for packages that observe turns."""
 OTEL = "otel"
-"""The entry of `SINKS` that is used only if the setting `otel.enabled` is on."""
+"""The entry in `SINKS` that is used only if the setting `otel.enabled` is on."""
 
 
 def build_engine(
@@ -80,7 +80,7 @@ def build_engine(
         settings: the settings; `compression` selects and configures the engine
         model: the conversation's model
         auxiliary: the model for summaries, or None for `model`
-        store: the store of the session
+        store: the session store
         place: the session and its notebook
         sources: if given, their external memory is notified before messages are dropped
         memory: makes the memory tool that a model uses to save facts before messages are dropped
@@ -369,7 +369,7 @@ class Runtime:
         return self._held(tools, guard, mark=mark) + left(ready, self.settings.policy)
 
     def _held(self, tools: Toolset, guard: Guard, *, mark: bool = True) -> Toolset:
-        """Return the tools guarded, limited, and labelling the origin of their results."""
+        """Return the tools, guarded and limited, with the origin of their results labelled."""
         from hermes_nb.tools.asking import asking
         from hermes_nb.tools.wrappers import limited, marked
 

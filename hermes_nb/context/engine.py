@@ -17,7 +17,7 @@ from hermes_nb.core.plugins import plugins
 from hermes_nb.core.protocols import ChatModel, ContextEngine, SessionStore
 
 GROUP = "hermes_nb.context_engines"
-"""Entry point group of context engines."""
+"""Entry point group for context engines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -156,7 +156,7 @@ LEAST_TOKENS, MOST_TOKENS = 2_000, 12_000
 _OF_CONTENT = 0.20
 _OF_WINDOW = 0.05
 _SECONDS = 240.0
-"""Time limit of a request, in seconds."""
+"""Time limit for a request, in seconds."""
 _ATTEMPTS = 3
 """Number of attempts, each with less material, if the context window is smaller than assumed."""
 

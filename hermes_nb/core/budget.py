@@ -132,7 +132,7 @@ class Portion(Budget):
 
     @property
     def used(self) -> Usage:
-        """Usage of all agents together."""
+        """Combined usage of all agents."""
         return self._pool.budget.used
 
     def spend(self, usage: Usage) -> None:

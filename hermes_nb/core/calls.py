@@ -122,7 +122,7 @@ async def run_segment(
 
     Args:
         calls: The calls.
-        tools: The tools of the turn.
+        tools: The turn's tools.
         context: Creates the `ToolContext` of a call.
         settle: Receives each result, before `ToolFinished` is yielded.
 

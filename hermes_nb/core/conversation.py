@@ -1,6 +1,6 @@
 """The conversation as a fold over events: its messages, its size and its next request.
 
-It changes only through `Conversation.take`, and when its system prompt or preface is set.
+It changes only through `Conversation.take`, or when its system prompt or preface is set.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class MessageAdded:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """More text of the answer, for display only."""
+    """More of the answer's text, for display only."""
 
     text: str
     """The added text."""

@@ -72,7 +72,7 @@ def beside(path: Path, mark: str) -> Path:
 def make_private(directory: Path) -> None:
     """Create a directory and its missing parents with mode 0700; raise OSError.
 
-    `Path.mkdir` would apply the mode to the last directory only.
+    `Path.mkdir` would apply the mode only to the last directory.
     """
     missing = [each for each in (directory, *directory.parents) if not each.exists()]
     for each in reversed(missing):

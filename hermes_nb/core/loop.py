@@ -178,7 +178,7 @@ OUT_OF_BUDGET = (
 )
 _BEGINS, _, _ENDS = OUT_OF_BUDGET.partition("{limit}")
 NOTHING_LEFT = "(Stopped here: {refusal}. What was done so far is kept.)"
-"""Text of the assistant message when the budget doesn't allow the request for a summary."""
+"""Text for the assistant message when the budget doesn't allow the request for a summary."""
 
 
 def is_prompt(message: Message) -> bool:

@@ -415,7 +415,7 @@ def _sum_cost(a: Usage, b: Usage) -> float | None:
 
 
 class Memo(Generic[Made]):
-    """A cache of one value per message (by identity) and variant."""
+    """A cache with one value per message (by identity) and variant."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, Hashable], tuple[weakref.ref[Message], Made]] = {}

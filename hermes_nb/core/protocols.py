@@ -240,7 +240,7 @@ class SessionStore(Protocol):
             exclude: Ids of sessions to skip.
             since: Earliest time, in seconds since the epoch.
             until: Latest time, in seconds since the epoch.
-            roles: Return only messages of these roles; empty for all.
+            roles: Return only messages with these roles; empty for all.
         """
         ...
 
@@ -263,7 +263,7 @@ class SessionStore(Protocol):
         Unknown costs are left out of the sum, which is None if all costs are unknown.
 
         Args:
-            session_id: only the family of this session, see `lineage`
+            session_id: only this session's family, see `lineage`
             notebook: only the families of this notebook's sessions
             since: without the other two, only sessions started then (epoch) or later
         """
@@ -575,9 +575,9 @@ class ApprovalRequest:
     outside: bool = False
     """Whether to offer running it without the sandbox."""
     yes: str = ""
-    """Label of the approval button; "" for the tool's default."""
+    """Label for the approval button; "" for the tool's default."""
     choices: tuple[str, ...] | None = None
-    """Options of a multiple-choice question; None for an approval."""
+    """Options for a multiple-choice question; None for an approval."""
     in_every_mode: bool = False
     """Whether to ask even if the approval mode would allow the call."""
     nonce: str = field(default_factory=lambda: token_hex(16))

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 Kind = Literal["text", "reasoning", "retract"]
-"""Kind of a piece; `retract` reclassifies all the text so far as reasoning."""
+"""Kind of piece; `retract` reclassifies all the text so far as reasoning."""
 Piece = tuple[Kind, str]
 """A piece of an answer and its kind."""
 
@@ -22,7 +22,7 @@ _OPENER, _CLOSER, _CALL = _TAGS = ("<think>", "</think>", "<tool_call>")
 _TAG = re.compile("|".join(_TAGS))
 _FENCE = re.compile(r"[\s>]*(`{3,}|~{3,})")
 _HEAD = 40
-"""Characters of a line that are examined to recognise code."""
+"""Number of characters of a line to examine to recognise code."""
 
 
 class Thinking:

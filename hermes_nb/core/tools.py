@@ -85,7 +85,7 @@ class ToolContext:
     messages: Sequence[Message] = ()
     """The conversation up to these calls."""
     tools: Sequence[Tool] = ()
-    """The tools of the turn."""
+    """The turn's tools."""
     budgets: Sequence[Budget] = ()
     """The budgets that the call counts against."""
     sees_images: bool = False
@@ -138,10 +138,10 @@ class Question:
     outside: bool = False
     """Whether to offer running it without the sandbox."""
     yes: str = ""
-    """Label of the approval button; "" for the tool's default."""
+    """Label for the approval button; "" for the tool's default."""
     choices: tuple[str, ...] | None = None
-    """Options of a multiple-choice question. The answer is then "once", and its reason is an option
-    or the user's own words. None for an approval."""
+    """Options for a multiple-choice question. The answer is then "once", and its reason is an
+    option or the user's own words. None for an approval."""
     again: bool = False
     """Whether approval would run the whole call again. The question then shows the current content,
     and the approval covers only that, like the first one."""

@@ -189,7 +189,7 @@ class MemoryRecord:
     target: str
     """The memory: `memory` or `user`."""
     at: float
-    """Time in seconds since the epoch."""
+    """When it was written, in seconds since the epoch."""
     origin: WriteOrigin = field(default_factory=WriteOrigin)
     """The origin of the write."""
     changes: tuple[EntryChange, ...] = ()

@@ -27,7 +27,7 @@ from hermes_nb.safety.redact import redact
 from hermes_nb.safety.scan import scan
 
 GROUP = "hermes_nb.memory_providers"
-"""The entry point group of providers."""
+"""The entry point group for providers."""
 ANSWER_SECONDS = 0.3
 """Maximum seconds that a turn waits for a provider, if its last answer was in time."""
 RECORDED_SECONDS = 30.0

@@ -165,7 +165,7 @@ OF_THE_WINDOW = 0.6
 WORDS = 200
 """Maximum length of a summary, in words."""
 SECONDS = 60.0
-"""Time limit of a summary in seconds."""
+"""Time limit for a summary in seconds."""
 AT_ONCE = 3
 """Number of summaries to generate in parallel."""
 _LONGEST_MESSAGE = 8_000
@@ -187,7 +187,7 @@ class Condenser:
     model: ChatModel
     """Writes the summaries."""
     seconds: float = SECONDS
-    """Time limit of each summary in seconds."""
+    """Time limit for each summary in seconds."""
 
     async def summarised(
         self, query: str, found: Sequence[RecalledSession], emit: Emit

@@ -93,7 +93,7 @@ _PLAIN, _ASCII = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrangement:
-    """The order of the conversation after one compression."""
+    """The conversation's order after one compression."""
 
     start: int
     """Position of the first row that the compression added."""
@@ -353,7 +353,7 @@ SUMS: LiteralString = (
     " cast(sum(tokens_reasoning) AS bigint) AS tokens_reasoning,"
     " cast(sum(requests) AS bigint) AS requests, sum(cost) AS cost"
 )
-"""The columns of a query for usage by source and model, in SQLite and PostgreSQL."""
+"""The columns in a query for usage by source and model, in SQLite and PostgreSQL."""
 _FAMILIES = (
     "WITH RECURSIVE above (id, parent) AS (SELECT id, parent FROM sessions WHERE {seeds}"
     " UNION SELECT s.id, s.parent FROM sessions s JOIN above ON s.id = above.parent),"
@@ -377,7 +377,7 @@ _WHOLE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRow:
-    """The data of a new session; all texts can be encoded as UTF-8."""
+    """Data for a new session; all texts can be encoded as UTF-8."""
 
     id: str
     """The session's id."""

@@ -89,7 +89,7 @@ class PromptTexts:
     user: str = ""
     """Snapshot of the curated user profile."""
     skills: str = ""
-    """Index of the skills."""
+    """The skill index."""
     project: str = ""
     """Block of context files."""
 

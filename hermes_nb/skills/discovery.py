@@ -86,7 +86,7 @@ class Root:
     path: Path
     """The directory, which may not exist."""
     source: Source = "external"
-    """The source of the skills, which determines how much they are trusted."""
+    """The skills' source, which determines how much they are trusted."""
     signed: Signatures | None = None
     """The signatures to check for source "shared"; None for unsigned skills."""
 
@@ -195,11 +195,11 @@ class FoundSkill:
     root: Root
     """The root under which it was found."""
     path: str
-    """Path of the file; its directory is without links."""
+    """Path of the file; its directory has no links in its path."""
     folder: str
     """Name of its directory."""
     category: str
-    """Names of the directories between the root and it, joined by `/`; "" if none."""
+    """Names of the directories between the root and it, joined by `/`; "" if there are none."""
     digest: str = ""
     """SHA-256 of the file's bytes; "" if it was not read."""
     document: Document | None = None

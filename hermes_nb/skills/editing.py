@@ -55,7 +55,7 @@ _log = logging.getLogger(__name__)
 
 
 class Details(TypedDict, total=False):
-    """Arguments of a change besides its action and name; see `SkillChange`."""
+    """A change's arguments other than its action and name; see `SkillChange`."""
 
     content: str | None
     category: str
@@ -126,7 +126,7 @@ class SkillOutcome:
 
 
 class Changer:
-    """The base class of `Library`, with the methods that change the skills under `roots`."""
+    """The base class for `Library`, with the methods that change the skills under `roots`."""
 
     def __init__(
         self,

@@ -222,7 +222,7 @@ class SkillRecord:
     after: str = ""
     """SHA-256 of the file after the change; "" if it no longer exists."""
     at: float = 0.0
-    """Time of the change in seconds since the epoch."""
+    """When it was changed, in seconds since the epoch."""
     session: str = ""
     """Id of the session that made it; "" for the user."""
     turn: int = 0

@@ -54,7 +54,7 @@ Identity = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
-    """The tables of a database, as needed to open and repair it."""
+    """A database's tables, as needed to open and repair it."""
 
     name: str
     """Name of the database in error messages."""

@@ -352,7 +352,7 @@ class Attempt:
 
 
 COLUMNS = ("input", "status", "answer", "error", "tokens", "cost", "seconds")
-"""Columns of a result table."""
+"""Columns in a result table."""
 SHOWN = 50
 """Maximum rows of a displayed table."""
 ANSWER = 160

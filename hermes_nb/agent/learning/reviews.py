@@ -126,7 +126,7 @@ class Reviews:
         return self._running.result(timeout=seconds)
 
     def learned(self) -> list[str]:
-        """Return the writes of reviews since the last call, one line each."""
+        """Return the reviews' writes since the last call, one line each."""
         with self._lock:
             taken, self._learned = self._learned, []
         return taken

@@ -21,7 +21,7 @@ FLUSH = (
     "that had to be found out. No progress reports, no secrets. If there is nothing, answer "
     "`Nothing to save.`"
 )
-"""System prompt of the request."""
+"""System prompt for the request."""
 MOST_TOKENS = 24_000
 """Maximum tokens of the messages sent; longer conversations lose their less relevant parts."""
 SHARE = 0.5

@@ -19,7 +19,7 @@ class SessionManager:
     """The current session, and the operations that switch to a different one.
 
     Args:
-        store: the store of the sessions
+        store: the session store
         notebook: the notebook's path, or "" if unknown; `relocate` changes it
         source: the kind of caller, as in `Identity`
         note: shows a line to the user
@@ -235,7 +235,7 @@ def matching(store: SessionStore, wanted: str) -> list[StoredSession]:
 
 
 def resembling(store: SessionStore, wanted: str) -> list[StoredSession]:
-    """Return the sessions whose titles start with the text or, if there are none, contain it."""
+    """Return the sessions whose titles start with `wanted` or, if there are none, contain it."""
     typed = wanted.casefold()
     recent = [each for each in store.sessions(limit=LOOKED_AT) if each.source != REVIEW]
     found = [each for each in recent if typed in each.title.casefold()]

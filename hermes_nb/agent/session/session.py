@@ -80,7 +80,7 @@ class SessionSpec:
     """The settings and parts from which a session is built."""
 
     model: ChatModel
-    """The model of the conversation."""
+    """The conversation's model."""
     tools: Toolset
     """The tools for turns that do not select any."""
     max_requests: int = MAX_REQUESTS

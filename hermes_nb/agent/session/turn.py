@@ -21,7 +21,7 @@ from hermes_nb.safety.markup import escape, safe_markdown
 from hermes_nb.safety.redact import redact
 
 MARKS: dict[EndReason, str] = {"answered": "✓", "interrupted": "■", "failed": "✗", "budget": "◔"}
-"""A symbol for each way in which a turn can end."""
+"""A symbol for each way a turn can end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Turn:
 
     @property
     def cost(self) -> float | None:
-        """The price of the turn in US dollars, or None if it is unknown."""
+        """The turn's price in US dollars, or None if it is unknown."""
         return self.usage.cost
 
     def raise_for_failure(self) -> Self:

@@ -49,7 +49,7 @@ SETTINGS = "hermes_nb.settings"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySettings:
-    """Settings of the curated memory."""
+    """Settings for the curated memory."""
 
     enabled: Annotated[bool, Setting("memory.memory_enabled")] = True
     """Whether the agent has a memory, `MEMORY.md`: facts about the work."""
@@ -77,7 +77,7 @@ class MemorySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillSettings:
-    """Settings of the skills."""
+    """Settings for skills."""
 
     enabled: Annotated[bool, Setting("skills.enabled")] = True
     """Whether the agent has skills."""
@@ -113,7 +113,7 @@ class CompressionSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelegationSettings:
-    """Settings of child agents."""
+    """Settings for child agents."""
 
     enabled: Annotated[bool, Setting("delegation.enabled")] = True
     """Whether the agent may start child agents."""
@@ -146,7 +146,7 @@ _SEARCH_URL = "an address with {query} in it, as https://HOST/search?q={query}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebSettings:
-    """Settings of the toolset `web`."""
+    """Settings for the toolset `web`."""
 
     search_url: Annotated[str, Setting("web.search_url", valid=_SEARCH_URL, read=_search_url)] = ""
     """The search engine that `web_search` uses; without one, the tool is not offered."""
@@ -201,7 +201,7 @@ class McpSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtelSettings:
-    """Settings of OpenTelemetry spans."""
+    """Settings for OpenTelemetry spans."""
 
     enabled: Annotated[bool, Setting("otel.enabled")] = False
     """Whether spans of turns, requests and calls are created; needs `hermes_nb[otel]`."""
@@ -237,7 +237,7 @@ _TOOLSETS = "a list of tools for each name, as {default: [default, web]}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The settings of a session."""
+    """The settings for a session."""
 
     home: Path
     """The Hermes directory."""
@@ -284,15 +284,15 @@ class Settings:
     cache_ttl: Annotated[Literal["5m", "1h"], Setting("prompt_caching.cache_ttl")] = "5m"
     """How long a provider caches a prompt, if it lets the client choose."""
     memory: MemorySettings = field(default_factory=MemorySettings)
-    """Settings of the curated memory."""
+    """Settings for the curated memory."""
     skills: SkillSettings = field(default_factory=SkillSettings)
-    """Settings of the skills."""
+    """Settings for skills."""
     compression: CompressionSettings = field(default_factory=CompressionSettings)
-    """Settings of the conversation's compression."""
+    """Settings for the conversation's compression."""
     delegation: DelegationSettings = field(default_factory=DelegationSettings)
-    """Settings of child agents."""
+    """Settings for child agents."""
     sandbox: SandboxSettings = field(default_factory=SandboxSettings)
-    """Settings of the sandbox for commands."""
+    """Settings for the sandbox for commands."""
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     """Spending limits."""
     vision: Annotated[bool | None, Setting("vision")] = None
@@ -325,13 +325,13 @@ class Settings:
     Turns that don't select any tools use the group `default`.
     """
     web: WebSettings = field(default_factory=WebSettings)
-    """Settings of the toolset `web`."""
+    """Settings for the toolset `web`."""
     mcp: McpSettings = field(default_factory=McpSettings)
     """The MCP servers."""
     gateway: Mapping[str, Json] = field(default_factory=dict)
     """The `gateway` group of config.yaml, not validated."""
     otel: OtelSettings = field(default_factory=OtelSettings)
-    """Settings of OpenTelemetry spans."""
+    """Settings for OpenTelemetry spans."""
     packages: Mapping[type, object] = field(default_factory=dict)
     """Settings from other packages, by the dataclass that declares them; see `of`."""
     unknown: tuple[str, ...] = ()

@@ -72,7 +72,7 @@ def _job(key: str) -> Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelKeys:
-    """The settings of the conversation's model."""
+    """The settings for the conversation's model."""
 
     model: Annotated[str, Setting("model", foreign="model", read=_default_model)] = ""
     """The model's name; `embedded` is the built-in model."""
@@ -89,7 +89,7 @@ class ModelKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuxiliaryKeys:
-    """The settings of models for work outside the conversation."""
+    """The settings for models for work outside the conversation."""
 
     model: Annotated[str, Setting("auxiliary.model")] = ""
     """A cheaper model for summaries, recall and titles; by default the conversation's model."""

@@ -7,7 +7,7 @@ be able to supply the exact terms again.
 Its number encodes, from the highest bits to the lowest: the *block* (a section of a session), the
 position in the block, the role, and the message's length class. Adjacent messages therefore have
 adjacent numbers, a session is a few ranges of numbers, and ranking needs no lookup by document. A
-*spot* is such a number without role and length, for uses that only need the position.
+*spot* is such a number without role and length, for uses that need only the position.
 
 In the list of all words, a process looks up only those that it has not seen before, because a
 lookup takes longer than indexing. For searches, the list is cached as one string with a line per

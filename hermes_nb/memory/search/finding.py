@@ -86,7 +86,7 @@ class RankedMessage:
     role: Role
     """The message's role."""
     at: float
-    """Time in seconds since the epoch."""
+    """When it was added, in seconds since the epoch."""
     text: str
     """The searchable text."""
 

@@ -1,4 +1,4 @@
-"""The tables of the full-text index, and how messages are added to it.
+"""The full-text index's tables, and how messages are added to them.
 
 Every message is one document in a contentless FTS5 table; the row id encodes its position.
 
@@ -77,7 +77,7 @@ class _MessageRow:
 
 
 Blocks = dict[tuple[str, int], int]
-"""Blocks of the index by session and number, as created in one transaction."""
+"""The index's blocks by session and number, as created in one transaction."""
 
 
 def is_current(connection: sqlite3.Connection) -> bool:
