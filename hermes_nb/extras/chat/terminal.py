@@ -1,4 +1,4 @@
-"""`jupyter hermes chat`: the agent of a kernel in a terminal.
+"""`jupyter hermes chat`: a kernel's agent in a terminal.
 
 Each line is a prompt or, with a leading `/`, a `%hermes` command, or options and a prompt. All
 input is run like a cell by the magics in a hidden IPython shell, so sessions, tools, questions and

@@ -1,1 +1,1 @@
-"""Run the tasks of a map on the engines of an ipyparallel cluster."""
+"""Run a map's tasks on the engines of an ipyparallel cluster."""

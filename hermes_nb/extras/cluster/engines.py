@@ -1,4 +1,4 @@
-"""Run the tasks of a map on ipyparallel engines: executor `ipyparallel[:PROFILE]`."""
+"""Run a map's tasks on ipyparallel engines: executor `ipyparallel[:PROFILE]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The adapter protocol of the gateway, its data classes, and the search for adapters.
+"""The gateway's adapter protocol, its data classes, and adapter discovery.
 
 An adapter connects to one service. It is a factory in the entry point group
 `hermes_nb.gateway_adapters`, called as `factory(setup)` when the gateway starts; built-in adapters
@@ -39,7 +39,7 @@ that contains the question's number does.
 """
 MAX_BYTES = 20_000_000
 LONGEST_NAME = 200
-"""Maximum bytes of a file name. File systems allow 255, including added prefixes."""
+"""Maximum bytes in a file name. File systems allow 255, including added prefixes."""
 
 
 class NotSent(HermesError):
@@ -72,11 +72,11 @@ class Incoming:
     """
 
     id: str
-    """The service's id of the message, unique per adapter and the same when delivered again."""
+    """The service's id for the message, unique per adapter and the same when delivered again."""
     chat: str
     """Id of the chat. Each chat has its own session."""
     user: str
-    """Id of the sender, as in the allow-list."""
+    """The sender's id, as in the allow-list."""
     text: str
     """The user's own text."""
     quoted: str = ""
@@ -172,7 +172,7 @@ class Adapter(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """The parameters of an adapter."""
+    """An adapter's parameters."""
 
     name: str
     """Name of the adapter."""

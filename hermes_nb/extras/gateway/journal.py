@@ -44,13 +44,13 @@ class Entry:
     files: tuple[Path, ...] = ()
     """The folder with its files."""
     state: State = "waiting"
-    """The state of the message's processing."""
+    """The message's processing state."""
     session: str = ""
     """Id of the session that contains its turn; "" before the turn starts."""
     began: float = 0.0
-    """Start of its turn in seconds since the epoch; 0 before it starts."""
+    """Start of its turn in seconds since the epoch; 0 before the turn starts."""
     parts: tuple[str | Path, ...] = ()
-    """The parts of the answer, each a text or the path of a file."""
+    """The answer's parts, each either text or a file path."""
     sent: int = 0
     """Number of parts sent."""
     tried: bool = False
@@ -59,14 +59,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRow:
-    """The state of a chat."""
+    """A chat's state."""
 
     adapter: str
     """Name of the adapter."""
     chat: str
     """Id of the chat."""
     session: str = ""
-    """Id of the current session, or ""."""
+    """Id of the current session, or "" if none."""
     model: str = ""
     """Model chosen for the chat; "" for the default."""
     written: float = 0.0
@@ -93,13 +93,13 @@ _SIZES = (("messages", 12), ("chats", 6))
 
 
 def _salvage(source: Path, target: Path) -> str:
-    """Copy the readable rows of a damaged database to a new one; return a report."""
+    """Copy a damaged database's readable rows to a new one; return a report."""
     with closing(sqlite3.connect(target, isolation_level=None)) as connection:
         SCHEMA.migrate(connection)
         for table, columns in _SIZES:
             statement = f"INSERT OR IGNORE INTO {table} VALUES ({', '.join('?' * columns)})"  # noqa: S608 - ours
             for record in records(source, columns=columns):
-                with suppress(sqlite3.Error):  # not a row of this table
+                with suppress(sqlite3.Error):  # not a row in this table
                     connection.execute(statement, record.values)
         saved = connection.execute("SELECT count(*) FROM messages").fetchone()[0]
     return f"{number_of(saved, 'message')} could be saved into a new one"
@@ -160,7 +160,7 @@ class Journal:
         return self._database.write(take)
 
     def note(self, entry: Entry) -> Entry:
-        """Store the state of a message and return it."""
+        """Store a message's state and return it."""
         values = (
             _dumped(entry.message), entry.state, entry.session, entry.began, _paths(entry.parts),
             entry.sent, int(entry.tried), entry.adapter, entry.message.id,
@@ -191,7 +191,7 @@ class Journal:
         )
 
     def chat(self, adapter: str, chat: str) -> ChatRow:
-        """Return the state of a chat."""
+        """Return a chat's state."""
         row = self._database.read(
             lambda c: c.execute(
                 "SELECT * FROM chats WHERE adapter = ? AND chat = ?", (adapter, chat)
@@ -206,7 +206,7 @@ class Journal:
         )
 
     def keep(self, row: ChatRow) -> None:
-        """Store the state of a chat, except for the time of its last message."""
+        """Store a chat's state, except for the time of its last message."""
         self._database.write(
             lambda c: c.execute(
                 "INSERT INTO chats VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE"

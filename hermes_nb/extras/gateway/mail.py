@@ -6,7 +6,7 @@ allowed address, even if an email's headers contain a different one.
 
 An answer's Message-ID is random and recorded, and stays the same when it is sent again. An email
 belongs to a chat only if it replies to an id that was sent to its sender's address. It answers a
-question only if it replies to the id of that question.
+question only if it replies to that question's id.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from hermes_nb.extras.gateway.rendering import html_of
 SECONDS = 60
 """Timeout for mail servers in seconds."""
 EVERY = 15.0
-"""Seconds between two checks of the mailbox."""
+"""Seconds between checks of the mailbox."""
 LONGEST_PAUSE = 300.0
 GROWTH = 1.4
 """Factor by which encoding enlarges an attached file."""
@@ -62,7 +62,7 @@ HEAD = 200_000
 MOST_SENT = 1_000
 """Number of newest emails in a chat that can be replied to."""
 JOBS = "jobs"
-"""Name of the stored `Note` for emails that start a chat, such as reports of scheduled jobs."""
+"""Name of the stored `Note` for emails that start a chat, such as reports from scheduled jobs."""
 UNCHECKED = (
     "senders of mail are not verified, so calls cannot be approved by mail. To allow it, set "
     "gateway.mail.checked_by in config.yaml to the mail server that verifies senders"
@@ -76,7 +76,7 @@ Result = TypeVar("Result")
 
 
 class Note(TypedDict, total=False):
-    """The stored state of a chat.
+    """A chat's stored state.
 
     Notes written by older versions have no `sent`, so a reply to an older email starts a new chat.
     """
@@ -84,11 +84,11 @@ class Note(TypedDict, total=False):
     to: str
     """The user's address."""
     subject: str
-    """The subject of the last email."""
+    """The last email's subject."""
     thread: list[str]
     """The thread's Message-IDs."""
     sent: dict[str, str]
-    """Keys of sent answers by the random part of their Message-ID."""
+    """Keys of sent answers, by the random part of their Message-IDs."""
 
 
 def adapter(setup: Setup) -> Adapter:

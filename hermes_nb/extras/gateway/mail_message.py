@@ -118,7 +118,7 @@ class _Bounded(policy.EmailPolicy):
         short = value if len(value) <= most else "" if name.lower() == "from" else value[:most]
         try:
             return super().header_fetch_parse(name, short)  # type: ignore[no-any-return,unused-ignore]
-        except Exception:  # noqa: BLE001 - any error of the standard library
+        except Exception:  # noqa: BLE001 - any error from the standard library
             return super().header_fetch_parse(name, "")  # type: ignore[no-any-return,unused-ignore]
 
 
@@ -140,8 +140,8 @@ def header(message: EmailMessage, name: str) -> str:
 def _sender(message: EmailMessage) -> str:
     """Return an email's only sender address, in lower case.
 
-    Returns "" for incomplete headers, several addresses, or an ambiguous one, since the server that
-    checks senders might read it differently.
+    Returns "" for incomplete headers, several addresses or an ambiguous address, since the server
+    that checks senders might read it differently.
     """
     if any(isinstance(each, _BROKEN_HEAD) for each in message.defects):
         return ""
@@ -387,7 +387,7 @@ class _Reader(HTMLParser):
 
 
 def text_of_html(source: str) -> str:
-    """Return the visible text of an HTML email, one line per block."""
+    """Return an HTML email's visible text, one line per block."""
     import nh3
 
     reader = _Reader()

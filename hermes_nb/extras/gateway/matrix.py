@@ -116,7 +116,7 @@ class MatrixAdapter(Adapter):
             self._kept = {"user": self._user}
         self._latest: dict[str, str] = {}
         self._keys: dict[str, str] = {}  # the keys of the bot's newest messages, by event id
-        self._above: dict[str, str] = {}  # key of the bot's newest message, by room
+        self._above: dict[str, str] = {}  # the key of the bot's newest message, by room
 
     def _remember(self, **more: str) -> None:
         self._kept |= more
@@ -216,8 +216,8 @@ class MatrixAdapter(Adapter):
     async def _incoming(self, room: str, event: nio.Event) -> Incoming | None:
         """Return a message by another user, or None for other events.
 
-        Edits are ignored, because the original message was already received. Bots send notices,
-        which are ignored too.
+        Edits are ignored, because the original message has already been received. Bots send
+        notices, which are ignored too.
         """
         content = event.source.get("content")
         content = content if isinstance(content, dict) else {}

@@ -31,7 +31,7 @@ THIS, ITSELF = "this message", "the question itself"
 
 
 class Place:
-    """A slot for one of the turns that run in parallel."""
+    """A slot for one of the turns running in parallel."""
 
     def __init__(self, places: asyncio.Semaphore) -> None:
         self._places, self._taken = places, False
@@ -126,7 +126,7 @@ class Asking:
         # must then contain its question's number or reply to it.
         self.lapsed = False
         self.refused = ""
-        """The reason for refusals since it was last reset."""
+        """The reason for refusals since the last reset."""
         self._one = asyncio.Lock()
         self._open: _Open | None = None
 

@@ -63,7 +63,7 @@ FAILED = "✗ Something went wrong in the gateway. Its output has the details."
 
 @dataclass(slots=True)
 class Chat:
-    """The state of a chat that has or had messages to answer."""
+    """The state of a chat that has, or has had, messages to answer."""
 
     adapter: Adapter
     """The adapter of the chat's service."""
@@ -82,8 +82,8 @@ class Gateway:
     Args:
         home: The Hermes directory.
         adapters: The services to connect to.
-        allowed: The allow-list of each adapter, by name.
-        root: Working directory of the agent.
+        allowed: Each adapter's allow-list, by name.
+        root: The agent's working directory.
         tell: Prints a line for the operator.
         model: Replaces the model in the settings.
     """
@@ -298,7 +298,7 @@ class Gateway:
                 told = f"✗ {answer.file.name} could not be sent: {redact(str(error))}"
                 answer = replace(answer, file=None, text=told, key=key_of(answer.key, "file"))
                 continue
-            except Exception as error:  # noqa: BLE001 - any error of a client library
+            except Exception as error:  # noqa: BLE001 - any error from a client library
                 again, told = True, f"{type(error).__name__}: {error}"
             else:
                 return
@@ -314,7 +314,7 @@ class Gateway:
             await self._told(adapter, adapter.acknowledge(message))
 
     async def _kept(self, call: Callable[[], Result]) -> Result:
-        """Return the result of a journal or disk operation, retrying until it succeeds."""
+        """Return a journal or disk operation's result, retrying until it succeeds."""
         for pause in _pauses():
             try:
                 return await in_thread(call)

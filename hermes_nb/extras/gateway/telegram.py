@@ -1,8 +1,8 @@
 """Telegram adapter for the Bot API: private chats, groups, photos and documents, both ways.
 
-Requesting the next updates confirms the previous ones, which the journal has stored by then. The
-service does not de-duplicate: a message that may have been sent before a crash is sent again with a
-note.
+Requesting the next updates confirms the previous ones, which are already in the journal by then.
+The service does not de-duplicate: a message that may have been sent before a crash is sent again
+with a note.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from hermes_nb.extras.gateway.core import (
 from hermes_nb.extras.gateway.rendering import telegram_html_of
 
 POLL = 30
-"""Seconds for which the service may keep a request for updates open."""
+"""Seconds that the service may keep a request for updates open."""
 PAUSES = (1.0, 2.0, 5.0, 15.0, 30.0)
 MOST_UP, MOST_DOWN = 50_000_000, 20_000_000
 """Maximum sizes in bytes of a file that a bot can send and download."""
@@ -147,7 +147,7 @@ class Telegram(Adapter):
         return other.text or other.caption or ""
 
     async def send(self, answer: Answer) -> None:
-        """Send a text, a photo or a document."""
+        """Send text, a photo or a document."""
         if not re.fullmatch(r"-?\d+", answer.chat):
             raise Undeliverable(f"{answer.chat!r} is not a chat; give its number")
         chat = int(answer.chat)

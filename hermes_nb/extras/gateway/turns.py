@@ -1,4 +1,4 @@
-"""The agent of a chat: resumes the chat's session and answers one message at a time.
+"""A chat's agent: resumes the chat's session and answers one message at a time.
 
 Only "always" approvals are kept in memory between turns. A turn interrupted by a crash is resumed
 from its stored messages. If its answer is stored, it is used unchanged. Otherwise the model
@@ -84,7 +84,7 @@ class Terms:
     approve: str = ""
     """Approval mode; "" for the mode in the settings."""
     limits: Limits = field(default_factory=Limits)
-    """Budget of a chat over all its sessions."""
+    """A chat's budget across all its sessions."""
     seconds: float = 600.0
     """Seconds to wait for the answer to a question."""
     idle: float = 86_400.0
@@ -92,7 +92,7 @@ class Terms:
     parallel: int = 8
     """Maximum number of turns that run in parallel."""
     bytes: int = MAX_BYTES
-    """Maximum size of a sent file."""
+    """Maximum size of a file to send."""
 
     @classmethod
     def of(cls, group: Mapping[str, object]) -> Terms:
@@ -117,7 +117,7 @@ class ChatAgent:
         adapter: Name of the adapter.
         chat: Id of the chat.
         home: The Hermes directory.
-        root: Working directory of the agent.
+        root: The agent's working directory.
         say: Sends a text immediately and returns the keys of its messages.
         tell: Prints a line for the operator.
         slots: Limits the parallel turns across all chats.
@@ -328,7 +328,7 @@ class ChatAgent:
         return "\n".join([f"There is no {word}. The commands are", *listed] if unknown else listed)
 
     async def _usual(self) -> str:
-        """Return the name of the model in the settings."""
+        """Return the name of the model set in the settings."""
         if self._model is not None:
             return self._model.name
         return (await in_thread(build_model, load_settings(home=self._home))).name
@@ -418,8 +418,8 @@ def _prompt(entry: Entry, *, known: bool) -> Message:
 def send_tool(root: Path, send: Callable[[Path, bytes], None], most: int) -> Tool:
     """Return the tool that sends a file of at most `most` bytes along with the answer.
 
-    The file's contents at the time of the call are sent, since later changes would not be checked
-    for secrets.
+    The file is sent as it was at the time of the call, since later changes would not be checked for
+    secrets.
     """
     space = Workspace(root=root)
 

@@ -5,8 +5,8 @@ in between, only the first exists. A file's lines are numbered across all proces
 it, and each contains the previous line's digest, so `gaps` finds missing or altered lines. Lines
 are also sent to a collector as they are written, because users cannot modify that copy.
 
-The audit wraps tools, below the loop and above the guard, because with `required`, a call that
-cannot be recorded must not start; an event would be too late to prevent this.
+The audit wraps tools, between the loop and the guard, because with `required`, a call that cannot
+be recorded must not start; an event would be too late to prevent this.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class AuditSettings:
     file: str = ""
     """Path of the log file, with `{user}` for the user's name; "" for none."""
     collector: str = ""
-    """`unix:///PATH`, `http(s)://HOST/PATH`, `syslog://HOST:PORT` or `syslog:///dev/log`; "" for
+    """`unix:///PATH`, `http(s)://HOST/PATH`, `syslog://HOST:PORT` or `syslog:///dev/log`, or "" for
     none."""
     required: bool = False
     """Whether to refuse calls that cannot be recorded at every configured destination."""
@@ -199,7 +199,7 @@ class Audit:
         return None if whole else OSError("the disk is full")
 
     def _catch_up(self) -> bool:
-        """Read the number and digest of the last line; return whether that line is incomplete."""
+        """Read the last line's number and digest; return whether that line is incomplete."""
         size = os.fstat(self._handle).st_size
         if size == self._size:
             return False

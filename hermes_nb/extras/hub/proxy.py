@@ -44,7 +44,7 @@ KNOWN = 60.0
 long.
 """
 LARGEST = 32_000_000
-"""Maximum bytes of a request, and of an answer that is not streamed."""
+"""Maximum bytes in a request, and in an answer that is not streamed."""
 ANSWER = 900.0
 """Timeout for an answer in seconds."""
 UNSAID = 1_000
@@ -146,7 +146,7 @@ class Rules:
 
 
 class Ledger:
-    """The usage of all users in SQLite, one row per request."""
+    """All users' usage in SQLite, one row per request."""
 
     def __init__(self, path: str) -> None:
         self._rows = sqlite3.connect(path, isolation_level=None)

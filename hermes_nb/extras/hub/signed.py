@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 INDEX = "index.json"
 SIGNED = ".signed"
 LARGEST = 16_777_216
-"""Maximum bytes of an index."""
+"""Maximum bytes in an index."""
 MOST = 16_777_216
-"""Maximum bytes of one file."""
+"""Maximum bytes in one file."""
 SETTLED = 2.0
 """Seconds after which a file's times reliably reveal changes; digests of newer files are not
 cached."""
@@ -49,7 +49,7 @@ NEW_KEY = "create one with `openssl genpkey -algorithm ed25519 -out FILE`"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Index:
-    """The signed contents of an index."""
+    """An index's signed contents."""
 
     number: int = 0
     """The index's version, incremented by each signature."""
@@ -140,7 +140,7 @@ def shared_roots(policy: Policy) -> list[Root]:
 
 
 class Signed:
-    """The signed skills of one directory, for a kernel. Thread-safe."""
+    """One directory's signed skills, for a kernel. Thread-safe."""
 
     def __init__(self, directory: Path, key: str) -> None:
         self.directory, self._key = directory, key
@@ -223,7 +223,7 @@ def digests_of(contents: Mapping[str, bytes]) -> dict[str, str]:
 
 
 def read_file(path: Path) -> bytes:
-    """Return the contents of a file; raise SkillError if it is too large or not a regular file."""
+    """Return a file's contents; raise SkillError if it is too large or not a regular file."""
     data, size = regular_files.read_regular(path, MOST + 1)
     if size > MOST:
         raise SkillError(f"{path} is larger than {MOST:,} bytes")
@@ -263,7 +263,7 @@ def public_key(key: Ed25519PrivateKey) -> str:
 
 
 class Release:
-    """Signs the skills of a directory. Methods raise SkillError, OSError or TimeoutError."""
+    """Signs a directory's skills. Methods raise SkillError, OSError or TimeoutError."""
 
     def __init__(self, directory: Path, key: Ed25519PrivateKey) -> None:
         self._directory, self._key = directory, key

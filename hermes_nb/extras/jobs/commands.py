@@ -49,7 +49,7 @@ from hermes_nb.safety.redact import redact
 SILENT = 300.0
 """The user is warned after this many seconds without a check for due jobs."""
 SHOWN = 160
-"""Maximum characters of a run's output in the table of runs."""
+"""Maximum characters of a run's output shown in the table of runs."""
 WORDS = "list, show, pause, resume, run, history, remove, install, uninstall"
 NAMES = frozenset(
     "SUN MON TUE WED THU FRI SAT JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC LW".split()
@@ -70,7 +70,7 @@ class Commands:
     """The schedule commands, for notebooks and the shell.
 
     Args:
-        schedule: The schedule of a Hermes directory.
+        schedule: A Hermes directory's schedule.
         name: The command as quoted in messages.
         ask: Asks the user a question; returns None in headless mode.
         translate: Converts words to a cron expression.
@@ -302,7 +302,7 @@ def _about(job: Job) -> str:
 
 
 def _shown(job: Job) -> str:
-    """Return the full description of a job."""
+    """Return a job's full description."""
     options = {"approve": job.approve, "model": job.model, "timeout": f"{job.seconds:g}"}
     options |= {"cwd": job.directory, "to": job.to}
     given = " ".join(f"--{name} {shlex.quote(value)}" for name, value in options.items() if value)
@@ -386,7 +386,7 @@ def _crontab() -> str:
 
 
 def _call(*command: str, given: str = "") -> str:
-    """Return the output of a program unchanged; raise `ConfigError` if it fails."""
+    """Return a program's unchanged output; raise `ConfigError` if it fails."""
     english = {**os.environ, "LC_ALL": "C"}
     try:
         done = subprocess.run(

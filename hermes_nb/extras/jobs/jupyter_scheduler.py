@@ -60,7 +60,7 @@ class Server:
     token: str = field(repr=False)
     """API token."""
     root: Path
-    """Root directory of its files."""
+    """Its root directory for files."""
 
     def ask(self, path: str, body: Json = None, method: str = "") -> Json:
         """Send a request and return the parsed response; raise `ConfigError` if it fails."""
@@ -94,7 +94,7 @@ def servers() -> Iterator[Server]:
 
 
 class JupyterScheduler:
-    """The job definitions of a Hermes directory in a running jupyter-scheduler.
+    """A Hermes directory's job definitions in a running jupyter-scheduler.
 
     `mark` identifies the Hermes directory. Methods raise `ConfigError`, as does the constructor if
     there is no such server.
@@ -122,7 +122,7 @@ class JupyterScheduler:
         """Create, update and remove definitions so that they match the jobs.
 
         A definition is active if its job is. With `only`, change just the definition of the job
-        with this number, since the user may have paused others by hand.
+        with this number, since the user may have paused others manually.
         """
         there, refused = self._definitions(), []
         wanted = {f"{self._prefix}{job.id}.ipynb": job for job in jobs}

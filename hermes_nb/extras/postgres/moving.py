@@ -22,14 +22,14 @@ from hermes_nb.memory.sessions import SqliteStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """The contents of a session, independent of the kind of store, for comparing and copying."""
+    """A session's contents in a store-independent form, for comparing and copying."""
 
     row: SessionRow
     """The session's own fields."""
     ended: float | None
     """End in seconds since the epoch; None if it has not ended."""
     usage: Usage
-    """Token usage of the session."""
+    """The session's token usage."""
     messages: tuple[tuple[int, Role, str, float, str], ...]
     """Each message's position, role, body, time and state."""
     arrangements: tuple[tuple[int, int, str, str | None, float], ...]

@@ -172,7 +172,7 @@ def _begun(session: StoredSession) -> SessionRow:
 
 
 def next_position(connection: Connection[DictRow], number: int) -> int:
-    """Return the position of the next message."""
+    """Return the next message's position."""
     query: LiteralString = (
         "SELECT coalesce(max(position) + 1, 0) AS next FROM hermes.messages WHERE session = %s"
     )

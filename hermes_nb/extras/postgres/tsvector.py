@@ -1,9 +1,9 @@
 """The search index on PostgreSQL: documents as `tsvector`, and queries on them.
 
-A document contains the terms of a message (see `documents`) as lexemes. Each lexeme starts with a
-prefix derived from its owner, which the server adds to every query. So other users' messages
-neither slow down a search nor are revealed by its timing. Hits are ranked as in SQLite; this module
-only finds them.
+A document contains a message's terms (see `documents`) as lexemes. Each lexeme starts with a prefix
+derived from its owner, which the server adds to every query. So other users' messages neither slow
+down a search nor are revealed by its timing. Hits are ranked as in SQLite; this module only finds
+them.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ BLOCKS = 12
 OF_SESSION = BLOCKS + documents.BLOCK_BITS + documents.SPOT_BITS
 """Number of low bits of a document's number; the bits above them are the session's number."""
 _LARGEST = 900_000
-"""Maximum bytes of a document's lexemes and positions; PostgreSQL's limit is 1 MB."""
+"""Maximum bytes for a document's lexemes and positions; PostgreSQL's limit is 1 MB."""
 _LONGEST = 1_000
-"""Maximum bytes of a lexeme; PostgreSQL's limit is 2,046. Only folded ligatures come close."""
+"""Maximum bytes in a lexeme; PostgreSQL's limit is 2,046. Only folded ligatures come close."""
 _SMALL = 100_000
 """A document of up to this many characters always fits, unless one of its lexemes is long."""
 _MOST_KNOWN = 50_000
 _LONGEST_WORD = 200
-"""Maximum characters of a word in the list of words, because a B-tree entry is limited to 2,700
+"""Maximum characters per word in the word list, because a B-tree entry is limited to 2,700
 bytes."""
 _RECOUNTED = 300.0
-"""Seconds that a count of all messages is reused."""
+"""Seconds that a count of all messages stays in use."""
 
 
 @dataclass(slots=True)
@@ -107,8 +107,8 @@ def prune(connection: Connection[DictRow], known: Knowledge) -> None:
 def vector(document: IndexedMessage, sign: str) -> str:
     """Return a document as the text of a `tsvector`; an oversized one is truncated.
 
-    The server drops positions above 16,383 and more than 256 positions per word, so phrases are not
-    found there.
+    The server drops positions above 16,383 and more than 256 positions per word, so phrases beyond
+    these limits are not found.
     """
     found: dict[str, str] = {}
     for place, term in enumerate(_escaped(document.terms).split(), 1):

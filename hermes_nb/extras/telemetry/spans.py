@@ -1,8 +1,8 @@
 """OpenTelemetry spans for turns, requests and tool calls, following the GenAI semantic conventions.
 
 Each session's events become spans: `invoke_agent` for a turn, `chat` for each request in it, and
-`execute_tool` for each call. The spans of a child agent are children of the call that started it,
-and those of a map's tasks are children of the map's span. A background review has a separate trace
+`execute_tool` for each call. A child agent's spans are children of the call that started it, and
+the spans of a map's tasks are children of the map's span. A background review has a separate trace
 with a link to its turn.
 
 Only the API is needed (extra `[otel]`). To export spans, configure an SDK. Without one, spans cost

@@ -30,7 +30,7 @@ from hermes_nb.extras.training.trajectories import Trajectory, as_chat
 from hermes_nb.models.text_calls import function_schema
 
 Checker = Callable[[Turn, Path], float | Coroutine[object, None, float]]
-"""Returns the reward of a finished turn, given the turn and its directory."""
+"""Returns the reward for a finished turn, given the turn and its directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """The result of an action."""
+    """An action's result."""
 
     observation: Observation
     """The policy's next input; empty at the end."""

@@ -62,7 +62,7 @@ def trajectories(arguments: argparse.Namespace) -> int:
 
 
 class Lines:
-    """An output file of trajectories, appended by whole lines; an incomplete last line is removed.
+    """A trajectories file, appended in whole lines; an incomplete last line is removed.
 
     `rejected` is a second file next to it, with the generated conversations that are unsuitable for
     training.
@@ -79,7 +79,7 @@ class Lines:
         self._retry = arguments.retry
 
     def done(self) -> set[str]:
-        """Return the ids of the conversations that the files contain, and count them."""
+        """Return the ids of the conversations in the files, and count them."""
         ids = set()
         for about in _whole(self.path, SAID[self._form]):
             self._count(about)

@@ -33,9 +33,9 @@ FORMS: tuple[Form, ...] = get_args(Form)
 Outcome = Literal["answered", "budget", "interrupted", "unfinished"]
 PICTURE = "[picture]"
 LEAST_RESULT = 400
-"""Minimum characters of a tool result after shortening."""
+"""Minimum characters left of a tool result after shortening."""
 TOLD = 20
-"""Maximum tokens of the line that replaces removed messages."""
+"""Maximum tokens in the line that replaces removed messages."""
 _SPEAKERS = {"system": "system", "user": "human", "assistant": "gpt", "tool": "tool"}
 
 
@@ -52,7 +52,7 @@ class Trajectory:
     model: str = ""
     """Name of the model."""
     tools: tuple[Mapping[str, Json], ...] = ()
-    """Schemas of the called tools."""
+    """Schemas of the tools called."""
     left_out: int = 0
     """Number of messages removed to shorten it."""
     damaged: bool = False
@@ -294,5 +294,5 @@ def _marked(mark: str, value: Mapping[str, Json]) -> str:
 
 
 def name_of(prompt: str) -> str:
-    """Return the id of a prompt's conversation, derived from its text."""
+    """Return the id for a prompt's conversation, derived from the prompt's text."""
     return hashlib.sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()[:16]
