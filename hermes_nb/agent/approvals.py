@@ -1,4 +1,4 @@
-"""Pending proposals of background reviews: list, display, approve, reword or reject them.
+"""Pending proposals from background reviews: list, display, approve, reword or reject them.
 
 ```python
 from hermes_nb.agent.approvals import open_approvals
@@ -11,7 +11,7 @@ print(approvals.approve(1).message)
 
 An approved write is validated again against the current memory and skills, and can be undone like
 any other write. If writes require approval, `ProposedMemory` and `ProposedSkills` replace memory
-and skills. They validate a write immediately, so that the model gets any error.
+and skills. They validate a write immediately, so that the model sees any error.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A child has its own conversation with fewer tools and no user to ask. It shares 
 and safety rules of the parent's turn. It does not get SOUL.md, the project's files or the parent's
 conversation. It cannot delegate, use memory, or access the kernel or the notebook, and actions that
 require approval are denied. Its report is a tool result, enclosed in tags for untrusted data. A
-child's failure is reported and never raised.
+child's failure is reported, never raised.
 """
 
 from __future__ import annotations

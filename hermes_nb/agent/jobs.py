@@ -1,4 +1,4 @@
-"""Background jobs of this kernel or script: child agents and maps.
+"""Background jobs in this kernel or script: child agents and maps.
 
 Each job is an asyncio task that is listed while it runs. Any thread can stop it, without stopping
 the code that waits for it. Parts of a job run in parallel up to a limit and share budgets. `Jobs`

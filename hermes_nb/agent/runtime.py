@@ -1,8 +1,8 @@
 """Builds a session's parts for one Hermes directory: tools, prompt sources, context engine.
 
-`Opening` manages a conversation outside of a kernel, from settings to session and cleanup, for
-scripts (`Hermes`) and the command line. Nothing is built, looked up or created before `session` is
-called. Only this module and `models` refer to concrete classes.
+`Opening` manages a conversation outside a kernel, from settings to session and cleanup, for scripts
+(`Hermes`) and the command line. Nothing is built, looked up or created before `session` is called.
+Only this module and `models` refer to concrete classes.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 It is meant for shells and scripts, and doesn't require interaction.
 
 With `--json`, each event of the turn is printed as one line: an object with `event`, the name of
-its class in `hermes_nb.core.events`, and the fields of that class. Messages have the form of
+its class in `hermes_nb.core.events`, and that class's fields. Messages have the form of
 `Message.to_dict`. Secrets in text are redacted.
 """
 

@@ -1,6 +1,6 @@
 """The exceptions of hermes_nb.
 
-In a notebook each renders as a single line (through IPython's hook `_render_traceback_`) and still
+In a notebook, each renders as a single line (through IPython's hook `_render_traceback_`) and still
 fails the cell. Messages never contain API keys: code that raises with untrusted text redacts it.
 """
 

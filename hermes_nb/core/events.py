@@ -273,7 +273,7 @@ class ReviewFinished:
 
 
 BackgroundEvent = ReviewStarted | ReviewFinished
-"""Events outside of turns, from another thread."""
+"""Events outside turns, from another thread."""
 Delta = TextDelta | ReasoningDelta | RequestRetried | UsageReported
 """Events of a streaming request."""
 ChildEvent = ChildStarted | ChildProgress | ChildFinished

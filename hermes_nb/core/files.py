@@ -2,7 +2,7 @@
 
 `write_atomic` writes to a temporary file in the same directory, syncs it to disk and renames it
 over the target, so that no half-written file appears. Where unnamed files are supported (Linux,
-most local file systems), the temporary file is given a name only when it is complete. Elsewhere a
+most local file systems), the temporary file is given a name only when it is complete. Elsewhere, a
 killed process can leave it behind, with a name that starts with a dot and ends in `.hermes-tmp`.
 """
 

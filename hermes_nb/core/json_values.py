@@ -2,7 +2,7 @@
 
 Lone surrogates and NUL become U+FFFD: UTF-8 cannot encode the first, and PostgreSQL and many
 servers reject the second. NaN and infinities become null. Anything nested deeper than `DEEPEST`
-levels is cut off.
+levels becomes null.
 """
 
 from __future__ import annotations

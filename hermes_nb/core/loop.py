@@ -203,7 +203,7 @@ class Agent:
         messages: The conversation so far; it is repaired if it is invalid.
         engine: Compresses long prompts.
         rebuild: Returns the system prompt to use after a compression, ending with the engine's
-            note. By default the note is appended to the current prompt, once.
+            note. By default, the note is appended to the current prompt, once.
         sinks: Functions that receive every event before the consumer. Their errors are only logged.
         max_requests: Maximum model requests in a turn.
     """

@@ -1,4 +1,4 @@
-"""The messages of a conversation, as frozen dataclasses.
+"""A conversation's messages, as frozen dataclasses.
 
 Messages have no ids, timestamps or provider wire format: the store adds ids and timestamps, and
 `models/` converts to the wire format. `to_dict` and `from_dict` convert to the stored form.

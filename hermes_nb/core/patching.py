@@ -1,7 +1,7 @@
 """Exact find-and-replace that preserves line endings; pure functions.
 
-Matching ignores the difference between LF and CRLF, because models don't see it. Text outside of
-the matches is unchanged, and a replacement gets the line endings of the passage that it replaces.
+Matching ignores the difference between LF and CRLF, because models don't see it. Text outside the
+matches is unchanged, and a replacement gets the line endings of the passage that it replaces.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plugins: entry points that installed packages define in the groups of hermes_nb.
+"""Plugins: entry points that installed packages define in hermes_nb's groups.
 
 Scanning all installed packages takes 5 ms of CPU, so the result is cached until `sys.path` or the
 modification time of one of its folders changes, as it does when a package is installed.

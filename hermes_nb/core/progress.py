@@ -1,4 +1,4 @@
-"""Track the open calls and children of a turn by observing its events.
+"""Track a turn's open calls and children by observing its events.
 
 If a turn stops early, `Progress` returns the events that make the conversation valid again and the
 `TurnEnded` event. `OpenChildren` returns the events that end its child agents.

@@ -1,8 +1,8 @@
 """Group the tool calls of a reply into segments that may run in parallel.
 
 A segment is a maximal run of adjacent calls that don't conflict: calls that only read, and writes
-to paths that no other call of the segment touches. A call that runs code, edits the notebook or may
-ask the user gets a segment to itself. The order is kept, so that results match their calls.
+to paths that no other call in the segment touches. A call that runs code, edits the notebook or may
+ask the user gets a segment to itself. The order is kept, so results match their calls.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Separate reasoning between `<think>` and `</think>` from the text of an answer.
+"""Separate reasoning between `<think>` and `</think>` from an answer's text.
 
 Most local reasoning models mark their reasoning this way. Some chat templates put the opening tag
 in the prompt, so all text before a closing tag without an opening one is reasoning. If an opening
@@ -97,7 +97,7 @@ class Thinking:
             self._begin()
 
     def _is_text(self, tag: str) -> bool:
-        """Return whether a tag outside of reasoning is literal text, in code or in a call."""
+        """Return whether a tag outside reasoning is literal text, in code or in a call."""
         code = self._fence or self._ticks % 2 or self._head.startswith((" " * 4, "\t"))
         code = code or "call:" in self._head or (self._state == "text" and self._last == "`")
         self._called = self._called or (tag == _CALL and not code)

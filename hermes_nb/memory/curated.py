@@ -1,9 +1,9 @@
 """Curated memory: facts for every session, in two small human-readable files.
 
 The files are shared with Hermes Agent: same bytes, same lock. Their contents are not cached. Every
-write reads the file again under its lock, so that external edits are merged, and a refused or
-failed write changes nothing. Entries are never dropped to make room. A recorded write can be undone
-as long as its entries are unchanged.
+write rereads the file under its lock, so that external edits are merged, and a refused or failed
+write changes nothing. Entries are never dropped to make room. A recorded write can be undone as
+long as its entries are unchanged.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Hits from several stores are merged by rank, because scores from different indexes are not
 comparable. They are grouped by *lineage*: a session together with all sessions created from it,
 such as its continuations and the sessions of its child agents. The running session is never part of
-a result. All results are old text that may come from untrusted sources, so they are only quoted.
+a result. All results are old text that may come from untrusted sources, so they are only ever
+quoted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The session store on SQLite: every message is stored as a row immediately.
+"""The SQLite session store: every message is stored as a row immediately.
 
 With WAL and `synchronous=FULL`, a row survives a killed process or a power failure as soon as
 `append` returns. Damage is repaired automatically. Remaining errors are raised as `StoreError`, so

@@ -2,14 +2,13 @@
 
 The first kind of project file that exists is used: `.hermes.md` or `HERMES.md` (from the working
 directory up to the root of its repository), `AGENTS.override.md`, `AGENTS.md`, `CLAUDE.md`, then
-all of Cursor's rules together. An empty or inaccessible file is skipped. `SOUL.md`, the agent's
+all of Cursor's rules together. Empty and inaccessible files are skipped. `SOUL.md`, the agent's
 identity, is read only from the Hermes directory. It may be a symbolic link to anywhere, because
 many users keep such files in their own repository.
 
-Every text is scanned before it reaches a prompt. A file of normal size is scanned completely. If a
-file is longer, `window` characters at both ends are scanned, several times more than are loaded,
-and the shortened text is scanned again around the cut. Text that the user has accepted is not
-scanned.
+Every text is scanned before it reaches a prompt. A file of normal size is scanned completely. In a
+longer file, `window` characters at both ends are scanned, several times more than are loaded, and
+the shortened text is scanned again around the cut. Text that the user has accepted is not scanned.
 """
 
 from __future__ import annotations
@@ -144,7 +143,7 @@ class ContextFileReader:
     """Loads instruction files from a directory."""
 
     root: Path
-    """The directory, without links. Files outside of it are refused."""
+    """The directory, without links. Files outside it are refused."""
     accepts: Accepts = never
     """Returns whether the user has accepted a text."""
     limit: int = LIMIT

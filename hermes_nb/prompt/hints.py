@@ -1,11 +1,11 @@
 """Load subdirectories' instruction files when the agent first uses those directories.
 
-A hint is appended to the result of the tool call, not to the system prompt, so the cached prefix
-stays valid. Which result gets a hint depends only on calls and files, not on threads or hashes.
+A hint is appended to the tool call's result, not to the system prompt, so the cached prefix stays
+valid. Which result gets a hint depends only on calls and files, not on threads or hashes.
 
-Paths are found by argument names and in shell commands. Commands are parsed quickly without a
-shell: quotes, heredocs, subshells, `cd` and `pushd`, `--option=path`, and a script after `-c`.
-Wrong guesses are harmless: each costs one file system access.
+Paths are found by argument name and in shell commands. Commands are parsed quickly without a shell:
+quotes, heredocs, subshells, `cd` and `pushd`, `--option=path`, and a script after `-c`. Wrong
+guesses are harmless: each costs one file system access.
 """
 
 from __future__ import annotations

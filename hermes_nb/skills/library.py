@@ -56,8 +56,8 @@ class Library(Changer):
 
     `accepts(path, text)` returns whether the user trusts a text; without it, no skill in the
     working directory is loaded. `on_changed(outcome)` is called after every change made through the
-    library, in the thread of the change, and must not raise. No file is created before the first
-    change.
+    library, in the thread that makes the change, and must not raise. No file is created before the
+    first change.
     """
 
     def index(

@@ -1,8 +1,8 @@
 """Rank skills for a query, and compare two skills, by their words.
 
 The ranking is BM25 over names, tags and descriptions with the usual parameters (k1 = 1.2, b = 0.75;
-Robertson and Zaragoza, 2009). A word in the name counts three times, in a tag twice. Words match by
-the start of their stems, so `plots` finds `plotting`.
+Robertson and Zaragoza, 2009). A word in the name counts three times, one in a tag twice. Words
+match by the start of their stems, so `plots` finds `plotting`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Messages and queries are split into the same terms, so that they match regardles
 and endings. An identifier becomes the sequence of its parts (`src/app.py` is the phrase
 src-app-py). In scripts without spaces, and in Korean, each character is a term, so that words of
 any length are phrases. Terms contain neither white space nor ASCII punctuation, as the index's
-tokenizer requires. The *form* of a word is the string of its terms, as it is cached.
+tokenizer requires. A word's *form* is the string of its terms, as cached.
 
 Stemming makes "painting" find "painted", and "went" find "go". The suffix rules come from Porter,
 "An algorithm for suffix stripping" (1980), as implemented in SQLite. Irregular verbs and plurals

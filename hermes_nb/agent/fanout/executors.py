@@ -5,7 +5,7 @@ group `hermes_nb.executors`, or `package.module:factory`. A factory takes no arg
 `concurrent.futures.Executor`. An entry point may also name a subclass of `Crew`. It is called with
 the text after the entry's name and a colon.
 
-Tasks and results are JSON. A task has a prompt, an input and the name of its model, but never a
+Tasks and results are JSON. A task contains a prompt, an input and its model's name, but never a
 key. The worker takes the key, the tools and their guard from its own environment and Hermes
 directory. A task can use only the tools that it lists (by default none) and cannot ask the user.
 """

@@ -1,9 +1,9 @@
-"""Runs one prompt once for each of many inputs, and returns the results as a table.
+"""Runs one prompt on each of many inputs, and returns the results as a table.
 
 Each task is claimed in a ledger (see `ClaimLedger`) before it starts, and its result is stored
 there. Running the same map again resumes it: results of finished tasks come from the ledger, and
-interrupted tasks run. Failed tasks are listed, but run again only with `retry`. The same applies to
-tasks that started but did not finish; their status is `unknown`.
+interrupted tasks run again. Failed tasks are listed, but run again only with `retry`. The same
+applies to tasks that started but did not finish; their status is `unknown`.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Fanout:
         model: runs the tasks in this process; needed without a `crew`
         ledger: stores claims and results
         crew: runs the tasks elsewhere
-        tools: the tools of tasks in this process
+        tools: the tools for tasks in this process
         place: their calls' session and turn
         budgets: limits for the whole map
         jobs: lists the map while it runs; by default, a new list

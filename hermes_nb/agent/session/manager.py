@@ -133,14 +133,14 @@ class SessionManager:
         return None if found is None or found.source in (CHILD, REVIEW) else found
 
     def resume(self, wanted: str, spec: SessionSpec) -> Session:
-        """Resume the session with that id or title; "" is the latest, preferably of this notebook.
+        """Resume the session with that id or title; "" is the latest, preferably this notebook's.
 
         Raises `ConfigError` if there is no such session.
         """
         return self._resumed(self.find(wanted), spec)
 
     def find(self, wanted: str, *, loosely: bool = True) -> StoredSession:
-        """Return the session with that id or title; "" is the latest, preferably of this notebook.
+        """Return the session with that id or title; "" is the latest, preferably this notebook's.
 
         With `loosely`, part of the title is enough. Sessions of child agents and maps are found
         only by their full id. Raises `ConfigError` if there is no match, or more than one.

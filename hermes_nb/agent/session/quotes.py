@@ -48,7 +48,7 @@ def quotes(store: SessionStore, query: str, *, limit: int) -> list[Quote]:
 
 
 def _quote(hit: Hit, message: Message, asked: Collection[str]) -> Quote | None:
-    """Return the matching passage of a message, or None if it should not be displayed."""
+    """Return the matching passage in a message, or None if it should not be displayed."""
     from hermes_nb.memory.search import finding
 
     repeated = message.name == "session_search" or is_shortened(message.text)

@@ -227,7 +227,7 @@ class Unsaved:
         self._thread: threading.Thread | None = None
 
     def add(self, recorder: Recorder) -> None:
-        """Retry the unsaved changes of a recorder."""
+        """Retry a recorder's unsaved changes."""
         with self._changed:
             if recorder not in self._recorders:
                 self._recorders.append(recorder)
@@ -292,7 +292,7 @@ _unsaved = Unsaved()
 
 
 def recorder_of(store: SessionStore, session_id: str, warn: Callable[[str], None]) -> Recorder:
-    """Return the recorder of a stored session that is being resumed.
+    """Return the recorder for a stored session that is being resumed.
 
     If a recorder in this process still has unsaved changes for the session, return it: a second
     recorder would not have them, and neither could save its own.

@@ -52,7 +52,7 @@ FRESH = 60.0
 """Minimum seconds before the budgets reread the usage of other kernels."""
 InView = Callable[[], Sequence[Message]]
 CHILD, REVIEW = "child", "review"
-"""Sources of sessions created from another session: child agents and maps; background reviews."""
+"""Sources of sessions created from another one: child agents and maps; background reviews."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Tokens and costs of sessions and notebooks, and the budgets based on them.
 
-A session's sum includes its reviews and all other sessions created from it. A notebook's sum
+A session's total includes its reviews and all other sessions created from it. A notebook's total
 includes all of its sessions. For requests with an unknown price, only the tokens are counted.
 """
 

@@ -1,4 +1,4 @@
-'''Declarations of settings: the annotated fields of a dataclass.
+'''Setting declarations: the annotated fields of a dataclass.
 
 ```python
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 MOST = 1e12
-"""Upper bound of every numeric setting."""
+"""Upper bound for every numeric setting."""
 ON, OFF = ("true", "on", "yes", "1"), ("false", "off", "no", "0")
 
 
@@ -42,7 +42,7 @@ class Setting:
     key: str
     """The name for users. In config.yaml, a dot separates the group from the name within it."""
     foreign: str = ""
-    """Hermes Agent's own key for it, if it has another name there."""
+    """Hermes Agent's own key for it, if it has a different name there."""
     least: float = 0
     """The smallest valid number."""
     most: float = MOST

@@ -89,7 +89,7 @@ class ModelKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuxiliaryKeys:
-    """The settings for models for work outside the conversation."""
+    """The settings for models that work outside the conversation."""
 
     model: Annotated[str, Setting("auxiliary.model")] = ""
     """A cheaper model for summaries, recall and titles; by default the conversation's model."""

@@ -6,7 +6,7 @@ line; the default is `~/.hermes`. Looking up a path does not create it.
 `HERMES_NB_CEILING` is the highest approval mode in this process, and code in the process cannot
 change it: cells may choose any mode up to it without asking, but none above it. If it is not set,
 the mode comes from the user or from the value of `HERMES_NB_APPROVE` when the process started. On
-Linux that environment is read from `/proc`; on other systems it is read when this module is
+Linux, that environment is read from `/proc`; on other systems, it is read when this module is
 imported.
 """
 

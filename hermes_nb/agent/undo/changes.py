@@ -229,7 +229,7 @@ def _compared(before: str, after: str) -> list[tuple[str, str]]:
 
 
 def _with_words(found: Sequence[DiffRow]) -> list[DiffRow]:
-    """Mark the words that differ, in blocks that replace lines with the same number of lines."""
+    """Mark the words that differ, in blocks that replace the same number of lines."""
     blocks = [list(group) for _, group in groupby(found, key=lambda row: row.mark)]
     for gone, came in pairwise(blocks):
         if (gone[0].mark, came[0].mark) != ("-", "+") or len(gone) != len(came):

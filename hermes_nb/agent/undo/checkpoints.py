@@ -2,7 +2,7 @@
 
 Each file and notebook is saved once, before the turn changes it for the first time. After each
 change, its new state is recorded, so that undo can distinguish the turn's changes from later ones,
-which it only overwrites if forced. If something else changed a file during a turn, undo restores
+which it overwrites only if forced. If something else changed a file during a turn, undo restores
 that version. If saving fails, the tool still runs, and undo reports what could not be saved.
 """
 
@@ -31,7 +31,7 @@ __all__ = ["Checkpoints", "NothingToUndo", "UndoReport", "checkpointed"]
 logger = logging.getLogger(__name__)
 
 LIMIT_BYTES = 200_000_000
-"""Default maximum size on disk of all sessions, compressed."""
+"""Default maximum size on disk for all sessions, compressed."""
 FILE_BYTES = 20_000_000
 """Default maximum size of a saved file, and of a cell's saved outputs."""
 KEEP_TURNS = 50
@@ -41,7 +41,7 @@ FULL = "the space for checkpoints is full"
 
 
 class Checkpoints:
-    """The undo data of all sessions in one folder; safe to share across threads and kernels.
+    """The undo data for all sessions, in one folder; safe to share across threads and kernels.
 
     Args:
         folder: the folder, created on the first write
@@ -67,7 +67,7 @@ class Checkpoints:
         self._unsaved: dict[str, tuple[int, str]] = {}
 
     def forget(self, sessions: Iterable[str]) -> None:
-        """Remove the undo data of sessions; raise TimeoutError or OSError."""
+        """Remove sessions' undo data; raise TimeoutError or OSError."""
         with self._store.lock():
             self._store.remove(sessions)
 
@@ -197,7 +197,7 @@ class Checkpoints:
         return FileItem(before=self._state(path, open_turn), folders=folders)
 
     def _state(self, path: Path, open_turn: OpenTurn) -> FileState:
-        """Return the state of a file and save its content."""
+        """Return a file's state and save its content."""
         state, data = look(path, self._file_bytes)
         if state.kind != "file":
             return state

@@ -17,7 +17,7 @@ VERSION = 1
 """Version of the index format."""
 
 FileKind = Literal["absent", "file", "large", "odd"]
-"""The kinds of a `FileState`."""
+"""The kinds of `FileState`."""
 TurnState = Literal["", "undone", "partly"]
 """Whether a turn was undone: not at all, completely or partly."""
 
@@ -74,7 +74,7 @@ class CellsItem:
 
 @dataclass(slots=True, kw_only=True)
 class TurnRecord:
-    """The changes of one turn."""
+    """The changes made by one turn."""
 
     number: int
     """Unique within the session."""
@@ -123,7 +123,7 @@ class SessionIndex:
         return record
 
     def renamed_to(self, cell_id: str) -> str:
-        """Return the current id of a cell."""
+        """Return a cell's current id."""
         for _ in range(len(self.renamed)):
             cell_id = self.renamed.get(cell_id, cell_id)
         return cell_id

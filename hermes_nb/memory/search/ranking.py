@@ -1,8 +1,8 @@
 """Score messages by a query's words, using only the index.
 
-A query's cost is the number of documents that it reads, newest first. That number is limited by a
-budget. Rare words are read first: they are the most significant and cost the least. A word that is
-too common for the budget is skipped. If all words are too common, messages with several of them are
+A query's cost is the number of documents that it reads, newest first. A budget limits that number.
+Rare words are read first: they are the most significant and cost the least. A word that is too
+common for the budget is skipped. If all words are too common, messages with several of them are
 searched. An unknown word is assumed to be part of a word, or misspelt.
 
 A message is scored by its own words and, with lower weight, by the words of the messages around it,
@@ -90,7 +90,7 @@ class EvidenceCollector:
     Args:
         postings: the index
         query: the query
-        people: terms that are names of speakers
+        people: terms that are speakers' names
         budget: the maximum number of documents to read
         limit: the requested number of hits
         size: the number of documents in the store
