@@ -266,7 +266,7 @@ class Approvals:
         return [each for each in found if kind is None or each.kind == kind]
 
     def shown(self, proposal: Proposal) -> str:
-        """Return the current effect of a proposal: a diff, new text, or an error."""
+        """Return a proposal's current effect: a diff, new text, or an error."""
         try:
             return self._would(proposal)
         except (ToolError, WriteRefusal, Unusable, OSError) as error:

@@ -122,7 +122,7 @@ def everything(message: Message) -> str:
 
 
 def first_and_last(located: Located, messages: Iterable[Message]) -> tuple[int, int] | None:
-    """Return the lowest and highest position of messages, or None if one isn't stored."""
+    """Return the messages' lowest and highest positions, or None if one isn't stored."""
     positions = [located.get(id(message), -1) for message in messages]
     return (min(positions), max(positions)) if positions and min(positions) >= 0 else None
 

@@ -129,7 +129,7 @@ class Gauge:
         return max(1, min(share, self.limits.max_prompt_tokens))
 
     def observe(self, usage: Usage) -> None:
-        """Record the usage of a request; a prompt below the threshold re-enables the trigger."""
+        """Record a request's usage; a prompt below the threshold re-enables the trigger."""
         self._state = "answered"
         if 0 < usage.input < self.threshold:
             self._futile = 0

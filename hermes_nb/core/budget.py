@@ -69,7 +69,7 @@ class Budget:
         return self._used
 
     def spend(self, usage: Usage) -> None:
-        """Add the usage of a request."""
+        """Add a request's usage."""
         with self._lock:
             if usage.requests and usage.cost is None:
                 self._unpriced = True

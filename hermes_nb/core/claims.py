@@ -69,5 +69,5 @@ class ClaimLedger(Protocol):
         ...
 
     def claims(self, run: str) -> list[Claim]:
-        """Return the claims of a run, sorted by task."""
+        """Return a run's claims, sorted by task."""
         ...

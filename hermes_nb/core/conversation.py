@@ -44,7 +44,7 @@ class Preface:
 
 
 class Conversation:
-    """The system prompt and the messages of an agent."""
+    """An agent's system prompt and messages."""
 
     def __init__(self, system: str, messages: Sequence[Message]) -> None:
         self._system = system

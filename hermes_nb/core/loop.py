@@ -475,7 +475,7 @@ class Observer:
     def sink(
         self, agent: Agent, session: str = "", parent: str = "", *, behind: bool = False
     ) -> EventSink:
-        """Return a sink for the events of an agent.
+        """Return a sink for an agent's events.
 
         Args:
             agent: The agent to observe.

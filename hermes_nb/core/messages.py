@@ -101,7 +101,7 @@ class Message:
     parts: tuple[Part, ...] = ()
     """Text and images, in order."""
     calls: tuple[ToolCall, ...] = ()
-    """Tool calls of an assistant message."""
+    """An assistant message's tool calls."""
     call_id: str = ""
     """In a tool message: the id of the call that it answers."""
     name: str = ""
@@ -369,7 +369,7 @@ def _belong_together(first: Message, second: Message) -> bool:
 
 
 def _merged(first: Message, second: Message) -> Message:
-    """Return two messages of the same role merged into one."""
+    """Return two messages with the same role, merged into one."""
     return replace(
         second,
         parts=(*first.parts, *second.parts),

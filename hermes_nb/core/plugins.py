@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def plugins(group: str, name: str | None = None) -> list[EntryPoint]:
-    """Return the entry points of a group, sorted by name; with `name`, only those so named."""
+    """Return a group's entry points, sorted by name; with `name`, only those so named."""
     found = _group(tuple((folder, _changed(folder)) for folder in sys.path), group)
     return [point for point in found if name in (None, point.name)]
 

@@ -184,7 +184,7 @@ class SessionStore(Protocol):
         ...
 
     def messages(self, session_id: str) -> list[Message]:
-        """Return the active messages of a session, in order."""
+        """Return a session's active messages, in order."""
         ...
 
     def rows(
@@ -277,7 +277,7 @@ class SessionStore(Protocol):
         ...
 
     def rename(self, session_id: str, title: str) -> None:
-        """Set the title of a session."""
+        """Set a session's title."""
         ...
 
     def relocate(self, notebook: str, to: str) -> None:
@@ -478,7 +478,7 @@ class ContextEngine(Protocol):
     """
 
     def observe(self, usage: Usage) -> None:
-        """Receive the actual usage of a request."""
+        """Receive a request's actual usage."""
         ...
 
     def should_compress(self, prompt_tokens: int) -> bool:
@@ -530,7 +530,7 @@ class MemoryProvider(Protocol):
         return ""
 
     def turn_ended(self, messages: Sequence[Message]) -> None:
-        """Receive the messages of a turn, starting with the prompt."""
+        """Receive a turn's messages, starting with the prompt."""
         return
 
     def on_memory_write(self, target: str, action: str, before: str, after: str) -> None:
@@ -545,7 +545,7 @@ class MemoryProvider(Protocol):
         return
 
     def on_delegation(self, task: str, result: str) -> None:
-        """Receive the task and the result of a child agent."""
+        """Receive a child agent's task and result."""
         return
 
     def session_ended(self, messages: Sequence[Message]) -> None:
@@ -619,4 +619,4 @@ class Variable:
     shape: str = ""
     """Size, such as "344 x 7" or "12 items"; "" if it has none."""
     columns: Mapping[str, str] | None = None
-    """Column names of a table and their dtypes; None for other types."""
+    """A table's column names and their dtypes; None for other types."""

@@ -79,7 +79,7 @@ def _footprint(call: ToolCall, tool: Tool | None) -> _Footprint | None:
 
 
 def _canonical(call: ToolCall, tool: Tool) -> Iterable[str]:
-    """Yield the paths of a call, absolute and without symlinks; the default is the root."""
+    """Yield a call's paths, absolute and without symlinks; the default is the root."""
     root = tool.root or Path()
     for name in tool.paths:
         value = call.arguments.get(name, ".")

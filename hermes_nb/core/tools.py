@@ -154,7 +154,7 @@ Ask = Callable[[Question], Awaitable[Answer]]
 Arguments = Mapping[str, Json]
 """A call's arguments, by name."""
 Run = Callable[[ToolContext, Arguments], Any]
-"""The function of a tool: async, or blocking."""
+"""A tool's function: async, or blocking."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +173,7 @@ class Tool:
     toolset: str = ""
     """Name of the group that the tool belongs to, or ""."""
     risk: Risk = Risk.READ
-    """The usual risk of a call; see `risk_of`."""
+    """A call's usual risk; see `risk_of`."""
     paths: tuple[str, ...] = ()
     """Names of the arguments that are paths under `root`."""
     root: Path | None = None
@@ -193,7 +193,7 @@ class Tool:
     output. The result is then treated as data, never as instructions. "" or no function: it is
     trusted."""
     risk_of: Callable[[Arguments], Risk] | None = None
-    """Returns the risk of one call, or None if it is always `risk`."""
+    """Returns one call's risk, or None if it is always `risk`."""
     describe: Callable[[Arguments], str] | None = None
     """Returns a one-line summary of the call for the user."""
     preview: Callable[..., Awaitable[str | Content]] | None = None

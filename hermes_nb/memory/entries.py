@@ -66,7 +66,7 @@ class Parsed:
 
 
 def render(entries: Iterable[str]) -> bytes:
-    """Return the bytes of a memory file; the inverse of `parse` for clean entries."""
+    """Return a memory file's bytes; the inverse of `parse` for clean entries."""
     return SEPARATOR.join(entries).encode("utf-8")
 
 

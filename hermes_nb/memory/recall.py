@@ -191,7 +191,7 @@ class Recall:
         return next((session for session in family if session.source == source), family[0])
 
     def transcript(self, session_id: str) -> list[StoredMessage]:
-        """Return the messages of a session, except undone ones."""
+        """Return a session's messages, except undone ones."""
         return self._rows(session_id, 0, None)
 
     def _hits(

@@ -320,7 +320,7 @@ def rewind(connection: sqlite3.Connection, session_id: str, length: int) -> None
 
 
 def next_position(connection: sqlite3.Connection, session_id: str) -> int:
-    """Return the position of the next message."""
+    """Return the next message's position."""
     query = "SELECT coalesce(max(position) + 1, 0) FROM messages WHERE session = ?"
     return int(connection.execute(query, (session_id,)).fetchone()[0])
 
@@ -415,7 +415,7 @@ def insert(connection: sqlite3.Connection, row: SessionRow) -> None:
 
 
 def find(connection: sqlite3.Connection, session_id: str) -> SessionRow | None:
-    """Return the initial data of a session, or None if it is missing."""
+    """Return a session's initial data, or None if it is missing."""
     row = connection.execute(
         "SELECT id, title, source, notebook, model, system_prompt, coalesce(parent, '') AS parent,"
         " started FROM sessions WHERE id = ?",
@@ -505,7 +505,7 @@ def delete(connection: sqlite3.Connection, session_id: str) -> None:
 
 
 def empty(connection: sqlite3.Connection, session_id: str) -> None:
-    """Remove the messages of a session."""
+    """Remove a session's messages."""
     index.remove(connection, session_id)
     for statement in (
         "DELETE FROM arrangements WHERE session = ?1",

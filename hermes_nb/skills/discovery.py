@@ -372,7 +372,7 @@ def _listed(folder: str) -> tuple[list[tuple[str, bool]], str]:
 
 
 def _stamp(path: str) -> Stamp:
-    """Return the stamp of a file, or `_YOUNG` if it does not exist."""
+    """Return a file's stamp, or `_YOUNG` if it does not exist."""
     try:
         status = os.stat(path)
     except OSError:

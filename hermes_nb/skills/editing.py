@@ -367,7 +367,7 @@ def _current(change: SkillChange, skill: Skill, relative: str) -> bytes | None:
 
 
 def _after(change: SkillChange, skill: Skill, before: bytes | None) -> bytes | None:
-    """Return the new bytes of a file, checked and scanned, or None to remove it."""
+    """Return a file's new bytes, checked and scanned, or None to remove it."""
     relative = change.file
     if before is None and change.action in ("remove_file", "patch"):
         raise missing(skill.directory, relative)

@@ -54,7 +54,7 @@ def stems(text: str) -> list[str]:
 
 @lru_cache(maxsize=20_000)
 def _stems_of(piece: str) -> tuple[str, ...]:
-    """Return the stems of one word; cached, because the same words occur in many texts."""
+    """Return one word's stems; cached, because the same words occur in many texts."""
     signs = () if piece.lower() in _STOP else terms_of(piece)
     return tuple(map("".join, pairwise(signs))) if len(signs) > 1 else signs
 

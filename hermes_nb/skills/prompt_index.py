@@ -77,7 +77,7 @@ def _line(skill: Skill) -> str:
 
 @lru_cache(4_096)
 def _gist(description: str) -> str:
-    """Return the first sentence of a description, or as much as fits.
+    """Return a description's first sentence, or as much as fits.
 
     Cached, because checking every character of a thousand descriptions takes 20 ms.
     """

@@ -193,7 +193,7 @@ class Sources:
         return {each.name: each for each in sources if not name_problems(each.name)}
 
     def files(self, name: str) -> Files:
-        """Return the copied files of a source."""
+        """Return a source's copied files."""
         kept: dict[str, bytes] = {}
         for folder in sorted((self.directory / name).glob("*/")):
             paths = [DOCUMENT, *support_files(folder)]

@@ -124,7 +124,7 @@ def run_script(connection: sqlite3.Connection, script: str) -> None:
 
 
 def version_of(connection: sqlite3.Connection) -> int:
-    """Return the schema version of the file."""
+    """Return the file's schema version."""
     return _pragma(connection, "user_version")
 
 

@@ -243,7 +243,7 @@ def resembling(store: SessionStore, wanted: str) -> list[StoredSession]:
 
 
 def reviews_of(store: SessionStore, session_id: str) -> tuple[StoredSession, ...]:
-    """Return the background reviews of a session, most recent first; raise `StoreError`."""
+    """Return a session's background reviews, most recent first; raise `StoreError`."""
     family = map(store.get, store.lineage(session_id))
     found = [row for row in family if row and row.source == REVIEW and row.parent == session_id]
     return tuple(reversed(found))

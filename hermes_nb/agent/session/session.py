@@ -328,7 +328,7 @@ class Session:
 
     @property
     def place(self) -> Place:
-        """The session, turn and notebook of the conversation."""
+        """The conversation's session, turn and notebook."""
         return Place(session=self.id, notebook=self._identity.notebook)
 
     @property
@@ -441,7 +441,7 @@ class Session:
             budget.spend(usage)
         if not self._budgets:
             self._standing_for = None
-        with suppress(StoreError):  # not worth a message
+        with suppress(StoreError):  # not worth reporting
             self.store.count(self.id, usage)
 
     def relocate(self, notebook: str, to: str) -> None:

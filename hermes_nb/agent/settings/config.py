@@ -127,7 +127,7 @@ class DelegationSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSettings:
-    """The sandbox of shell commands."""
+    """The sandbox for shell commands."""
 
     required: Annotated[Literal["", "landlock", "bubblewrap"], Setting("sandbox.required")] = ""
     """The weakest sandbox in which commands may run; if it is missing, they do not run."""
@@ -307,7 +307,7 @@ class Settings:
     store_key_env: Annotated[str, Setting("store.key_env")] = "PGPASSWORD"
     """The environment variable with the password of that server."""
     store_password: str = field(default="", repr=False)
-    """The password of that server."""
+    """That server's password."""
     model_options: Annotated[
         Mapping[str, Mapping[str, object]],
         Setting("model_options", valid="a group of fields for each model", read=model_options),

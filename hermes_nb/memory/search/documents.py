@@ -59,7 +59,7 @@ def numbered(block: int, position: int, role: Role, *, terms: int) -> int:
 
 
 def spot_of(document: int) -> int:
-    """Return the spot of a document."""
+    """Return a document's spot."""
     return document >> SPOT_BITS
 
 
@@ -69,7 +69,7 @@ def role_of(document: int) -> Role:
 
 
 def block_of(spot: int) -> int:
-    """Return the block of a spot."""
+    """Return a spot's block."""
     return spot >> BLOCK_BITS
 
 
@@ -127,7 +127,7 @@ def document(body: str, *, at: float, began: float | None) -> IndexedMessage:
 
 
 def text_of(body: str) -> str:
-    """Return the searchable text of a stored message: its text, its tool's name and its calls.
+    """Return a stored message's searchable text: its text, its tool's name and its calls.
 
     For an unreadable message, that is the stored JSON.
     """
@@ -281,7 +281,7 @@ class WordList:
 
 
 def word_list(connection: sqlite3.Connection, name: str) -> WordList:
-    """Return the current words of an index."""
+    """Return an index's current words."""
     found = known(name).words if name else WordList()
     found.catch_up(connection)
     return found

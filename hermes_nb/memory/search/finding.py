@@ -356,7 +356,7 @@ def _holds(held: str, node: Node) -> bool:
 
 
 def wanted(query: str) -> frozenset[str]:
-    """Return the terms of a query, for `excerpt`."""
+    """Return a query's terms, for `excerpt`."""
     return parse(query).terms
 
 

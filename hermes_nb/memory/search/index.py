@@ -99,7 +99,7 @@ def last_indexed(connection: sqlite3.Connection) -> int | None:
 
 
 def name(connection: sqlite3.Connection) -> str:
-    """Return the random name of this index, or "" if there is no index."""
+    """Return this index's random name, or "" if there is no index."""
     row = connection.execute("SELECT name FROM search_state").fetchone()
     return row[0] if row else ""
 
