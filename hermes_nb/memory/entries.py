@@ -55,7 +55,7 @@ MOST_OPERATIONS = 100
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """The contents of a memory file."""
+    """A memory file's contents."""
 
     entries: tuple[str, ...] = ()
     """The entries, in order."""
@@ -86,7 +86,7 @@ def cleaned(content: str) -> str:
 
 
 def has_separator(content: str) -> bool:
-    """Return whether a line of `content` is a separator, which would split the entry in two."""
+    """Return whether a line in `content` is a separator, which would split the entry in two."""
     return _SEPARATOR_LINE.search(content) is not None
 
 
@@ -251,7 +251,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class PlannedEntries:
-    """The result of a batch before it is written."""
+    """A batch's result before it is written."""
 
     entries: tuple[str, ...]
     """All entries afterwards."""

@@ -58,9 +58,9 @@ _SESSION = {
     "started_at": "0",
     "ended_at": "NULL",
 }
-"""SQL defaults of columns that a version may lack."""
+"""SQL defaults for columns that a version may lack."""
 _MESSAGE = {"content": "''", "tool_calls": "''", "tool_name": "''", "tool_call_id": "''"}
-"""SQL defaults of columns that a version may lack."""
+"""SQL defaults for columns that a version may lack."""
 
 Result = TypeVar("Result")
 
@@ -179,7 +179,7 @@ class HermesDatabase:
 
 
 def query_words(query: str) -> list[str]:
-    """Return the meaningful words of a query in lower case, without repetitions."""
+    """Return the meaningful words in a query, in lower case, without repetitions."""
     found = list(dict.fromkeys(piece.lower() for piece in pieces(query[:8_000])))
     idle = stop_words(found)
     return [word for word in found if word not in idle][:MOST_WORDS] or found[:MOST_WORDS]

@@ -36,7 +36,7 @@ Emit = Callable[[UsageReported], None]
 
 
 def told(found: Sequence[RecalledSession], query: str, limit: int = LIMIT) -> str:
-    """Return the results of a search as text."""
+    """Return search results as text."""
     if not found:
         return "nothing in past sessions fits; other words may, or browse without a query"
     more = "session_search(session_id=…, around=NUMBER) reads on."
@@ -46,7 +46,7 @@ def told(found: Sequence[RecalledSession], query: str, limit: int = LIMIT) -> st
 
 
 def scrolled(passage: Passage, limit: int = LIMIT) -> str:
-    """Return a passage of one session as text."""
+    """Return a passage from one session as text."""
     if not passage.messages:
         return f"{heading(passage.session)}\nno messages there; it has {passage.session.messages}"
     return f"{OLD}\n\n{_passages([passage], (), limit - len(OLD) - 2)}"
@@ -194,7 +194,7 @@ class Condenser:
     ) -> list[RecalledSession]:
         """Return the sessions, each with a summary or a note that explains why it has none.
 
-        `emit` is called with the usage of each request.
+        `emit` is called with each request's usage.
         """
         slots = asyncio.Semaphore(AT_ONCE)
 

@@ -60,7 +60,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """Consecutive messages of one session."""
+    """Consecutive messages from one session."""
 
     session: StoredSession
     """The session."""
@@ -91,7 +91,7 @@ class RecalledSession:
 
     @property
     def session(self) -> StoredSession:
-        """The session of the best hit."""
+        """The best hit's session."""
         return self.passages[0].session
 
 

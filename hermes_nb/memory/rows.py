@@ -230,7 +230,7 @@ def append(
 
 
 def active(connection: sqlite3.Connection, session_id: str) -> list[sqlite3.Row]:
-    """Return the rows of the conversation in order."""
+    """Return the conversation's rows, in order."""
     rows = connection.execute(
         "SELECT * FROM messages WHERE session = ? AND state = 'active' ORDER BY position",
         (session_id,),

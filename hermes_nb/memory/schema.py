@@ -130,7 +130,7 @@ CURRENT = len(SESSION) + 1
 WRITTEN = SESSION.index("ended") + 1
 """Index of the column `written`, a timestamp that existed until version 5."""
 LARGEST = 2**53
-"""Upper bound of ids and counts; greater values indicate damage."""
+"""Upper bound for ids and counts; greater values indicate damage."""
 
 
 def salvage(source: Path, target: Path) -> str:
@@ -198,7 +198,7 @@ def _keep_messages(connection: sqlite3.Connection, source: Path) -> int:
 
 
 def _keep_claims(connection: sqlite3.Connection, source: Path) -> None:
-    """Insert the latest version of each claim, so that no claimed task runs again."""
+    """Insert each claim's latest version, so that no claimed task runs again."""
     for record in records(source, columns=6):
         if _fits(record, "TTTTTR", record.values) and record.values[2] in ENDINGS:
             connection.execute(

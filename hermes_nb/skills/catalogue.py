@@ -40,7 +40,7 @@ class Skill:
     root: Root
     """The root in which it was found."""
     digest: str
-    """SHA-256 of its document."""
+    """Its document's SHA-256."""
     tags: tuple[str, ...] = ()
     """Tags from its document."""
     gates: Gates = field(default_factory=Gates)
@@ -90,7 +90,7 @@ class SkippedSkill:
     path: Path
     """Path of its document or folder."""
     source: Source
-    """Source of its root."""
+    """Its root's source."""
     reason: str
     """Why it is not offered."""
 

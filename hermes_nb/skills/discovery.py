@@ -122,7 +122,7 @@ def standard_roots(
         home: the Hermes directory; its skills are in `skills/`.
         workdir: the working directory, which also has `skills/`; None if there is none.
         external: directories in the settings; they may begin with `~`.
-        installed: roots of installed packages.
+        installed: roots from installed packages.
         admin: the administrator's directories.
         shipped: the directory that comes with Hermes.
     """

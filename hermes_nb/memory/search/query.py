@@ -69,7 +69,7 @@ class Query:
     must: Node | None = None
     """The condition that a message must match, or None if any unit is enough."""
     names: frozenset[str] = frozenset()
-    """Terms of capitalised words."""
+    """Terms from capitalised words."""
     question: bool = False
     """Whether it is a question; its answer may not contain the query's words."""
 
@@ -186,7 +186,7 @@ def _units_of(token: _Token, stop: frozenset[str]) -> Iterator[Phrase]:
         if words.fold(piece).replace("'", "").replace("\u2019", "") in stop:
             continue
         found = words.terms_of(piece)
-        if len(found) > 1:  # a word of a script without spaces
+        if len(found) > 1:  # a word in a script without spaces
             yield from (Phrase(pair) for pair in itertools.pairwise(found))
         else:
             yield Phrase(found)
