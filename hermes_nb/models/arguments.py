@@ -24,7 +24,7 @@ from hermes_nb.core.messages import Json, ToolCall
 
 _TOO_DEEP = "nested too deeply"
 _REPAIRED_UP_TO = 50_000
-"""Maximum characters of arguments to repair, so that a repair never blocks the kernel for seconds.
+"""Maximum characters of arguments to repair, so that repairs never block the kernel for seconds.
 """
 
 _TOKEN = re.compile(
@@ -42,17 +42,17 @@ _WORDS = {"true": True, "True": True, "false": False, "False": False, "null": No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """The arguments of one call: parsed value, JSON text and parse problem."""
+    """A call's arguments: parsed value, JSON text and parse problem."""
 
     value: Mapping[str, Json] = field(default_factory=dict)
     """The parsed object; empty if there is a problem."""
     text: str = ""
     """JSON text to send back to the model; "" if there is a problem."""
     problem: str = ""
-    """Why the arguments cannot be used, for the model to read; "" if they are valid."""
+    """The reason the arguments cannot be used, for the model to read; "" if they are valid."""
 
     def call(self, name: str, call_id: str = "") -> ToolCall:
-        """Return the call that has these arguments."""
+        """Return a call with these arguments."""
         return ToolCall(
             id=call_id, name=name, arguments=self.value, text=self.text, problem=self.problem
         )
@@ -61,8 +61,8 @@ class Arguments:
 def parse_arguments(text: str, *, cut: bool = False) -> Arguments:
     """Parse the arguments in `text`.
 
-    Set `cut` if the reply ended early. Then nothing is repaired, and empty arguments are a problem
-    too: the model had not written them yet.
+    Set `cut` if the reply was cut off. In that case nothing is repaired, and empty arguments are
+    also a problem, since the model had not written them yet.
     """
     stripped = text.strip()
     if not stripped or stripped in ("null", "None"):
@@ -88,7 +88,7 @@ def dumps_text(value: object) -> str:
 
 
 def strict_json(text: str, *, control: bool = False) -> Json:
-    """Parse JSON that every parser reads alike; `control` allows unescaped line breaks in strings.
+    """Parse JSON that all parsers agree on; `control` allows unescaped line breaks in strings.
 
     Raises:
         ValueError: invalid JSON, NaN, an infinite number, or nesting that is too deep.
@@ -129,7 +129,7 @@ _LENIENT = json.JSONDecoder(strict=False, parse_constant=_refuse, parse_float=_f
 
 
 def _unambiguous(text: str) -> dict[str, Json] | None:
-    """Return the only object that the broken JSON can mean, or None if there are several."""
+    """Return the only object that broken JSON can mean, or None if there are several."""
     fenced = re.fullmatch(r"```(?:json)?\s*(.*?)\s*```", text, re.DOTALL)
     text = fenced[1] if fenced else text
     text = text.removeprefix("{}").lstrip() or text  # an empty start, then the real arguments
@@ -170,7 +170,7 @@ def _balanced(text: str) -> bool:
 def _doubtful(text: str) -> bool:
     """Return whether two values touch or a string has an escape that is invalid in JSON.
 
-    Two adjacent values are typical of unescaped quotes inside a string.
+    Two adjacent values usually indicate unescaped quotes inside a string.
     """
     previous = ""
     for match in _TOKEN.finditer(text):
@@ -216,14 +216,14 @@ def _leaves(value: object) -> Iterator[object]:
 
 
 _LONGEST_NAME = 1_000
-"""Maximum characters of a tool name. It is sent back with every later request."""
+"""Maximum characters of a tool name, which is sent back with every later request."""
 _LONGEST_ID = 512
-"""Maximum characters of a call id. A longer id is dropped and a new one generated."""
+"""Maximum characters of a call id. Longer ids are replaced with generated ones."""
 _MARK = re.compile(r'[{}"\\]')
 
 
 class _Fragments:
-    """The fragments of one call received so far."""
+    """The fragments of a call received so far."""
 
     def __init__(self, call_id: str) -> None:
         self.id = call_id
@@ -240,7 +240,7 @@ class _Fragments:
         return bool(self.pieces) and self._depth == 0 and not self._quoted
 
     def add_name(self, piece: str) -> None:
-        """Add a name that may arrive complete, repeated, cumulative or in pieces."""
+        """Add a name, which may arrive whole, repeated, cumulatively or in pieces."""
         if piece == self.name or (self.pieces and self.name) or len(self.name) >= _LONGEST_NAME:
             return
         name = piece if piece.startswith(self.name) else self.name + piece
@@ -267,7 +267,7 @@ class _Fragments:
 
 
 class CallFragments:
-    """The calls of one reply, in the order in which they started."""
+    """The calls in a reply, in the order in which they started."""
 
     def __init__(self) -> None:
         self._all: list[_Fragments] = []

@@ -2,7 +2,7 @@
 
 Claude's cache stores prefixes that end at a breakpoint. One breakpoint is on the system prompt,
 which never changes. The others are on the last three messages that can carry one, so the next
-request reuses what this one cached even if a step or two cannot be marked.
+request reuses what this one cached, even if a step or two cannot be marked.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def with_breakpoints(
     part. Messages that cannot carry a mark are skipped: those whose content or last part is empty
     (Anthropic rejects a mark there), and tool results unless `native`.
 
-    Anthropic's own API accepts marks on tool results. The mark is set on the message, and an
-    adapter for that API moves it to the result. OpenRouter documents marks for text parts only.
-    Requests with a mark on a tool message itself have remained unanswered there.
+    Anthropic's own API accepts marks on tool results. The mark is set on the message, and that
+    API's adapter moves it to the result. OpenRouter documents marks for text parts only. Requests
+    with a mark on a tool message itself have gone unanswered there.
 
     Existing marks are removed first, so the function is idempotent.
 
@@ -55,7 +55,7 @@ def with_breakpoints(
 def breakpoints(
     wire_messages: Sequence[Mapping[str, Json] | bytes], *, native: bool = False
 ) -> list[int]:
-    """Return the positions to mark in ascending order; tool results only if `native`.
+    """Return the positions to mark, in ascending order; tool results only if `native`.
 
     Checks the first message, then goes backwards from the last until three are found, so that no
     more serialised messages are parsed than needed.
@@ -106,7 +106,7 @@ def _read(message: Mapping[str, Json] | bytes) -> Mapping[str, Json]:
 
 
 def mark(ttl: TTL) -> dict[str, str]:
-    """Return a breakpoint; raise ValueError for an invalid lifetime."""
+    """Return a breakpoint; raise ValueError if the lifetime is invalid."""
     if ttl not in ("5m", "1h"):
         raise ValueError(f"a cache entry lives for '5m' or '1h', not {ttl!r}")
     return {"type": "ephemeral"} if ttl == "5m" else {"type": "ephemeral", "ttl": ttl}

@@ -1,10 +1,9 @@
 """Separate the text and the tool calls of a streamed reply, without showing a partial call.
 
-A trigger is text with which a call may start, such as `<tool_call>`. From a trigger on, text is
-held back until the call's brackets are closed or it turns out not to be a call. In the latter case
-the trigger is shown and the rest is scanned again. Rescanning is limited, so that hostile text
-cannot cost more than a few times its length. Beyond the limit, the remainder is treated as plain
-text.
+A trigger is text that may start a call, such as `<tool_call>`. From a trigger on, text is held back
+until the call's brackets are closed or it turns out not to be a call. In the latter case the
+trigger is shown and the rest is scanned again. Rescanning is limited, so that hostile text cannot
+cost more than a few times its length. Beyond the limit, the remainder is treated as plain text.
 """
 
 from __future__ import annotations
@@ -38,16 +37,16 @@ class ReplyReader(Protocol):
         ...
 
     def finish(self) -> tuple[str, Reading]:
-        """Return the held-back text that is not part of a call, and the result for the whole reply.
+        """Return any held-back text that is not part of a call, and the result for the whole reply.
 
-        The pieces shown and this last one, joined, equal the result's text except for white space
-        where a call was removed.
+        The pieces shown, plus this one, add up to the result's text, apart from white space where a
+        call was removed.
         """
         ...
 
 
 class PlainReader:
-    """Passes all content through, for replies that have their calls in a separate field."""
+    """Passes all content through, for replies with calls in a separate field."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -66,7 +65,7 @@ _FREE_WORK = 50_000
 _WORK = 4
 """Factor of the rescan limit: `_FREE_WORK` characters plus this many times the reply's length."""
 _OFTEN = 2_000
-"""A possible call with at most this many characters is checked after every piece; a longer one
+"""A possible call of at most this many characters is checked after every piece, a longer one
 whenever it has grown by an eighth."""
 _LONGEST_HEAD = 120
 _LONGEST_GAP = 40
@@ -137,7 +136,7 @@ class _LineStart:
         return self.ticks % 2 == 0
 
     def behind(self, text: str) -> _LineStart:
-        """Return the state of the line after `text`."""
+        """Return the line's state after `text`."""
         if text == "```" and self.blank:
             return _LineStart(blank=False, ticks=self.ticks, fenced=not self.fenced, last="`")
         line = text[text.rfind("\n") + 1 :]
@@ -161,7 +160,7 @@ class _Candidate:
     def read(self) -> tuple[list[ToolCall], int] | None:
         """Return the calls and the end position, or None if more text is needed.
 
-        Plain text gives no calls.
+        Plain text yields no calls.
         """
         found = _BRACKET.search(self.text, self.start, self.start + _LONGEST_HEAD + 1)
         at = found.start() if found else min(len(self.text), self.start + _LONGEST_HEAD + 1)
@@ -198,7 +197,7 @@ class _Candidate:
         return not (strict and key == "name" and first[5] and first[5] not in names)
 
     def _end(self, at: int, stop: int) -> tuple[int, bool]:
-        """Return where the JSON ends and whether its brackets are balanced.
+        """Return where the JSON ends, and whether its brackets are balanced.
 
         Without balanced brackets it ends at a closing tag or at the end of the text.
         """
@@ -256,7 +255,7 @@ class _Candidate:
         return calls, place + len(closer) if closer and calls else end
 
     def _name(self, named: str, body: str) -> str:
-        """Return the name in unparseable JSON, preferably the name of a known tool."""
+        """Return the name in unparseable JSON, preferably a known tool's."""
         found = [named or each[1] for each in _NAME.finditer(body)]
         return next((name for name in found if name in self.names), (found or [named])[0])
 

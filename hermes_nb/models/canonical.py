@@ -1,10 +1,10 @@
-"""Convert requests to a form that is equal in every run of a notebook, and compute their keys.
+"""Convert requests to a form that is identical in every run of a notebook, and compute their keys.
 
-A recorded reply is found by the key of its request. The key covers the user's messages, tool
-results, the names and arguments of calls, image digests and the project context. It ignores
-Hermes's own guidance, tool descriptions and schemas, the model name, call ids, reply texts,
-reasoning, secrets, and values masked by `volatile`. Messages form a chain of digests, each computed
-from its message and the previous digest, so that a growing conversation shares its earlier links.
+A recorded reply is found by its request's key. The key covers the user's messages, tool results,
+the names and arguments of calls, image digests and the project context. It ignores Hermes's own
+guidance, tool descriptions and schemas, the model name, call ids, reply texts, reasoning, secrets,
+and values masked by `volatile`. Messages form a chain of digests, each computed from its message
+and the previous digest, so that a growing conversation shares its earlier links.
 
 Recordings store the texts of tool results as worded by the version that made them. If you change
 such a wording, add a rule to `REWORDED` that maps the old and the new one to the same text, or the
@@ -103,7 +103,7 @@ REWORDED: Table = (
     ),
     # The schema of a tool that was called with invalid arguments.
     (r"(?m)( was not run: [^\n]{0,999}\. Expected )\w{1,64}\([^\n]{0,9999}\)$", r"\1"),
-    # The count of a table's further columns was wrong.
+    # The count of a table's remaining columns was wrong.
     (r"(?m)^(  …) -?[\d,]+ more$", r"\1 more"),
     # The remaining frames and source lines of a traceback depend on the version.
     (
@@ -230,10 +230,10 @@ _PROJECT = re.compile(r"(?s)(?:\A|\n)# Project Context\n\n[^\n]*\n\n(.*?)(?=\n\n
 
 
 def counted(said: Mapping[str, Json]) -> dict[str, Json] | None:
-    """Return the part of a message's canonical form that the key covers; None if it covers none.
+    """Return the part of a message's canonical form that the key covers, or None.
 
-    For the system prompt this is the project context. For a reply it is the names and arguments of
-    its calls, since its text came from the recording.
+    For the system prompt, this is the project context. For a reply, it is the names and arguments
+    of its calls, since its text came from the recording.
     """
     role, parts = said.get("role"), said.get("parts")
     texts = parts if isinstance(parts, list) else []
@@ -252,7 +252,7 @@ def is_guidance(text: str) -> bool:
 
 
 def _unnoted(value: Json) -> Json:
-    """Return calls without the lines that a compression added to arguments it had cut."""
+    """Return calls without the lines that a compression added to arguments it had shortened."""
     match value:
         case str():
             return _NOTED.sub(r"\1 …]", value)
@@ -280,7 +280,7 @@ def _counted(text: Json, role: str) -> Json:
         text = re.sub(pattern, instead, text)
     for now, then in WORDINGS:
         text = text.replace(now, then)
-    # Sort a set of strings: its order differs between processes.
+    # Sort a set of strings, because its order differs between processes.
     return _SET.sub(lambda m: "{" + ", ".join(sorted(m[1].split(", "))) + "}", text).rstrip()
 
 
@@ -293,7 +293,7 @@ recordings with an earlier form, the key is computed again from their stored mes
 _ELSEWHERE = re.compile(
     r"(?ms)^Notebook: [^\n]*\n?|^Cells above(?:(?: this|,)[^\n]*)?:(?:\n.*| no changes)\Z"
 )
-"""The notebook's path and the cells above, which are both unknown in a run without a browser."""
+"""The notebook's path and the cells above, both unknown in a run without a browser."""
 _FAILED_IN = re.compile(r"(?m)^(The last cell failed) \(cell [^)\n]*\):$")
 _TRANSCRIPT = re.compile(r"(?im)^(?:<summary>|<transcript>|transcript:)[ \t]*$")
 COMPRESSED = "[Earlier conversation"
@@ -320,7 +320,7 @@ class Canonical:
     """A request's canonical form."""
 
     key: str
-    """SHA-256 of the covered content, including which of the masked names are identical."""
+    """SHA-256 of the covered content, including which masked names are identical."""
     said: str
     """Digest of the covered content alone."""
     links: tuple[Link, ...]
@@ -340,7 +340,7 @@ class Canonical:
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """One message without its conversation: its canonical form and the names in it."""
+    """One message apart from its conversation: its canonical form and the names in it."""
 
     form: Mapping[str, Json]
     """The canonical form of the message."""
@@ -359,8 +359,8 @@ class Canon:
 
     Args:
         places: Returns this run's directories; called for each request.
-        personal: Returns the layers of the system prompt that belong to the user and are ignored;
-            called for each request.
+        personal: Returns the system prompt layers that belong to the user and are ignored; called
+            for each request.
         normalisers: Functions applied to every text, after all other rules.
     """
 
@@ -406,7 +406,7 @@ class Canon:
 
 @dataclass(slots=True)
 class _MessageReader:
-    """Processes one message on its own and collects the names in it in `named`, in order."""
+    """Processes one message on its own, collecting the names in it in `named`, in order."""
 
     places: Places
     personal: Sequence[str]
@@ -443,7 +443,7 @@ class _MessageReader:
             return self._masked(text, SPOKEN)
         if at and text.startswith(CONTEXT):
             text = _FAILED_IN.sub(r"\1:", _ELSEWHERE.sub("", text)).rstrip()
-            # If only the location is left, the context is empty, as in a run without a location.
+            # If only the location remains, the context is empty, as in a run without a location.
             return "" if text == CONTEXT else self._masked(text, RESULTS)
         start = _TRANSCRIPT.search(text) if self.detached else None
         if start is None:

@@ -43,7 +43,7 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 NAMELESS = "replay"
 """Model name in a replay without recordings."""
 AROUND = 40
-"""Characters quoted on each side of the first difference."""
+"""Number of characters to quote on each side of the first difference."""
 NAMED_TOOLS = 4
 AGAIN = (
     "to record it again: `%hermes cassette auto` (or HERMES_NB_CASSETTE=auto), then run from the "
@@ -83,7 +83,7 @@ class Cassette:
         model: The model, a function that creates it on first use, or None for a replay.
         path: The cassette's file, or a `Tape` that several cassettes share.
         mode: What to do with a request; see the module.
-        name: Name of the model to replay, if the cassette has replies of several.
+        name: Name of the model to replay, if the cassette has replies from several.
         normalise: Functions that take a text and remove what differs between runs.
         canon: Replaces the whole computation of request keys.
     """
@@ -110,7 +110,7 @@ class Cassette:
 
     @property
     def name(self) -> str:
-        """The model's name; in a replay the recorded one, since prompts depend on it."""
+        """The model's name; in a replay, the recorded one, since prompts depend on it."""
         if self.mode != "replay" and self._model is not None:
             return self._model.name
         names = [each.model for each in reversed(self.tape.recordings) if each.model]
@@ -120,7 +120,7 @@ class Cassette:
 
     @property
     def window(self) -> int | None:
-        """The model's context window in tokens; in a replay the recorded one."""
+        """The model's context window in tokens; in a replay, the recorded one."""
         if self.mode != "replay" and self._model is not None:
             return self._model.window
         name = self.name
@@ -214,14 +214,14 @@ class Cassette:
 
 @dataclass(frozen=True, slots=True)
 class CassetteFiles:
-    """The files of a cassette."""
+    """A cassette's files."""
 
     path: Path
     """The file to write; also read."""
     also: tuple[Path, ...] = ()
     """Further files to read."""
     private: bool = False
-    """Whether to create the file readable for its owner only."""
+    """Whether to make the file readable only by its owner."""
 
 
 class Deck:
@@ -233,7 +233,7 @@ class Deck:
         mode: Returns the mode in the settings; used until `switch` overrides it.
         shelf: Returns the cassette's files; called when they are first needed.
         home: Returns the Hermes directory.
-        personal: Returns the layers of the system prompt that come from the user's own files.
+        personal: Returns the system prompt layers that come from the user's own files.
     """
 
     def __init__(
@@ -278,7 +278,7 @@ class Deck:
 
     @property
     def last_miss(self) -> ModelError | None:
-        """The last request of this run without a matching recording."""
+        """The run's last request without a matching recording."""
         return self._tape.last_miss if self._tape else None
 
     def switch(self, mode: Mode) -> None:
@@ -294,8 +294,8 @@ class Deck:
     def wrap(self, make: Callable[[], ChatModel], *, name: str = "") -> ChatModel:
         """Return the model that `make` creates, with the cassette unless the mode is `off`.
 
-        A replay creates no model. `auto` works without one as long as every request is recorded.
-        `name` is the name of the model in the settings.
+        A replay creates no model. `auto` works without one as long as every request has been
+        recorded. `name` is the name of the model in the settings.
         """
         mode = self.mode
         if mode == "off":
@@ -326,9 +326,9 @@ def shelf_for(
 ) -> CassetteFiles:
     """Return the cassette files of a notebook or a script.
 
-    `explicit` is the path of the file. By default, the cassette of a notebook is next to it, as
+    `explicit` is the path of the file. By default, a notebook's cassette is next to it, as
     `NAME.hermes.jsonl`. A run without a notebook, or one that does not know it (nbclient,
-    papermill, nbval), records below `home`. It also replays from every cassette in its working
+    papermill, nbval), records under `home`. It also replays from every cassette in its working
     directory, because a request has the same key in every file.
     """
     if explicit:
@@ -375,7 +375,7 @@ class CassetteMiss(ModelError):
 
 
 def _nearest(canonical: Canonical, tape: CassetteFile) -> tuple[Recording, str]:
-    """Return the recording with most messages in common with the request, and how it differs."""
+    """Return the recording that shares the most messages with the request, and how it differs."""
     shown: dict[str, _Shown] = {}  # most recordings share most of their messages
     now = [_shown(link.said) for link in canonical.links]
     found: list[tuple[tuple[int, ...], Recording, list[_Shown]]] = []
@@ -439,7 +439,7 @@ def parting(a: str, b: str) -> int:
 
 
 def _shown(said: Mapping[str, Json]) -> _Shown:
-    """Return two texts of a canonical message: one to compare, and one to quote in errors."""
+    """Return two texts for a canonical message: one to compare, and one to quote in errors."""
     from hermes_nb.models.canonical import counted
 
     counts = _spelt(counted(said) or {})

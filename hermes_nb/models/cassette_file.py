@@ -1,7 +1,7 @@
-"""The file of a cassette: finds the next recording, adds recordings, prunes unused ones.
+"""A cassette's file: finds the next recording, adds recordings, prunes unused ones.
 
 An object is thread-safe, and several processes can use the same file. Two branches that each added
-recordings merge by concatenation: the order of lines matters only among recordings of one request.
+recordings merge by concatenation: line order matters only among recordings of the same request.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Contents:
                 continue
             for number, line in enumerate(lines, 1):
                 self.take(line, f"{file.name}, line {number}")
-        # Keys of earlier forms are not comparable; such recordings are found by their messages.
+        # Keys in earlier forms are not comparable; such recordings are found by their messages.
         digests = {digest: counted_digest(link.said) for digest, link in self.links.items()}
         for line, made in self.made.items():
             links = self.conversation(made) if made.form < FORM else []
@@ -87,7 +87,7 @@ class _Contents:
     def find(self, now: Canonical) -> list[bytes]:
         """Return the lines that answer a request, in the order of their run.
 
-        If several recordings match, return those whose remaining request is most similar.
+        If several recordings match, return those whose requests are otherwise most similar.
         """
         found = [*self._by_said.get(now.said, ()), *self._by_key.get(now.key, ())]
         near = {x: self.made[x].nearness(now) for x in found if self.made[x].fits(now)}
@@ -105,14 +105,14 @@ class _Contents:
 
 
 class CassetteFile:
-    """The recordings of one file and of the read-only files in `also`.
+    """The recordings in one file and in the read-only files in `also`.
 
-    A run starts with the object or with `rewind`. Within a run, the recordings of one request are
-    played in order, and the last one is repeated. New recordings replace those of earlier runs for
-    the same request.
+    A run starts with the object or with `rewind`. Within a run, a request's recordings are played
+    in order, and the last one is repeated. New recordings replace those of earlier runs for the
+    same request.
 
-    With `private`, the file is created for its owner only. Methods that write raise `CassetteError`
-    on failure and leave the file unchanged.
+    With `private`, the file is created readable only by its owner. Methods that write raise
+    `CassetteError` on failure and leave the file unchanged.
     """
 
     def __init__(self, path: Path, *, also: Sequence[Path] = (), private: bool = False) -> None:
@@ -191,7 +191,7 @@ class CassetteFile:
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     def add(self, recording: Recording, canonical: Canonical) -> None:
-        """Write a recording and the messages of its conversation that are not stored yet."""
+        """Write a recording, and the messages of its conversation that have not been stored yet."""
         with self._lock:
             contents = self._fresh()
             if self._old is None:  # the recordings from before this run
@@ -207,7 +207,7 @@ class CassetteFile:
             self._used.add(line)
 
     def unused(self) -> list[Recording]:
-        """Return the recordings of the main file that this run did not use."""
+        """Return the recordings in the main file that this run did not use."""
         with self._lock:
             made = self._fresh().made
             own = set(_lines_of(self.path)) if self._files[1:] else made.keys()
@@ -216,7 +216,7 @@ class CassetteFile:
     def prune(self) -> int:
         """Remove unused recordings from the main file and return their number.
 
-        Damaged lines, duplicates and messages without a remaining recording are removed too.
+        Damaged lines, duplicates and messages without a remaining recording are also removed.
         """
         with self._lock, self._refused():
             os.close(self._open())
@@ -246,7 +246,7 @@ class CassetteFile:
             return sum(line in edited for line in lines)
 
     def _fresh(self) -> _Contents:
-        """Return the parsed files, read again if one of them changed."""
+        """Return the parsed files, rereading them if one has changed."""
         stamps = list(map(_stamp, self._files))
         if stamps != self._stamps:
             self._contents, self._stamps = _Contents(self._files), stamps
@@ -258,7 +258,7 @@ class CassetteFile:
         place = next((at for at, line in enumerate(lines) if line in instead), None)
         if place is None:
             before = self._append(_joined(data))
-            if self._stamps and self._stamps[0][1] == before:  # no other process wrote in between
+            if self._stamps and self._stamps[0][1] == before:  # no other process has written since
                 for line in data:
                     self._contents.take(line)
                 self._stamps[0] = _stamp(self.path)
@@ -268,7 +268,7 @@ class CassetteFile:
         write_atomic(self.path, _joined([*kept[0], *data, *kept[1]]))
 
     def _append(self, data: bytes) -> int:
-        """Append whole lines and return the previous size; end an incomplete last line first."""
+        """Append whole lines and return the previous size, first ending an incomplete last line."""
         handle = self._open()
         try:
             size = os.lseek(handle, 0, os.SEEK_END)
@@ -285,7 +285,7 @@ class CassetteFile:
             os.close(handle)
 
     def _open(self) -> int:
-        """Open the file for appending. Symbolic links are refused, since they can lead anywhere."""
+        """Open the file for appending. Symbolic links are refused, as they can point anywhere."""
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
         for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):
             flags |= getattr(os, name, 0)
@@ -296,12 +296,12 @@ class CassetteFile:
         return handle
 
     def _alone(self) -> AbstractContextManager[int]:
-        """Lock the file against other processes, by means of a hidden lock file."""
+        """Lock the file against other processes, using a hidden lock file."""
         return locked(self.path.with_name(f".{self.path.name}"))
 
     @contextmanager
     def _refused(self) -> Iterator[None]:
-        """Turn an OSError (a TimeoutError too) into a `CassetteError` that suggests a fix."""
+        """Turn an OSError (including TimeoutError) into a `CassetteError` that suggests a fix."""
         try:
             yield
         except OSError as error:
@@ -315,7 +315,7 @@ Tape = CassetteFile
 
 
 def _lines_of(path: Path) -> list[bytes]:
-    """Return a file's lines without line ends; [] if the file does not exist.
+    """Return a file's lines without line endings; [] if the file does not exist.
 
     Only a line feed ends a line.
 
@@ -335,7 +335,7 @@ def _lines_of(path: Path) -> list[bytes]:
 
 
 def _write_whole(handle: int, data: bytes) -> None:
-    """Write all data and fsync; raise OSError if only a part was written."""
+    """Write all data and fsync; raise OSError if only part of it was written."""
     if os.write(handle, data) < len(data):
         raise OSError("the disk is full")
     os.fsync(handle)

@@ -1,6 +1,6 @@
 """Ask another model during a request, and describe images for a model that cannot see.
 
-The other model's answers are not part of the conversation. They are stored next to it for each
+The other model's answers are not part of the conversation. They are stored alongside it for each
 message, so that earlier parts of the prompt never change. The answer, its tokens and its duration
 are displayed as reasoning; a recording contains all of it.
 """
@@ -25,7 +25,7 @@ SECONDS = 120.0
 ANSWER = 12_000
 """Maximum characters of a description that the main model reads."""
 SHOWN = 4_000
-"""Maximum characters displayed of all the answers to one message."""
+"""Maximum characters to display for all answers to one message."""
 LOOK = (
     "You see for a model that cannot. Describe each picture so that it can work with it: what kind "
     "it is, every text and number in it word for word, axes, curves and their values, layout, what "
@@ -35,14 +35,14 @@ LOOK = (
 
 @dataclass(slots=True)
 class Consulted:
-    """The answer of a model that was asked, or the reason why it failed."""
+    """The answer from a model that was asked, or the reason it failed."""
 
     name: str
-    """Name of the model."""
+    """The model's name."""
     text: str = ""
     """The answer; "" if it failed."""
     why: str = ""
-    """Why it failed; "" if it succeeded."""
+    """The reason it failed; "" if it succeeded."""
     usage: list[UsageReported] = field(default_factory=list)
     """Token usage, one report per request."""
     seconds: float = 0.0
@@ -63,7 +63,7 @@ def heading(piece: str) -> str:
 
 @dataclass(slots=True)
 class Rendition:
-    """A message in the form for another model, such as with described images; None until known."""
+    """A message in another model's form, for example with images described; None until known."""
 
     message: Message | None = None
 
@@ -91,12 +91,12 @@ async def consult(model: ChatModel, request: Request, seconds: float, purpose: s
 
 
 def renditions(messages: Sequence[Message], kept: Memo[Rendition]) -> tuple[Message, ...]:
-    """Return messages as the other model reads them; the same objects each time."""
+    """Return messages as the other model reads them, the same objects each time."""
     return tuple(kept.get(each, Rendition).message or each for each in messages)
 
 
 class Sighted:
-    """Wraps a model that takes no images: `eyes` describes them, once per message.
+    """Wraps a model that does not accept images: `eyes` describes them, once per message.
 
     The conversation keeps its images for models that can see.
     """

@@ -1,4 +1,4 @@
-"""Models provided by packages: entry points of the group `hermes_nb.models`.
+"""Models provided by packages: entry points in the group `hermes_nb.models`.
 
 An entry point is a function that takes a `ModelSetup` and returns a `ChatModel`. Its name is the
 argument of `%hermes model`, optionally with `:VARIANT`. The built-in model and mixtures are
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 GROUP = "hermes_nb.models"
 SETTINGS_GROUP = "hermes_nb.model_settings"
-"""Entry points that read the settings of composed models, named after their key in config.yaml."""
+"""Entry points that read composed models' settings, named after their key in config.yaml."""
 EMBEDDED = "embedded"
 """The entry point used when no model is set up."""
 _ROOMS = {EMBEDDED: "extras/local", "mixture": "extras/mixture"}
-"""Folders of the entry points in hermes_nb itself, which may be missing in an installation."""
+"""Folders of hermes_nb's own entry points, which may be missing from an installation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +33,13 @@ class Endpoint:
     """A model and its server."""
 
     model: str = ""
-    """Name of the model; "" if not set."""
+    """The model's name; "" if not set."""
     base_url: str = ""
     """URL of the API; "" for the provider's default."""
     api_key: str = field(default="", repr=False)
     """API key; "" if not set."""
     wire: WireName | Literal[""] = ""
-    """Protocol to use; "" for the usual one of the provider and model."""
+    """Protocol to use; "" for the provider and model's usual one."""
 
     @property
     def named(self) -> bool:
@@ -62,7 +62,7 @@ Connect = Callable[[Endpoint, Role, Mapping[str, object]], ChatModel]
 """Returns a retrying model for an endpoint.
 
 With the role `answers`, the model has the configured context window, and images are described for
-it if it cannot see. The mapping has request fields to add to those in `model_options`.
+it if it cannot see. The mapping contains request fields to add to those in `model_options`.
 """
 
 
@@ -87,13 +87,13 @@ class ModelSetup:
     variables: Variables = tuple
     """Returns the variables in the user's namespace."""
     composed: Mapping[str, Composed] = field(default_factory=dict)
-    """The settings of all composed models by name (`mixture:careful`)."""
+    """The settings of all composed models, by name (`mixture:careful`)."""
     auxiliary: Mapping[str, Endpoint] = field(default_factory=dict)
     """The models configured for auxiliary jobs, by job."""
     main: ChatModel | None = None
     """The conversation's model, if this one is created for a side question; do not close it."""
     connect: Connect = _unconnected
-    """Creates the model of an endpoint."""
+    """Creates an endpoint's model."""
 
 
 def model_names() -> list[str]:
@@ -140,7 +140,7 @@ def installed_model(name: str, setup: ModelSetup) -> ChatModel | None:
 
 
 def left_out(name: str) -> str:
-    """Return a message if the model's folder is missing in this installation, otherwise ""."""
+    """Return a message if the model's folder is missing from this installation, otherwise ""."""
     entry = name.partition(":")[0]
     if entry not in _ROOMS or is_installed(name):
         return ""
@@ -149,7 +149,7 @@ def left_out(name: str) -> str:
 
 
 def _entries(name: str) -> list[EntryPoint]:
-    """Return the entry points that provide a model, starting with those of hermes_nb."""
+    """Return the entry points that provide a model, starting with hermes_nb's own."""
     return sorted(plugins(GROUP, name.partition(":")[0]), key=lambda point: not _is_own(point))
 
 

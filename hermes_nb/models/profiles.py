@@ -2,7 +2,7 @@
 
 Unknown values are None: a context window is learnt from the first overflow error, and an unknown
 price is never 0. Prices come from the package `genai-prices` (the extra `[prices]`) as of its
-installation: only its data file is read, and its updater never started. Without the package,
+installation: only its data file is read, and its updater is never started. Without the package,
 `prices.toml` has the prices of well-known models. A price belongs to a model *at an address*: the
 same model on this machine has none.
 """
@@ -28,7 +28,7 @@ from hermes_nb.core.protocols import ChatModel, Traits
 
 OPENAI = "https://api.openai.com/v1"
 ANTHROPIC_VERSION = "2023-06-01"
-"""Version of Anthropic's API, a header of every request."""
+"""Anthropic API version, a header of every request."""
 
 
 def is_loopback(host: str) -> bool:
@@ -45,7 +45,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_address(url: str) -> bool:
-    """Return whether a text is a valid http(s) URL of a server."""
+    """Return whether a text is a valid http(s) server URL."""
     try:
         parts = urlsplit(url)
         known = parts.scheme in ("http", "https") and bool(parts.hostname)
@@ -75,30 +75,30 @@ class Profile:
     tools: bool = True
     """Whether the API accepts tools."""
     echo: tuple[str, ...] = ()
-    """Fields of assistant messages with reasoning that are sent back to the provider."""
+    """Assistant message fields containing reasoning that are sent back to the provider."""
     echo_policy: EchoPolicy = "never"
     """When to send them back: `turn` means only after the last user message."""
     caching: CachingStyle = "prefix"
     """`prefix` needs stable bytes only; `system_and_3` needs breakpoints."""
     max_tokens: str = "max_tokens"
-    """Name of the request field for the maximum length of the answer."""
+    """Name of the request field for the maximum answer length."""
     stream_usage: bool = True
     """Whether to request token usage in the stream."""
     short_ids: bool = False
     """Whether call ids must have exactly nine letters and digits."""
     call_extras: bool = False
-    """Whether the provider's own data about calls is sent back to it."""
+    """Whether to send the provider's own data about calls back to it."""
     empty_content: str | None = None
-    """Content of an assistant message with calls and no text."""
+    """Content for an assistant message with calls and no text."""
     vision: bool = False
     """Whether the model is known to accept images."""
     effort: EffortStyle = "reasoning_effort"
     """How to request a reasoning effort. `thinking` is Anthropic's token budget, for Claude up to
-    4.5; with `adaptive`, later ones decide themselves."""
+    4.5; with `adaptive`, later ones decide for themselves."""
     reasons: bool = False
     """Whether the model is known to reason."""
     longest: int | None = None
-    """Maximum tokens of an answer; None if unknown."""
+    """Maximum tokens in an answer; None if unknown."""
 
 
 EMBEDDED = "qwen2.5-coder-0.5b (embedded)"
@@ -145,7 +145,7 @@ def profile_for(name: str, base_url: str | None = None) -> Profile:
 
 
 def with_wire(profile: Profile, wire: WireName, name: str) -> Profile:
-    """Return the profile of the model `name` for another protocol than the provider's usual one."""
+    """Return the profile of the model `name` for a protocol other than the provider's usual one."""
     match wire:
         case "chat":
             return replace(profile, wire=wire)
@@ -186,7 +186,7 @@ def effort_fields(profile: Profile, effort: str) -> dict[str, object]:
 
 
 def seeing(limit: int = 6) -> tuple[str, ...]:
-    """Return the names of some families that accept images, the best known first."""
+    """Return the names of some families that accept images, best known first."""
     known = ("claude", "gpt-5", "gemini", "gpt-4o", "gemma-3", "pixtral", "llava")
     return tuple(name for name in known if _known()["vision"].get(name))[:limit]
 
@@ -215,7 +215,7 @@ def _at(host: str, family: str, profile: Profile) -> Profile:
 
 
 def _longest(family: str, table: Mapping[str, Json]) -> Json:
-    """Return the value of the longest key that is the prefix of a word in the name."""
+    """Return the value of the longest key that is a prefix of a word in the name."""
     keys = [key for key in table if re.search(rf"(?<![a-z0-9]){re.escape(key)}", family)]
     return table[max(keys, key=len)] if keys else None
 
@@ -227,7 +227,7 @@ SHORT = 1_000
 
 
 def price(usage: Usage, model: str, base_url: str = "", *, ttl: str = "5m") -> float | None:
-    """Return the cost of a request in US dollars, or None if unknown.
+    """Return a request's cost in US dollars, or None if unknown.
 
     Args:
         usage: Tokens of the request.

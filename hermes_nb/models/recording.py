@@ -1,6 +1,6 @@
-"""One recorded reply and its format as a line of a cassette.
+"""A recorded reply, and its format as a line in a cassette.
 
-A line holds one JSON object with sorted keys. A recording has a `key`. A message of a conversation
+A line contains one JSON object with sorted keys. A recording has a `key`. A conversation message
 has an `at` (its digest) and the previous message's digest, so each message is stored once, however
 many requests contained it. A line does not depend on the time and place of the recording.
 """
@@ -48,7 +48,7 @@ class Recording:
     reply: Reply
     """The reply."""
     pieces: tuple[Piece, ...]
-    """The deltas as they arrived, and the usage of other models that were asked for this reply."""
+    """The deltas as they arrived, and the usage of other models asked for this reply."""
     nth: int = 1
     """Number of this request among identical ones in its run, from 1."""
     form: int = FORM
@@ -93,16 +93,16 @@ class Recording:
         return not self.gone(now) and not (now.choice == "none" and self.reply.message.calls)
 
     def gone(self, now: Canonical) -> list[str]:
-        """Return the tools that the reply calls and that are no longer offered."""
+        """Return the tools that the reply calls but that are no longer offered."""
         called = {call.name for call in self.reply.message.calls}
         return sorted(called & self.tools - now.tools)
 
     def nearness(self, now: Canonical) -> tuple[bool, bool, int]:
-        """Return how similar the request is apart from its key: a greater tuple is more similar."""
+        """Return how similar the request is apart from its key; a greater tuple is more similar."""
         return self.head == now.head, self.choice == now.choice, -len(self.tools ^ now.tools)
 
     def line(self) -> bytes:
-        """Return the recording as a line without a line end."""
+        """Return the recording as a line without a line ending."""
         data = {
             "form": self.form,
             "key": self.key,
@@ -125,7 +125,7 @@ class Recording:
 
 
 def _sum(data: Mapping[str, object]) -> str:
-    """Return the checksum that reveals edits of a recording."""
+    """Return the checksum that reveals edits to a recording."""
     return digest_of(clean({name: data[name] for name in data if name != "sum"}))[:16]
 
 
@@ -136,7 +136,7 @@ def accepted(line: bytes) -> bytes:
 
 
 def link_line(link: Link) -> bytes:
-    """Return a message of a conversation as a line without a line end."""
+    """Return a conversation message as a line without a line ending."""
     return _line({"at": link.digest, "before": link.before, "said": link.said})
 
 
@@ -168,7 +168,7 @@ def read(line: bytes) -> Recording | Link:
 
 
 def recut(pieces: Sequence[Piece], change: Change) -> tuple[Piece, ...]:
-    """Apply `change` to the joined text of the deltas, and cut the result at the same positions.
+    """Apply `change` to the deltas' joined text, and split the result at the same positions.
 
     The deltas of each kind are joined first, because a match may span two of them. If the text gets
     longer, the last delta contains the additional text.
@@ -255,7 +255,7 @@ def _recording(data: Mapping[str, Json]) -> Recording:
 
 
 def _as_written(call: ToolCall) -> ToolCall:
-    """Return a call with its arguments in the order of its text; a line's keys are sorted.
+    """Return a call with its arguments in the order of its text, since a line's keys are sorted.
 
     A cell displays them in the original order.
     """
@@ -267,7 +267,7 @@ def _as_written(call: ToolCall) -> ToolCall:
 
 
 def _delta(piece: Piece) -> str | dict[str, Json]:
-    """Return the JSON form of a piece."""
+    """Return a piece's JSON form."""
     match piece:
         case TextDelta(text):
             return text
@@ -302,7 +302,7 @@ def _usage(data: dict[str, Any]) -> Usage:
 
 
 def _check(message: Message) -> None:
-    """Raise TypeError unless the message can be a model's reply."""
+    """Raise TypeError unless the message could be a model's reply."""
     texts = [p.text for p in message.parts if isinstance(p, Text)]
     problem = "its message is not an assistant's text"
     if message.role == "assistant" and len(texts) == len(message.parts):

@@ -25,7 +25,7 @@ exception to raise, or a function of the request that returns one of these."""
 
 
 def call(name: str, /, **arguments: Json) -> ToolCall:
-    """Return a tool call for a script; it gets its id when it is played."""
+    """Return a tool call for a script; its id is assigned when it is played."""
     return ToolCall(id="", name=name, arguments=arguments)
 
 
@@ -37,7 +37,7 @@ class ScriptedModel:
     """Answers the n-th request with the n-th step.
 
     `.requests` records every request. A request beyond the last step raises `ScriptError`; `done()`
-    raises it when steps are left over. Text is streamed word by word, each after `delay` seconds.
+    raises it if any steps are left. Text is streamed word by word, each after `delay` seconds.
     """
 
     def __init__(
@@ -85,13 +85,13 @@ class ScriptedModel:
         yield reply
 
     def done(self) -> None:
-        """Raise `ScriptError` when steps are left over."""
+        """Raise `ScriptError` if any steps are left."""
         left = len(self.steps) - len(self.requests)
         if left > 0:
             raise ScriptError(f"{left} of {len(self.steps)} steps were never asked for")
 
     async def aclose(self) -> None:
-        """Do nothing: there is nothing to close."""
+        """Do nothing, as there is nothing to close."""
 
 
 def _reply(step: Said, request: Request, index: int) -> Reply:

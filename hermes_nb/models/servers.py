@@ -1,9 +1,9 @@
-"""Find model servers on this machine and their owners, and list the models of any server.
+"""Find model servers on this machine and their owners, and list any server's models.
 
-Only loopback addresses are probed automatically; other servers must be configured. A server that is
-found is not used without the user's approval, because on a shared machine anyone can listen on a
-known port. Approved servers are stored in the Hermes directory with their kind, address and the
-owner of the socket. Redirects are not followed, so a key is sent only to its own host.
+Only loopback addresses are probed automatically; other servers must be configured. A server found
+this way is not used without the user's approval, because on a shared machine anyone can listen on a
+known port. Approved servers are stored in the Hermes directory with their kind, address and socket
+owner. Redirects are not followed, so a key is sent only to its own host.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ LOCAL_SERVERS = {
     "llama.cpp": "http://127.0.0.1:8080/v1",
     "vLLM": "http://127.0.0.1:8000/v1",
 }
-"""Default address of each server, from its documentation."""
+"""Each server's default address, from its documentation."""
 PROBE_SECONDS = 0.5
 SECONDS = 5.0
 """Default timeout in seconds for connecting and for each pause in the response."""
 WHOLE = 3
 """Limit for the whole response, as a multiple of the timeout."""
 MOST = 8_000_000
-"""Maximum bytes of a response to read; a long list of models has half a million."""
+"""Maximum bytes of a response to read; a long model list has half a million."""
 WINDOWS = ("max_model_len", "context_window", "context_length", "max_context_length")
 """Field names for the context window in model lists: vLLM and SGLang; Groq; OpenRouter and
-Together; Mistral. llama.cpp has `n_ctx` in `meta`, next to the longer window of the training."""
+Together; Mistral. llama.cpp has `n_ctx` in `meta`, next to the longer window used in training."""
 _NO_SERVER = (
     *(OSError, http.client.HTTPException, ValueError, RecursionError),
     *(TypeError, KeyError, AttributeError),
 )
-"""Errors that occur when a server does not speak HTTP or does not send the expected JSON."""
+"""Errors that occur if a server does not speak HTTP or does not send the expected JSON."""
 Kind = Literal["listed", "no list", "no leave", "refused", "failed"]
 
 FILE = "model-servers.json"
-"""File in the Hermes directory with the servers that the user has accepted."""
+"""File in the Hermes directory that lists the servers accepted by the user."""
 SOCKETS = Path("/proc/net")
 """Files in which Linux lists sockets and their owners."""
 
@@ -116,9 +116,10 @@ def local_servers(addresses: Iterable[tuple[str, str]] | None = None) -> list[Se
 
 
 def owner_of(base_url: str) -> int | None:
-    """Return the user id of the listener on a loopback address, or None if unknown.
+    """Return the user id of the process listening on a loopback address, or None if unknown.
 
-    Sockets for all interfaces count as well. If they have different owners, the owner is unknown.
+    Sockets bound to all interfaces also count. If the sockets have different owners, the owner is
+    unknown.
     """
     parts = urlsplit(base_url)
     try:
@@ -202,11 +203,11 @@ class Reached:
     listed: tuple[ListedModel, ...] = ()
     """The models; empty unless `kind` is `listed`."""
     problem: str = ""
-    """Why the models could not be listed; "" if there was no problem."""
+    """The reason the models could not be listed; "" if there was no problem."""
 
     @property
     def chatting(self) -> tuple[ListedModel, ...]:
-        """The models except embedding models, which cannot chat."""
+        """The models, except embedding models, which cannot chat."""
         return tuple(each for each in self.listed if "embed" not in each.name.lower())
 
     @property
@@ -245,7 +246,7 @@ def reach(
         api_key: Key to send; "" for none.
         timeout: Seconds for connecting and for each pause; the whole response may take three times
             as long.
-        wire: Protocol of the server; None for the usual one of its host.
+        wire: The server's protocol; None for its host's usual one.
     """
     end = time.monotonic() + WHOLE * timeout
     try:
@@ -278,7 +279,7 @@ def proxy_for(base_url: str) -> str:
     """Return the proxy for requests to an address, without its password, or "".
 
     Reads the environment variables like httpx. urllib differs slightly, and could miss a proxy that
-    is used.
+    is in use.
     """
     parts = urlsplit(base_url)
     host, proxies = parts.hostname or "", urllib.request.getproxies()
@@ -307,7 +308,7 @@ class _Body(Protocol):
 
 
 def _bounded(response: _Body, end: float) -> bytes:
-    """Return the body; raise TimeoutError if it is not complete at `end` (monotonic time)."""
+    """Return the body; raise TimeoutError if it is not complete by `end` (monotonic time)."""
     body = bytearray()
     while piece := response.read1(65_536):
         body += piece
@@ -317,7 +318,7 @@ def _bounded(response: _Body, end: float) -> bytes:
 
 
 def _listing(answer: bytes) -> Reached:
-    """Return the models of a list; any other response does not come from a model server."""
+    """Return the models in a list; any other response does not come from a model server."""
     try:
         document = json.loads(answer)
     except (ValueError, RecursionError):
@@ -358,7 +359,7 @@ def _answered(error: urllib.error.HTTPError, secret: str, end: float) -> Reached
 
 
 def _unreached(error: BaseException, base_url: str, timeout: float, secret: str) -> str:
-    """Return why there was no response, as explained by the first informative cause."""
+    """Return the reason there was no response, as explained by the first informative cause."""
     host = urlsplit(base_url).netloc.rpartition("@")[2]
     reason = getattr(error, "reason", None)
     chain = causes(reason if isinstance(reason, BaseException) else error)

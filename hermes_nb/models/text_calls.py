@@ -1,8 +1,8 @@
 """Tool-calling strategies: the `tools` parameter, or calls in plain text for models without it.
 
 A strategy converts the conversation for the model, adds request fields, and provides a reader for
-replies. The agent loop is independent of it. With `TextCalls` the tools are in the system message,
-calls in the text of the answer, results in a user message. Earlier messages never change: the tools
+replies. The agent loop is independent of it. With `TextCalls`, tools are in the system message,
+calls in the answer's text, and results in a user message. Earlier messages never change: the tools
 are described once per toolset, and an answer is sent back as the model wrote it.
 """
 
@@ -22,18 +22,18 @@ RAW = "raw_text"
 
 
 class Strategy(Protocol):
-    """One way of tool calling."""
+    """A way of calling tools."""
 
     def messages(self, request: Request) -> Sequence[Message]:
-        """Return the conversation in the form to send.
+        """Return the conversation in the form in which to send it.
 
-        A message at the same position always gives the same object, because the adapter serialises
+        A message at the same position always yields the same object, because the adapter serialises
         each object once. A longer conversation only extends the result for a shorter one.
         """
         ...
 
     def fields(self, request: Request) -> Mapping[str, object]:
-        """Return additional top-level fields of the request: tools, response format, sampling."""
+        """Return additional top-level request fields: tools, response format, sampling."""
         ...
 
     def reader(self) -> ReplyReader:
@@ -88,8 +88,8 @@ block. The tools, with `?` behind optional parameters:
 class TextCalls:
     """Calls in the answer's text, in any of the known notations; results in a user message.
 
-    The results of a batch form one user message. A user message directly after them is merged into
-    it, since many chat templates require user and assistant to alternate. A request therefore never
+    A batch's results form one user message. A user message directly after them is merged into it,
+    since many chat templates require user and assistant to alternate. A request therefore never
     ends between the two.
     """
 
@@ -199,7 +199,7 @@ def _type(schema: object) -> str:
 
 
 def _results(batch: Sequence[Message]) -> Message:
-    """Return the user message with a batch's results and the user's text after them."""
+    """Return the user message with a batch's results and any user text after them."""
     parts: list[Part] = []
     texts: list[str] = []
     for message in batch:

@@ -1,4 +1,4 @@
-"""Mask the values that differ between two runs of the same notebook or script.
+"""Mask values that differ between runs of the same notebook or script.
 
 There are three cases. In the user's messages, only ids and known directories are masked. Tool
 results, whose tools run for real each time, also lose times, durations, addresses and similar
@@ -68,7 +68,7 @@ CELL_ID = re.compile(r"[0-9a-f]{8}")
 """A cell's id; matches an argument that consists of nothing else."""
 
 TOKEN = re.compile(r"⟦([a-z]+)(?::(\d{1,6}))?⟧")
-"""Placeholder in a recorded reply for a value of the run: `⟦cell:1⟧`, `⟦cwd⟧`."""
+"""Placeholder in a recorded reply for one of the run's values: `⟦cell:1⟧`, `⟦cwd⟧`."""
 
 
 def masked(text: str, rules: Iterable[VolatileRule], places: Places | None = None) -> Masked:
@@ -112,7 +112,7 @@ class Places:
     names: dict[str, str]
     """Directory name by path. Several paths can have the same name."""
     pattern: re.Pattern[str] | None
-    """Matches all the paths; None without paths."""
+    """Matches all the paths; None if there are none."""
 
     @classmethod
     def of(cls, directories: Iterable[tuple[str, str | Path]]) -> Places:
@@ -177,7 +177,7 @@ class Named:
         return out
 
     def pack(self, text: str) -> str:
-        """Return a text whose values that differ between runs are replaced by placeholders."""
+        """Return a text with values that differ between runs replaced by placeholders."""
         tokens = {value: f"⟦{rule}:{n}⟧" for (rule, value), n in self._numbers.items()}
         if tokens:
             longest = sorted(tokens, key=len, reverse=True)
@@ -188,7 +188,7 @@ class Named:
         return text
 
     def unpack(self, text: str) -> str:
-        """Return a recorded text with tokens replaced by this run's names; unknown tokens stay."""
+        """Return recorded text with tokens replaced by this run's names; unknown tokens remain."""
         if "⟦" not in text:
             return text
         values = {(rule, number): value for (rule, value), number in self._numbers.items()}

@@ -1,7 +1,7 @@
 """Validate the arguments of a tool call and convert them for the tool's function.
 
-Arguments are validated with fastjsonschema, compiled once per tool: `True` is not an integer, and
-5.0 is one. When they are invalid, a simple walk over the schema lists the common mistakes.
+Arguments are validated with fastjsonschema, compiled once per tool: `True` is not an integer, but
+5.0 is. When they are invalid, a simple walk over the schema lists the common mistakes.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def calling(
 class Checker:
     """Describes the problems of a call's arguments, if any; safe to call from several threads.
 
-    If the schema cannot be compiled, only common mistakes are refused, and the tool has to handle
+    If the schema cannot be compiled, only common mistakes are rejected, and the tool has to handle
     all others.
     """
 
@@ -98,7 +98,7 @@ class Checker:
             return None
 
     def __call__(self, arguments: Mapping[str, Json]) -> str:
-        """Return the problems and the tool's signature in one line; "" if there are no problems."""
+        """Return the problems and the tool's signature on one line; "" if there are no problems."""
         from fastjsonschema import JsonSchemaValueException
 
         given = {
@@ -117,7 +117,7 @@ class Checker:
         found = [*_problems(given, self._schema)] or other
         if not found:
             return ""
-        # Problems of the whole object come first, then problems inside it, sorted by location.
+        # Problems with the whole object come first, then problems inside it, sorted by location.
         found.sort(key=lambda each: (len(each[0]), _text(each[0])))
         told = [text for _, text in found]
         more = f"; {len(told) - _PROBLEMS_SHOWN} more" if len(told) > _PROBLEMS_SHOWN else ""
@@ -152,7 +152,7 @@ def _type_text(schema: Mapping[str, Json]) -> str:
 
 Place = tuple[str | int, ...]
 Problem = tuple[Place, str]
-"""The location of a problem in the arguments, and its description."""
+"""A problem's location in the arguments, and its description."""
 
 
 def _problems(value: object, schema: Mapping[str, Json], place: Place = ()) -> Iterator[Problem]:
@@ -180,7 +180,7 @@ def _problems(value: object, schema: Mapping[str, Json], place: Place = ()) -> I
 def _problems_in(
     value: Mapping[str, Json], schema: Mapping[str, Json], place: Place
 ) -> Iterator[Problem]:
-    """Yield the problems of an object: missing and unknown keys, and invalid values."""
+    """Yield the problems in an object: missing and unknown keys, and invalid values."""
     known, others = schema.get("properties", {}), schema.get("additionalProperties", True)
     for key in schema.get("required", ()):
         if key not in value:

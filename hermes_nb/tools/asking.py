@@ -32,17 +32,17 @@ from hermes_nb.safety.guard import Decision, Guard, look
 from hermes_nb.safety.permissions import SandboxProfile
 
 ROUNDS = 3
-"""Number of times that the user is asked while the content of the call keeps changing."""
+"""Maximum number of times to ask the user while the call's content keeps changing."""
 ABSENT = "nobody was there to answer"
 _NAMED = 3
-"""Number of changed items that a question lists by name."""
+"""Maximum number of changed items that a question lists by name."""
 
 
 def asking(toolset: Toolset, guard: Guard, approver: Approver) -> Toolset:
     """Wrap a toolset so that the guard decides on every call that does more than read.
 
     The guard allows the call, denies it, or asks the approver. A call that may need approval never
-    runs in parallel with others. The tool's context tells it how it may run (see `guard.Way`), and
+    runs in parallel with others. The tool's context specifies how it may run (see `guard.Way`), and
     lets it ask further questions. A denied call raises `ToolDenied`.
     """
 
@@ -68,7 +68,7 @@ class _GuardedCall:
     guard: Guard
     approver: Approver
     shape: str = ""
-    """Shape for the content that was displayed last. Empty if "always" cannot be remembered."""
+    """Shape for the last content displayed. Empty if "always" cannot be remembered."""
 
     async def permitted(self) -> object:
         """Return how the call may run, after asking if necessary; raise ToolDenied."""
@@ -87,7 +87,7 @@ class _GuardedCall:
         raise ToolDenied(_refusal(self.tool, _unstable(changed)))
 
     async def _decision(self, content: Content) -> Decision:
-        """Return the guard's decision on the call with its current content."""
+        """Return the guard's decision about the call with its current content."""
         tool, arguments, messages = self.tool, self.arguments, self.context.messages
         left = None
         if tool.result is not None:
@@ -96,7 +96,7 @@ class _GuardedCall:
         return await in_thread(judge, tool, arguments)
 
     async def further(self, question: Question) -> Answer:
-        """Ask the user a question of a running tool.
+        """Ask the user a question on behalf of a running tool.
 
         With `question.again`, the answer only applies to the call's current content, so the user is
         asked again if that changes.
@@ -115,13 +115,13 @@ class _GuardedCall:
         raise ToolDenied(_refusal(self.tool, _unstable(changed)))
 
     def remember(self, way: object) -> None:
-        """Let similar calls run this way from now on, without a question."""
+        """From now on, let similar calls run this way without asking."""
         self.guard.remember(self.shape, way)
 
     async def _asked(
         self, question: Question, content: Content, changed: list[str]
     ) -> tuple[Approval, list[str]]:
-        """Ask about the content; return the approval and the names of items changed since then."""
+        """Ask about the content; return the approval and the names of items changed since."""
         before = await self._previewed(content)
         self.shape = self.shape if before.whole else ""
         if changed:
@@ -159,7 +159,7 @@ class _GuardedCall:
 
 
 def _question(decision: Decision) -> Question:
-    """Return the question for a call: the reason, and how the call would run."""
+    """Return the question about a call: the reason, and how the call would run."""
     way, why, confined, closed = decision.way, decision.why, False, ""
     if way is not None and not way.offline:  # no sandbox confines code in the kernel
         confined, closed = SandboxProfile.OUTSIDE not in way.profile, way.closed
@@ -179,7 +179,7 @@ async def put_question(
     """Emit the question as an event, ask the approver, and emit the answer."""
     call = context.call
     context.emit(ApprovalAsked(call, question.why, question.shown))
-    await asyncio.sleep(0)  # lets the event out before the question blocks the loop
+    await asyncio.sleep(0)  # lets the event be delivered before the question blocks the loop
     approval = await approver.ask(
         ApprovalRequest(
             call=call,

@@ -1,4 +1,4 @@
-"""Select the tools of a turn by the names of tools and toolsets."""
+"""Select a turn's tools by tool and toolset names."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ DEFAULT = "default"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Selects tools by the names of tools and toolsets."""
+    """Selects tools by tool and toolset names."""
 
     usual: Toolset
     """The default tools, which are available without being selected."""
     more: Callable[[], Toolset] = Toolset
-    """Return the optional tools, which have to be selected; only called when needed."""
+    """Returns the optional tools, which have to be selected; only called when needed."""
     groups: Mapping[str, Sequence[str]]
     """Toolsets in the configuration: names of tools, toolsets and other groups, by group name.
 
-    Inside a group, its own name means the tool or toolset with that name."""
+    Within a group, its own name refers to the tool or toolset with that name."""
     policy: Policy = NONE
     """The administrator's policy, which can force or forbid tools."""
     _made: dict[tuple[str, ...], Toolset] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Toolsets that consult someone: `clarify` asks the user, `vision` a model that reads images.
+"""Toolsets for asking someone: `clarify` asks the user, `vision` a model that reads images.
 
 Both are off unless the configuration or a turn enables them.
 """

@@ -1,7 +1,7 @@
 """Detect the encoding of text files and the type of binary files.
 
 Text is UTF-8 with or without a byte order mark, UTF-16 with one, or Latin-1 for everything else
-that looks like text. Decoding and encoding again gives the same bytes.
+that looks like text. Decoding and re-encoding produces the same bytes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SIGNATURES = (
     (b"\x7fELF", "ELF binary"),
 )
 _MUCH_CONTROL = 0.1
-"""Share of control characters above which bytes that are not UTF-8 count as binary."""
+"""Proportion of control characters above which non-UTF-8 bytes count as binary."""
 _BLANK = ord(" ")
 """The first byte after the ASCII control characters."""
 _TEXT_CONTROL = frozenset(b"\t\n\r\f\b\x1b")
@@ -44,7 +44,7 @@ _TEXT_CONTROL = frozenset(b"\t\n\r\f\b\x1b")
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """The encoding of a text file."""
+    """A text file's encoding."""
 
     name: str = "utf-8"
     """The codec's name."""
@@ -88,7 +88,7 @@ def decode(data: bytes) -> tuple[str, Encoding] | None:
 
 
 def kind_of(path: Path, sample: bytes) -> str:
-    """Return a short description of a binary file, from its first bytes or otherwise its name."""
+    """Return a short description of a binary file, based on its first bytes or else its name."""
     for signature, kind in _SIGNATURES:
         if sample.startswith(signature):
             return kind

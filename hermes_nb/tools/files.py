@@ -1,4 +1,4 @@
-"""The toolset `files`: read, write, patch and list files of the working directory.
+"""The toolset `files`: read, write, patch and list files in the working directory.
 
 Files are read as streams with a size limit, so reading is safe for any size or type. Writes are
 atomic.
@@ -31,7 +31,7 @@ ENTRIES_SHOWN = 500
 
 
 def listing(directory: Path, *, depth: int, hidden: bool, ignored: bool) -> str:
-    """Return the content of a directory as text: at most `ENTRIES_SHOWN` lines and a note.
+    """Return a directory's contents as text: at most `ENTRIES_SHOWN` lines and a note.
 
     `.git` is listed but not entered. Links are shown with their target and not followed.
     """
@@ -53,7 +53,7 @@ class _Tree:
         self._left_out = {"more": 0, "hidden": 0, "ignored": 0}
 
     def add(self, directory: str, rules: Rules, depth: int, indent: str) -> None:
-        """Add a directory's entries and their content, down to `depth` levels."""
+        """Add a directory's entries and their contents, down to `depth` levels."""
         chosen = [entry for entry in entries(directory, rules) if self._wanted(entry)]
         for entry in sorted(chosen, key=lambda entry: (not entry.is_directory, entry.name)):
             if len(self.lines) >= ENTRIES_SHOWN:
@@ -94,7 +94,7 @@ def _line(entry: DirectoryEntry) -> str:
 
 
 READ_LIMIT = 40_000
-"""Characters of one page; less than the limit for tool output, so that a page is never cut."""
+"""Characters per page; less than the limit for tool output, so that a page is never truncated."""
 LINE_LIMIT = 2_000
 COUNT_LIMIT = 64_000_000
 """Maximum size in bytes of a file whose remaining lines are counted for the note below a page."""
@@ -102,9 +102,9 @@ _CHUNK = 65_536
 
 
 class StreamLines:
-    """The lines of a stream, each cut to `LINE_LIMIT`, in bounded memory.
+    """A stream's lines, each truncated to `LINE_LIMIT`, in bounded memory.
 
-    Raises `TurnInterrupted` between chunks once `stop` is set, because a large file takes long.
+    Raises `TurnInterrupted` between chunks once `stop` is set, because a large file takes a while.
     """
 
     def __init__(self, text: TextIO, stop: threading.Event) -> None:
@@ -170,7 +170,7 @@ def _rest(lines: StreamLines, first: int, last: int, size: int) -> list[str]:
 
 
 PATCH_LIMIT = 16_000_000
-"""Size in bytes of the largest file that is patched, which happens in memory."""
+"""Maximum size in bytes of a file to patch, which happens in memory."""
 
 _ANYBODY_WRITES = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 _PATCHING = threading.Lock()
@@ -332,7 +332,7 @@ def _version(status: os.stat_result) -> tuple[int, ...]:
 
 
 def _writable(space: Workspace, path: str) -> Path:
-    """Return the path to write; raise ToolError for a notebook or anything but a regular file."""
+    """Return the path to write; raise ToolError unless it is a regular file and no notebook."""
     target = space.resolve(path, write=True)
     with space.explained(target):
         _check_writable(space, target)
@@ -356,14 +356,14 @@ def _check_writable(space: Workspace, target: Path) -> None:
 
 
 def _current(target: Path) -> tuple[bytes, Encoding | None]:
-    """Return the beginning of an existing file and its encoding."""
+    """Return the start of an existing file, and its encoding."""
     with open_regular(target) as file:
         sample = file.read(SAMPLE)
     return sample, encoding_of(sample, whole=len(sample) < SAMPLE)
 
 
 def _in_style(content: str, sample: bytes, encoding: Encoding | None) -> tuple[str, Encoding]:
-    """Return new content with the line endings and byte order mark of the file it replaces."""
+    """Give new content the line endings and byte order mark of the file it replaces."""
     lines = sample.count(b"\n")
     if lines and sample.count(b"\r\n") == lines and "\r" not in content:
         content = content.replace("\n", "\r\n")

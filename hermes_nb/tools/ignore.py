@@ -1,7 +1,7 @@
 """Apply `.gitignore` rules, and list the files that they do not ignore.
 
 The rules are git's as ripgrep applies them: the nearest `.gitignore` with a matching line decides,
-a `.gitignore` above the top of a repository has no effect, and a repository is not required. Only
+a `.gitignore` above a repository's root has no effect, and a repository is not required. Only
 `.gitignore` is read, not `.ignore` or the user's global file, so the result is the same on every
 machine. Known difference: ripgrep reads `{a,b}` in a rule as alternatives; git and this module do
 not.
@@ -55,16 +55,16 @@ class IgnoreRule:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The rules that apply in a directory, with those of the directories above it."""
+    """The rules that apply in a directory, including those from parent directories."""
 
     directory: str
     """Absolute path with `/` as separator."""
     own: tuple[IgnoreRule, ...]
     """The rules of this directory's `.gitignore`, its last line first."""
     is_top: bool
-    """True for the top of a repository (with a `.git`), where rules from above do not apply."""
+    """True for a repository's root (with a `.git`), where rules from above do not apply."""
     parent: Rules | None = None
-    """The rules of the nearest directory above that has rules, or None."""
+    """The rules of the nearest parent directory that has any, or None."""
 
     def verdict(self, path: str, *, is_directory: bool) -> bool | None:
         """Return True if `path` is ignored, False if re-included, None if no rule matches it."""
@@ -83,9 +83,9 @@ class Rules:
 
 
 def rules_for(directory: Path) -> Rules:
-    """Return the rules that apply in a directory, including those of the directories above it.
+    """Return the rules that apply in a directory, including those from parent directories.
 
-    If the directory is itself ignored, the user must have specified it explicitly, so only its own
+    If the directory itself is ignored, the user must have specified it explicitly, so only its own
     rules apply.
     """
     above = _rules_above(directory)
@@ -93,7 +93,7 @@ def rules_for(directory: Path) -> Rules:
 
 
 def counts_above(directory: Path) -> bool:
-    """Return whether rules from above apply in a directory: not if they ignore the directory."""
+    """Return whether rules from above apply in a directory, which they don't if they ignore it."""
     return _rules_above(directory) is not None
 
 
@@ -119,7 +119,7 @@ def rules_in(directory: str, parent: Rules | None) -> Rules:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryEntry:
-    """One entry of a directory."""
+    """A directory entry."""
 
     path: str
     """Absolute path with `/` as separator."""
@@ -136,7 +136,7 @@ class DirectoryEntry:
 
 
 def entries(directory: str, rules: Rules) -> list[DirectoryEntry]:
-    """Return a directory's entries sorted by name; none if the directory cannot be read.
+    """Return a directory's entries sorted by name, or none if the directory cannot be read.
 
     An entry whose name begins with a dot is hidden, unless a rule re-includes it (`!.github`).
     Cassettes are omitted: they contain the recorded answers and grow during a recording.
@@ -167,7 +167,7 @@ def is_cassette(name: str) -> bool:
 
 
 def walk(directory: Path) -> Iterator[str]:
-    """Yield the regular files below a directory that are neither hidden nor ignored.
+    """Yield the regular files under a directory that are neither hidden nor ignored.
 
     Links are not followed. Paths are absolute with `/` as separator, in no particular order.
     """
@@ -184,7 +184,7 @@ def walk(directory: Path) -> Iterator[str]:
 
 
 def spec_of(patterns: Iterable[str]) -> GitIgnoreSpec | None:
-    """Return one matcher for git patterns without unusable ones; None if all are unusable."""
+    """Return one matcher for the usable git patterns; None if none are usable."""
     from pathspec import GitIgnoreSpec
 
     valid = [pattern for pattern in patterns if _rule(pattern) is not None]
@@ -192,7 +192,7 @@ def spec_of(patterns: Iterable[str]) -> GitIgnoreSpec | None:
 
 
 def _rule(line: str) -> IgnoreRule | None:
-    """Return the rule of a line; None if the line is blank, a comment, invalid or hostile."""
+    """Return a line's rule; None if the line is blank, a comment, invalid or hostile."""
     from pathspec import GitIgnoreSpec
 
     text = line.rstrip("\r\n")
@@ -215,7 +215,7 @@ def is_hostile(pattern: str) -> bool:
     """Return whether matching a pattern could take excessive time.
 
     pathspec compiles a pattern to a regular expression, in which each star multiplies the time to
-    match a long name. Patterns with that many stars do not occur in practice.
+    match a long name. Patterns with so many stars do not occur in practice.
     """
     if pattern.count("*") > _STARS_IN_A_RULE:
         return True

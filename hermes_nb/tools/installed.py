@@ -1,4 +1,4 @@
-"""Load the tools that other packages provide, and their wrappers of all tools.
+"""Load the tools that other packages provide, and their wrappers around all tools.
 
 A package registers its tools under the entry point group `hermes_nb.tools`. An entry point names a
 `Tool`, a `Toolset`, a list of tools, or a function without parameters that returns one of these. An
@@ -38,7 +38,7 @@ def installed_tools(warn: Callable[[str], None]) -> Toolset:
     for point in plugins(GROUP):
         try:
             tools = _tools(point.load())
-        except Exception as error:  # noqa: BLE001 - code of another package can raise anything
+        except Exception as error:  # noqa: BLE001 - another package's code can raise anything
             why = one_line(redact(f"{type(error).__name__}: {error}"), 200)
             warn(f"the tools of {point.name!r} are not used: {why}")
             continue
@@ -50,7 +50,7 @@ def installed_tools(warn: Callable[[str], None]) -> Toolset:
 
 
 def without_taken(tools: Toolset, taken: Toolset, warn: Callable[[str], None]) -> Toolset:
-    """Return the tools whose names are not taken: a package cannot replace a tool of Hermes."""
+    """Return the tools whose names are not taken: a package cannot replace a Hermes tool."""
     for tool in tools:
         if tool.name in taken:
             warn(f"the tool {tool.name!r} is not used: Hermes has a tool of the same name")
@@ -58,32 +58,32 @@ def without_taken(tools: Toolset, taken: Toolset, warn: Callable[[str], None]) -
 
 
 def left(tools: Toolset, policy: Policy) -> Toolset:
-    """Return the tools that the policy allows. The guard checks the policy again at each call."""
+    """Return the tools that the policy allows. The guard rechecks the policy on each call."""
     return Toolset(tool for tool in tools if not policy.why("tools", tool.name, tool.toolset))
 
 
 def left_of_added(tools: Iterable[Tool], policy: Policy) -> Toolset:
-    """Return the tools of packages or the user that the policy allows."""
+    """Return the tools from packages or the user that the policy allows."""
     return Toolset(tool for tool in tools if not policy.why("tools", f"added:{tool.name}"))
 
 
 _NAMED = ("clarify", "vision", "web")
 TOOLSETS = "hermes_nb.toolsets"
-"""Entry point group of toolsets that are available only by name; see `ToolsetSetup`."""
+"""Entry point group for toolsets that are available only by name; see `ToolsetSetup`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolsetSetup:
     """The argument of an entry point that creates a toolset for a session.
 
-    An entry point of the group `hermes_nb.toolsets` is a function that takes this and returns a
-    `Toolset`. Its name is the name of the toolset.
+    An entry point in the group `hermes_nb.toolsets` is a function that takes this and returns a
+    `Toolset`. Its name is the toolset's name.
     """
 
     composed: Sequence[str]
     """Names of the models that the settings compose from other models."""
     model: Callable[[str], ChatModel]
-    """Returns an installed model by its name, to send requests to within the conversation.
+    """Returns an installed model by name, for requests that are part of the conversation.
 
     Its requests are recorded on the conversation's cassette, and it is closed with the
     conversation. Raises `ConfigError` if the name is unknown."""
@@ -95,7 +95,7 @@ def named_toolsets() -> list[str]:
 
 
 def installed_toolsets(setup: ToolsetSetup, policy: Policy) -> Toolset:
-    """Return the tools of all `hermes_nb.toolsets` entry points; raise `ConfigError`."""
+    """Return the tools from all `hermes_nb.toolsets` entry points; raise `ConfigError`."""
     found = Toolset()
     for point in plugins(TOOLSETS):
         made = cast("Callable[[ToolsetSetup], Toolset]", loaded(point))(setup)
@@ -116,11 +116,11 @@ def _tools(given: object) -> list[Tool]:
 
 WRAPPERS = "hermes_nb.tool_wrappers"
 AUDIT = "audit"
-"""Policy key that makes an audit mandatory, and name of the wrapper that has to do it."""
+"""Policy key that makes auditing mandatory, and the name of the wrapper that has to do it."""
 
 
 class Wrapper(Protocol):
-    """The function that an entry point of `hermes_nb.tool_wrappers` refers to."""
+    """The function that a `hermes_nb.tool_wrappers` entry point refers to."""
 
     def __call__(
         self, tools: Toolset, *, source: str, guard: Guard, tell: Callable[[str], None]
@@ -128,7 +128,7 @@ class Wrapper(Protocol):
         """Return the tools, each wrapped.
 
         `source` says who uses the tools, as in `Identity`. `guard` decides on their calls. `tell`
-        shows a line to the user.
+        shows the user a line of text.
         """
         ...
 
@@ -140,10 +140,10 @@ def wrapped(
     guard: Guard,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Toolset:
-    """Return the tools in the wrappers of all packages, with the audit as the outermost one.
+    """Wrap the tools with the wrappers of all packages, the auditor outermost.
 
-    Raises `ConfigError` if a wrapper cannot be used, or if the policy demands an audit that is not
-    installed. A call can raise it too, because the policy may change at any time.
+    Raises `ConfigError` if a wrapper cannot be used, or if the policy requires an auditor that is
+    not installed. A call can also raise it, because the policy may change at any time.
     """
     for point in plugins(WRAPPERS):
         if point.name != AUDIT and not guard.policy.why("tools", f"added:{point.name}"):
@@ -164,7 +164,7 @@ def wrapped(
 
 
 def _auditor(policy: Policy) -> EntryPoint | None:
-    """Return the wrapper that records calls; None if the policy demands no audit."""
+    """Return the wrapper that records calls, or None if the policy doesn't require auditing."""
     if not policy.values.get(AUDIT):
         return None
     if points := plugins(WRAPPERS, AUDIT):

@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 MATCHES_A_FILE = 1_000
-"""Number of matches after which the rest of a file is skipped; ripgrep gets the same limit."""
+"""Number of matches after which the rest of a file is skipped; ripgrep has the same limit."""
 
 
 def main(arguments: list[str]) -> int:

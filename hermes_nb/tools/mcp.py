@@ -1,9 +1,9 @@
-"""Run MCP servers: programs or URLs that provide tools, from the start to the end of the kernel.
+"""Run MCP servers, programs or URLs that provide tools, for the lifetime of the kernel.
 
 A server is third-party code: it may crash, hang, flood its output, change its tools or ask
 questions. Therefore its output is limited and treated as untrusted content, it is restarted once
 after a crash, each call has a timeout, and interrupts are passed on. Servers run on their own event
-loop, so they never block a turn. Without a server, nothing is started and `mcp` is not imported.
+loop, so they never block a turn. Without servers, nothing is started and `mcp` is not imported.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ Result = TypeVar("Result")
 State = Literal["waiting", "starting", "ready", "ended"]
 
 QUIET, BUSY, LATEST = 0.3, 0.05, 15.0
-"""Servers start when the process is idle, so that a first turn is not slowed: when it has used less
-than the share `BUSY` of its time for `QUIET` seconds, or after `LATEST` seconds."""
+"""Servers start when the process is idle, so as not to slow down the first turn: when its CPU use
+has been below the fraction `BUSY` for `QUIET` seconds, or after `LATEST` seconds."""
 MOST_TOOLS = 256
 LINES, WIDTH = 300, 500
-"""Maximum number of stored log lines of a server, and maximum characters of each."""
+"""Maximum number of log lines stored per server, and maximum characters in each."""
 PATIENCE = 10
-"""A call that reports progress may take this many times the timeout in total."""
+"""A call that reports progress may take up to this many times the timeout in total."""
 PROGRESS = 0.1
-"""Minimum seconds between two progress updates."""
+"""Minimum seconds between progress updates."""
 LAST = 0.2
-"""Seconds in which pending replies of a program that has ended are still read."""
+"""Seconds to keep reading pending replies after a program has ended."""
 NAME = "hermes_nb"
 PROMPT = "prompt/"
 """Prefix that marks a reference as a prompt; a resource is referenced by its URI."""
 REFUSED = -1
-"""Error code of the reply to a sampling request that the user declined."""
+"""Error code for the reply to a sampling request that the user declined."""
 CLOSED = (-32000, 32600)
-"""Error codes with which the SDK reports a closed connection or an expired session."""
+"""Error codes that the SDK uses to report a closed connection or an expired session."""
 
 
 class Connection:
@@ -72,9 +72,9 @@ class Connection:
 
     Attributes:
         state: "waiting" (not started yet), "starting", "ready" or "ended".
-        error: why it is not ready; empty if there was no error.
+        error: the reason it is not ready; empty if there was no error.
         tools: its current tools by their own names.
-        references: URIs of resources and `prompt/NAME` of prompts, for completion in a prompt.
+        references: resource URIs and `prompt/NAME` for prompts, for completion in a prompt.
         capabilities: the features that the server reported.
         log: its last log lines.
 
@@ -123,7 +123,7 @@ class Connection:
         return self._session
 
     async def fresh(self) -> None:
-        """Wait until the list of tools is up to date; raise `ToolError` if that fails."""
+        """Wait until the tool list is up to date; raise `ToolError` if that fails."""
         await self.ready()
         if self._stale and "tools" in self.capabilities:
             await self.request(self._list)
@@ -137,7 +137,7 @@ class Connection:
     async def _serve(self) -> None:
         """Run the server until it ends permanently. If it was ready before, restart it once.
 
-        A program that exits when it is offered the newer protocol is restarted with the older one.
+        A program that exits when offered the newer protocol is restarted with the older one.
         """
         again = True
         try:
@@ -311,10 +311,10 @@ class Connection:
             limit.reschedule(None if seconds is None else now + seconds)
 
     async def _asked(self, question: Question, given: Document | None = None) -> str | None:
-        """Ask the user a question from the server, within the latest call that is still running.
+        """Ask the user a question from the server, during the latest call that is still running.
 
-        If the user agrees, return the model's reply to the sampling request `given`, or "" without
-        one. Return None if the user declines, or if no call is running.
+        If the user agrees, return the model's reply to the sampling request `given`, or "" if there
+        is none. Return None if the user declines, or if no call is running.
         """
         async with self._asking:
             callers = [(limit, caller) for limit, caller in self._limits.items() if caller]
@@ -351,7 +351,7 @@ class Connection:
         return types.CreateMessageResult(role="assistant", model="hermes", content=content)
 
     async def _elicit(self, _context: object, params: object) -> object:
-        """Answer a form of the server with its default values if the user agrees."""
+        """Answer a form from the server with its default values if the user agrees."""
         given, types = wire(params), self.bridge.types
         schema = given.get("requestedSchema") or {}
         fields = schema.get("properties") or {}
@@ -375,7 +375,7 @@ class Connection:
         self._note(f"{told.get('level')}: {text}")
 
     async def _heard(self, message: object) -> None:
-        """Record that the list of tools has changed; it is read again before the next call."""
+        """Record that the tool list has changed, so that it is reread before the next call."""
         method = getattr(getattr(message, "root", message), "method", "")
         self._stale = self._stale or method == "notifications/tools/list_changed"
 
@@ -400,9 +400,9 @@ async def _quiet(hurry: asyncio.Event) -> None:
 
 
 class Servers:
-    """The MCP servers of one agent, on their own event loop; methods may be called in any thread.
+    """An agent's MCP servers, on their own event loop; methods may be called from any thread.
 
-    `told(connection)` is called on that loop each time a server's tools have been listed.
+    `told(connection)` is called on that loop whenever a server's tools have been listed.
     """
 
     def __init__(self, told: Callable[[Connection], None] = lambda _: None) -> None:
@@ -414,7 +414,7 @@ class Servers:
         self._bridge: Wire | None = None
 
     def use(self, servers: Mapping[str, ServerSpec]) -> None:
-        """Run exactly these servers from now on; start them without waiting."""
+        """From now on, run exactly these servers; start them without waiting."""
         there = {name: each.spec for name, each in self.connections.items()}
         if dict(servers) == there:
             return
@@ -430,7 +430,7 @@ class Servers:
             self._loop.submit(self._begin(gone))
 
     async def there(self, name: str, work: Callable[[Connection], Awaitable[Result]]) -> Result:
-        """Run `work` with a server on the servers' event loop; cancelling cancels the work too.
+        """Run `work` with a server on the servers' event loop; cancelling also cancels the work.
 
         Raises `ToolError` if the name is unknown.
         """

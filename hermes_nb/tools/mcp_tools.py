@@ -1,9 +1,9 @@
-"""Offer the tools of MCP servers to a session. The list does not change during a session.
+"""Offer MCP servers' tools to a session. The list does not change during a session.
 
-The schemas come from the last start of each server and are cached in the Hermes directory, so that
-a first turn does not wait for a server. The model finds other tools with `mcp_search` and calls
-them with `mcp_call`: tools without a cached schema, tools whose text looks like an attack, and all
-tools if their schemas would take more than a tenth of the context window.
+The schemas come from each server's last start and are cached in the Hermes directory, so that a
+first turn does not wait for a server. The model finds other tools with `mcp_search` and calls them
+with `mcp_call`: tools without a cached schema, tools whose text looks like an attack, and all tools
+if their schemas would take more than a tenth of the context window.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ FILE = "mcp_tools.json"
 """Name of the cache in the Hermes directory: tools and references by the server's key."""
 VERSION = 1
 LARGEST, SERVERS = 30_000_000, 200
-"""Maximum size of the cache in bytes and maximum number of servers; those changed last are kept."""
+"""Maximum size of the cache in bytes and number of servers; the last ones changed are kept."""
 SHARE, WINDOW = 0.1, 100_000
-"""Maximum share of the context window for schemas, and the window in tokens if it is unknown."""
+"""Maximum fraction of the context window for schemas, and the window in tokens if unknown."""
 FOUND, NAMED = 8, 100
-"""Number of tools that a search shows with their schemas, and by name only."""
+"""Number of tools that a search shows with schemas, and by name only."""
 WAIT = 10.0
 """Seconds that a search waits for servers that are starting."""
 NAME = 64
@@ -58,14 +58,14 @@ INSTALL = "it needs `pip install 'hermes_nb[mcp]'`"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """A tool of a server, as a session offers it."""
+    """A server's tool, as offered by a session."""
 
     server: str
-    """Name of the server."""
+    """The server's name."""
     tool: Document
     """The definition of the tool in wire format."""
     plain: bool = True
-    """False if the tool's text looks like an attack; then it is only offered by search."""
+    """False if the tool's text looks like an attack; in that case it is only offered by search."""
 
     @property
     def name(self) -> str:
@@ -87,10 +87,10 @@ class Offer:
 
 
 class McpTools:
-    """The MCP tools of one agent; `servers` is created when the first server is configured.
+    """An agent's MCP tools; `servers` is created when the first server is configured.
 
-    A session's tools come from the last start of each server and don't change until `thaw()`. The
-    names in `allowed` (`server` or `server/tool`) need no approval.
+    A session's tools come from each server's last start and don't change until `thaw()`. The names
+    in `allowed` (`server` or `server/tool`) need no approval.
     """
 
     def __init__(self) -> None:
@@ -161,7 +161,7 @@ class McpTools:
 
     @property
     def references(self) -> Mapping[str, Sequence[str]]:
-        """What a user can attach to a prompt, by server: URIs of resources, and prompts.
+        """What a user can attach to a prompt, by server: resource URIs, and prompts.
 
         Does not wait for servers.
         """
@@ -178,7 +178,7 @@ class McpTools:
         return self._offers
 
     def _listed(self, connection: Connection) -> None:
-        """Cache the tools and references of a server for the next session."""
+        """Cache a server's tools and references for the next session."""
 
         def plain(tool: Document) -> bool:
             words = f"{tool['description']}\n{canonical_json(tool['inputSchema'])}"
@@ -284,7 +284,7 @@ class McpTools:
         ]
 
     def _found(self, query: str) -> ToolOutput:
-        """Return the matching tools, the best with their schemas, and which servers are not ready.
+        """Return the matching tools, the best with schemas, and the servers that are not ready.
 
         The result is trusted like any tool definition, unless its text looks like an attack.
         """
@@ -339,7 +339,7 @@ class McpTools:
     async def _of(
         self, server: str, what: str, send: Callable[[ClientSession], Awaitable[object]]
     ) -> dict[str, Json]:
-        """Request resources or prompts of a server; raise `ToolError` if it has none."""
+        """Request a server's resources or prompts; raise `ToolError` if it has none."""
         from hermes_nb.tools.mcp_wire import wire
 
         async def ask(connection: Connection) -> dict[str, Json]:

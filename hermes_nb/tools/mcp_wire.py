@@ -1,6 +1,6 @@
 """Configure and connect to MCP servers, and read their messages, with any supported `mcp` SDK.
 
-The versions 1.28 to 2.x of the package `mcp` are supported. Their objects are read in the *wire
+Versions 1.28 to 2.x of the package `mcp` are supported. Their objects are read in the *wire
 format*, the JSON of the protocol, which both share; the few calls that differ are in `Wire`. `mcp`
 is not imported before the first server starts.
 """
@@ -53,7 +53,7 @@ LONGEST_WAIT = 86_400.0
 KILL = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
 
 DESCRIBED, SCHEMA = 4_000, 40_000
-"""Maximum characters of a tool's description, which is cut, and schema: a longer one is dropped."""
+"""Maximum characters of a tool's description (else truncated) and schema (else dropped)."""
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
@@ -69,7 +69,7 @@ class ServerSpec:
     args: tuple[str, ...] = ()
     """The program's arguments."""
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Additional environment variables of the program."""
+    """Additional environment variables for the program."""
     url: str = ""
     """The URL of the endpoint; empty if the server has a `command`."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -81,7 +81,7 @@ class ServerSpec:
     source: str = ""
     """The configuration file that contains the server."""
     problem: str = ""
-    """Why the server cannot be used; empty if it can."""
+    """The reason the server cannot be used; empty if it can."""
 
     @property
     def key(self) -> str:
@@ -96,7 +96,7 @@ class ServerSpec:
 
 
 def specs(servers: object, environ: Mapping[str, str], source: str) -> dict[str, ServerSpec]:
-    """Return the servers of a configuration by name. If one cannot be used, `problem` says why.
+    """Return a configuration's servers by name. If one cannot be used, its `problem` says why.
 
     The keys are the same as in Hermes Agent and `.mcp.json`; `${NAME}` is replaced from `environ`.
     """
@@ -159,13 +159,13 @@ def first(error: BaseException) -> BaseException:
 
 
 def told_error(error: BaseException) -> str:
-    """Return the message of an SDK exception in one line, without secrets."""
+    """Return an SDK exception's message on one line, without secrets."""
     found = first(error)
     return one_line(visible(redact(str(found) or type(found).__name__)), 300)
 
 
 class Wire:
-    """The differences between `mcp` 1.x and 2.x; `modern` is True for 2.x. Imports `mcp`."""
+    """Hides the differences between `mcp` 1.x and 2.x; `modern` is True for 2.x. Imports `mcp`."""
 
     def __init__(self) -> None:
         from mcp.client import streamable_http
@@ -189,13 +189,13 @@ class Wire:
             vars(session)["logging"] = logging.getLogger("mcp")
 
     def parsed(self, line: bytes) -> object:
-        """Parse a line to a session message; raise ValueError if it is not a message."""
+        """Parse a line into a session message; raise ValueError if it is not a message."""
         if self._adapter is not None:
             return self._message.SessionMessage(self._adapter.validate_json(line, by_name=False))
         return self._message.SessionMessage(self.types.JSONRPCMessage.model_validate_json(line))
 
     def line(self, message: object) -> bytes:
-        """Serialize a session message to a line."""
+        """Serialise a session message to a line."""
         left_out = "exclude_unset" if self.modern else "exclude_none"
         text: str = vars(message)["message"].model_dump_json(by_alias=True, **{left_out: True})
         return text.encode() + b"\n"
@@ -207,8 +207,8 @@ class Wire:
         """Yield a session, its capabilities, and whether the server announces changed tools.
 
         1.x, and 2.x with `old`, uses protocol 2025-11-25. Otherwise 2.x first tries 2026-07-28. In
-        this version, a server asks a question with the result *input required*; the SDK's `Client`
-        passes it to the same callbacks and repeats the request with the answers.
+        the latter version, a server asks a question with the result *input required*; the SDK's
+        `Client` passes it to the same callbacks and repeats the request with the answers.
         """
         if not self.modern:
             async with transport as streams, self._new(*streams[:2], **heard) as session:
@@ -221,7 +221,7 @@ class Wire:
 
     @asynccontextmanager
     async def over_http(self, spec: ServerSpec) -> AsyncIterator[Streams]:
-        """Connect to a URL and yield the streams; the first two are those of a session."""
+        """Connect to a URL and yield the streams; the first two are a session's."""
         headers = {"Accept-Encoding": "identity", **spec.headers}
         async with self._client(headers=headers) as client:
             client.event_hooks["response"] = [bounded]
@@ -245,7 +245,7 @@ async def bounded(response: Json) -> None:
     kind = next(each for each in type(pieces).__mro__ if each.__name__ == "AsyncByteStream")
 
     class Bounded(kind):  # type: ignore[misc, valid-type]
-        """The response's bytes, with a limit on the length of a line."""
+        """The response's bytes, with a limit on line length."""
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
             length = 0
@@ -263,7 +263,7 @@ async def bounded(response: Json) -> None:
 
 
 def wire(model: object) -> dict[str, Json]:
-    """Return a model of the SDK in wire format, for any version of the SDK."""
+    """Return an SDK model in wire format, for any SDK version."""
     dump: Callable[..., dict[str, Json]] = model.model_dump  # type: ignore[attr-defined]
     return dump(by_alias=True, mode="json", exclude_none=True)
 
@@ -288,9 +288,9 @@ class Caller:
     """The tool call on whose behalf a server may ask the user or the model."""
 
     context: ToolContext
-    """The context of the call."""
+    """The call's context."""
     loop: asyncio.AbstractEventLoop
-    """The event loop of the turn, on which the user is asked."""
+    """The turn's event loop, on which the user is asked."""
     model: ChatModel
     """The model that answers the server's sampling requests."""
     _open: list[Callable[[], bool]] = field(default_factory=list)
@@ -317,7 +317,7 @@ class Caller:
         return await self.there(asked())
 
     async def complete(self, given: Document) -> str:
-        """Return the model's answer to the messages of a sampling request."""
+        """Return the model's answer to a sampling request's messages."""
         head = [Message.system(str(given["systemPrompt"]))] if given.get("systemPrompt") else []
         messages = [said(each) for each in given.get("messages", [])]
         async with aclosing(self.model.stream(Request(messages=(*head, *messages)))) as items:
@@ -328,9 +328,9 @@ class Caller:
 
 
 def said(message: Document) -> Message:
-    """Convert a message of a sampling request.
+    """Convert a message from a sampling request.
 
-    Its text is untrusted unless it is the assistant's.
+    Its text is untrusted unless it comes from the assistant.
     """
     content = message.get("content")
     blocks = content if isinstance(content, list) else [content]
@@ -343,7 +343,7 @@ def said(message: Document) -> Message:
 
 @asynccontextmanager
 async def program(spec: ServerSpec, bridge: Wire, note: Note, dead: Note) -> AsyncIterator[Streams]:
-    """Run a server's program and yield the streams of a session; raise OSError or `ToolError`.
+    """Run a server's program and yield a session's streams; raise OSError or `ToolError`.
 
     The SDK's transport is not used, because it neither limits a program's output nor detects when
     it ends. `dead(why)` is called when the program has ended, and `note(line)` for output other

@@ -20,12 +20,12 @@ from hermes_nb.memory.history import EntryChange, Unusable, WriteOrigin
 from hermes_nb.tools.schema import tool, with_arguments, with_earlier_names
 
 MOST_NOTED = 50_000
-"""Largest `memory` call in characters. A batch that replaces everything in both memories is far
+"""Maximum characters of a `memory` call. A batch that replaces both memories entirely is far
 smaller."""
 
 
 class MemoryStep(TypedDict):
-    """One operation of a batch."""
+    """One operation in a batch."""
 
     action: Action
     """What to do with an entry."""
@@ -49,7 +49,7 @@ class Notes(Protocol):
         ...
 
     def preview(self, target: str, operations: Sequence[Arguments]) -> tuple[EntryChange, ...]:
-        """Return what `apply` would change now; raise WriteRefusal, Unusable, OSError."""
+        """Return what `apply` would currently change; raise WriteRefusal, Unusable, OSError."""
         ...
 
 
@@ -60,7 +60,7 @@ def memory_tools(
     write_approval: bool = False,
     on_written: Callable[[Outcome], None] = lambda _: None,
 ) -> Toolset:
-    """Return the tool `memory`. A write is recorded together with the location of its call.
+    """Return the tool `memory`. A write is recorded together with its call's location.
 
     Args:
         memory: where the facts are written.
@@ -76,7 +76,7 @@ def memory_tools(
         async def preview(arguments: Arguments) -> str:
             return await asyncio.to_thread(_preview, memory, arguments)
 
-        # A higher risk than an edit in the workspace, which some modes allow without approval.
+        # A higher risk than a workspace edit, which some modes allow without approval.
         made = replace(made, risk=Risk.WRITE, risk_of=lambda _: Risk.EXECUTE, preview=preview)
     return Toolset([made])
 
@@ -122,7 +122,7 @@ def _memory(memory: Notes, source: str, on_written: Callable[[Outcome], None]) -
 
 
 def _with_action(arguments: Arguments) -> Arguments:
-    """Return the arguments with the first of `operations` as the call's own step if it has none."""
+    """Return the arguments; if the call has no step of its own, the first of `operations` is it."""
     operations = arguments.get("operations")
     if not isinstance(operations, list) or not operations or not isinstance(operations[0], Mapping):
         return arguments
@@ -142,7 +142,7 @@ def _stored(step: MemoryStep) -> Arguments:
 
 
 def _steps(arguments: Arguments) -> list[Arguments]:
-    """Return the steps of a call, by current or earlier names."""
+    """Return a call's steps, by current or earlier names."""
     given = _with_action(arguments)
     return [
         {**step, "old_text": step.get("old") or step.get("old_text", "")}
@@ -151,7 +151,7 @@ def _steps(arguments: Arguments) -> list[Arguments]:
 
 
 def _preview(memory: Notes, arguments: Arguments) -> str:
-    """Return the diff of a call for approval."""
+    """Return a call's diff for approval."""
     target = str(arguments.get("target", "memory"))
     try:
         changes = memory.preview(target, _steps(arguments))

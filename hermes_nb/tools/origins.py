@@ -31,13 +31,13 @@ from hermes_nb.safety.provenance import outside
 from hermes_nb.tools.wrappers import OURS, OUTSIDE, following
 
 _FOUND = re.compile(r"(?m)^(.{1,400}?)[:-]\d{1,9}[:-]")
-"""The start of a search result line: the file and the line number."""
+"""The start of a search result line: the file and line number."""
 
 
 def keeping_origins(toolset: Toolset, marks: Marks, root: Path) -> Toolset:
     """Return tools that mark what they write, and whose results are untrusted if their input is.
 
-    Tools that run code may change any file below `root`, so all files changed during the run are
+    Tools that run code may change any file under `root`, so all files changed during the run are
     marked.
     """
 
@@ -86,7 +86,7 @@ def _runs(tool: Tool) -> bool:
 
 
 async def _left(tool: Tool, context: ToolContext, arguments: Arguments) -> str:
-    """Return the source that a cell will have after a call that writes it; "" for other calls."""
+    """Return a cell's source after a call that writes it, or "" for other calls."""
     if tool.toolset != "notebook" or tool.risk is not Risk.WRITE:
         return ""
     if tool.result is None:

@@ -35,7 +35,7 @@ def _step(item: str) -> tuple[State, str]:
 
 
 def told(plan: Sequence[tuple[State, str]]) -> str:
-    """Return the progress of a plan in one line."""
+    """Return a plan's progress on one line."""
     done = sum(state == "done" for state, _ in plan)
     now = next((text for state, text in plan if state == "now"), "")
     return f"{done} of {len(plan)} done{f', now: {one_line(visible(now), 60)}' if now else ''}"

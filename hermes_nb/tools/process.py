@@ -1,4 +1,4 @@
-"""Run a pipeline of programs with one output pipe, within limits of time and memory.
+"""Run a pipeline of programs with one output pipe, within time and memory limits.
 
 Each child leads its own session, so that its descendants can be killed with it, including those
 that it leaves running when it exits. A program that starts its own session (`setsid`) survives a
@@ -38,7 +38,7 @@ _CHUNK = 1 << 18
 _PIPE = 1 << 20
 
 MARK = "HERMES_NB_COMMAND"
-"""The environment variable that identifies the processes of a command."""
+"""The environment variable that identifies a command's processes."""
 
 Target = Literal["out", "err", "null"]
 Sink = Callable[[bytes], bool]
@@ -50,7 +50,7 @@ class Ended:
     """How a command ended."""
 
     code: int
-    """Exit code of the last program; negative for a signal."""
+    """The last program's exit code; negative for a signal."""
     seconds: float
     """Duration in seconds."""
     timed_out: bool = False
@@ -63,14 +63,14 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """One program of a pipeline."""
+    """One program in a pipeline."""
 
     command: Sequence[str]
     """The program and its arguments."""
     env: Mapping[str, str]
     """The environment variables."""
     stdin: Path | None = None
-    """File for standard input; None for the output of the program before, or empty input."""
+    """File for standard input; None for the previous program's output, or empty input."""
     out: Target = "out"
     """Destination of stdout: "out" (the next program or the output), "err" (the output) or
     "null"."""
@@ -79,11 +79,11 @@ class Program:
     descriptors: Sequence[int] = ()
     """Open file descriptors to inherit."""
     kill: Callable[[int], None] = lambda _: None
-    """Called with the pid before a signal, to end processes that a sandbox has started inside."""
+    """Called with the pid before a signal, to end processes started inside a sandbox."""
 
 
 def kill_marked(mark: str, group: int) -> None:
-    """Kill processes of a command that left its process group `group`.
+    """Kill a command's processes that have left its process group `group`.
 
     They are found by `mark` in their environment, so a process that has removed it survives.
     """
@@ -198,7 +198,7 @@ class _Group:
                 os.close(descriptor)
 
     async def wait(self) -> int:
-        """Wait for all programs and return the exit code of the last."""
+        """Wait for all programs and return the last one's exit code."""
         waits = (in_thread(process.wait) for process in self.processes)
         return (await asyncio.gather(*waits))[-1]
 
@@ -212,7 +212,7 @@ class _Group:
         return reached
 
     async def gone(self) -> None:
-        """Wait until no process of the groups is alive, because SIGKILL takes effect later.
+        """Wait until no process in the groups is alive, because SIGKILL is asynchronous.
 
         Waits at most `GRACE` seconds: a process in uninterruptible sleep survives even SIGKILL.
         """
@@ -222,7 +222,7 @@ class _Group:
                 if not self._any_lives():
                     break
                 await asyncio.sleep(_LOOK)
-        except asyncio.CancelledError:  # a second one; the loop may be about to close, so block
+        except asyncio.CancelledError:  # cancelled again; the loop may be about to close, so block
             for _ in looks:
                 if self._any_lives():
                     time.sleep(_LOOK)  # noqa: ASYNC251 - for milliseconds only
@@ -266,8 +266,8 @@ class _Watcher:
     """Kills the process groups of running commands if this process is killed.
 
     A shell in its own session reads the group numbers from a pipe, which closes whenever this
-    process ends. On Linux the start time of a group is sent too, because the number of an ended
-    group may be reused. A forked child starts its own shell.
+    process ends. On Linux, a group's start time is sent too, because the number of a finished group
+    may be reused. A forked child starts its own shell.
     """
 
     def __init__(self) -> None:
@@ -347,7 +347,7 @@ _watcher = _Watcher()
 
 @cache
 def _at_ends() -> None:
-    """Register, once, to close the watcher at exit and to detach it in forked children."""
+    """Register, once, to close the watcher on exit and detach it in forked children."""
     atexit.register(_watcher.close)
     os.register_at_fork(after_in_child=_watcher.leave)
 
@@ -409,7 +409,7 @@ async def _until_done(
 ) -> bool:
     """Wait until the programs exit or the sink is full; return True if the deadline passed first.
 
-    An interrupt ends the wait too.
+    An interrupt also ends the wait.
     """
     while not exited.done():
         if drain.done() and drain.result():
@@ -426,7 +426,7 @@ async def _until_done(
 async def _end(
     group: _Group, exited: asyncio.Task[int], drain: asyncio.Task[bool], grace: float
 ) -> None:
-    """Kill the remaining processes: SIGTERM first if a child still runs, then SIGKILL."""
+    """Kill the remaining processes: SIGTERM first if a child is still running, then SIGKILL."""
     try:
         if not exited.done() and group.signal(signal.SIGTERM):
             await asyncio.wait({exited}, timeout=grace)

@@ -1,4 +1,4 @@
-"""Capture the output of a command in bounded memory, and render it as a terminal would."""
+"""Capture a command's output in bounded memory, and render it as a terminal would."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from collections.abc import Callable
 from hermes_nb.core.text import latest
 
 LATEST = 4_000
-"""Bytes at the end of the output that are displayed while a command runs."""
+"""Bytes of the end of the output to display while a command is running."""
 
 WHOLE = 1_000_000
-"""Largest output in bytes that is kept completely."""
+"""Maximum size in bytes of output that is kept in full."""
 HEAD, TAIL = 30_000, 18_000
-"""Bytes to keep of a larger output; less than the limit for tool output, to leave space for
-notes."""
+"""Bytes to keep of larger output; less than the limit for tool output, to leave space for notes."""
 _AROUND = 8_192
 """Bytes of context for redaction; longer than a private key in PEM format."""
 
 
 class Capture:
-    """Collects output; `text()` returns all of it, or its head and tail around a marker.
+    """Collects output; `text()` returns all of it, or the head and tail around a marker.
 
     `clean` redacts secrets in everything returned. If the middle is dropped, `clean` also gets the
     adjacent `_AROUND` bytes of it, because it would not recognise half a secret.
@@ -43,7 +42,7 @@ class Capture:
                 del self._tail[: -TAIL - _AROUND]
 
     def text(self) -> str:
-        """Return the captured text, with replacement characters for bytes that are not UTF-8."""
+        """Return the captured text, with replacement characters for non-UTF-8 bytes."""
         if not self._tail:
             text = self._head.decode("utf-8", "replace")
             return text if self._clean is None else self._clean(text)

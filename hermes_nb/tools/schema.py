@@ -40,12 +40,12 @@ from hermes_nb.tools.arguments import Checker, Convert, Function, calling, conve
 
 Schema = dict[str, Json]
 Annotation: TypeAlias = Any
-"""Any annotation of a parameter; typing has no type for it before 3.15."""
+"""Any parameter annotation; typing has no type for it before 3.15."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shape:
-    """The meaning of an annotation for a tool: its schema, and how values are converted."""
+    """What an annotation means for a tool: its schema, and how values are converted."""
 
     schema: Schema
     """Its JSON Schema."""
@@ -243,7 +243,7 @@ def with_earlier_names(made: Tool, names: Mapping[str, str]) -> Tool:
 
 
 def with_arguments(made: Tool, current: Callable[[Arguments], Arguments]) -> Tool:
-    """Return a tool whose arguments `current` converts before they are checked and used."""
+    """Return a tool whose arguments are converted by `current` before they are checked and used."""
 
     async def run(context: ToolContext, arguments: Arguments) -> object:
         return await made.run(context, current(arguments))
@@ -260,7 +260,7 @@ def as_tool(thing: Tool | Function) -> Tool:
 
 @dataclass(frozen=True, slots=True)
 class _Parameter:
-    """One parameter of a tool. If it is `optional`, it has a default, which may be None."""
+    """A tool parameter. If it is `optional`, it has a default, which may be None."""
 
     shape: Shape
     optional: bool
@@ -326,7 +326,7 @@ def _property(parameter: _Parameter, note: str) -> dict[str, Json]:
 
 
 def _documentation(function: Function) -> tuple[str, dict[str, str]]:
-    """Return the docstring's first paragraph in one line, and its notes on the arguments."""
+    """Return the docstring's first paragraph on one line, and its notes on the arguments."""
     lines = _docstring(function).splitlines()
     first: list[str] = []
     for line in lines:
@@ -337,7 +337,7 @@ def _documentation(function: Function) -> tuple[str, dict[str, str]]:
 
 
 def _docstring(function: Function) -> str:
-    """Return a docstring; read from the source if `-OO` has removed it."""
+    """Return a docstring, read from the source if `-OO` has removed it."""
     if function.__doc__ is None and sys.flags.optimize > 1:
         with suppress(OSError, TypeError, SyntaxError):
             (node,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body

@@ -39,7 +39,7 @@ from hermes_nb.tools.workspace import Workspace
 
 LINE_LIMIT = 300
 COUNT_LIMIT = 10_000
-"""Number of matches after which a search stops, because the pattern is too general."""
+"""Number of matches at which a search stops, because the pattern is too general."""
 _LEAD = 60
 
 
@@ -67,7 +67,7 @@ class Results:
     _pending: list[bytes] = field(default_factory=list)
     """Chunks of the current, incomplete line of output."""
     _file: list[_Line] = field(default_factory=list)
-    """The lines of the current file."""
+    """The current file's lines."""
     _shown: int = 0
     """Number of matches in `lines`."""
 
@@ -94,7 +94,7 @@ class Results:
             self._file = []
 
     def _add(self, name: str) -> None:
-        """Add the lines of a file: matches up to the limit, and their context."""
+        """Add a file's lines: matches up to the limit, and their context."""
         matches = [line.number for line in self._file if line.is_match]
         self.matches += len(matches)
         kept = set(matches[: max(0, self.limit - self._shown)])
@@ -113,7 +113,7 @@ class Results:
 
     @property
     def omitted(self) -> int:
-        """Number of matches that are not shown, of at most `COUNT_LIMIT`."""
+        """Number of matches not shown, out of at most `COUNT_LIMIT`."""
         return min(self.matches, COUNT_LIMIT) - self._shown
 
 
@@ -125,14 +125,14 @@ def _line(data: dict[str, Json], *, is_match: bool) -> _Line:
 
 
 def _text(data: dict[str, str]) -> str:
-    """Return the text in a part of an event, where text that is not UTF-8 is in base64."""
+    """Return the text in part of an event, where non-UTF-8 text is in base64."""
     if "text" in data:
         return data["text"]
     return base64.b64decode(data["bytes"]).decode("utf-8", "replace")
 
 
 def _path(data: dict[str, str]) -> str:
-    """Return the path in a part of an event, with undecodable bytes as Python represents them."""
+    """Return the path in part of an event, with undecodable bytes as Python represents them."""
     return data["text"] if "text" in data else os.fsdecode(base64.b64decode(data["bytes"]))
 
 
@@ -148,7 +148,7 @@ def _clipped(text: str, start: int) -> str:
 
 TIME_LIMIT = 20.0
 FILE_LIMIT = 50_000_000
-"""Size in bytes of the largest file that is searched."""
+"""Maximum size in bytes of a file to search."""
 PATTERN_LIMIT = 1_000
 _ARGUMENT_BYTES = 100_000
 _FILES_A_RUN = 1_000
@@ -252,7 +252,7 @@ class _Job:
         )
         portable = self.ripgrep is not None and _PORTABLE.fullmatch(query.pattern) is not None
         complete = files.complete
-        # Notebooks come last: their outputs change with every run and would displace other files.
+        # Notebooks come last: their outputs change with every run and would crowd out other files.
         for batch in _batches(sorted(files.named, key=lambda path: path.endswith(".ipynb"))):
             command = self._ripgrep(query) if portable else _python(query)
             ended = await self._run([*command, *batch], results.feed)
@@ -402,7 +402,7 @@ def name_filter(glob: str) -> Callable[[str], bool]:
     """Return a test for paths relative to the searched directory; raise ToolError if invalid.
 
     Globs are git patterns plus `{a,b}` and a leading `!`. A glob without `/` matches names at any
-    depth, one with `/` matches paths from the directory.
+    depth; one with `/` matches paths from the directory.
     """
     excluded = glob.startswith("!")
     patterns = _alternatives(glob[1:] if excluded else glob)

@@ -20,7 +20,7 @@ from hermes_nb.tools.schema import tool
 def session_tools(recall: Recall, *, model: ChatModel | None = None) -> Toolset:
     """Return the tool `session_search`; `model` writes the summaries, if given.
 
-    The session of the call is excluded.
+    The call's own session is excluded.
     """
 
     @tool(toolset="sessions", describe=_search_gist)
@@ -72,13 +72,13 @@ def session_tools(recall: Recall, *, model: ChatModel | None = None) -> Toolset:
 
 
 def _origin(passages: Sequence[Passage]) -> TextOrigin:
-    """Return the origin of the result: the least trusted of the quoted messages."""
+    """Return the result's origin, which is that of the least trusted message quoted."""
     said = least_trusted(row.message.origin for each in passages for row in each.messages)
     return "outside" if said == "outside" else "workspace"
 
 
 def _page(recall: Recall, session_id: str, query: str, around: int | None, window: int) -> Passage:
-    """Return a page of a session around a message, or otherwise around the query's best match."""
+    """Return a page of a session around a message, or else around the query's best match."""
     if around is None:
         around = recall.place_in(session_id, query) if query.strip() else 0
     return recall.scroll(session_id, around=max(0, around), window=window)

@@ -26,7 +26,7 @@ Act = Literal["create", "edit", "patch", "delete", "write_file", "remove_file", 
 EARLIER = {"old_string": "old", "new_string": "new"}
 """Earlier names of arguments."""
 LISTED = 100
-"""Maximum number of skills in a list, which ends with the number of the others."""
+"""Maximum number of skills in a list, which ends with a count of the rest."""
 DESCRIPTION = 160
 
 
@@ -197,7 +197,7 @@ def _line(skill: Skill) -> str:
 
 
 def _nothing(library: Library, category: str, query: str) -> str:
-    """Return the message for a search without results, which lists the categories."""
+    """Return the message for a search without results, listing the categories."""
     there = library.categories()
     if not there:
         return "there are no skills yet; skill_manage creates one"

@@ -6,11 +6,11 @@ of checked pipelines that run without a shell), in a sandbox with the permission
 without a sandbox.
 
 A command that runs without approval can only read. If it fails because it needs more access, it has
-had no side effects, and the user is asked to run it again with more. After a command that could
-write, changes to some files are reverted until the user has seen and approved them: files that a
-program would later execute or read as configuration, or that instruct an agent. The output of a
-command without approval is redacted: arguments of other processes, addresses in `.git/config` and
-variables may contain keys.
+had no side effects, and the user is asked whether to run it again with more. After a command that
+could write, changes to some files are reverted until the user has seen and approved them: files
+that a program would later execute or read as configuration, or that instruct an agent. The output
+of a command without approval is redacted: other processes' arguments, addresses in `.git/config`
+and variables may contain keys.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 FLOOD = 4_000_000_000
 """Maximum bytes of output; a command with more is killed, because it only wastes time."""
 MORE_PROCESSES = 4_096
-"""Processes and threads that a command may start, in addition to those of the machine."""
+"""Processes and threads that a command may start, in addition to those already on the machine."""
 _PROGRESS_EVERY = 0.4
 _NAMED = 3
 """Number of protected files that a result lists."""
@@ -78,14 +78,14 @@ _WRITING = re.compile(
     r"|EPERM|[Cc]annot create|unable to create|not writable|readonly database|No space left"
 )
 _NO_PROGRAM = 127
-"""Exit code of a shell that does not find a program."""
+"""Exit code of a shell that cannot find a program."""
 _MISSING = re.compile(
     r"No such file|not found|cannot access|cannot open|does not exist|[Cc]ould not find"
 )
 _ABSOLUTE = re.compile(r"(/[^\s'\":]{1,200}?)(?=[.,;:)]?(?:[\s'\":]|$))")
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 _SEES_ITSELF = frozenset({"ps", "pgrep", "free", "df", "ss", "nvidia-smi", "uptime", "w", "who"})
-"""Programs that show the state of the machine; unconfined, since a sandbox would hide it."""
+"""Programs that show the machine's state; run unconfined, since a sandbox would hide it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class CommandRun:
         """Run the command as the guard permits and return the result for the model.
 
         Raises:
-            NoSandboxError: the command has to be confined and cannot be.
+            NoSandboxError: the command has to be confined but cannot be.
             OSError: the command cannot be started.
             ValueError: the command cannot be started.
         """
@@ -259,7 +259,7 @@ class CommandRun:
     def _wanted(self, text: str, ended: Ended) -> SandboxProfile | None:
         """Return the profile that a failed command seems to need, judging by its output.
 
-        Return None if it needs no other profile.
+        Return None if it needs no different profile.
         """
         if not ended.code or ended.timed_out or ended.cut_off:
             return None
@@ -316,7 +316,7 @@ class CommandRun:
         if answer == "deny":
             return None
         if answer == "outside" or not confined:
-            needs = way.needs | {Need.CREDENTIALS}  # unconfined, it may read these and use the net
+            needs = way.needs | {Need.CREDENTIALS}  # unconfined, it can read these and use the net
             return replace(way, profile=SandboxProfile.OUTSIDE, needs=needs, watched=False)
         if answer == "always":
             context.remember(way)
@@ -355,7 +355,7 @@ class CommandRun:
         return [f"in a sandbox: {_brief(profile)}{kept}"]
 
     def _told(self, output: str, ended: Ended, more: Sequence[str]) -> str:
-        """Return the output with a last line on how the command ended."""
+        """Return the output, with a last line saying how the command ended."""
         facts = [_exit_text(ended, self.timeout), f"{ended.seconds:.1f} s"]
         if ended.cut_off:
             facts.insert(0, f"ended after {size_text(FLOOD)} of output")
@@ -367,7 +367,7 @@ class CommandRun:
 
 
 def _at_home(named: str) -> Path | None:
-    """Convert a path in a sandboxed command's output, where the home is /tmp, to the real one."""
+    """Convert a path in a sandboxed command's output, where the home is /tmp, to the real path."""
     path, home = Path(named), Path.home()
     if path.is_relative_to(TMP) and os.path.exists(home / path.relative_to(TMP)):
         path = home / path.relative_to(TMP)
@@ -391,7 +391,7 @@ def _shell() -> str:
 def _bounded(shell: str, command: str) -> list[str]:
     """Return the shell with a command and a limit on its processes (Linux).
 
-    Linux counts all processes and threads of the user, so the limit is the number on the whole
+    Linux counts all of the user's processes and threads, so the limit is the number on the whole
     machine plus `MORE_PROCESSES`. It has no effect for root.
     """
     try:
@@ -404,7 +404,7 @@ def _bounded(shell: str, command: str) -> list[str]:
 
 
 def _cleaned(text: str) -> str:
-    """Return an output without terminal codes and secrets, for commands without approval."""
+    """Remove terminal codes and secrets from output, for commands without approval."""
     return redact(plain(text))
 
 
@@ -445,7 +445,7 @@ def _exit_text(ended: Ended, timeout: int) -> str:
 
 
 def terminal(root: Path, *, allowed: Callable[[Path], bool] = lambda _: False) -> Toolset:
-    """Return the terminal of `root`; `allowed(path)` permits other directories."""
+    """Return the terminal tool for `root`; `allowed(path)` permits other directories."""
     space = Workspace(root=root, allowed=allowed)
 
     @tool(

@@ -1,4 +1,4 @@
-"""The toolset `web`: read pages, and search with the endpoint in the settings. Off by default.
+"""The toolset `web`: read pages, and search with the configured endpoint. Off by default.
 
 All results are untrusted content. A page is fetched only if its `robots.txt` permits agents, and
 only from the public internet: a name is resolved once, all its addresses are checked, and the
@@ -38,7 +38,7 @@ AGENT = "hermes_nb"
 """The user agent, also for `robots.txt`."""
 MOST_BYTES = 5_000_000
 MOST_HTML = 1_000_000
-"""Bytes of HTML that are converted to Markdown; the rest is cut."""
+"""Maximum bytes of HTML to convert to Markdown; the rest is dropped."""
 _CONVERT = """
 import sys, trafilatura
 page, (is_text, url) = sys.stdin.buffer.read(), sys.argv[1:]
@@ -48,7 +48,7 @@ sys.stdout.buffer.write((text or str(trafilatura.html2txt(page))).encode("utf-8"
 """
 """Runs in a separate process: large tables take minutes, and a thread cannot be stopped."""
 SECONDS = 20.0
-"""Limit in seconds for a page including all redirects."""
+"""Limit in seconds for a page, including all redirects."""
 LOOK = 0.02
 """Seconds between checks for an interrupt or the deadline."""
 REDIRECTS = 5
@@ -99,7 +99,7 @@ class Web:
     ) -> Fetched:
         """Fetch a page and follow its redirects.
 
-        Without `robots`, for a URL that the user has typed, `robots.txt` is not checked.
+        Without `robots`, used for URLs typed by the user, `robots.txt` is not checked.
 
         Raises:
             ToolError: the page is not permitted or cannot be fetched.
@@ -118,7 +118,7 @@ class Web:
         raise ToolError(f"{_shown(url)}: more than {REDIRECTS} redirects")
 
     def asked(self, url: str, stop: threading.Event) -> Fetched:
-        """Fetch a URL of the user's settings: any address is allowed, redirects are not."""
+        """Fetch a URL from the user's settings: any address is allowed, but not redirects."""
         found, leads = self._get(url, self._most, time.monotonic() + SECONDS, stop, trusted=True)
         if leads or found.status != http.client.OK:
             raise ToolError(f"{_host(url)} answered with status {found.status}; tell the user")
@@ -249,7 +249,7 @@ class _To(http.client.HTTPConnection):
 
 @contextmanager
 def _within(connection: _To, deadline: float, stop: threading.Event) -> Iterator[None]:
-    """Abort a connection at the deadline or once `stop` is set, even if its server is slow.
+    """Abort a connection at the deadline or once `stop` is set, even if the server is slow.
 
     Raises `ToolError` or `TurnInterrupted` in that case.
     """
@@ -348,7 +348,8 @@ def _shown(url: str) -> str:
 def as_text(found: Fetched, stop: threading.Event | None = None) -> str:
     """Return a page as Markdown, or other text unchanged.
 
-    Raises `ToolError` if it is not text or takes too long, `TurnInterrupted` once `stop` is set.
+    Raises `ToolError` if it is not text or takes too long, and `TurnInterrupted` once `stop` is
+    set.
     """
     if found.status != http.client.OK:
         raise ToolError(f"{_shown(found.url)} answered with status {found.status}")

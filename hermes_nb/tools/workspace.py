@@ -40,7 +40,7 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspace:
-    """A working directory and the other paths that tools may use."""
+    """A working directory, and the other paths that tools may use."""
 
     root: Path
     """The working directory."""

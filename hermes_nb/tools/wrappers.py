@@ -1,4 +1,4 @@
-"""Wrappers for all tools of a toolset: limit, mark and extend their results.
+"""Wrappers for all tools in a toolset: limit, mark and extend their results.
 
 `limited` limits the length of results, `marked` marks untrusted ones, `with_hints` appends hints
 found in folders. Other wrappers are in the modules that they use: `tools.asking` asks the guard
@@ -34,7 +34,7 @@ from hermes_nb.tools.installed import left, left_of_added
 CAP = 50_000
 TURN_CAP = 200_000
 KEPT = 500
-"""Maximum number of full outputs that are saved as files, for all sessions together."""
+"""Maximum number of full outputs saved as files, across all sessions."""
 ORIGINS = {
     "kernel": "what code in the kernel shows",
     "notebook": "cells and their outputs",
@@ -47,11 +47,11 @@ OUTSIDE = frozenset({"mcp"})
 OURS = frozenset({"memory", "skills"})
 """Toolsets whose results were saved by the user and the agent."""
 SHORT = 24
-"""Maximum characters of a text that is too short for an instruction: numbers, a name, `done`."""
+"""Text up to this many characters is too short to be an instruction: numbers, a name, `done`."""
 _MARKER = 400
 """Characters reserved for the marker that describes the dropped part."""
 _QUICK = 2_000
-"""Characters that are scanned on the event loop, which takes a millisecond or two."""
+"""Maximum characters to scan on the event loop, which takes a millisecond or two."""
 
 Change = Callable[[ToolContext, Arguments, ToolOutput], Awaitable[ToolOutput]]
 
@@ -59,10 +59,10 @@ Change = Callable[[ToolContext, Arguments, ToolOutput], Awaitable[ToolOutput]]
 def limited(
     toolset: Toolset, cap: int = CAP, turn_cap: int = TURN_CAP, spill: Path | None = None
 ) -> Toolset:
-    """Cut the result of each call to `cap` characters, and those of a turn to `turn_cap`.
+    """Truncate each call's result to `cap` characters, and a turn's results to `turn_cap`.
 
-    A tool's own `cap` has precedence. The head and tail are kept, around a marker that counts the
-    dropped characters. Error messages are cut as well.
+    A tool's own `cap` takes precedence. The head and tail are kept, around a marker that counts the
+    dropped characters. Error messages are truncated as well.
 
     Args:
         toolset: the tools to wrap.
@@ -109,10 +109,10 @@ def limited(
 def marked(toolset: Toolset, *, mark: bool = True) -> Toolset:
     """Set the origin of each result; with `mark`, enclose untrusted ones in tags.
 
-    Output of cells and commands, replies of servers, and files that are not in the working
-    directory are always marked as data. Other results are scanned, and marked if they read like an
-    attack. Denials, and results that the tool declares as `ours`, are unchanged. The error of a
-    file that cannot be read contains no untrusted content.
+    Output from cells and commands, replies from servers, and files outside the working directory
+    are always marked as data. Other results are scanned, and marked if they read like an attack.
+    Denials, and results that the tool declares as `ours`, are unchanged. The error for a file that
+    cannot be read contains no untrusted content.
     """
 
     def change(tool: Tool) -> Tool:
@@ -142,8 +142,8 @@ def marked(toolset: Toolset, *, mark: bool = True) -> Toolset:
 def context_tools(engine: ContextEngine) -> Toolset:
     """Return an engine's tools as the toolset `context`, with validated arguments.
 
-    Engines don't go through the layer that validates arguments, and a third-party engine may not do
-    it itself.
+    Engines bypass the layer that validates arguments, and a third-party engine may not validate
+    them itself.
     """
 
     def checked(tool: Tool) -> Tool:
@@ -157,8 +157,8 @@ def context_tools(engine: ContextEngine) -> Toolset:
 def in_turn(toolset: Toolset, lock: asyncio.Lock) -> Toolset:
     """Return the tools; those that write hold the lock while they run.
 
-    Child agents then change files one at a time, so that no change is lost. Within one agent the
-    loop takes care of this.
+    This makes child agents change files one at a time, so that no change is lost. Within one agent
+    the loop takes care of this.
     """
 
     def hold(tool: Tool) -> Tool:
@@ -178,7 +178,7 @@ def following(
     apart: type[ToolError] | tuple[()] = (),
     failed: Change | None = None,
 ) -> Tool:
-    """Return the tool with `change` applied to its results and the messages of its errors.
+    """Return the tool with `change` applied to its results and error messages.
 
     Errors of the type `apart` are unchanged; `failed` replaces `change` for other errors if given.
     """
@@ -212,7 +212,7 @@ def _source(tool: Tool, arguments: Arguments) -> str:
 
 
 def _whose(tool: Tool, source: str, given: Origin) -> Origin:
-    """Return the origin of a result. If the tool itself declares it as "outside", it stays so."""
+    """Return the origin of a result. If the tool itself declares it as "outside", it remains so."""
     stranger = tool.toolset in OUTSIDE if tool.origin is None else bool(source)
     if given == "outside" or stranger:
         return "outside"
@@ -237,13 +237,13 @@ def _spilled(spill: Path, context: ToolContext, text: str) -> str:
         kept = sorted(spill.iterdir(), key=lambda each: each.lstat().st_mtime_ns)
         for old in kept[:-KEPT]:
             old.unlink(missing_ok=True)
-    except OSError:  # with a full disk, only the file is lost, not the result
+    except OSError:  # if the disk is full, only the file is lost, not the result
         return ""
     return str(path)
 
 
 def with_context(tools: Toolset, engine: ContextEngine | None, policy: Policy) -> Toolset:
-    """Return the tools with those of a context engine, except names that are taken.
+    """Return the tools plus those of a context engine, except for names already taken.
 
     The administrator's policy knows the tools of a package's engine as `added:NAME`.
     """
@@ -259,7 +259,7 @@ def with_hints(
     """Append the tracker's hints for a call to its result or error.
 
     A hint that is `foreign` makes the result untrusted. If several parallel calls lead to the same
-    hint, only the first in call order gets it. Denied and interrupted calls get none.
+    hint, only the first in call order receives it. Denied and interrupted calls receive none.
     """
 
     async def hint(context: ToolContext, arguments: Arguments, output: ToolOutput) -> ToolOutput:

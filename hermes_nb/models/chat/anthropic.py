@@ -1,8 +1,8 @@
 """Anthropic's Messages API, as of 2026-11 (`anthropic-version` 2023-06-01).
 
-Adjacent messages of one role are sent as one, so all results of a batch of calls are together.
-Images stay in the results of their tools. Signed reasoning is sent back byte for byte, because the
-API rejects a changed block.
+Adjacent messages with the same role are sent as one, so all results of a batch of calls are
+together. Images remain in their tools' results. Signed reasoning is sent back byte for byte,
+because the API rejects a changed block.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from hermes_nb.models.chat.wire import (
 from hermes_nb.models.profiles import ANTHROPIC_VERSION, Profile, effort_fields
 
 LONGEST = 8_192
-"""Tokens of an answer for a model whose limit is unknown. The API requires a limit."""
+"""Maximum tokens of an answer if the model's limit is unknown. The API requires a limit."""
 _TOO_LONG = re.compile(r"max_tokens: \d{1,9} > (\d{1,9})")
 _BAD_BLOCK = re.compile(r"(?i)signature.{0,40}thinking|thinking.{0,80}(?:block|signature)")
 _NO_BUDGET = re.compile(r"(?i)thinking\.type|budget_tokens|adaptive")
 _NO_MARK = re.compile(r"cache_control")
 _Block = tuple[bytes, bool]
-"""A serialised content block, and whether it can have a cache mark."""
+"""A serialised content block, and whether it can carry a cache mark."""
 
 
 class AnthropicMessages:
-    """The wire of Anthropic's Messages."""
+    """The wire for Anthropic's Messages API."""
 
     path = "messages"
 
@@ -106,7 +106,7 @@ class AnthropicMessages:
         return _MessagesEvents()
 
     def _turns(self, messages: Sequence[Message]) -> list[tuple[str, list[_Block]]]:
-        """Return the content blocks, adjacent messages of one role together; a user begins."""
+        """Return the content blocks, grouping adjacent messages of one role; a user begins."""
         out: list[tuple[str, list[_Block]]] = []
         if messages and messages[0].role == "assistant":
             out.append(("user", [_text(EMPTY["user"])]))
@@ -129,7 +129,7 @@ class AnthropicMessages:
         return block[0][:-1] + self._mark, True
 
     def _translated(self, fields: Mapping[str, object]) -> Iterator[tuple[str, object]]:
-        """Yield the strategy's fields in the format of this API."""
+        """Yield the strategy's fields in this API's format."""
         if isinstance(listed := fields.get("tools"), list):
             if self._tools[0] is not listed:
                 self._tools = listed, [_tool(each["function"]) for each in listed]
@@ -144,8 +144,8 @@ class AnthropicMessages:
             return {}
         if not self._budgets:
             return effort_fields(_ADAPTIVE, effort)
-        # With a budget, the API rejects a turn whose calls have lost their reasoning, such as calls
-        # that another model made before.
+        # With a budget, the API rejects a turn whose calls have lost their reasoning, such as
+        # earlier calls by another model.
         for message in reversed(messages):
             if message.role == "user":
                 break
@@ -184,7 +184,7 @@ def _text(text: str) -> _Block:
 
 
 def _signed(message: Message) -> list[Mapping[str, Json]]:
-    """Return the reasoning blocks that the API accepts: those that arrived completely."""
+    """Return the reasoning blocks that the API accepts: those that arrived complete."""
     blocks = message.echo.get(THINKING)
     found = blocks if isinstance(blocks, list) else []
     return [each for each in found if each.get("signature") or each.get("data")]
@@ -207,7 +207,7 @@ def _result(message: Message, profile: Profile) -> Mapping[str, Json]:
 
 
 def _seen(message: Message, profile: Profile) -> list[Mapping[str, Json]]:
-    """Return the parts with text, and the images or their number."""
+    """Return the parts with text, and the images or a count of them."""
     parts: list[Mapping[str, Json]] = []
     for part in message.parts:
         if isinstance(part, Text) and part.text.strip():
@@ -274,7 +274,7 @@ def _chunk(delta: Mapping[str, Json], finish: object = None) -> dict[str, Json]:
 
 
 def _begun(block: Json, index: int) -> Iterator[object]:
-    """Yield a block as it begins, or a whole one."""
+    """Yield a block's beginning, or a whole block."""
     match block:
         case {"type": "text", "text": str(text)}:
             yield _chunk({"content": text})

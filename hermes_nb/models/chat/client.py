@@ -1,14 +1,15 @@
 """A model at an endpoint: chat.completions, OpenAI's Responses, or Anthropic's Messages.
 
 A request is assembled from cached bytes: each message and the list of tools is serialised only
-once. Models at one address share an SDK client, one per event loop; the SDK is imported on the
+once. Models at the same address share an SDK client, one per event loop; the SDK is imported on the
 first request, in a thread. The SDK's typed method would walk all parameters of the whole
 conversation (39 to 319 ms of CPU per request, growing with the turn). So the body goes through the
 client's generic `post`, which keeps authentication, headers and error classes.
 
 Redirects are not followed, so a key never reaches another host. A reply is parsed leniently (see
-`stream`) and cut off at a limit. If an endpoint rejects a feature (usage in the stream, tools), it
-is not used again. The profile determines the protocol (see `wire`); the SDK only transports bytes.
+`stream`) and cut off at a limit. If an endpoint rejects a feature (usage in the stream, tools),
+that feature is not used again. The profile determines the protocol (see `wire`); the SDK only
+transports bytes.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ _STREAMED = {
 Compression is refused because compressed data is buffered, and so does not stream.
 """
 _AT_ONCE = 65_536
-"""Bytes passed on without yielding to the event loop. A server that compresses anyway can turn one
-packet into many megabytes, and the stop button has to work while they are processed."""
+"""Maximum bytes to pass on without yielding to the event loop. A server that compresses anyway can
+turn one packet into many megabytes, and the stop button has to work while they are processed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class _Shared:
 
     client: AsyncOpenAI
     ending: AsyncGenerator[None, None]
-    """Closes the client when it is closed itself, or when the loop ends."""
+    """Closes the client when it is itself closed, or when the loop ends."""
     users: WeakSet[OpenAIChat]
 
 
@@ -96,7 +97,7 @@ async def _until_the_loop_ends(client: AsyncOpenAI) -> AsyncGenerator[None, None
 
 
 SIGN_OF_LIFE = 5.0
-"""Seconds between two empty deltas while nothing of a reply can be shown, such as during a long
+"""Seconds between empty deltas while no part of a reply can be shown, such as during a long
 call."""
 _DRAIN = 0.1
 """Seconds to wait after the end mark for the end of the response, which frees its connection."""
@@ -115,7 +116,7 @@ _NO_TOOLS = re.compile(
 
 
 def wire_for(profile: Profile, *, ttl: TTL = "5m") -> Wire:
-    """Return the protocol of a profile."""
+    """Return a profile's protocol."""
     match profile.wire:
         case "messages":
             from hermes_nb.models.chat.anthropic import AnthropicMessages
@@ -138,14 +139,14 @@ class OpenAIChat:
         name: The model's name at the provider.
         base_url: URL of the API; None for `OPENAI_BASE_URL`, or else OpenAI.
         api_key: The key. The default `OPENAI_API_KEY` is used only without `base_url`.
-        strategy: How tools are called; None selects it by the profile and adapts it to errors.
+        strategy: How tools are called; None selects it by profile and adapts it to errors.
         profile: How to communicate with the model; None looks it up.
         window: Context window in tokens; None uses the profile's.
-        options: Additional fields of every request (temperature, top_p, …). `effort` is translated
+        options: Additional fields for every request (temperature, top_p, …). `effort` is translated
             for the provider; a request's own effort takes precedence.
         headers: Additional HTTP headers.
         connect: Timeout for connecting in seconds.
-        idle: Timeout in seconds without data.
+        idle: Timeout in seconds while no data arrives.
         limit: Maximum characters of one reply.
         cache_ttl: Lifetime of cache entries, for providers with breakpoints.
         redacted: Whether to remove secrets from the messages sent.
@@ -304,7 +305,7 @@ class OpenAIChat:
     async def _post(self, path: str, body: bytes) -> AsyncGenerator[bytes, None]:
         """Send a JSON body and yield the response's bytes; raise `ModelError` for every failure.
 
-        Closing the generator closes the connection, unless the response was read completely.
+        Closing the generator closes the connection, unless the response was read to the end.
         """
         response = None
         try:
@@ -333,7 +334,7 @@ class OpenAIChat:
                 await response.close()
 
     def _headers_of_request(self) -> dict[str, str | Omit]:
-        """Return the headers of one request; a wire with its own key header replaces the usual."""
+        """Return a request's headers; a wire's own key header replaces the usual one."""
         own = self._wire.headers(self._secret)
         usual = {"Authorization": sys.modules["openai"].Omit()} if API_KEY in own else {}
         return {**_STREAMED, **own, **usual}

@@ -1,8 +1,8 @@
 """Classify failed model requests as `ModelError`.
 
-Looks at attributes of an exception (`status_code`, `body`, class names), so no provider's SDK has
-to be loaded. `errors.toml` has the wording of the providers. Every message is one line of at most
-300 characters, without keys.
+Examines an exception's attributes (`status_code`, `body`, class names), so no provider's SDK has to
+be loaded. `errors.toml` has the providers' wordings. Every message is one line of at most 300
+characters, without keys.
 """
 
 from __future__ import annotations
@@ -102,13 +102,13 @@ _LONGEST_CHAIN = 10
 _STATUS_CODES = frozenset(map(str, range(100, 600)))
 _REDIRECTS = range(300, 400)
 _MODEL_NAMED = (None, 400, 404, 422)
-"""HTTP statuses with which providers reject an unknown model name; None for errors in a stream."""
+"""HTTP statuses that providers return for an unknown model name; None for errors in a stream."""
 _READ = 8_000
-"""Characters of a provider's text to read: an error page can have megabytes."""
+"""Maximum characters of a provider's text to read: an error page can be megabytes long."""
 
 
 def classify(error: BaseException, *, secret: str = "") -> ModelError:
-    """Return the failure for an exception; `secret` is the key in use, to be masked."""
+    """Return the failure for an exception; `secret` is the key in use, which is masked."""
     if isinstance(error, ModelError):
         return error
     status = getattr(error, "status_code", None)
@@ -162,7 +162,7 @@ def clean_line(text: str, secret: str = "", limit: int = _LIMIT) -> str:
 
 
 class _Detail:
-    """The contents of a provider's error object in any of the usual shapes."""
+    """The contents of a provider's error object, in any of the usual shapes."""
 
     def __init__(self, body: object) -> None:
         if isinstance(body, list) and body:  # Google wraps its error in a list
@@ -186,7 +186,7 @@ class _Detail:
 
 def _message(error: Mapping[str, object]) -> str:
     text = next((str(error[k]) for k in ("message", "msg", "error") if error.get(k)), "")
-    metadata = error.get("metadata")  # OpenRouter: the message of the upstream provider
+    metadata = error.get("metadata")  # OpenRouter: the upstream provider's message
     if isinstance(metadata, Mapping) and metadata.get("raw"):
         text = f"{text}: {metadata['raw']}"
     return text or str(dict(error))
@@ -222,7 +222,7 @@ def _kind(status: int | None, detail: _Detail, *, waits: bool) -> FailureKind:
 
 
 def _redirected(status: int, headers: Mapping[str, str], secret: str) -> ModelError:
-    """Return the refusal to follow a redirect, which would send the key to another address."""
+    """Return the failure for a redirect: following it would send the key to another address."""
     place = headers.get("location", "")
     to = f" to {place}" if place else ""
     text = f"the server redirects{to} ({status}); redirects are not followed, set base_url to it"
@@ -230,7 +230,7 @@ def _redirected(status: int, headers: Mapping[str, str], secret: str) -> ModelEr
 
 
 def _without_reply(error: BaseException, secret: str) -> ModelError:
-    """Return the failure for a request without a response, or with only a part of one."""
+    """Return the failure for a request with no response, or with only part of one."""
     chain = causes(error)
     names = {cls.__name__ for link in chain for cls in type(link).__mro__}
     if any("Timeout" in name for name in names):
@@ -243,7 +243,7 @@ def _without_reply(error: BaseException, secret: str) -> ModelError:
         kind = FailureKind.NETWORK
     else:
         kind = FailureKind.MALFORMED
-    # Skip cancellations: their texts are about scopes and tasks, not about the server.
+    # Skip cancellations: their texts are about scopes and tasks, not the server.
     told = (str(link) for link in reversed(chain) if not isinstance(link, asyncio.CancelledError))
     reason = next(filter(None, told), "")
     if not reason and kind is not FailureKind.TIMEOUT:

@@ -1,6 +1,6 @@
 """OpenAI's Responses API, as of 2026-11, without storage on the server.
 
-The server returns its reasoning encrypted, and gets it back with the next request.
+The server returns its reasoning encrypted, and receives it back with the next request.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ ENCRYPTED = "reasoning.encrypted_content"
 _NO_ITEMS = re.compile(r"(?i)encrypted.?content|reasoning.{0,40}item|item.{0,60}not found")
 _NO_SUMMARY = re.compile(r"(?i)reasoning.{0,3}summar")
 _UNKNOWN = frozenset({"stop", "stream_options"})
-"""Fields of chat.completions that this API does not have."""
+"""chat.completions fields that this API lacks."""
 
 
 class OpenAIResponses:
-    """The wire of OpenAI's Responses."""
+    """The wire for OpenAI's Responses API."""
 
     path = "responses"
 

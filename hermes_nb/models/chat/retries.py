@@ -28,14 +28,14 @@ class Retrying:
     """A model that retries requests after temporary failures.
 
     A request that failed in the middle of its reply is sent again; `RequestRetried` voids the
-    deltas that were already shown. If the provider requests a delay, it is respected.
+    deltas that have already been shown. If the provider requests a delay, it is respected.
 
     Args:
         model: The model to ask.
         tries: Maximum number of requests, including the first.
         base: Initial wait in seconds; doubled each time, with full jitter.
         before: Called before each request; may raise an error to prevent it.
-        cap: Maximum total wait of one turn in seconds.
+        cap: Maximum total wait per turn in seconds.
         sleep: Replaces `asyncio.sleep`.
         random: Replaces `random.random`.
     """
@@ -113,14 +113,14 @@ class Retrying:
         jitter = self._random() * min(self._cap, self._base * 2.0 ** min(attempt - 1, 60))
         if error.retry_after is None:
             return jitter
-        # Add some jitter, so that clients given the same wait do not return all at once.
+        # Add some jitter, so that clients given the same wait do not all return at once.
         return min(self._cap, error.retry_after + self._random() * self._base)
 
 
 class Fallback:
     """Models in order of preference: if one fails permanently, the next one is asked.
 
-    A model that failed is asked last for some time, so that a turn with many requests does not meet
+    A model that failed is asked last for some time, so that a turn with many requests does not hit
     the same failure each time. If a conversation is too long for a model, it is compressed first;
     if it is still too long, the next model may have a larger window. `window` is the context window
     of the next model to ask.
@@ -192,6 +192,6 @@ class Fallback:
         return True
 
     def _order(self) -> list[ChatModel]:
-        """Return the models in the order to ask them, recently failed ones last."""
+        """Return the models in the order in which to ask them, recently failed ones last."""
         now = self._clock()
         return sorted(self._models, key=lambda model: self._resting.get(id(model), now) > now)

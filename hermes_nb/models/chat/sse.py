@@ -34,7 +34,7 @@ class StreamDecoder:
         self._event: list[bytes] = []
 
     def feed(self, data: bytes) -> list[object]:
-        """Return the values that `data` completes; raise `ModelError` if a line is too long."""
+        """Return the values completed by `data`; raise `ModelError` if a line is too long."""
         if self._document is None:
             data = data.lstrip(_BLANK)  # also a byte order mark, or half of one
             if not data:
@@ -50,7 +50,7 @@ class StreamDecoder:
         return [value for line in lines for value in self._line(line.rstrip(b"\r"))]
 
     def finish(self) -> list[object]:
-        """Return the values that the end of the body completes."""
+        """Return the values completed by the end of the body."""
         rest, self._pieces = b"".join(self._pieces), []
         if self._document is not False:
             return self._whole(rest)

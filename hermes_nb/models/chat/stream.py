@@ -103,11 +103,11 @@ _FINISH = {
 
 _GROWING = ("text", "summary", "data", "thinking")
 _HIDDEN = ("data", "encrypted_content", "signature")
-"""Fields of a reasoning block that are not shown, and so not counted as reasoning."""
+"""Fields of a reasoning block that are not shown, and therefore not counted as reasoning."""
 EXTRAS = "call_extras"
 """Key in `Message.echo` for a provider's data about each call, such as Gemini's signatures."""
 THINKING, ITEMS = "thinking_blocks", "reasoning_items"
-"""Keys in `Message.echo` for the reasoning of Anthropic's Messages and of OpenAI's Responses. Each
+"""Keys in `Message.echo` for reasoning from Anthropic's Messages and OpenAI's Responses APIs. Each
 block has its `index` among all parts of the reply."""
 _BLOCKS = ("reasoning_details", THINKING, ITEMS)
 
@@ -216,7 +216,7 @@ class Assembly:
             raise from_body(chunk, secret=self._secret)
 
     def _count(self, usage: object) -> None:
-        """Keep the last value of every counter: servers repeat them or send them in parts."""
+        """Keep the last value of each counter: servers repeat them or send them in parts."""
         if isinstance(usage, Mapping):
             self._usage.update({k: v for k, v in usage.items() if v is not None})
 
@@ -296,7 +296,7 @@ class Assembly:
         yield from self._told_apart(self._thinking.feed(self._within(text)))
 
     def _told_apart(self, pieces: Iterable[Piece]) -> Iterator[Shown]:
-        """Yield reasoning that is marked in the text, and pass the other text to the reader."""
+        """Yield reasoning that is marked in the text, and pass the rest to the reader."""
         for kind, text in pieces:
             if kind == "text":
                 self._answer.append(text)
@@ -328,7 +328,7 @@ class _Pieces(list[str]):
 
 
 def _told(thought: object) -> str:
-    """Return the text of a reasoning block or thinking part, or of a list of those."""
+    """Return the text of a reasoning block or thinking part, or of a list of these."""
     if isinstance(thought, list):
         return "".join(map(_told, thought))
     if isinstance(thought, Mapping):

@@ -1,10 +1,10 @@
-"""The protocols of the providers: chat.completions here, the others in `anthropic` and `responses`.
+"""The providers' protocols: chat.completions here, the others in `anthropic` and `responses`.
 
-A wire writes the fields of a request and translates the events of a reply to those of
-chat.completions, so that one `Assembly` reads them all. It caches the bytes of each message object
-for as long as the object lives. A request in a long turn joins cached bytes and serialises only new
-messages. The bytes of a prefix never change while the conversation only grows, which providers'
-prompt caches rely on.
+A wire writes a request's fields and translates a reply's events to those of chat.completions, so
+that one `Assembly` reads them all. It caches the bytes of each message object for as long as the
+object lives. A request in a long turn joins cached bytes and serialises only new messages. The
+bytes of a prefix never change while the conversation only grows, which providers' prompt caches
+rely on.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from hermes_nb.models.chat.stream import EXTRAS
 from hermes_nb.models.profiles import Profile, effort_fields
 
 API_KEY = "x-api-key"
-"""Header that replaces `Authorization` where a wire sets it."""
+"""Header that replaces `Authorization` if a wire sets it."""
 _NO_STREAM_USAGE = re.compile(r"stream_options|include_usage", re.IGNORECASE)
 _NO_MARK = re.compile(r"cache_control|tool_result\.content", re.IGNORECASE)
 
 
 class Pieces(list[bytes]):
-    """The pieces of a field's JSON text, joined only once, with the rest of the request."""
+    """The pieces of a field's JSON text, joined only once, along with the rest of the request."""
 
 
 def array(items: Sequence[bytes]) -> Pieces:
@@ -41,7 +41,7 @@ def array(items: Sequence[bytes]) -> Pieces:
 
 
 class Events(Protocol):
-    """Translates the events of one reply."""
+    """Translates a reply's events."""
 
     @property
     def done(self) -> bool:
@@ -49,7 +49,7 @@ class Events(Protocol):
         ...
 
     def chunks(self, event: Json) -> Iterator[object]:
-        """Yield the meaning of an event as chunks of chat.completions."""
+        """Yield an event's meaning as chat.completions chunks."""
         ...
 
 
@@ -57,7 +57,7 @@ class Wire(Protocol):
     """One provider protocol, for one model."""
 
     path: str
-    """Path of the requests below the API's URL."""
+    """Path for requests, under the API's URL."""
 
     def headers(self, key: str) -> Mapping[str, str]:
         """Return the protocol's own headers; one named `API_KEY` replaces `Authorization`."""
@@ -77,8 +77,8 @@ class Wire(Protocol):
         """Yield the request's fields in order, without the model's name.
 
         Args:
-            messages: The conversation in the form of the tool-calling strategy.
-            tools: The fields of the strategy, in the format of chat.completions.
+            messages: The conversation in the tool-calling strategy's form.
+            tools: The strategy's fields, in chat.completions format.
             options: The fields that the user has set for the model.
             effort: How much to reason; "" for the model's default.
         """
@@ -94,7 +94,7 @@ class Wire(Protocol):
 
 
 STOPPED = "[stopped before it was finished]"
-"""Suffix of an interrupted answer, so that the model does not take it for complete."""
+"""Suffix for an interrupted answer, so that the model does not think it is complete."""
 EMPTY = {"user": "[no text]", "assistant": "[no text]", "tool": "[no output]", "system": ""}
 """Placeholders for empty text, which several providers reject."""
 PICTURES = "Pictures from the tool results above:"
@@ -105,8 +105,8 @@ UNSEEN = "[{count} left out here: this model does not take pictures]"
 def to_wire(message: Message, profile: Profile, *, echo: bool = False) -> dict[str, Json]:
     """Return one message in the chat-completions format; a tool message without its images.
 
-    A model that cannot see gets the number of images. `echo` adds the reasoning fields that the
-    provider wants back.
+    A model that cannot see receives only the number of images. `echo` adds the reasoning fields
+    that the provider wants back.
     """
     match message.role:
         case "assistant":
@@ -122,7 +122,8 @@ def to_wire(message: Message, profile: Profile, *, echo: bool = False) -> dict[s
 def pictures(messages: Sequence[Message], profile: Profile) -> dict[str, Json] | None:
     """Return the user message with the images of a batch of tool results, or None without images.
 
-    Most providers accept no images in tool results, but do in a user message after the last result.
+    Most providers reject images in tool results, but accept them in a user message after the last
+    one.
     """
     images = [image for message in messages for image in message.images]
     if not images:
@@ -137,7 +138,7 @@ _Last: TypeAlias = tuple[int, "list[weakref.ref[Message]]", list[bytes]]
 
 
 class _Unchanged:
-    """The events of chat.completions, which end with a mark that the decoder knows."""
+    """The events of chat.completions, which end with a mark that the decoder recognises."""
 
     done = False
 
@@ -146,7 +147,7 @@ class _Unchanged:
 
 
 class WireConversation:
-    """The wire of chat.completions."""
+    """The wire for chat.completions."""
 
     path = "chat/completions"
 
@@ -194,7 +195,8 @@ class WireConversation:
         """Return each message as JSON, in order."""
         since = self._echo_since(messages)
         before, seen, items = self._last
-        # Reuse the last conversation if it only grew, unless a batch continues: its images move.
+        # Reuse the last conversation if it only grew, unless a batch continues, because its images
+        # move.
         same = since == before and all(map(is_, map(call, seen), messages))
         if not same or _goes_on(messages, len(seen)):
             seen, items = [], []
@@ -277,7 +279,7 @@ def _call_id(call_id: str, profile: Profile) -> str:
 
 
 def fitting_id(call_id: str, pattern: str, length: int) -> str:
-    """Return the id of a call if a provider accepts it, otherwise `length` hex digits for it."""
+    """Return a call's id if a provider accepts it, otherwise `length` hex digits for it."""
     if re.fullmatch(pattern, call_id):
         return call_id
     return hashlib.sha256(call_id.encode("utf-8", "replace")).hexdigest()[:length]
