@@ -83,7 +83,7 @@ def parse_arguments(text: str, *, cut: bool = False) -> Arguments:
 
 
 def dumps_text(value: object) -> str:
-    """Return compact JSON text for a value of any origin."""
+    """Return compact JSON text for a value from any source."""
     return dumps(value).decode("utf-8")
 
 

@@ -130,7 +130,7 @@ class _LineStart:
     """The last character before the trigger; "" at the start."""
 
     def takes(self, trigger: str) -> bool:
-        """Return whether a call may start here: not in inline code and not within a word."""
+        """Return whether a call may start here: not in inline code and not inside a word."""
         if trigger[0].isalnum() and (self.last.isalnum() or self.last == "_"):
             return False
         return self.ticks % 2 == 0

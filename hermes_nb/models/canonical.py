@@ -90,7 +90,7 @@ REWORDED: Table = (
         r"(a sandbox of )level (\w+ is required, )but only (\w+) is available",
         r"\1the level \2and there is \3",
     ),
-    # Why a command cannot be confined depends on the machine.
+    # The reason a command cannot be confined depends on the machine.
     (r"(?m)^(the command was not run: )[^\n]{1,500}(; ask the user to approve it)$", r"\1\2"),
     (
         r" is a link out of the Hermes directory, to ([^\n]{1,500}); replace it with a file",

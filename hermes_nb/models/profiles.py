@@ -102,7 +102,7 @@ class Profile:
 
 
 EMBEDDED = "qwen2.5-coder-0.5b (embedded)"
-"""Name of the built-in model, also in a replay of it."""
+"""Name of the built-in model, including when it is replayed."""
 _TRAITS = {EMBEDDED: Traits(small=True, learns=False, local=True)}
 
 

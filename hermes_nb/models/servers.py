@@ -229,7 +229,7 @@ def models_at(
 def window_at(
     base_url: str, model: str, *, api_key: str = "", timeout: float = PROBE_SECONDS
 ) -> int | None:
-    """Return the context window that a server reports for a model, or None if it doesn't."""
+    """Return the context window that a server reports for a model, or None if it reports none."""
     listed = reach(base_url, api_key=api_key, timeout=timeout).chatting
     return next((x.window for x in listed if model in (x.name, *x.aliases)), None)
 

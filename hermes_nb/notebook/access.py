@@ -160,7 +160,7 @@ def is_open(path: str) -> bool:
 
 
 def kernel_id() -> str:
-    """Return this kernel's id as its server knows it, or "" outside of a kernel."""
+    """Return this kernel's id as its server knows it, or "" outside a kernel."""
     from ipykernel.connect import get_connection_file
 
     try:
@@ -321,7 +321,7 @@ class NotebookAccess:
         return running_cell(self._shell) or (page.active if page is not None else "")
 
     async def site(self, session: str, turn: int, *, look: bool) -> Place:
-        """Return the place of a turn; with `look`, find the notebook again if it was renamed."""
+        """Return a turn's place; with `look`, find the notebook again if it was renamed."""
         place = Place(session=session, turn=turn, cell=running_cell(self._shell))
         if look and (place.cell or self.frontend.in_lab):
             with suppress(ToolError):  # the notebook tools report the reason

@@ -320,7 +320,7 @@ def has_time_limit() -> bool:
 
 
 class TurnFailed(HermesError):
-    """The turn failed; its cell fails too, so that running all cells stops here."""
+    """The turn failed; its cell fails too, which stops a run of all cells."""
 
 
 class Stopped(HermesError):

@@ -73,7 +73,7 @@ class KernelAgent:
             shell: the kernel's IPython shell
             overrides: returns the traitlets' values; called whenever settings are read
             began: the initial approval mode from the traitlets
-            say: shows a message outside of a turn
+            say: shows a message outside a turn
             unsent: prompts that were interrupted before a session existed; the next turn's session
                 stores them
             frontend: the notebook's page, or None to create it here
@@ -324,7 +324,7 @@ class KernelAgent:
         return self.sessions.resume(wanted, self.spec(self.settings()))
 
     def spec(self, settings: Settings) -> SessionSpec:
-        """Return the specification of a session; raise `ConfigError` if no model is configured."""
+        """Return a session's specification; raise `ConfigError` if no model is configured."""
         model = self.models.main
         found = next((spec for spec in self._specs if spec.model is model), None)
         if found is None:

@@ -85,7 +85,7 @@ def drop_root(*, to_nobody: bool) -> None:
         LIBC.capget(struct.pack("Ii", _CAPABILITIES, 0), held)
         keep = 2 if struct.unpack("6I", held.raw)[0] & 4 else 1  # DAC_READ_SEARCH, DAC_OVERRIDE
         LIBC.prctl(8, 1, 0, 0, 0)  # keep capabilities when the user changes
-        LIBC.prctl(28, 4 | 16, 0, 0, 0)  # also for access(2), with which git finds a repository
+        LIBC.prctl(28, 4 | 16, 0, 0, 0)  # also for access(2), which git uses to find a repository
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)

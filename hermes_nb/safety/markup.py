@@ -146,7 +146,7 @@ def _kept_tags(block: str, *, folds: bool) -> frozenset[str]:
 SAFE_SCHEMES = frozenset({"http", "https", "mailto", "attachment"})
 _INVISIBLE = re.compile(r"[\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 _PLAIN = "/:?#@&'*+,;=%-._~"
-"""Characters that are kept in an address. Other ASCII characters could end it or start markup."""
+"""Characters to keep in an address. Other ASCII characters could end it or start markup."""
 
 
 def _link_target(written: str) -> str:

@@ -134,7 +134,7 @@ def versioned() -> frozenset[str]:
 
 
 _PS_WITH_E = {*"eAfFlLHjyMZwo", *"sort no-headers format forest headers columns cols".split()}
-"""Options of `ps` with which `-e` selects processes."""
+"""Options that make `-e` select processes in `ps`."""
 
 
 def ps(words: list[str]) -> None:

@@ -29,7 +29,7 @@ _STARS_IN_A_RULE = 8
 class IgnoreRule:
     """One line of a `.gitignore`.
 
-    A pathspec expression also matches everything below its path. Git matches each path separately,
+    A pathspec expression also matches everything under its path. Git matches each path separately,
     which matters for negated rules (`!sub` does not re-include the files inside `sub`). So each
     path is tested without its parents, and must not match only because a directory above it does.
     """

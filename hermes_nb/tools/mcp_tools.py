@@ -81,7 +81,7 @@ class Offer:
 
     @property
     def stays(self) -> bool:
-        """Whether the server declares that the tool only reads and contacts no other system."""
+        """Whether the server declares that the tool only reads and contacts no other systems."""
         hints = self.tool.get("annotations") or {}
         return hints.get("readOnlyHint") is True and hints.get("openWorldHint") is False
 

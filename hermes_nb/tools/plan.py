@@ -1,4 +1,4 @@
-"""The tool `todo`, with which a model plans a longer task: a list of steps with their states.
+"""The tool `todo`, which a model uses to plan a longer task: a list of steps with their states.
 
 It stores nothing: each call contains the whole plan. The user sees the plan in the last call.
 Context compression keeps it as one of its facts.

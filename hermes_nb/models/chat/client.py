@@ -238,7 +238,7 @@ class OpenAIChat:
 
     def body(self, request: Request) -> bytes:
         if (bare := self._redacted) is not None:
-            # Each message once, so that messages sent before stay the same objects and bytes.
+            # Each message only once, so that earlier messages remain the same objects and bytes.
             kept = tuple(bare.get(m, partial(without_secrets, m)) for m in request.messages)
             request = replace(request, messages=kept)
         messages = self._strategy.messages(request)

@@ -43,9 +43,9 @@ class ChildView:
     """The state of a child agent, for display."""
 
     number: int
-    """Number of the child within its call."""
+    """The child's number within its call."""
     goal: str
-    """The task of the child."""
+    """The child's task."""
     started: float
     """Start time, from `time.monotonic()`."""
     status: str = ""
@@ -131,7 +131,7 @@ _WRAPPED = re.compile(
 
 @dataclass(slots=True)
 class CallView:
-    """The state of a tool call, for display; its duration excludes the user's time to answer."""
+    """The state of a tool call, for display; its duration excludes waits for the user."""
 
     call: ToolCall
     """The call."""
@@ -150,7 +150,7 @@ class CallView:
     note: str = ""
     """A progress note."""
     live: list[str] = field(default_factory=list)
-    """The last lines of its output while it runs."""
+    """The last lines of its output while it is running."""
     result: str = ""
     """Its result, as sent to the model."""
     answer: str = ""
@@ -295,7 +295,7 @@ def _cut(text: str) -> str:
 
 
 KEPT_IN_FULL = 30
-"""Maximum number of the latest calls that are shown with arguments and results."""
+"""Maximum number of latest calls to show with arguments and results."""
 WHOLE = 50_000
 """Maximum total bytes of calls that are shown completely."""
 LISTED = 25_000

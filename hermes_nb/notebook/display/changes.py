@@ -21,7 +21,7 @@ from hermes_nb.safety.redact import redact
 ROOM = 12_000
 """Maximum characters of a diff that a finished turn displays."""
 _LINE = 300
-"""Maximum characters of one line of a diff."""
+"""Maximum characters of a diff line."""
 _WHOLE_LINE = "display:inline-block;min-width:100%;"
 _GREEN, _RED = "var(--jp-success-color1,#2ea043)", "var(--jp-error-color1,#f85149)"
 _COLOURS = {"+": _GREEN, "-": _RED}

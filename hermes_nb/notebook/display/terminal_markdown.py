@@ -157,7 +157,7 @@ def rendered(source: str, *, ours: bool = False) -> ConsoleRenderable:
 
 
 def blocks(source: str) -> list[str]:
-    """Return the source of each top-level block of a text."""
+    """Return the source of each top-level block in a text."""
     lines = source.split("\n")
     return ["\n".join(lines[start:end]) for start, end in _places(source)]
 

@@ -61,7 +61,7 @@ ANSWER = 45_000
 """Maximum bytes of an answer in a cell, once as Markdown and once as plain text: about the longest
 model reply. `%hermes last` shows longer answers completely."""
 MOST_STEPS = 30
-"""Maximum number of plan steps that are displayed."""
+"""Maximum number of plan steps to display."""
 STEPS: Mapping[State, str] = {"done": "☑", "now": "◐", "open": "☐"}
 TODO = "todo"
 """The tool whose calls contain the plan."""

@@ -66,7 +66,7 @@ class Notebook:
     document: dict[str, Json]
     """The notebook; the `outputs` of a cell are a list, or `Stored` in the file."""
     scanner: Scanner
-    """The scanner of the file, which has to remain open."""
+    """The scanner for the file, which has to remain open."""
     indent: int | str | None = 1
     """The file's indentation, as for `json.dumps`; None for a single-line file."""
     final_newline: bool = True

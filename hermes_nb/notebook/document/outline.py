@@ -35,7 +35,7 @@ Naming = Callable[[str], str]
 WIDTH = 80
 """Maximum characters of displayed code."""
 MOST_CELLS = 6
-"""Maximum number of cells that are listed by name."""
+"""Maximum number of cells to list by name."""
 _PREPARING = re.compile(r"\s*(?:#|import\s|from\s+\S+\s+import\s|%|@|\"\"\"|$)")
 
 

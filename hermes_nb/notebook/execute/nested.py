@@ -61,7 +61,7 @@ class NestedCell:
         )
 
     async def run(self, signals: Signals) -> Foreign:
-        """Run the code; return IPython's result, or None if a signal arrived outside of the code.
+        """Run the code; return IPython's result, or None if a signal arrived outside the code.
 
         A child process forked by the code ends here; the agent continues only in the parent.
         """

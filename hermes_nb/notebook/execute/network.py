@@ -372,7 +372,7 @@ def _keep_code(code: object, caller: FrameType) -> None:
 
 
 def _uses(event: str, arguments: tuple[object, ...], *, refused: bool) -> bool:
-    """Return whether an event loads, or may load, something from another machine.
+    """Return whether an event loads, or may load, data from another machine.
 
     Name lookups don't count, nor does connecting a datagram socket, which programs use to determine
     this machine's own address. With `refused`, all addresses and lookups count, as do all programs

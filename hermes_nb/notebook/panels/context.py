@@ -48,7 +48,7 @@ class Filling:
     counted: int = 0
     """Size of the next prompt in tokens."""
     measured: bool = False
-    """Whether the provider has counted most of the prompt."""
+    """Whether most of the prompt was counted by the provider."""
     window: int = 0
     """The model's context window in tokens, or 0 if unknown."""
     assumed: bool = False
