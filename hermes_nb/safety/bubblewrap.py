@@ -164,7 +164,7 @@ def _parents(paths: Iterable[str]) -> list[str]:
 
 
 def _fixed(plan: SandboxPlan) -> list[str]:
-    """Return arguments that make existing files that run later read-only mounts.
+    """Return arguments that mount existing files read-only if they run later.
 
     New files are checked after the command: mounting over a missing file would create an empty one
     in the workspace. The parent folders are mounted too, because a folder that contains a mount can

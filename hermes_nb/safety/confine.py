@@ -120,7 +120,7 @@ def main() -> None:
         with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
             file.write("1000")
     except OSError:
-        pass  # so that the OOM killer does not prefer this process
+        pass  # in that case, the OOM killer does not prefer this process
     limit(spec["limits"])
     LIBC.prctl(1, 9, 0, 0, 0)  # dies with its parent
     if LIBC.prctl(38, 1, 0, 0, 0):

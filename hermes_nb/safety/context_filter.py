@@ -52,7 +52,7 @@ _CLAUSE = re.compile(r"[,;:!?—–()、，；]|\s-\s")
 _FREE = frozenset({"HIDES", "HUSHES", "UNASKED", "LOOSENS", "NAMES", "SPEAKS", "EXCUSES", "MASKS"})
 """Intents that count even after a "not": they contain a negation themselves, or are not orders."""
 _TOLD = frozenset({"HIDES", "HUSHES", "UNASKED", "SETTLES", "ALTERS"})
-"""Intents that do not count in statements about a program, where users report its behaviour."""
+"""Intents that do not count in statements about a program, because users report its behaviour."""
 
 
 def _pattern(name: str) -> re.Pattern[str]:

@@ -321,7 +321,7 @@ def mark_of(path: str) -> Mark:
 
 
 def _walked(parts: tuple[str, ...], folders: list[str]) -> list[str]:
-    """Return the subfolders to enter. In an environment, these are those with startup files."""
+    """Return the subfolders to enter. In an environment, these are the ones with startup files."""
     if parts and parts[-1] in _PACKAGES:
         return []
     kept = [name for name in folders if name != "node_modules"]

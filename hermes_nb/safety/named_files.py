@@ -172,8 +172,8 @@ def _unquoted(command: str) -> list[str]:
 def _expanded(command: str) -> Iterator[str]:
     """Yield each word that contains an expansion as a glob pattern, such as `*.sh` for `$name.sh`.
 
-    An expansion before a slash can be any folder, including the working directory (`$PWD/run.sh`),
-    so `run.sh` is also yielded.
+    An expansion before a slash can produce any folder, including the working directory
+    (`$PWD/run.sh`), so `run.sh` is also yielded.
     """
     pattern = _EXPANDED.sub("*", command[:_LONGEST_COMMAND])
     for word in _unquoted(pattern) if pattern != command else ():

@@ -206,7 +206,7 @@ def _patterns() -> tuple[_Pattern, ...]:
 
 
 def candidates(lower: str, *, harms: bool) -> Iterator[_Pattern]:
-    """Yield the patterns with a required word in the text: a quick filter, since most have none."""
+    """Yield patterns with a required word in the text: a quick filter, as most texts have few."""
     for each in _patterns():
         if each.harms is harms and (not each.needs or any(map(lower.__contains__, each.needs))):
             yield each

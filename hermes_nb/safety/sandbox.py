@@ -56,7 +56,7 @@ __all__ = [
 MOST_HIDDEN = 500
 """Maximum number of secrets to hide in a workspace. Each one needs a mount."""
 MOST_FIXED = 200
-"""Maximum number of files that run later to mount read-only.
+"""Maximum number of run-later files to mount read-only.
 
 Changes to other such files are reverted afterwards.
 """
