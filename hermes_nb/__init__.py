@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hermes_nb.notebook.magics import last_turn, use_model, use_tools
     from hermes_nb.notebook.shell import Shell
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = [
     "Hermes",
     "Turn",
