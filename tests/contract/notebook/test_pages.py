@@ -82,6 +82,7 @@ def test_a_page_that_has_answered_is_waited_for_in_the_next_turn(
     page.silent = False
     turn(page)
     page.silent = True
+    page.answers["list"] = [{**CELLS[0], "source": "oak = 2", "hash": "2"}, CELLS[1]]
     page.run("%%hermes\nhi")
     before = len(page.comms)
     page.until(lambda: len(page.comms) > before)
@@ -89,4 +90,4 @@ def test_a_page_that_has_answered_is_waited_for_in_the_next_turn(
     page.silent = False
     page.hello(page.comms[-1])
     page.until(lambda: not page.running)
-    assert "oak = 1" in json.dumps(server.bodies[1]["messages"][-1])
+    assert "oak = 2" in json.dumps(server.bodies[1]["messages"][-1])
