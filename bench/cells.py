@@ -23,7 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.contract.notebook.notebooks import PROMPT, TEXT, Asked, asked, replayed
+from tests.notebook.notebooks import PROMPT, TEXT, Asked, asked, replayed
 
 from bill import Block, billed, blocks_of
 from figures import figure

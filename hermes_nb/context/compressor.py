@@ -256,7 +256,7 @@ def with_facts(plan: PruningPlan) -> PruningPlan:
     facts = [
         fact
         for fact in find_facts(messages, flat(plan.groups[plan.tail :]))
-        if fact.section == "seen" and cut[fact.source]
+        if fact.section in ("seen", "noticed") and cut[fact.source]
         if messages[fact.source].origin != "outside"
     ]
     room = max(plan.aim.whole - size(plan.pruned), plan.aim.whole // 4)

@@ -46,7 +46,7 @@ def entries(
     """
     lines: dict[int, list[Fact]] = defaultdict(list)
     for fact in facts:
-        if fact.section == "seen":
+        if fact.section in ("seen", "noticed"):
             lines[fact.source].append(fact)
     calls = (sum(len(call.arguments_json()) for call in message.calls) for message in messages)
     lengths = [len(m.text) + written + 24 for m, written in zip(messages, calls, strict=True)]

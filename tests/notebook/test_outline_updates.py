@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.contract.notebook.notebooks import PROMPT, Asked, Picture, asked, replayed
 from tests.faults.cells import environment
 from tests.kernels import kernel
 from tests.loopback import calls, says
+from tests.notebook.notebooks import PROMPT, Asked, Picture, asked, replayed
 
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(180)]
 FINE = says("Fine.")
