@@ -274,7 +274,7 @@ def mend(messages: Sequence[Message], *, note: str) -> list[Message]:
     - Results without a call and second results for a call are dropped. Results follow their calls.
     - Adjacent user or assistant messages are merged, and repeated call ids are changed.
     - If the last message is a user or tool message, an empty, interrupted assistant message is
-    added.
+      added.
     """
     results: dict[str, Message] = {}
     out: list[Message] = []
