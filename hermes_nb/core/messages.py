@@ -28,8 +28,9 @@ Json: TypeAlias = Any
 Role = Literal["system", "user", "assistant", "tool"]
 """The author of a message."""
 Origin = Literal["user", "ours", "workspace", "outside"]
-"""The origin of text: `user`; `ours`, this package and its model; `workspace`, files and programs
-in the working directory; `outside`, everything else (network, other services, files elsewhere)."""
+"""Where a text comes from: `user`; `ours`, this package and its model; `workspace`, files and
+programs in the working directory; `outside`, everything else (network, other services, files
+elsewhere)."""
 _M = TypeVar("_M", bound="Message")
 Made = TypeVar("Made")
 _USUAL: Mapping[str, Origin] = {"user": "user", "tool": "workspace"}
