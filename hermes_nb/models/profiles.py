@@ -175,10 +175,12 @@ def effort_fields(profile: Profile, effort: str) -> dict[str, object]:
         case "reasoning":
             return {"reasoning": {"effort": effort}}
         case "thinking":
-            budget = BUDGETS[effort]
-            thinking = {"type": "enabled", "budget_tokens": budget}
-            most = min(budget + ANSWER, profile.longest or sys.maxsize)
-            return {"thinking": thinking, "max_tokens": most}
+            most = min(BUDGETS[effort] + ANSWER, profile.longest or sys.maxsize)
+            budget = min(BUDGETS[effort], most * 7 // 8)  # the answer needs tokens, too
+            return {
+                "thinking": {"type": "enabled", "budget_tokens": budget},
+                "max_tokens": most,
+            }
         case "adaptive":
             # Without `display`, some models return reasoning without its text.
             thinking = {"type": "adaptive", "display": "summarized"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from hermes_nb.core.json_values import dumps
@@ -48,7 +49,6 @@ class AnthropicMessages:
         self._mark = b',"cache_control":' + dumps(mark(ttl)) + b"}"
         self._marks = profile.caching == "system_and_3"
         self._sends_thinking = True  # until the API rejects a block
-        self._longest = profile.longest or LONGEST
         self._budgets = profile.effort == "thinking"
         self._blocks: Memo[list[_Block]] = Memo()
         self._tools: tuple[object, list[Json]] = None, []
@@ -68,10 +68,8 @@ class AnthropicMessages:
     ) -> Iterator[tuple[str, object]]:
         system, rest = [], messages
         if messages and messages[0].role == "system":
-            system, rest = (
-                [_text(messages[0].text)] if messages[0].text.strip() else [],
-                messages[1:],
-            )
+            rest = messages[1:]
+            system = [_text(messages[0].text)] if messages[0].text.strip() else []
         turns = self._turns(rest)
         if self._marks:
             system = [self._marked(block) for block in system]
@@ -81,7 +79,11 @@ class AnthropicMessages:
             yield "system", array([block for block, _ in system])
         yield "messages", array([_turn(role, blocks) for role, blocks in turns])
         yield from self._translated(tools)
-        fields = {"max_tokens": self._longest, **self._effort(rest, effort), **options}
+        fields = {
+            "max_tokens": self._profile.longest or LONGEST,
+            **self._effort(rest, effort),
+            **options,
+        }
         if "stop" in fields:
             fields["stop_sequences"] = fields.pop("stop")
         yield from fields.items()
@@ -89,8 +91,9 @@ class AnthropicMessages:
 
     def adapt(self, refusal: str) -> bool:
         if found := _TOO_LONG.search(refusal):
-            known, self._longest = self._longest, min(self._longest, int(found[1]))
-            return self._longest < known
+            known, longest = self._profile.longest, int(found[1])
+            self._profile = replace(self._profile, longest=longest)
+            return known is None or longest < known
         if self._sends_thinking and _BAD_BLOCK.search(refusal):
             self._sends_thinking = False
             return True

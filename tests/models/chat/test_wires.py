@@ -434,6 +434,25 @@ def test_reasoning_by_effort():
     assert "thinking" not in body("messages", *TURN)
 
 
+def test_a_budget_fits_into_the_longest_answer_that_the_endpoint_allows():
+    """The limit is learnt from a refusal, and holds for later requests of the model."""
+
+    async def twice(url):
+        model = model_on("messages", url, name="unknown-model")
+        asked = Request(messages=HI, effort="high")
+        for _ in range(2):
+            async with aclosing(model.stream(asked)) as items:
+                assert [item async for item in items][-1].message.text == "ok"
+        await model.aclose()
+
+    ok = Said("ok").on("messages")
+    too_long = refused("messages", 400, "max_tokens: 32768 > 16384, which is the maximum")
+    with Loopback(too_long, ok) as server:
+        asyncio.run(twice(server.url))
+        sent = [(each["max_tokens"], each["thinking"]["budget_tokens"]) for each in server.bodies]
+    assert sent == [(32_768, 24_576), (16_384, 14_336), (16_384, 14_336)]
+
+
 def test_each_provider_and_model_has_its_wire():
     claude, openai = "https://api.anthropic.com/v1", "https://api.openai.com/v1"
     for name, url, wire in [
