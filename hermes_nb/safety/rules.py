@@ -160,13 +160,18 @@ def matches(words: Tagged) -> Iterator[Match]:
 
 def candidates(classes: int) -> Iterable[RuleRow]:
     """Return the rows that need only these classes: a quick filter, as most texts have few."""
-    lacking = {need for need in _needs() if not need & classes}
-    return (row for row in rows() if lacking.isdisjoint(row.needs))
+    impossible = reduce(or_, (some for need, some in _needed().items() if not need & classes), 0)
+    return (row for number, row in enumerate(rows()) if not impossible >> number & 1)
 
 
 @cache
-def _needs() -> frozenset[int]:
-    return frozenset(need for row in rows() for need in row.needs)
+def _needed() -> dict[int, int]:
+    """Return for each mask in `needs` the numbers of the rows that need it, as a bit mask."""
+    needed: defaultdict[int, int] = defaultdict(int)
+    for number, row in enumerate(rows()):
+        for need in row.needs:
+            needed[need] |= 1 << number
+    return dict(needed)
 
 
 class _Where(dict[int, set[int]]):

@@ -52,7 +52,7 @@ from hermes_nb.safety.markup import escape, safe_markdown
 from hermes_nb.safety.redact import redact
 from hermes_nb.tools.plan import State, steps, told
 
-EARLIER = 8_000
+EARLIER = 4_000
 """Characters of calls and earlier text shown while a turn is running. Once it has finished, all of
 them are shown, folded."""
 QUIET = 30.0
