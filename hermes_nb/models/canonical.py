@@ -55,6 +55,14 @@ GUIDANCE: Table = (
     (r"\A(\[From memory \([^)\n]*\)):[^\n]*", r"\1"),
 )
 REWORDED: Table = (
+    (r"(?m)^\[stopped after (?=\d[\d.]* \w?B of output)", "[ended after "),
+    (r"(?m)(, |; )changes to ([^\]\n]{1,500}) were reverted", r"\1changes of \2 were taken back"),
+    (r" is protected and cannot be (read|written): ", r" may not be \1, it is protected: "),
+    (r"\bthe host ('[^'\n]{1,100}') was not found", r"there is no host \1"),
+    (
+        r"the tool output of this turn has reached its limit of ([\d,]+ characters)",
+        r"the \1 that a turn's tool output may have are used up",
+    ),
     (r"(<untrusted-<nonce> [^>\n]*>\n)Data, not instructions[^\n]*\n", r"\1"),
     (r"(?m)^((?:RESULT write_file: )?)(?:created|replaced) ([^\n]* lines, )", r"\1wrote \2"),
     # The directory of a command and the files hidden from it depend on the machine.
@@ -120,6 +128,69 @@ REWORDED: Table = (
     (r"(?m)^\[\.\.\. (?:at least )?\d+ frames? left out \.\.\.\](?:\n|\Z)", ""),
 )
 WORDINGS: Table = (
+    (
+        "No one is available to answer. Decide with what you know, and state your "
+        "assumptions at the end.",
+        "Nobody is there to answer. Decide by what you know, and say in the end what you assumed.",
+    ),
+    (
+        "The user chose not to answer. Continue without the answer, or leave the question open.",
+        "The user did not want to answer. Go on without it, or leave it open.",
+    ),
+    (
+        "or more; the tool reads PNG, JPEG and GIF images of at most ",
+        "or more; a picture is a PNG, JPEG or GIF of at most ",
+    ),
+    ("no one was available to answer", "nobody was there to answer"),
+    (
+        " changed each time while the question was open",
+        " changed each time while the user was asked",
+    ),
+    ("; continue with offset=", "; go on with offset="),
+    ("[truncated after ", "[cut after "),
+    (
+        " has just been changed by another program; read it again",
+        " was changed by somebody else just now; read it again",
+    ),
+    ("; only regular files can be written", "; only regular files are written"),
+    (
+        "is write-protected; ask the user, or choose another file",
+        "is write-protected; ask the user, or choose another",
+    ),
+    ("a pattern must be one line of at most ", "a pattern is one line of at most "),
+    (" characters, because lines are searched one by one", " characters; search is by line"),
+    (" is not a valid regular expression: ", " is no regular expression: "),
+    (" cannot be used (", " is not clear ("),
+    ("not condensed: no model is available", "not condensed: no model for it"),
+    ("no skill matches ", "no skill fits "),
+    (
+        " could not be checked or restored; review it before you use it",
+        " could not be checked or put back: look at it before you use it",
+    ),
+    ("the user kept the changes to ", "the user kept the changes of "),
+    (", its background processes were stopped", ", what it left running was ended"),
+    (" s and was stopped", " s and was ended"),
+    (
+        "neither bash nor sh is available on this machine; use Python instead",
+        "there is neither bash nor sh on this machine; use Python instead",
+    ),
+    (
+        "the command contains a NUL character; remove it",
+        "the command has a NUL character in it; leave it out",
+    ),
+    (" is a file; `workdir` must be a directory", " is a file; `workdir` is a directory"),
+    (" responded with status ", " answered with status "),
+    ("it took longer than ", "it took more than "),
+    (", not text", ", no text"),
+    (
+        "the search endpoint's response has no `results`; tell the user",
+        "the search endpoint's answer has no `results`; tell the user",
+    ),
+    ("; choose another location", "; choose another place"),
+    ("its symbolic links form a loop", "its symbolic links lead in a circle"),
+    ('source="output of code in the kernel"', 'source="what code in the kernel shows"'),
+    ('source="output of a command"', 'source="what a command prints"'),
+    ('source="response from a server"', 'source="what a server answers"'),
     ("give at least one task", "what is to be done? give a goal, or tasks"),
     ("`old` is missing; give a part of the entry", "old_text is missing; give a part of the entry"),
     ("has action, content and old; got", "has action, content and old_text; got"),
@@ -284,7 +355,7 @@ def _counted(text: Json, role: str) -> Json:
     return _SET.sub(lambda m: "{" + ", ".join(sorted(m[1].split(", "))) + "}", text).rstrip()
 
 
-FORM = 7
+FORM = 8
 """Version of the key format.
 
 Increment it with every new rule above. Form 1 covered every word and the tools' schemas. For

@@ -33,7 +33,7 @@ from hermes_nb.safety.permissions import SandboxProfile
 
 ROUNDS = 3
 """Maximum number of times to ask the user while the call's content keeps changing."""
-ABSENT = "nobody was there to answer"
+ABSENT = "no one was available to answer"
 _NAMED = 3
 """Maximum number of changed items that a question lists by name."""
 
@@ -208,7 +208,7 @@ def _names(changed: list[str]) -> str:
 
 
 def _unstable(changed: list[str]) -> str:
-    return f"{_names(changed)} changed each time while the user was asked"
+    return f"{_names(changed)} changed each time while the question was open"
 
 
 def _refusal(tool: Tool, why: str) -> str:

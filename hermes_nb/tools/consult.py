@@ -19,8 +19,13 @@ from hermes_nb.tools.schema import tool
 from hermes_nb.tools.workspace import Workspace, open_regular, size_text
 
 MOST_CHOICES = 6
-NOBODY = "Nobody is there to answer. Decide by what you know, and say in the end what you assumed."
-UNANSWERED = "The user did not want to answer. Go on without it, or leave it open."
+NOBODY = (
+    "No one is available to answer. Decide with what you know, and state your "
+    "assumptions at the end."
+)
+UNANSWERED = (
+    "The user chose not to answer. Continue without the answer, or leave the question open."
+)
 MOST_BYTES = 5_000_000
 """Maximum size of an image in bytes; providers refuse larger ones."""
 KINDS = {"PNG image": "image/png", "JPEG image": "image/jpeg", "GIF image": "image/gif"}
@@ -42,7 +47,7 @@ def clarify_tools(approver: Approver) -> Toolset:
         offered = tuple(dict.fromkeys(one_line(each, 80) for each in choices or () if each.strip()))
         if not question.strip() or len(offered) > MOST_CHOICES:
             raise ToolError(f"give a question and at most {MOST_CHOICES} choices")
-        asked = Question(why="it wants to know", shown=question, choices=offered)
+        asked = Question(why="Hermes has a question", shown=question, choices=offered)
         given = await put_question(made, context, asked, approver)
         if given.answer == "deny":
             return ToolOutput(NOBODY if given.reason else UNANSWERED, origin="ours")
@@ -74,8 +79,9 @@ def vision_tools(root: Path) -> Toolset:
         kind = kind_of(target, data[:SAMPLE])
         if kind not in KINDS or len(data) > MOST_BYTES:
             raise ToolError(
-                f"{space.shown(target)!r} is {kind}, {size_text(len(data))} or more; a picture is "
-                f"a PNG, JPEG or GIF of at most {size_text(MOST_BYTES)}. Convert it with Python"
+                f"{space.shown(target)!r} is {kind}, {size_text(len(data))} or more; the "
+                f"tool reads PNG, JPEG and GIF images of at most {size_text(MOST_BYTES)}. "
+                "Convert it with Python"
             )
         picture = Image(base64.b64encode(data).decode("ascii"), KINDS[kind])
         wanted = f". Asked about it: {one_line(question, 400)}" if question else ""

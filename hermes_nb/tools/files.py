@@ -162,9 +162,9 @@ def _rest(lines: StreamLines, first: int, last: int, size: int) -> list[str]:
     """Return a note, as a list of one line, if the file continues after the last line shown."""
     if lines.next() is None:
         return []
-    going_on = f"go on with offset={last + 1}"
+    going_on = f"continue with offset={last + 1}"
     if size > COUNT_LIMIT:
-        return [f"[cut after line {last:,}; the file has {size_text(size)}; {going_on}]"]
+        return [f"[truncated after line {last:,}; the file has {size_text(size)}; {going_on}]"]
     total = last + 1 + lines.skip(COUNT_LIMIT)
     return [f"[lines {first:,} to {last:,} of {total:,}; {going_on}]"]
 
@@ -275,7 +275,7 @@ def _patch(space: Workspace) -> Tool:
             result = patched(text, old, new, name=name, replace_all=replace_all)
             with space.explained(target):
                 if version != _version(target.stat()):
-                    message = f"{name!r} was changed by somebody else just now; read it again"
+                    message = f"{name!r} has just been changed by another program; read it again"
                     raise ToolError(message)
                 write_atomic(target, encoding.encode(result.text))
         times = "" if result.count == 1 else f" in {result.count} places"
@@ -348,10 +348,14 @@ def _check_writable(space: Workspace, target: Path) -> None:
     if target.is_dir():
         raise ToolError(f"{space.shown(target)!r} is a directory; give the path of a file")
     if target.exists() and not target.is_file():
-        message = f"{space.shown(target)!r} is a device or a pipe; only regular files are written"
+        message = (
+            f"{space.shown(target)!r} is a device or a pipe; only regular files can be written"
+        )
         raise ToolError(message)
     if target.exists() and not target.stat().st_mode & _ANYBODY_WRITES:
-        message = f"{space.shown(target)!r} is write-protected; ask the user, or choose another"
+        message = (
+            f"{space.shown(target)!r} is write-protected; ask the user, or choose another file"
+        )
         raise ToolError(message)
 
 

@@ -308,7 +308,9 @@ def _parameters(function: Function) -> tuple[bool, dict[str, _Parameter]]:
             wants_context = True
             continue
         if each.kind not in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY):
-            raise TypeError(f"{function.__name__}() takes {each}; a tool's arguments have names")
+            raise TypeError(
+                f"{function.__name__}() takes {each}; a tool's parameters must be named"
+            )
         optional = each.default is not each.empty
         if optional and each.default is None:
             annotation = without_none(annotation)

@@ -331,7 +331,10 @@ def _python(query: _Query) -> list[str]:
 def _checked(pattern: str) -> str:
     """Return `pattern` if it is a valid regular expression; raise ToolError if not."""
     if len(pattern) > PATTERN_LIMIT or "\n" in pattern or "\0" in pattern:
-        message = f"a pattern is one line of at most {PATTERN_LIMIT} characters; search is by line"
+        message = (
+            f"a pattern must be one line of at most {PATTERN_LIMIT} characters, "
+            "because lines are searched one by one"
+        )
         raise ToolError(message)
     try:
         pattern.encode("utf-8")
@@ -340,10 +343,15 @@ def _checked(pattern: str) -> str:
             re.compile(pattern)
     except re.error as error:
         at = "" if error.pos is None else f" at position {error.pos}"
-        message = f"{visible(pattern)!r} is no regular expression: {error.msg}{at}; escape with \\"
+        message = (
+            f"{visible(pattern)!r} is not a valid regular expression: "
+            f"{error.msg}{at}; escape with \\"
+        )
         raise ToolError(message) from error
     except (Warning, RecursionError, OverflowError, UnicodeEncodeError) as error:
-        message = f"{visible(pattern)!r} is not clear ({error}); use Python's syntax, such as [a-z]"
+        message = (
+            f"{visible(pattern)!r} cannot be used ({error}); use Python's syntax, such as [a-z]"
+        )
         raise ToolError(message) from error
     return pattern
 

@@ -64,7 +64,7 @@ def session_tools(recall: Recall, *, model: ChatModel | None = None) -> Toolset:
         except StoreError as error:
             raise ToolError(f"past sessions cannot be searched now: {error}") from error
         if summarize and model is None:
-            found = [replace(each, note="not condensed: no model for it") for each in found]
+            found = [replace(each, note="not condensed: no model is available") for each in found]
         text = await asyncio.to_thread(told, found, query)
         return ToolOutput(text, origin=_origin([p for each in found for p in each.passages]))
 

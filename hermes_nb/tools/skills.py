@@ -203,4 +203,4 @@ def _nothing(library: Library, category: str, query: str) -> str:
         return "there are no skills yet; skill_manage creates one"
     what = f"{query!r}" if query else f"the category {category!r}"
     names = ", ".join(f"{name} ({count})" for name, count in sorted(there.items()))
-    return f"no skill fits {what}; categories: {names}"
+    return f"no skill matches {what}; categories: {names}"

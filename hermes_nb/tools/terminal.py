@@ -296,7 +296,7 @@ class CommandRun:
         self,
         way: Way,
         context: ToolContext,
-        why: str = "it failed where it could only read. It would run again",
+        why: str = "it failed with read-only access. It would run again",
     ) -> Way | None:
         """Ask whether the command may run with more access. Return how, or None if denied."""
         if context.ask is None or (way.closed and opens_network(way.profile)):
@@ -307,8 +307,7 @@ class CommandRun:
             shown=visible(self.command, lines=True),
             again=True,
             lasting=(
-                "this very command, while the files that it names stay as they are, until this "
-                "kernel ends"
+                "exactly this command, until the files that it names change or this kernel ends"
             ),
             outside=confined and not way.closed,
         )
@@ -325,21 +324,22 @@ class CommandRun:
     async def _settled(self, taken: Sequence[Taken], context: ToolContext) -> str:
         """Ask about reverted changes, restore them if approved, and return the outcome."""
         stay = ", ".join(visible(self._short(each.path)) for each in taken if each.stays)
-        left = f"{stay} could not be checked or put back: look at it before you use it"
+        left = f"{stay} could not be checked or restored; review it before you use it"
         taken = [each for each in taken if not each.stays]
         if not taken:
             return left
         names = ", ".join(visible(self._short(each.path)) for each in taken)
         left = f"; {left}" if stay else ""
         question = Question(
-            why="the command has changed what is run or obeyed later; a yes keeps that",
+            why="the command changed files that programs run or obey later; approve to keep "
+            "the changes",
             yes="Keep",
             shown="\n".join(visible(each.diff(), lines=True) for each in taken),
         )
         if context.ask is not None and await context.ask(question) != "deny":
             await in_thread(give_back, taken)
-            return f"the user kept the changes of {names}{left}"
-        return f"changes of {names} were taken back{left}"
+            return f"the user kept the changes to {names}{left}"
+        return f"changes to {names} were reverted{left}"
 
     def _short(self, path: Path) -> str:
         return str(path.relative_to(self.root) if path.is_relative_to(self.root) else path)
@@ -358,9 +358,9 @@ class CommandRun:
         """Return the output, with a last line saying how the command ended."""
         facts = [_exit_text(ended, self.timeout), f"{ended.seconds:.1f} s"]
         if ended.cut_off:
-            facts.insert(0, f"ended after {size_text(FLOOD)} of output")
+            facts.insert(0, f"stopped after {size_text(FLOOD)} of output")
         if ended.left_behind and not ended.timed_out:
-            facts.append("what it left running was ended")
+            facts.append("its background processes were stopped")
         facts += more
         body = output.rstrip("\n")
         return f"{body}\n[{', '.join(facts)}]" if body else f"[{', '.join(facts)}]"
@@ -384,7 +384,7 @@ def _brief(profile: SandboxProfile) -> str:
 def _shell() -> str:
     shell = shutil.which("bash") or shutil.which("sh")
     if shell is None:
-        raise ToolError("there is neither bash nor sh on this machine; use Python instead")
+        raise ToolError("neither bash nor sh is available on this machine; use Python instead")
     return shell
 
 
@@ -434,7 +434,7 @@ async def _run(
 
 def _exit_text(ended: Ended, timeout: int) -> str:
     if ended.timed_out:
-        return f"timed out after {timeout} s and was ended"
+        return f"timed out after {timeout} s and was stopped"
     if ended.code >= 0:
         return f"exit {ended.code}"
     try:
@@ -470,7 +470,7 @@ def terminal(root: Path, *, allowed: Callable[[Path], bool] = lambda _: False) -
         """
         cwd = _directory(space, workdir)
         if "\0" in command:
-            raise ToolError("the command has a NUL character in it; leave it out")
+            raise ToolError("the command contains a NUL character; remove it")
         way = context.permit if isinstance(context.permit, Way) else Way(SandboxProfile.OUTSIDE)
         shell = CommandRun(command=command, root=space.real_root(), cwd=cwd, timeout=timeout)
         try:
@@ -507,4 +507,4 @@ def _directory(space: Workspace, workdir: str | None) -> Path:
     with space.explained(directory):
         if stat.S_ISDIR(directory.stat().st_mode):
             return directory
-    raise ToolError(f"{space.shown(directory)!r} is a file; `workdir` is a directory")
+    raise ToolError(f"{space.shown(directory)!r} is a file; `workdir` must be a directory")

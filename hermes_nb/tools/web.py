@@ -121,7 +121,7 @@ class Web:
         """Fetch a URL from the user's settings: any address is allowed, but not redirects."""
         found, leads = self._get(url, self._most, time.monotonic() + SECONDS, stop, trusted=True)
         if leads or found.status != http.client.OK:
-            raise ToolError(f"{_host(url)} answered with status {found.status}; tell the user")
+            raise ToolError(f"{_host(url)} responded with status {found.status}; tell the user")
         return found
 
     def _welcome(self, url: str, deadline: float, stop: threading.Event) -> bool:
@@ -313,7 +313,7 @@ def _looked_up(host: str, port: int) -> Sequence[str]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise ToolError(f"there is no host {visible(one_line(host, 80))!r}") from error
+        raise ToolError(f"the host {visible(one_line(host, 80))!r} was not found") from error
     return list(dict.fromkeys(str(each[4][0]) for each in found))
 
 
@@ -333,7 +333,7 @@ def _left(deadline: float) -> float:
     """Return the seconds until the deadline; raise `ToolError` if it has passed."""
     left = deadline - time.monotonic()
     if left <= 0:
-        raise ToolError(f"it took more than {SECONDS:g} s")
+        raise ToolError(f"it took longer than {SECONDS:g} s")
     return left
 
 
@@ -352,13 +352,13 @@ def as_text(found: Fetched, stop: threading.Event | None = None) -> str:
     set.
     """
     if found.status != http.client.OK:
-        raise ToolError(f"{_shown(found.url)} answered with status {found.status}")
+        raise ToolError(f"{_shown(found.url)} responded with status {found.status}")
     if found.kind in ("text/html", "application/xhtml+xml"):
         cut = replace(found, data=found.data[:MOST_HTML])
         text = _markdown(cut, stop or threading.Event())
-        return text if cut == found else f"{text}\n\n[cut after {MOST_HTML:,} bytes of HTML]"
+        return text if cut == found else f"{text}\n\n[truncated after {MOST_HTML:,} bytes of HTML]"
     if not found.kind.startswith("text/") and not found.kind.endswith(("json", "xml")):
-        raise ToolError(f"{_shown(found.url)} is {found.kind}, no text")
+        raise ToolError(f"{_shown(found.url)} is {found.kind}, not text")
     return found.text
 
 
@@ -395,7 +395,7 @@ def listed(answer: str, count: int) -> str:
         raise ToolError("the search endpoint did not return JSON; tell the user") from error
     results = found.get("results") if isinstance(found, dict) else None
     if not isinstance(results, list):
-        raise ToolError("the search endpoint's answer has no `results`; tell the user")
+        raise ToolError("the search endpoint's response has no `results`; tell the user")
     lines = []
     for number, each in enumerate((r for r in results if isinstance(r, dict)), start=1):
         title, url, text = (one_line(str(each.get(k) or ""), SNIPPET) for k in _FIELDS)

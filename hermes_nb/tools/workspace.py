@@ -27,14 +27,14 @@ _THOUSAND = 1_000
 _REASONS = {
     errno.ENOSPC: "the disk is full; free some space and try again",
     errno.EDQUOT: "the disk quota is used up; free some space and try again",
-    errno.EROFS: "it is on a read-only file system; choose another place",
-    errno.EACCES: "permission denied; choose another place or ask the user",
-    errno.EPERM: "permission denied; choose another place or ask the user",
+    errno.EROFS: "it is on a read-only file system; choose another location",
+    errno.EACCES: "permission denied; choose another location or ask the user",
+    errno.EPERM: "permission denied; choose another location or ask the user",
     errno.EMFILE: "too many files are open in this process; close some in the kernel",
     errno.ENAMETOOLONG: "the name is too long; choose a shorter one",
     errno.ENOTDIR: "a part of the path is a file, not a directory",
     errno.EEXIST: "a part of the path is a file, not a directory",
-    errno.ELOOP: "its symbolic links lead in a circle; choose another place",
+    errno.ELOOP: "its symbolic links form a loop; choose another location",
 }
 
 
@@ -70,7 +70,7 @@ class Workspace:
             )
         if reason := why_protected(root / given, root, write=write):
             action = "written" if write else "read"
-            message = f"{shown!r} may not be {action}, it is protected: {reason}; ask the user"
+            message = f"{shown!r} is protected and cannot be {action}: {reason}; ask the user"
             raise ToolError(message)
         return real
 

@@ -36,10 +36,10 @@ TURN_CAP = 200_000
 KEPT = 500
 """Maximum number of full outputs saved as files, across all sessions."""
 ORIGINS = {
-    "kernel": "what code in the kernel shows",
+    "kernel": "output of code in the kernel",
     "notebook": "cells and their outputs",
-    "terminal": "what a command prints",
-    "mcp": "what a server answers",
+    "terminal": "output of a command",
+    "mcp": "response from a server",
 }
 """Descriptions of untrusted results by toolset, for tools that read or run something."""
 OUTSIDE = frozenset({"mcp"})
@@ -94,7 +94,9 @@ def limited(
                 return output
             place = await in_thread(_spilled, spill, context, text) if spill else ""
             if room < min(own, _MARKER):
-                told = f"the {turn_cap:,} characters that a turn's tool output may have are used up"
+                told = (
+                    f"the tool output of this turn has reached its limit of {turn_cap:,} characters"
+                )
                 kept = f"; it is in {place}" if place else ""
                 shown = f"[{len(text):,} characters of output left out: {told}{kept}]"
             else:

@@ -182,7 +182,7 @@ def test_endings():
         ("out\n[exit 1, 0.2 s]", "exit 1"),
         ("Command exited with code 127", "exit 127"),
         ("a\nValueError: no x", "ValueError: no x"),
-        ("timed out after 30 s and was ended", "timed out"),
+        ("timed out after 30 s and was stopped", "timed out"),
         ("fine", ""),
     ):
         assert ending(Message.tool(call, text)) == expected

@@ -155,7 +155,7 @@ def test_54_output_without_end(story, monkeypatch, command):
     turn = story.ask(terminal(command.replace("\\\\", "\\")), says("That was a lot."))
     assert turn.text == "That was a lot."
     (result,) = story.results
-    assert "ended after 50.0 MB of output" in result
+    assert "stopped after 50.0 MB of output" in result
     assert len(result) < 60_000
     assert "\x1b" not in result and "\0" not in result
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < 150
@@ -175,7 +175,7 @@ def test_54_those_that_stay_when_the_shell_ends(story):
     mark = unique()
     command = f"for i in $(seq 20); do sleep 1000 {mark} & done; echo started"
     story.ask(terminal(command), says("Gone."))
-    assert "what it left running was ended" in story.results[0]
+    assert "its background processes were stopped" in story.results[0]
     assert until(lambda: not running(mark)), "what is killed takes its time on a busy machine"
 
 

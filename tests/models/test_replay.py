@@ -277,6 +277,26 @@ EXAMPLES = (
         "memory was not run: missing `content`. Expected memory(action: add, old: string)",
     ),
     ("columns:\n  a  int64\n  … -7 more\nfirst", "columns:\n  a  int64\n  … 3 more\nfirst"),
+    (
+        "out\n[ended after 50.0 MB of output, exit 137 (SIGKILL), 1.0 s, in a sandbox: workspace, "
+        "changes of a.pth, b.pth were taken back; c could not be checked or put back: look at it "
+        "before you use it]",
+        "out\n[stopped after 50.0 MB of output, exit 137 (SIGKILL), 1.0 s, in a sandbox: "
+        "read-only, "
+        "changes to a.pth, b.pth were reverted; c could not be checked or restored; review it "
+        "before you use it]",
+    ),
+    (
+        "'a/.env' may not be read, it is protected: a secret; ask the user",
+        "'a/.env' is protected and cannot be read: a secret; ask the user",
+    ),
+    ("there is no host 'a.example'", "the host 'a.example' was not found"),
+    (
+        "[9 characters of output left out: the 200,000 characters that a turn's tool output may "
+        "have are used up]",
+        "[9 characters of output left out: the tool output of this turn has reached its limit of "
+        "200,000 characters]",
+    ),
 )
 
 
@@ -290,7 +310,7 @@ def test_a_result_that_was_reworded_is_found(tmp_path, then, now):
 
     path = tmp_path / "x.hermes.jsonl"
     answer(Cassette(ScriptedModel(["fine"]), path, "record"), *story(then), tools=["terminal"])
-    of_form(path, 6)
+    of_form(path, 7)
     for text in (then, now):
         replay = Cassette(None, path, "replay")
         assert answer(replay, *story(text), tools=["terminal"]).text == "fine"

@@ -48,7 +48,7 @@ def write(home, text):
     [
         ("2", "The user: 2009", "ours"),
         ("neither, 2010\n", "The user: neither, 2010", "user"),
-        ("\n", "The user did not want to answer.", "ours"),
+        ("\n", "The user chose not to answer.", "ours"),
     ],
 )
 def test_a_question_is_answered_by_number_or_in_own_words(tmp_path, typed, read, origin):
@@ -69,8 +69,8 @@ def test_where_nobody_is_there_the_model_is_told_to_decide(tmp_path):
         turn = hermes.ask("Count them.")
     assert turn.text == "I took 2009."
     (given,) = [event for event in turn.events if isinstance(event, ApprovalGiven)]
-    assert given.reason == "nobody was there to answer"
-    assert results(model)[0].startswith("Nobody is there to answer. Decide by what you know")
+    assert given.reason == "no one was available to answer"
+    assert results(model)[0].startswith("No one is available to answer. Decide with what you know")
 
 
 def test_a_cell_shows_what_was_answered(desk, monkeypatch):

@@ -88,7 +88,7 @@ def test_a_long_file_that_cannot_be_put_back_is_told(work, run, monkeypatch):
     (work.parent / "home").mkdir()
     (work.parent / "home/config.yaml").write_text("sandbox:\n  use: 'off'\n", encoding="utf-8")
     told, _ = run("echo x = 1 >> conftest.py", "once", "deny", use="none")
-    assert "conftest.py could not be checked or put back" in told
+    assert "conftest.py could not be checked or restored" in told
 
 
 @BOTH

@@ -99,7 +99,7 @@ def test_what_packs_builds_or_installs_asks(work, command):
 def test_what_fails_for_want_of_more_is_offered_again(work):
     code = f"{sys.executable} -c \"getattr(__import__('pathlib').Path('made'), 'touch')()\""
     shown, (question,) = run(work, code)
-    assert "failed where it could only read" in question.why
+    assert "failed with read-only access" in question.why
     assert "writes the workspace" in question.why
     assert (work / "made").exists()
     assert "in a sandbox: workspace" in shown[0]
@@ -302,7 +302,7 @@ def test_what_a_command_leaves_for_later_is_taken_away_until_agreed(work, name):
     assert not (work / path).exists(), questions
     if len(questions) > 1:  # where it was not read-only from the beginning
         assert path in questions[1].shown
-        assert "taken back" in shown[0]
+        assert "were reverted" in shown[0]
         shown, _ = run(work, command, answer=["once", "once"])
         assert (work / path).exists()
         assert "kept the changes" in shown[0]

@@ -58,12 +58,12 @@ def test_a_cut_says_how_to_go_on(root, use):
     (root / "a.txt").write_text("".join(f"line {n}\n" for n in range(1, 51)), encoding="utf-8")
     shown = use("read_file", path="a.txt", offset=11, limit=10)
     assert shown.startswith("11\tline 11\n")
-    assert shown.endswith("20\tline 20\n[lines 11 to 20 of 50; go on with offset=21]")
+    assert shown.endswith("20\tline 20\n[lines 11 to 20 of 50; continue with offset=21]")
     assert use("read_file", path="a.txt", offset=41, limit=10).endswith("50\tline 50")
     (root / "many.txt").write_text(f"{'y' * 999}\n" * 100, encoding="utf-8")
     shown = use("read_file", path="many.txt")
     assert len(shown) < 42_000
-    assert shown.endswith("[lines 1 to 40 of 100; go on with offset=41]")
+    assert shown.endswith("[lines 1 to 40 of 100; continue with offset=41]")
 
 
 def test_lines_over_the_limit_are_cut(root, use):
@@ -141,7 +141,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     out = python(code)
     line, note, grown = out.stdout.splitlines()
     assert line.startswith("700000\tx")
-    assert note == "[cut after line 700,000; the file has 80.0 MB; go on with offset=700001]"
+    assert (
+        note == "[truncated after line 700,000; the file has 80.0 MB; continue with offset=700001]"
+    )
     assert int(grown) < 10_000
 
 
@@ -467,7 +469,7 @@ def test_a_patch_yields_to_what_somebody_else_wrote_meanwhile(root, use, monkeyp
         return patched(*arguments, **keywords)
 
     monkeypatch.setattr("hermes_nb.tools.files.patched", slow)
-    assert "changed by somebody else" in refused(use, "patch", path="a.txt", old="old", new="new")
+    assert "changed by another program" in refused(use, "patch", path="a.txt", old="old", new="new")
     assert target.read_text(encoding="utf-8") == "theirs, old"
 
 

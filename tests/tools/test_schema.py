@@ -141,7 +141,7 @@ def test_arguments_have_names():
         """Take words."""
         return ""
 
-    with pytest.raises(TypeError, match="names"):
+    with pytest.raises(TypeError, match="must be named"):
         tool(function)
 
 

@@ -181,7 +181,7 @@ def test_what_is_no_pattern(find, pattern, said):
         ),
         ({"pattern": "x", "path": "nope"}, "no file"),
         ({"pattern": "x", "path": ".."}, "outside"),
-        ({"pattern": "\ud800"}, "not clear"),
+        ({"pattern": "\ud800"}, "cannot be used"),
     ],
 )
 def test_what_is_no_search(find, arguments, said):

@@ -137,7 +137,7 @@ def test_a_turn_has_a_budget_in_all():
     last = run(capped.get("say"), within=context_for(say, turn=1), text="x" * 49_000)
     assert last == (
         "[49,000 characters of output left out: "
-        "the 200,000 characters that a turn's tool output may have are used up]"
+        "the tool output of this turn has reached its limit of 200,000 characters]"
     )
     assert len(run(capped.get("say"), within=context_for(say, turn=2), text="x" * 49_000)) == 49_000
 
