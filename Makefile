@@ -169,7 +169,7 @@ bench-gateway: $(STAMP)  ## whether the gateway loses or doubles one of a thousa
 bench-bridge: $(STAMP) system  ## how long calls to the open notebook take
 	@$(BIN)/python bench/bridge.py
 
-bench-embedded: $(STAMP) weights  ## how often the embedded model is right
+bench-embedded: $(STAMP) weights  ## how often the built-in model is right
 	@$(BIN)/python bench/embedded.py
 
 bench-policy: $(STAMP) system  ## the command policy on labelled commands, and what came of generated ones
