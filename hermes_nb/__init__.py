@@ -13,7 +13,7 @@ from hermes_nb import moved
 
 if TYPE_CHECKING:
     from hermes_nb.agent.api import Hermes, Turn
-    from hermes_nb.notebook.magics import last_turn, use_model, use_tools
+    from hermes_nb.notebook.magics import last_turn, use_hooks, use_model, use_tools
     from hermes_nb.notebook.shell import Shell
 
 __version__ = "0.3.0"
@@ -23,6 +23,7 @@ __all__ = [
     "last_turn",
     "load_ipython_extension",
     "unload_ipython_extension",
+    "use_hooks",
     "use_model",
     "use_tools",
 ]
@@ -37,7 +38,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - the types are imported abov
         from hermes_nb.agent import api
 
         return getattr(api, name)
-    if name in ("last_turn", "use_model", "use_tools"):
+    if name in ("last_turn", "use_hooks", "use_model", "use_tools"):
         from hermes_nb.notebook import magics
 
         return getattr(magics, name)

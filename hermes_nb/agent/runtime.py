@@ -48,6 +48,7 @@ from hermes_nb.safety.marks import marks_of
 from hermes_nb.safety.provenance import outside, source_of, taken
 from hermes_nb.safety.redact import redact
 from hermes_nb.tools.choice import DEFAULT, Choice
+from hermes_nb.tools.hooks import Hooks, installed_hooks, turn_sink
 from hermes_nb.tools.installed import (
     ToolsetSetup,
     installed_tools,
@@ -146,6 +147,7 @@ class Runtime:
         checkpoints: save what calls change, so that changes can be undone
         jobs: lists the running children; by default, a new list
         mcp: runs the MCP servers; None for no servers
+        hooks: the user's hooks, which may change, in addition to those of packages
     """
 
     def __init__(  # noqa: PLR0913 - a session has many parts
@@ -162,6 +164,7 @@ class Runtime:
         checkpoints: Checkpoints | None = None,
         jobs: Jobs | None = None,
         mcp: McpTools | None = None,
+        hooks: Sequence[Hooks] = (),
     ) -> None:
         self.settings = settings
         self.knowledge = PromptSources(settings, workdir=root, store=store, tell=tell)
@@ -179,6 +182,7 @@ class Runtime:
         self._checkpoints = checkpoints
         self._mcp = mcp or McpTools()
         self.observers = observers(settings, tell)
+        self._hooks = installed_hooks(), hooks
         if mcp is not None:
             servers = self.knowledge.mcp_servers(settings.mcp)
             mcp.use(servers, home=settings.home, allowed=settings.mcp.allow)
@@ -292,11 +296,13 @@ class Runtime:
     def sinks(
         self, agent: Agent, session: str, parent: str, *, behind: bool = False
     ) -> Sequence[EventSink]:
-        """Return the event sinks of installed packages for an agent; see `Observer.sink`."""
-        return sinks_of(self.observers, agent, session, parent, behind=behind)
+        """Return the event sinks of packages and hooks for an agent; see `Observer.sink`."""
+        sinks = sinks_of(self.observers, agent, session, parent, behind=behind)
+        own = not parent and not behind
+        return [*sinks, turn_sink(self._hooks, session, self.tell)] if own else sinks
 
     def _watched(self, tools: Toolset, source: str) -> Toolset:
-        return wrapped(tools, source=source, guard=self.guard, tell=self.tell)
+        return wrapped(tools, source=source, guard=self.guard, tell=self.tell, hooks=self._hooks)
 
     def for_tasks(self, model: ChatModel, wanted: Sequence[str]) -> Toolset:
         """Return the tools for a map's tasks, selected from those that children may have.

@@ -48,6 +48,7 @@ from hermes_nb.notebook.turn import CellTurn, TurnEnv, TurnOptions
 from hermes_nb.notebook.user_message import UserMessageBuilder
 from hermes_nb.notebook.variables import variables_of
 from hermes_nb.safety.guard import Guard
+from hermes_nb.tools.hooks import Hooks
 from hermes_nb.tools.mcp_tools import McpTools
 
 MINE = "mine"
@@ -105,6 +106,7 @@ class KernelAgent:
             shell, self.access, guard=self.guard, say=say, mcp=self.mcp
         )
         self._given = Toolset()
+        self._hooks: list[Hooks] = []
         self._runtime: Runtime | None = None
         self._specs: list[SessionSpec] = []
         self._reviews: Reviews | None = None
@@ -354,6 +356,7 @@ class KernelAgent:
                 tell=self.note,
                 jobs=self.jobs,
                 mcp=self.mcp,
+                hooks=self._hooks,
             )
         return self._runtime
 
@@ -442,6 +445,10 @@ class KernelAgent:
         mine = {tool.name: tool for tool in [*self._given, *tools]}
         self._given = Toolset(replace(each, toolset=each.toolset or MINE) for each in mine.values())
         self._renew()
+
+    def use_hooks(self, hooks: Hooks) -> None:
+        """Use these hooks from now on, instead of earlier ones."""
+        self._hooks[:] = [hooks]
 
     def tools(self) -> Toolset:
         """Return all available tools, built on first use."""

@@ -13,7 +13,7 @@ import importlib
 import math
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -34,8 +34,9 @@ from hermes_nb.notebook.shell import MAGIC, other, ours
 
 if TYPE_CHECKING:
     from hermes_nb.agent.session.turn import Turn
+    from hermes_nb.core.events import TurnEnded
     from hermes_nb.core.protocols import ChatModel
-    from hermes_nb.core.tools import Tool
+    from hermes_nb.core.tools import Tool, ToolContext
     from hermes_nb.notebook.frontend import FrontEnd
     from hermes_nb.notebook.kernel_agent import KernelAgent
     from hermes_nb.notebook.shell import Foreign, Shell
@@ -339,6 +340,35 @@ def use_tools(*tools: Tool | Callable[..., Any]) -> None:
     from hermes_nb.tools.schema import as_tool
 
     _magics().agent.use_tools([as_tool(each) for each in tools])
+
+
+def use_hooks(
+    *,
+    before_tool: Callable[[ToolContext], str | Awaitable[str | None] | None] | None = None,
+    after_tool: Callable[[ToolContext, str], object] | None = None,
+    turn_started: Callable[[str], object] | None = None,
+    turn_ended: Callable[[str, TurnEnded], object] | None = None,
+) -> None:
+    """Call your functions before and after tool calls and turns from now on.
+
+    They replace those of an earlier call; without arguments, there are none. For the functions see
+    `hermes_nb.tools.hooks.Hooks`.
+
+    Raises `ConfigError` if `%load_ext hermes_nb` has not run, or if Hermes runs the code that calls
+    this.
+    """
+    from hermes_nb.notebook.execute.collector import current_run
+    from hermes_nb.tools.hooks import Hooks
+
+    if current_run.get() is not None:
+        raise ConfigError("code that Hermes runs cannot change hooks")
+    hooks = Hooks(
+        before_tool=before_tool,
+        after_tool=after_tool,
+        turn_started=turn_started,
+        turn_ended=turn_ended,
+    )
+    _magics().agent.use_hooks(hooks)
 
 
 def last_turn() -> Turn | None:

@@ -22,6 +22,7 @@ from hermes_nb.core.tools import Arguments, Tool, ToolContext, Toolset
 from hermes_nb.safety.administrator import Policy
 from hermes_nb.safety.guard import Guard
 from hermes_nb.safety.redact import redact
+from hermes_nb.tools.hooks import Hooks, hooked
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -139,8 +140,9 @@ def wrapped(
     source: str,
     guard: Guard,
     tell: Callable[[str], None] = lambda _: None,
+    hooks: Sequence[Sequence[Hooks]] = (),
 ) -> Toolset:
-    """Wrap the tools with the wrappers of all packages, the auditor outermost.
+    """Wrap the tools with the wrappers of all packages and hooks, the auditor outermost.
 
     Raises `ConfigError` if a wrapper cannot be used, or if the policy requires an auditor that is
     not installed. A call can also raise it, because the policy may change at any time.
@@ -148,6 +150,7 @@ def wrapped(
     for point in plugins(WRAPPERS):
         if point.name != AUDIT and not guard.policy.why("tools", f"added:{point.name}"):
             tools = _in_wrapper(point, tools, source=source, guard=guard, tell=tell)
+    tools = hooked(tools, hooks, tell=tell)
     _auditor(guard.policy)
 
     def audited(tool: Tool) -> Tool:
