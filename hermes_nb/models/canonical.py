@@ -128,6 +128,36 @@ REWORDED: Table = (
     (r"(?m)^\[\.\.\. (?:at least )?\d+ frames? left out \.\.\.\](?:\n|\Z)", ""),
 )
 WORDINGS: Table = (
+    ("which may contain keys", "which may hold keys"),
+    ("infrastructure secrets", "secrets of an infrastructure"),
+    ("a command history, which may contain passwords", "what was typed, passwords among it"),
+    (": a VPN key", ": a key of a private network"),
+    ("a server's cookie key", "the key of a server's cookies"),
+    ("git's internal files, including hooks", "git's own files, hooks among them"),
+    (
+        "internal files of a version control system, including hooks",
+        ("another version control's own files, hooks among them"),
+    ),
+    (
+        "the Hermes directory; only Hermes's own tools change it",
+        "the home of Hermes; its own tools change that",
+    ),
+    ("a hard link to a secret file", "a second name of a secret file"),
+    (
+        "a hard link to a file that could not be identified",
+        "a second name of a file that could not be looked for",
+    ),
+    (": not a regular file", ": no ordinary file"),
+    (
+        "a file in your home directory that programs run or obey",
+        "a file of the home directory that programs run or obey",
+    ),
+    ("internal data of a process", "the inside of a process"),
+    ("it is a fork bomb", "it forks without end"),
+    ("it destroys the data on a disk", "it destroys what a disk holds"),
+    ("it shuts the machine down", "it ends the machine"),
+    ("no sandbox is available: ", "there is no sandbox here: "),
+    ("; the user is in the", "; the user is in the"),
     (
         "No one is available to answer. Decide with what you know, and state your "
         "assumptions at the end.",

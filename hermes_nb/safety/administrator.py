@@ -139,7 +139,7 @@ class Policy:
         `most` is that setting's value.
         """
         if (wanted or 0) > most and name in self.settings:
-            raise ConfigError(f"{name} is {most} at most, as {self.file} says")
+            raise ConfigError(f"{name} must be at most {most}; {self.file} sets that limit")
 
     @property
     def settings(self) -> Mapping[str, Json]:
@@ -159,9 +159,9 @@ class Policy:
             for family, patterns in self.families.items()
             for name, state in patterns.items()
         ]
-        pinned = [f"{name} settled" for name in self.values.get("settings", {})]
+        pinned = [f"{name} fixed" for name in self.values.get("settings", {})]
         rest = [name for name in self.values if name != "settings"]
-        return f"{self.file}: {', '.join([*states, *pinned, *rest]) or 'nothing is settled'}"
+        return f"{self.file}: {', '.join([*states, *pinned, *rest]) or 'no rules'}"
 
 
 NONE = Policy()
@@ -185,7 +185,7 @@ def policy() -> Policy:
             now = path.stat()
         except (FileNotFoundError, NotADirectoryError) as error:
             if path.is_symlink():
-                raise _unusable(path, "it is a link that leads nowhere") from error
+                raise _unusable(path, "it is a broken symbolic link") from error
             continue
         except OSError as error:
             raise _unusable(path, error.strerror or str(error)) from error
@@ -241,7 +241,7 @@ def _states(path: Path, family: str, given: Json) -> Mapping[str, State]:
     """Return a family's states by pattern. Raise `ConfigError` if one is invalid."""
     states = given if isinstance(given, dict) else {ANY: given}
     if family in PLAIN and states.keys() != {ANY}:
-        raise _unusable(path, f"{family} takes one state, without names")
+        raise _unusable(path, f"{family} takes a single state, without names")
     for pattern, state in states.items():
         if state not in get_args(State):
             one_of = ", ".join(get_args(State))
@@ -249,12 +249,12 @@ def _states(path: Path, family: str, given: Json) -> Mapping[str, State]:
         loose = pattern != ANY and not re.match("[a-z]+://|added:|proxy:", pattern.lower())
         if family == "endpoints" and loose:
             raise _unusable(
-                path, f"endpoints: {pattern} is not an address; use one such as https://HOST/v1"
+                path, f"endpoints: {pattern} is not a URL; use one such as https://HOST/v1"
             )
         named = family == "learning" or not set("*?[") & set(pattern)
         if state == "force-on" and not (family in FORCED and named):
             told = (
-                "a pattern is not allowed, name it exactly"
+                "patterns are not allowed; use the exact name"
                 if family in FORCED
                 else "no setting can turn it off"
             )

@@ -408,7 +408,7 @@ def _later(tool: Tool, arguments: Arguments, result: str | None = None) -> str:
             if not isinstance(path, str):
                 continue
             if why := why_later(root / path, root):
-                return f"{path} is {why}, which is run or obeyed later"
+                return f"{path} ({why}) is run or obeyed later"
             if path.endswith(".ipynb") and any(map(starts_agent, texts)):
                 return f"{path} would start an agent when it is run"
     return ""

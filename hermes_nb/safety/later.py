@@ -297,7 +297,7 @@ def _entries(place: str, opened: TemporaryAccess | None) -> list[os.DirEntry[str
     with os.scandir(place) as found:
         entries = list(found)
     if not os.access(place, os.X_OK):
-        raise PermissionError(errno.EACCES, "no right to enter", place)
+        raise PermissionError(errno.EACCES, "permission denied", place)
     return entries
 
 

@@ -235,7 +235,7 @@ def _content(path: str) -> bytes:
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)  # `fdopen` raises for a folder, so it would not be closed below
-        raise ValueError("no regular file")
+        raise ValueError("not a regular file")
     with os.fdopen(handle, "rb") as file:
         data = file.read(LARGEST + 1)
     if len(data) > LARGEST:
@@ -267,8 +267,8 @@ def _read(file: Path, *_: int) -> tuple[Mark, ...]:
         return tuple(Mark(**each) for each in json.loads(file.read_bytes())["marks"])
     except (ValueError, TypeError, KeyError, RecursionError):
         logger.warning(
-            "%s is damaged and cannot be read; which files have untrusted content is no longer "
-            "known",
+            "%s is damaged and cannot be read; Hermes no longer knows which files contain "
+            "untrusted content",
             file,
         )
         return ()

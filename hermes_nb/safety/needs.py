@@ -113,7 +113,7 @@ def _runs_here(command: str, directory: Path) -> Iterator[str]:
         if found is not None:
             name = found[1]
             if any(os.path.lexists(directory / f"{name}{end}") for end in ("", *all_suffixes())):
-                yield f"it runs {name!r} of the working folder"
+                yield f"it runs {name!r} from the working directory"
 
 
 def installs_only(command: str) -> bool:
@@ -176,7 +176,7 @@ def _by_place(word: str, workspace: str, home: str) -> Iterator[tuple[str, froze
     if secret_name(PurePosixPath(path).parts) and not (
         plain and not os.path.lexists(join(workspace, path))
     ):
-        yield f"{word[:_LONGEST]!r} may hold secrets", frozenset({Need.CREDENTIALS})
+        yield f"{word[:_LONGEST]!r} may contain secrets", frozenset({Need.CREDENTIALS})
     elif path.startswith(("/", "../")):
         full = normpath(join(workspace, path))
         inside = full.startswith(f"{workspace}/") or full == workspace
@@ -184,7 +184,7 @@ def _by_place(word: str, workspace: str, home: str) -> Iterator[tuple[str, froze
         if any(map(shown, python())):
             return
         if full.startswith(f"{home}/." if inside else f"{home}/") and full != home:
-            yield f"{word[:_LONGEST]!r} is in your home", frozenset({Need.HOME})
+            yield f"{word[:_LONGEST]!r} is in your home directory", frozenset({Need.HOME})
 
 
 def _listed(operands: Sequence[str]) -> str:

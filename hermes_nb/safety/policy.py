@@ -215,7 +215,7 @@ class _Judge:
             self._reads([draft.stdin])
         if name == "command":
             if words[:1] not in (["-v"], ["-V"]):
-                needs_shell("it runs a program in another way")
+                needs_shell("it runs a program in an unusual way")
             words = words[1:]
         program, name = programs.found(name, self.place.workspace)
         return Stage(
@@ -308,7 +308,7 @@ class _Judge:
         if not all(each.complete for each in found) or any(
             Path(secret).is_relative_to(path) for secret in secrets
         ):
-            refuse(f"there may be secrets below {word!r}")
+            refuse(f"there may be secrets under {word!r}")
 
     def _leads_out(self, words: list[str]) -> None:
         """Refuse a folder containing a link to somewhere outside it, which `diff` would follow."""
@@ -416,7 +416,7 @@ def assess(command: str, *, directory: Path | None = None) -> Assessment:
     try:
         place = directory or Path.cwd()
     except OSError:
-        return Assessment("ask", "its directory is gone")
+        return Assessment("ask", "its directory no longer exists")
     verdict = judge(command, CommandPlace(workspace=place, directory=place, home=Path.home()))
     decision = "ask" if verdict.decision == "confine" else verdict.decision
     return Assessment(decision, verdict.reason)

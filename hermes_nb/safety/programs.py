@@ -282,7 +282,7 @@ def found(word: str, workspace: Path) -> tuple[str, str]:
     )
     there = shutil.which(name, path=path)
     if there is None and (elsewhere := shutil.which(name)):
-        refuse(f"it runs {elsewhere}, which is not a program of the system")
+        refuse(f"it runs {elsewhere}, which is not a system program")
     return there or f"/usr/bin/{name}", {"egrep": "grep", "fgrep": "grep"}.get(name, name)
 
 
@@ -412,12 +412,12 @@ def _checked(name: str, verb: _Verb, rest: list[str]) -> tuple[int, list[str]]:
             refuse(f"git {name} {word} may show the content of a file", NamesSecretError)
     operands = [word for word in rest[:ends] if not word.startswith("-")] + rest[ends + 1 :]
     if verb.lists and (operands or name == "stash") and not verb.lists.search("\0".join(rest)):
-        refuse(f"git {name} without an argument that lists may change something")
+        refuse(f"git {name} without an option that lists may change something")
     is_text = name == "grep" and not any(re.match(r"-\w*e", word) for word in rest)
     named = [*operands[is_text:], *(word for word in rest if word.startswith("-L"))]
     for word in named:
         if secret_name(PurePath(word.rpartition(":")[2]).parts):
-            refuse(f"{word} may hold secrets", NamesSecretError)
+            refuse(f"{word} may contain secrets", NamesSecretError)
     return ends, operands
 
 
@@ -437,10 +437,10 @@ def _exclusions(name: str, rest: list[str], ends: int) -> list[str]:
 def _in_repository(name: str, paths: list[Path], root: Path | None) -> None:
     """Refuse paths outside the repository, which git would read like any file."""
     if root is None and (name == "grep" or any(path.exists() for path in paths)):
-        refuse(f"git {name} outside of a repository reads any file")
+        refuse(f"git {name} can read any file when it runs outside a repository")
     for path in paths:
         if root and path.exists() and not path.resolve().is_relative_to(root):
-            refuse(f"{path.name} lies outside of the repository")
+            refuse(f"{path.name} is outside the repository")
 
 
 def _root(place: Path) -> Path | None:

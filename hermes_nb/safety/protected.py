@@ -145,8 +145,8 @@ def second_name(path: Path, root: Path) -> str:
         return ""
     seen = survey(root, home=Path.home())
     if (found.st_dev, found.st_ino) in seen.linked:
-        return "a second name of a secret file"
-    return "" if seen.complete else "a second name of a file that could not be looked for"
+        return "a hard link to a secret file"
+    return "" if seen.complete else "a hard link to a file that could not be identified"
 
 
 def secret_name(parts: tuple[str, ...]) -> str:
@@ -172,8 +172,8 @@ def why_secret(path: PurePath, linked: frozenset[tuple[int, int]] = frozenset())
     if found is None or str(real) == os.devnull:
         return reason
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
-        return "no ordinary file"
-    return "a second name of a secret file" if (found.st_dev, found.st_ino) in linked else ""
+        return "not a regular file"
+    return "a hard link to a secret file" if (found.st_dev, found.st_ino) in linked else ""
 
 
 def why_later(path: Path, root: Path) -> str:
@@ -203,7 +203,7 @@ def _hides(path: Path, root: Path) -> str:
     if home.is_relative_to(os.path.realpath(root)) and path.is_relative_to(home):
         first = path.relative_to(home).parts[:1]
         if first and obeyed_at_home(first[0]):
-            return "a file of the home directory that programs run or obey"
+            return "a file in your home directory that programs run or obey"
     below = path.relative_to(root).parts if path.is_relative_to(root) else ()
     for number, name in enumerate(below, 1):
         if hides(name) and not os.path.lexists(root.joinpath(*below[:number])):
@@ -276,7 +276,7 @@ def _reason(path: Path, *, write: bool) -> str:
         return reason
     home = hermes_home()
     if path == home / "config.yaml":
-        return "the configuration of Hermes, which may hold keys"
+        return "the configuration of Hermes, which may contain keys"
     if not write:
         return ""
     if path.is_relative_to(home):
@@ -287,11 +287,11 @@ def _reason(path: Path, *, write: bool) -> str:
 def _special(real: Path) -> str:
     parts = real.parts
     if parts[1:2] == ("proc",) and parts[2:] and not parts[2][:1].isalpha():
-        return "the inside of a process"
+        return "internal data of a process"
     if parts[1:3] in (("proc", "self"), ("proc", "thread-self"), ("proc", "kcore")):
-        return "the inside of a process"
+        return "internal data of a process"
     outside = parts[1:2] in (("sys",), ("run",)) or parts[1:2] == ("dev",)
-    return "no ordinary file" if outside and str(real) != os.devnull else ""
+    return "not a regular file" if outside and str(real) != os.devnull else ""
 
 
 def hermes_home() -> Path:

@@ -127,7 +127,7 @@ def source_of(text: str, messages: Sequence[Message]) -> str:
         if message.origin in ("workspace", "outside") and taken(text, [message, *own]):
             project = message.role == "system" and message.origin == "workspace"
             return "the project's instructions" if project else _place(message)
-    return "somebody else's text"
+    return "text by someone else"
 
 
 def _joined(messages: Iterable[Message], origins: Sequence[Origin]) -> str:
@@ -267,14 +267,14 @@ def _entries(data: bytes) -> dict[str, Accepted]:
         raise ValueError("too large")
     document = json.loads(data)
     if document["version"] != _VERSION:
-        raise ValueError("made by another version")
+        raise ValueError("written by a different version")
     found = (
         Accepted(path=item["path"], sha256=item["sha256"], when=item["when"])
         for item in document["accepted"]
     )
     entries = {entry.path: entry for entry in found}
     if not all(isinstance(v, str) for e in entries.values() for v in (e.path, e.sha256, e.when)):
-        raise ValueError("an entry is not a text")
+        raise ValueError("an entry is not text")
     return entries
 
 

@@ -309,5 +309,5 @@ def mask(names: str) -> int:
     bits, either = lexicon().bits, table("rules")["either"]
     wanted = "|".join(either.get(name, name) for name in names.split("|")).split("|")
     if unknown := [name for name in wanted if name not in bits]:
-        raise ValueError(f"no word is in {unknown[0]!r}")
+        raise ValueError(f"unknown word class {unknown[0]!r}")
     return sum({bits[name] for name in wanted})

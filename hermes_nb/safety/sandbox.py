@@ -152,7 +152,7 @@ def prepare(  # noqa: PLR0913 - all but two are keywords
     written = [str(workspace.absolute()), str(home.absolute()), *visible, *editable()]
     workspace, directory = workspace.resolve(), directory.resolve()
     if name == "none":
-        raise NoSandboxError(f"there is no sandbox here: {level().why}")
+        raise NoSandboxError(f"no sandbox is available: {level().why}")
     if not directory.is_relative_to(workspace) or workspace == Path(workspace.anchor):
         message = (
             "the workspace must be a folder other than the root, and the command must start in it"
@@ -220,7 +220,7 @@ def _unheld(own: Survey, workspace: Path, home: Path) -> str:
     Landlock cannot hide paths in a writable folder.
     """
     if home.is_relative_to(workspace):
-        return "the home directory is in it, with files that programs run or obey"
+        return "it contains the home directory, with files that programs run or obey"
     if own.closed:
         return f"{own.closed[0]!r} could not be read"
     for path in own.specials:

@@ -94,7 +94,7 @@ def parse(command: str, home: Path) -> list[Line]:
     while at < len(command):
         token = _TOKEN.match(command, at)
         if token is None or token.end() == at:
-            needs_shell(f"it needs a shell from {command[at : at + 12]!r} on")
+            needs_shell(f"a shell is needed to interpret {command[at : at + 12]!r}")
         kind = token.lastgroup or ""
         reader.take(kind, token[kind])
         at = token.end()
@@ -118,7 +118,7 @@ def expand(pattern: str, directory: Path, hurry: Callable[[], None]) -> list[str
             for name in _matching(directory / place, part, folders=bool(ending), hurry=hurry)
         ]
         if len(found) > _MOST_FILES:
-            needs_shell(f"{part!r} names very many files")
+            needs_shell(f"{part!r} matches too many files")
     return sorted(found)
 
 
@@ -189,7 +189,7 @@ class _Reader:
 
     def _operator(self, value: str) -> None:
         if self.wants_input or len(self.lines) + len(self.lines[-1][1]) > _MOST_PROGRAMS:
-            needs_shell("it is incomplete" if self.wants_input else "it runs very many programs")
+            needs_shell("it is incomplete" if self.wants_input else "it runs too many programs")
         if value == "|&":
             self.draft.err = self.draft.out
         if value in ("|", "|&"):
@@ -214,7 +214,7 @@ class _Reader:
         else:
             self.words += 1
             if self.words > _MOST_WORDS:
-                needs_shell("it has very many words")
+                needs_shell("it has too many words")
             self.draft.words.append("".join(self.literal))
             self.draft.patterns.append("".join(self.pattern) if self.is_pattern else "")
         self.literal, self.pattern = [], []
@@ -279,7 +279,7 @@ def destroys(command: str, home: Path) -> str:
     """Describe the damage that a command would do; return "" if none is recognised."""
     command = on_one_line(command)
     if _BOMB.search(command):
-        return "it forks without end"
+        return "it is a fork bomb"
     command = _HOME_VARIABLE.sub("~", command)
     directory = "."
     for rough in rough_commands(command):
@@ -465,7 +465,9 @@ def _overwrites(rest: list[str], paths: list[str]) -> str:
 
 
 def _formats(_: list[str], paths: list[str]) -> str:
-    return "it destroys what a disk holds" if any(path.startswith("/dev") for path in paths) else ""
+    return (
+        ("it destroys the data on a disk") if any(path.startswith("/dev") for path in paths) else ""
+    )
 
 
 def _syncs(rest: list[str], paths: list[str]) -> str:
@@ -486,17 +488,17 @@ def _kills_named(rest: list[str], _: list[str]) -> str:
 
 
 def _ends(rest: list[str], _: list[str]) -> str:
-    return "" if {"-c", "--show"} & {*rest} else "it ends the machine"
+    return "" if {"-c", "--show"} & {*rest} else "it shuts the machine down"
 
 
 def _ends_by_verb(rest: list[str], _: list[str]) -> str:
     verbs = {"reboot", "poweroff", "halt", "kexec", "0", "6"}
-    return "it ends the machine" if verbs & {*rest} else ""
+    return "it shuts the machine down" if verbs & {*rest} else ""
 
 
 def _destroys_storage(rest: list[str], _: list[str]) -> str:
     verbs = {"destroy", "labelclear", "luksFormat", "erase", "mklabel", "mktable", "rm", "-Z"}
-    return "it destroys what a disk holds" if verbs & {*rest} else ""
+    return "it destroys the data on a disk" if verbs & {*rest} else ""
 
 
 _Rule = Callable[[list[str], list[str]], str]

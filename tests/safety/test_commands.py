@@ -306,7 +306,7 @@ def test_hidden_characters_do_not_hide_destruction(command):
         ("rm -rf build; echo cleaned", "it deletes build"),
         ("rm a b c d", "it deletes a, b and 2 more"),
         ("rm -i", "it deletes something"),
-        ("make report", "make does what a Makefile says"),
+        ("make report", "make runs the commands in a Makefile"),
         ("git commit -m x", "git commit changes the repository"),
         ("git frob", "git frob may change or run something"),
         ("./run.sh", "it runs the program './run.sh'"),
@@ -316,7 +316,7 @@ def test_hidden_characters_do_not_hide_destruction(command):
         ("A=1 ls", "it sets A"),
         ("for f in *; do ls; done", "it is a shell script"),
         ("cat .env", ".env may show environment secrets"),
-        ("echo $(ls)", "it needs a shell from '$(ls)' on"),
+        ("echo $(ls)", "a shell is needed to interpret '$(ls)'"),
     ],
 )
 def test_a_question_says_what_the_command_does(command, why, work):

@@ -175,7 +175,7 @@ def test_a_module_of_the_workspace_is_named(work, run):
         "python3 -W ignore -m pip install x": "pip",
     }.items():
         _, asked = run(command, "deny")
-        assert asked[-1].why.startswith(f"it runs {name!r} of the working folder")
+        assert asked[-1].why.startswith(f"it runs {name!r} from the working directory")
     _, asked = run("python setup.py install", "deny")
     assert asked[-1].why.startswith("it runs Python code")
 

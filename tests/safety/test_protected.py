@@ -108,9 +108,9 @@ def test_hard_links_to_secrets_are_neither_read_nor_found(tmp_path, use):
     (tmp_path / ".env").write_text("KEY=canary\n", encoding="utf-8")
     os.link(tmp_path / ".env", tmp_path / "plain.txt")
     (tmp_path / "other.txt").write_text("no canary\n", encoding="utf-8")
-    with pytest.raises(ToolError, match="second name"):
+    with pytest.raises(ToolError, match="hard link"):
         use("read_file", path="plain.txt")
-    with pytest.raises(ToolError, match="second name"):
+    with pytest.raises(ToolError, match="hard link"):
         use("write_file", path="plain.txt", content="x")
     assert "KEY" not in use("search_files", pattern="canary")
     assert "other.txt" in use("search_files", pattern="canary")
@@ -132,7 +132,7 @@ def test_a_hard_link_to_a_key_of_the_home(tmp_path, monkeypatch):
 def test_links_lead_to_secrets_and_insides(tmp_path):
     (tmp_path / "a.txt").symlink_to("/proc/self/environ")
     (tmp_path / "b.txt").symlink_to(".env")
-    assert why_secret(tmp_path / "a.txt") == "the inside of a process"
+    assert why_secret(tmp_path / "a.txt") == "internal data of a process"
     assert why_secret(tmp_path / "b.txt") == "environment secrets"
     assert why_secret(Path("/dev/zero")) and not why_secret(Path(os.devnull))
 
