@@ -113,6 +113,7 @@ class Compressor(Gauged):
         """Return a shorter conversation, or the same one if it cannot be made shorter."""
         plan = make_plan(messages, self.gauge, self._archive, way_back)
         whole, pruned = plan.cut()
+        # No summary is needed if shortening results is enough, unless the user asked for a focus.
         if whole.vanishing and (focus or not (plan.enough() or plan.fills_itself())):
             made = await self._summarised(plan, whole, pruned, focus)
         else:
@@ -122,6 +123,7 @@ class Compressor(Gauged):
             self._originals |= unstored(plan)
         before, after = size(plan.groups), size(grouped(made.messages))
         self.gauge.settle(before, after)
+        # A result that is not smaller is used only if the prompt could not be sent otherwise.
         if after < before or before > plan.aim.hard:
             return made
         return Compression(messages=tuple(flat(plan.groups)), requests=made.requests)
@@ -148,6 +150,7 @@ class Compressor(Gauged):
         if not body:  # give the summary's unused tokens to the facts
             body = f"{clip(previous, material.tokens * 3 // 4)}\n\n{NO_MODEL}".strip()
             for_ledger = min(plan.aim.ledger, room - cost(body))
+        # Facts from messages that stay would be duplicates.
         stays = {id(message) for message in flat(whole.kept)}
         gone = [id(message) not in stays for message in flat(whole.middle)]
         facts = [*known, *(fact for fact in found if gone[fact.source])]
@@ -182,6 +185,7 @@ class Compressor(Gauged):
             text = await self._asked_live(summariser, material, plan, whole)
             text = text or await summariser.detached(material)
         except Exception as error:
+            # Otherwise a failing model would delay each of the next turns.
             self._resting_until = self._clock() + COOLDOWN
             expected = isinstance(error, HermesError)
             logger.info("%s could not write the summary", model.name, exc_info=not expected)

@@ -368,6 +368,7 @@ def make_plan(
     calls = (call for group in groups for call in group.messages[0].calls)
     pruner.skills = {call.id: shows for call in calls if (shows := skill_call(call))}
     pruned = [*pruner.prune(groups[:tail]), *groups[tail:]]
+    # A long first prompt must not take the space of recent messages.
     while head > 1 and size(pruned[:head]) * _HEAD_SHARE > aim.hard:
         head -= 1
     return PruningPlan(
@@ -423,6 +424,7 @@ def _cut(
     If `said` is false, only results and arguments are shortened, not speech. Many small arguments
     shrink less than planned; if so, this is repeated with a lower target.
     """
+    # Markers and JSON take up space too, so the first goal may be missed.
     for goal in (tokens, tokens * 3 // 5, tokens * 3 // 10):
         sizes = {index: estimate_tokens([messages[index]]) for index in due}
         if not sizes or sum(sizes.values()) <= tokens:

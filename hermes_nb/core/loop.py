@@ -333,7 +333,7 @@ class Agent:
         self.check_idle()
         self._running = True
         self._budgets = tuple(budgets)
-        self._waited = Waited()
+        self._waited = Waited()  # the limit on waiting for a provider applies to each turn
         self.turns += 1
         user = Message.user(prompt) if isinstance(prompt, str) else prompt
         most = self.max_requests if max_requests is None else max_requests
@@ -348,6 +348,7 @@ class Agent:
                 yield event
             async with aclosing(self._turn(most, progress)) as events:
                 async for event in events:
+                    # Update the state and the sinks first: the consumer may stop at any event.
                     self._publish(event, progress)
                     try:
                         yield event
@@ -377,6 +378,7 @@ class Agent:
             async with aclosing(self._asking().step()) as step:
                 async for event in step:
                     yield event
+            # The published events have added the reply to the conversation.
             last = self._conversation.last
             if last.calls:
                 empty = 0
@@ -408,6 +410,7 @@ class Agent:
             yield MessageAdded(Message.assistant(said))
             return
         yield MessageAdded(Message.user(OUT_OF_BUDGET.format(limit=ended.limit)))
+        # The tools are still sent: without their schemas, the prompt cache would not match.
         async with aclosing(self._asking().step(tool_choice="none")) as step:
             async for event in step:
                 yield event

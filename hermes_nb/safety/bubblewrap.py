@@ -92,14 +92,17 @@ def inside(limits: Mapping[str, int], *, nobody: bool) -> list[str]:
         for kind in ("inh-caps", "ambient-caps", "bounding-set"):
             out.append(f"--{kind}=-all,+{_CAPABILITY}")
         out.append("--")
-    return out if limits else out[2:]
+    return out if limits else out[2:]  # without limits, prlimit and its `--` are not needed
 
 
 def arguments(plan: SandboxPlan, *, nobody: bool) -> list[str]:
     """Return bwrap's arguments for a plan, up to `--`."""
+    # A new session, so that the command cannot type into the terminal that Hermes runs in.
     args = ["--new-session", "--die-with-parent", "--unshare-ipc", "--unshare-pid", "--unshare-uts"]
     args += ["--unshare-cgroup-try", *([] if plan.network else ["--unshare-net"])]
     args += _AS_NOBODY if nobody else ["--cap-drop", "ALL", "--unshare-user"]
+    # Later mounts cover earlier ones: the system, the workspace, its read-only parts, the masks,
+    # and then the paths that stay visible under a mask.
     args += _system(plan)
     opened = [path for path in (*python(), *plan.writable) if os.path.exists(path)]
     outside = [*plan.visible, *([str(plan.home)] if plan.readable_home else [])]
@@ -110,6 +113,7 @@ def arguments(plan: SandboxPlan, *, nobody: bool) -> list[str]:
     args += ["--bind" if plan.writes else "--ro-bind", workspace, workspace]
     args += _fixed(plan)
     there = (*SYSTEM, "/etc", workspace, *outside, *opened)
+    # A link is recreated only where no folder is mounted, or where a mask hides the folder.
     ways = {
         path: target
         for path, target in plan.ways.items()
@@ -120,6 +124,7 @@ def arguments(plan: SandboxPlan, *, nobody: bool) -> list[str]:
         args += ["--bind" if path in plan.writable else "--ro-bind", path, path]
     for path, target in ways.items():
         args += ["--symlink", target, path] if target else ["--perms", "0755", "--dir", path]
+    # Masks are writable until here, because mount points had to be created in them.
     for path in filter(os.path.isdir, plan.masks):
         args += ["--remount-ro", path]
     return [*args, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", str(plan.directory)]
@@ -134,7 +139,7 @@ def _system(plan: SandboxPlan) -> list[str]:
     tmpfs = ["--perms", "1777", "--size", size, "--tmpfs"]
     args = _parents(["/sys/devices/system/cpu"])
     for path in SYSTEM:
-        if os.path.islink(path):
+        if os.path.islink(path):  # where /bin and /lib link to /usr
             args += ["--symlink", os.readlink(path), path]
         else:
             args += ["--ro-bind-try", path, path]
@@ -144,6 +149,7 @@ def _system(plan: SandboxPlan) -> list[str]:
             args += ["--perms", "0000", "--tmpfs", path]
         elif os.path.exists(path):
             args += ["--ro-bind", os.devnull, path]
+    # systemd-resolved links it to a file in /run, which is not mounted
     resolver = os.path.realpath("/etc/resolv.conf")
     if plan.network and not resolver.startswith("/etc/") and os.path.exists(resolver):
         args += [*_parents([resolver]), "--ro-bind", resolver, resolver]
@@ -152,6 +158,7 @@ def _system(plan: SandboxPlan) -> list[str]:
         args += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
     args += ["--dev", "/dev"]
     if plan.writes:
+        # GPUs; using one requires write access
         for device in ("/dev/dri", "/dev/kfd", *map(str, Path("/dev").glob("nvidia*"))):
             args += ["--dev-bind-try", device, device]
     return [*args, *tmpfs, "/dev/shm", *tmpfs, TMP]  # noqa: S108

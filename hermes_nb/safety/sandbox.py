@@ -101,7 +101,7 @@ class Launch:
         with suppress(OSError, ValueError):
             inner = int(json.loads(os.read(self.started, 4096))["child-pid"])
             parent = Path(f"/proc/{inner}/stat").read_text("utf-8").rpartition(")")[2].split()[1]
-            if int(parent) == pid:
+            if int(parent) == pid:  # the id may have been reused for another process
                 os.kill(inner, signal.SIGKILL)
 
     def close(self) -> None:
@@ -149,6 +149,7 @@ def prepare(  # noqa: PLR0913 - all but two are keywords
     if SandboxProfile.OUTSIDE in profile:
         return Launch(list(command), child_environment() | dict(extra or {}))
     name = use or level().name
+    # These paths keep their links: `ways` recreates them, so that a path works as it was written.
     written = [str(workspace.absolute()), str(home.absolute()), *visible, *editable()]
     workspace, directory = workspace.resolve(), directory.resolve()
     if name == "none":
@@ -184,6 +185,7 @@ def _planned(
         there = any(map(path.is_relative_to, (str(workspace), *python())))
         if there or _refused(path, path, home):
             continue
+        # A package that takes longer to search stays invisible, because every command would wait.
         found = survey(path, home=home, seconds=0.05)
         if found.complete:
             outside.append(path)
@@ -303,7 +305,8 @@ def _environment(plan: SandboxPlan) -> dict[str, str]:
         own |= {
             "RUFF_NO_CACHE": "true",
             "MYPY_CACHE_DIR": os.devnull,
-            "GIT_OPTIONAL_LOCKS": "0",
+            "GIT_OPTIONAL_LOCKS": "0",  # `git status` would try to update the index
+            # Git refuses a repository of another user, and the command may run as "nobody".
             "GIT_CONFIG_PARAMETERS": "'safe.directory=*'",
         }
     return kept | own | (identity(plan.home) if plan.git else {})
