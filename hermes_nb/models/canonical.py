@@ -126,6 +126,11 @@ REWORDED: Table = (
         "",
     ),
     (r"(?m)^\[\.\.\. (?:at least )?\d+ frames? left out \.\.\.\](?:\n|\Z)", ""),
+    # The variables that code changed are known more exactly than before.
+    (
+        r"(?m)^((?:RESULT run_python: )?)(?:\[(?:new|changed) [^\n]*\]|\(no output\))(?:\n|\Z)",
+        r"\1",
+    ),
 )
 WORDINGS: Table = (
     ("which may contain keys", "which may hold keys"),
@@ -385,7 +390,7 @@ def _counted(text: Json, role: str) -> Json:
     return _SET.sub(lambda m: "{" + ", ".join(sorted(m[1].split(", "))) + "}", text).rstrip()
 
 
-FORM = 8
+FORM = 9
 """Version of the key format.
 
 Increment it with every new rule above. Form 1 covered every word and the tools' schemas. For

@@ -48,12 +48,11 @@ from hermes_nb.notebook.document.outline import (
 from hermes_nb.notebook.document.outputs import IMAGES, render
 from hermes_nb.notebook.execute.nested import Execution, execute
 from hermes_nb.notebook.execute.network import kernel_origin, take_in
+from hermes_nb.notebook.execute.variable_history import TurnVariables
 from hermes_nb.notebook.shell import Shell, next_number, working_directory
 from hermes_nb.notebook.variables import (
     brief,
-    changed,
     describe,
-    fingerprints,
     summaries,
     user_variables,
     variables_of,
@@ -86,12 +85,9 @@ def kernel_tools(
     @tool(toolset="kernel", risk=Risk.EXECUTE, exclusive=True, describe=gist)
     async def run_python(context: ToolContext, code: str) -> ToolOutput:
         """Run Python in the live kernel; returns output and last value. No cell records it."""
-        before = fingerprints(shell.user_ns, shell.user_ns_hidden)
         execution = await permitted(context, shell, code, timeout)
         show_drawings(shell, execution.outputs)
-        after = fingerprints(shell.user_ns, shell.user_ns_hidden)
-        changes = changed(before, after)
-        note = _mention(shell, changes.added, changes.changed)
+        note = _mention(shell, execution.variables)
         return _answer(execution, note, images=IMAGES if context.sees_images else 0)
 
     @tool(toolset="kernel", risk=Risk.READ, exclusive=True)
@@ -124,7 +120,7 @@ async def permitted(
     """
     if outside(context.messages):
         take_in()
-    run = partial(execute, shell, code, timeout=timeout)
+    run = partial(execute, shell, code, timeout=timeout, place=context.place)
     way = context.permit if isinstance(context.permit, Way) else Way()
     execution = await run(offline=way.offline or bool(way.closed))
     if execution.refused and context.ask is not None and not way.closed:
@@ -155,13 +151,17 @@ def _answer(execution: Execution, note: str, *, images: int) -> ToolOutput:
     raise error
 
 
-def _mention(shell: Shell, added: tuple[str, ...], altered: tuple[str, ...]) -> str:
+def _mention(shell: Shell, changes: TurnVariables) -> str:
+    known = user_variables(shell.user_ns, shell.user_ns_hidden)
+    names = [name for name in changes.names() if name in known]
+    added = [name for name in names if changes.is_new(name)]
     parts = []
-    for title, names in (("new", added), ("changed", altered)):
-        values = {name: shell.user_ns.get(name) for name in names[:_MENTIONED]}
+    altered = [name for name in names if name not in added]
+    for title, listed in (("new", added), ("changed", altered)):
+        values = {name: shell.user_ns.get(name) for name in listed[:_MENTIONED]}
         shown = [brief(each, values[each.name]) for each in summaries(values)]
-        if len(names) > _MENTIONED:
-            shown.append(f"{len(names) - _MENTIONED} more")
+        if len(listed) > _MENTIONED:
+            shown.append(f"{len(listed) - _MENTIONED} more")
         if shown:
             parts.append(f"{title} {'; '.join(shown)}")
     return f"[{' | '.join(parts)}]" if parts else ""

@@ -26,7 +26,7 @@ from hermes_nb.agent.undo.records import (
     dumps,
     loads,
 )
-from hermes_nb.agent.undo.undo import CellsRestored
+from hermes_nb.agent.undo.undo import CellsRestored, VariablesRestored
 from hermes_nb.core.errors import HermesError, ToolError
 from hermes_nb.core.tools import Place, Risk, Toolset
 from hermes_nb.tools.files import files
@@ -334,6 +334,9 @@ class Recorder:
         self.asked.append((document, before, after, force))
         return CellsRestored(**self.answer)
 
+    def restore_variables(self, session, turn, *, force=False):
+        return VariablesRestored()
+
 
 def test_cells_go_through_the_restorer_with_their_files(saved, work):
     before = [cell("a", "x = 1"), cell("b", "\ud800é", outputs=[{"output_type": "stream"}])]
@@ -371,6 +374,9 @@ def test_without_a_restorer_or_a_notebook_the_cells_are_a_conflict(saved):
     class Unreachable:
         async def restore_cells(self, document, before, after, *, force=False):
             raise ToolError("the notebook is out of reach")
+
+        def restore_variables(self, session, turn, *, force=False):
+            return VariablesRestored()
 
     saved.save_cells(S, 1, "n", [cell("a", "1")], [cell("a", "2")])
     assert "in a notebook" in undo(saved).conflicts[0].text

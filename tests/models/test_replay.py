@@ -219,6 +219,28 @@ def test_which_frames_of_an_error_stay_does_not_count(tmp_path, form):
             answer(Cassette(None, path, "replay"), *story(other), tools=["run_python"])
 
 
+@pytest.mark.parametrize("form", [8, FORM])
+def test_which_variables_are_reported_as_changed_does_not_count(tmp_path, form):
+    def story(text):
+        reply = Message.assistant("", calls=(ToolCall(id="1", name="run_python", arguments={}),))
+        return [Message.user("go"), reply, Message.tool(reply.calls[0], text)]
+
+    for number, (old, new, other) in enumerate(
+        (
+            ("(no output)", "[changed xs: list, 2 items]", "1"),
+            ("1\n[new x = 1]", "1\n[new x = 1 | changed ys: list, 1 item]", "2\n[new x = 1]"),
+            ("<b>", "<b>\n[changed df: pandas DataFrame, 2 x 2]", "<c>"),
+        )
+    ):
+        path = tmp_path / f"{number}.hermes.jsonl"
+        answer(Cassette(ScriptedModel(["fine"]), path, "record"), *story(old), tools=["run_python"])
+        of_form(path, form)
+        replay = Cassette(None, path, "replay")
+        assert answer(replay, *story(new), tools=["run_python"]).text == "fine"
+        with pytest.raises(CassetteMiss):
+            answer(Cassette(None, path, "replay"), *story(other), tools=["run_python"])
+
+
 @pytest.mark.parametrize("form", [3, FORM])
 def test_which_lines_stay_of_what_was_shortened_does_not_count(tmp_path, form):
     def story(code="", lines="", position=2):

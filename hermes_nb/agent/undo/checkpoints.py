@@ -166,6 +166,10 @@ class Checkpoints:
         """Return the turns since a point in time whose changes are not undone, latest first."""
         return Undoer(self._store, self._file_bytes).since(session, moment)
 
+    def latest(self, session: str) -> int:
+        """Return the number of the session's last recorded turn, or 0 for none."""
+        return Undoer(self._store, self._file_bytes).latest(session)
+
     def changes(
         self, session: str, turn: int | None = None, *, root: Path | None = None
     ) -> list[Change]:
@@ -241,7 +245,9 @@ def checkpointed(toolset: Toolset, checkpoints: Checkpoints, root: Path) -> Tool
     """
 
     def noting(tool: Tool) -> Tool:
-        text = f"{tool.name} ran code; its effects are not undone"
+        here = tool.toolset in ("kernel", "notebook")  # where variables are restored
+        what = "its effects outside the kernel's variables" if here else "its effects"
+        text = f"{tool.name} ran code; {what} are not undone"
 
         async def run(context: ToolContext, arguments: Arguments) -> object:
             place = context.place

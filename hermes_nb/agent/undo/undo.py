@@ -40,8 +40,30 @@ class CellsRestored:
     """New ids of reinserted cells, by their old ids."""
 
 
+@dataclass(frozen=True, slots=True)
+class UndoLine:
+    """The effect of an undo on one file, notebook or variable."""
+
+    name: str
+    """A file's path, a notebook's key or a variable's name."""
+    text: str
+    """The effect, as a phrase."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariablesRestored:
+    """The result of restoring variables."""
+
+    done: tuple[UndoLine, ...] = ()
+    """The restored variables."""
+    conflicts: tuple[UndoLine, ...] = ()
+    """Variables that were not restored, and why."""
+    notes: tuple[str, ...] = ()
+    """Messages about variables that could not be saved."""
+
+
 class Restorer(Protocol):
-    """Restores a notebook's cells."""
+    """Restores a notebook's cells and a kernel's variables."""
 
     async def restore_cells(
         self, document: str, before: Cells, after: Cells, *, force: bool = False
@@ -59,19 +81,15 @@ class Restorer(Protocol):
         """
         ...
 
+    def restore_variables(
+        self, session: str, turn: int, *, force: bool = False
+    ) -> VariablesRestored:
+        """Restore the variables that a turn changed; `force` overwrites later changes too."""
+        ...
+
 
 Sheets = tuple[Cells, Cells] | SavedCopyLost
 """A notebook's cells before and after a turn, or the reason they are missing."""
-
-
-@dataclass(frozen=True, slots=True)
-class UndoLine:
-    """The effect of an undo on one file or notebook."""
-
-    name: str
-    """A file's path or a notebook's key."""
-    text: str
-    """The effect, as a phrase."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +101,9 @@ class UndoReport:
     when: float
     """When the turn started, in seconds since the epoch."""
     done: tuple[UndoLine, ...] = ()
-    """The restored files and cells."""
+    """The restored files, cells and variables."""
     conflicts: tuple[UndoLine, ...] = ()
-    """Files and cells that were not restored, and why."""
+    """Files, cells and variables that were not restored, and why."""
     notes: tuple[str, ...] = ()
     """Messages about effects that cannot be undone."""
 
@@ -111,7 +129,7 @@ class Undoer:
     async def undo(
         self, session: str, turn: int | None, *, restorer: Restorer | None, force: bool
     ) -> UndoReport:
-        """Undo a turn: first its files, then its cells."""
+        """Undo a turn: first its files, then its cells, then variables."""
         record, report, cells = await in_thread(self._undo_files, session, turn, force=force)
         done, conflicts = list(report.done), list(report.conflicts)
         for name, sheets in cells.items():
@@ -119,7 +137,15 @@ class Undoer:
             done += [UndoLine(name, text) for text in result.done]
             conflicts += [UndoLine(name, text) for text in result.conflicts]
             await in_thread(self._note_cells, session, record, name, result)
-        return replace(report, done=tuple(done), conflicts=tuple(conflicts))
+        notes = report.notes
+        if restorer is not None:
+            variables = restorer.restore_variables(session, report.turn, force=force)
+            done += variables.done
+            conflicts += variables.conflicts
+            notes += variables.notes
+            if variables.conflicts:
+                await in_thread(self._leave_open, session, record)
+        return replace(report, done=tuple(done), conflicts=tuple(conflicts), notes=notes)
 
     def changes(self, session: str, turn: int | None, *, root: Path | None) -> list[Change]:
         """Return a turn's changes, files first."""
@@ -179,6 +205,13 @@ class Undoer:
                 record.cells[name] = replace(record.cells[name], undone=not result.conflicts)
                 record.state = _state(record)
                 index.renamed.update(result.renamed)
+                self._store.save(session, index)
+
+    def _leave_open(self, session: str, number: int) -> None:
+        """Record that a part of a turn is not undone, so that it can be forced."""
+        with self._index(session) as index:
+            if record := index.record(number):
+                record.state = "partly"
                 self._store.save(session, index)
 
     def _sheets(self, index: SessionIndex, item: CellsItem) -> Sheets:

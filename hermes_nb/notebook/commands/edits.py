@@ -18,8 +18,10 @@ from hermes_nb.notebook.display.changes import diff_bundle
 from hermes_nb.notebook.display.views import show
 from hermes_nb.notebook.document.document import NotebookDocument
 from hermes_nb.notebook.document.undo import DocumentRestorer, KeptDocument
+from hermes_nb.notebook.execute.variable_history import VariableHistory, history_of
 from hermes_nb.notebook.interpolate import literal
 from hermes_nb.notebook.kernel_agent import KernelAgent
+from hermes_nb.notebook.variable_changes import changes
 from hermes_nb.safety.markup import code_span, escape
 from hermes_nb.safety.redact import redact
 
@@ -32,21 +34,34 @@ NO_SESSION = "Hermes has changed nothing in this notebook yet. Send a prompt in 
 
 
 async def undo(agent: KernelAgent, given: Namespace) -> str:
-    """Undo a turn's changes to files and cells, and return a report in Markdown.
+    """Undo a turn's changes to files, cells and variables, and return a report in Markdown.
 
-    The turn belongs to the current session, or to the session after the word `of`.
+    The turn belongs to the current session, or to the session after the word `of`. With `--to`,
+    undo all turns after that one.
     """
     if not (session := given.of or _session_id(agent)):
         return NO_SESSION
-    force, turn = given.force, None if given.turn == "" else given.turn
-    report = await agent.access.checkpoints.undo(
-        session, turn, restorer=_restorer(agent), force=force
-    )
-    return f"{_shown(report, force=force)}\n\n{NAMESPACE}"
+    checkpoints, history = agent.access.checkpoints, history_of(agent.shell)
+    turns: list[int | None] = [None if given.turn == "" else given.turn]
+    if given.to is not None:
+        if given.turn != "":
+            raise ConfigError("give a turn, or `--to` and a turn, not both")
+        turns = [n for n in await in_thread(checkpoints.since, session, 0.0) if n > given.to]
+        if not turns:
+            raise NothingToUndo(f"no turn after turn {given.to} has changes to undo")
+    restorer = _restorer(agent, variables=None if given.keep_variables else history)
+    shown: list[str] = []
+    unknown = given.keep_variables
+    for turn in turns:
+        known = history.turns(session)
+        report = await checkpoints.undo(session, turn, restorer=restorer, force=given.force)
+        shown.append(_shown(report, force=given.force))
+        unknown = unknown or report.turn not in known
+    return "\n\n".join([*shown, *([NAMESPACE] if unknown else [])])
 
 
-def _restorer(agent: KernelAgent) -> DocumentRestorer:
-    """Return an object that restores cells in this kernel's notebook."""
+def _restorer(agent: KernelAgent, *, variables: VariableHistory | None) -> DocumentRestorer:
+    """Return an object that restores cells in this kernel's notebook, and its variables."""
 
     async def document_of(key: str) -> NotebookDocument:
         document = await agent.document()
@@ -58,7 +73,7 @@ def _restorer(agent: KernelAgent) -> DocumentRestorer:
         # changes.
         return document.inner if isinstance(document, KeptDocument) else document
 
-    return DocumentRestorer(document_of)
+    return DocumentRestorer(document_of, variables=variables.undo if variables else None)
 
 
 async def retry(agent: KernelAgent, given: Namespace) -> str:
@@ -74,8 +89,9 @@ async def retry(agent: KernelAgent, given: Namespace) -> str:
         again = "`%hermes retry edit` undoes the turn and puts the prompt into a new cell"
         raise ConfigError(f"the images of that prompt are not saved; {again}")
     checkpoints, force = agent.access.checkpoints, given.force
+    restorer = _restorer(agent, variables=history_of(agent.shell))
     reports = [
-        await checkpoints.undo(session.id, turn, restorer=_restorer(agent), force=force)
+        await checkpoints.undo(session.id, turn, restorer=restorer, force=force)
         for turn in await in_thread(checkpoints.since, session.id, asked.at)
     ]
     told = [_shown(each, force=force, command="retry") for each in reports]
@@ -89,20 +105,23 @@ async def retry(agent: KernelAgent, given: Namespace) -> str:
         await agent.ask(literal(prompt))
         return ""
     agent.shell.set_next_input(f"%%hermes\n{literal(prompt)}")
-    return f"{number_of(turns, 'turn')} taken back; the prompt is offered below. {NAMESPACE}"
+    return f"{number_of(turns, 'turn')} taken back; the prompt is offered below."
 
 
 async def diff(agent: KernelAgent, given: Namespace) -> str:
-    """Show a turn's changes to files and cells; return a message if it made none."""
+    """Show a turn's changes to files, cells and variables; return a message if it made none."""
     turn = None if given.turn == "" else given.turn
     if not (session := _session_id(agent)):
         return NO_SESSION
+    checkpoints = agent.access.checkpoints
     try:
-        changed = await in_thread(agent.access.checkpoints.changes, session, turn, root=_here())
+        changed = await in_thread(checkpoints.changes, session, turn, root=_here())
+        number: int = await in_thread(checkpoints.latest, session) if turn is None else turn
     except NothingToUndo as nothing:
         return escape(str(nothing))
+    changed += [each.as_change() for each in changes(agent.shell, session, number)]
     if not changed:
-        return "That turn left files and cells as they were."
+        return "That turn left files, cells and variables as they were."
     show(diff_bundle(changed, SHOWN_DIFF))
     return ""
 

@@ -19,7 +19,7 @@ from itertools import takewhile
 from hermes_nb.agent.undo.cells import CellJson, Cells
 from hermes_nb.agent.undo.changes import called
 from hermes_nb.agent.undo.checkpoints import Checkpoints
-from hermes_nb.agent.undo.undo import CellsRestored
+from hermes_nb.agent.undo.undo import CellsRestored, VariablesRestored
 from hermes_nb.core.errors import ToolError
 from hermes_nb.core.json_values import canonical_json
 from hermes_nb.core.messages import Json
@@ -200,10 +200,25 @@ def _in_place(cells: CellStates, cell_id: str, order: Sequence[Cell]) -> CellSta
 
 
 class DocumentRestorer:
-    """Restores cells; `open_document` returns a notebook by key."""
+    """Restores cells and variables.
 
-    def __init__(self, open_document: Open) -> None:
+    `open_document` returns a notebook by key; `variables` restores those of a turn. Without it,
+    they stay as they are.
+    """
+
+    def __init__(
+        self, open_document: Open, *, variables: Callable[..., VariablesRestored] | None = None
+    ) -> None:
         self._open = open_document
+        self._variables = variables
+
+    def restore_variables(
+        self, session: str, turn: int, *, force: bool = False
+    ) -> VariablesRestored:
+        """Restore the variables that a turn changed; see `Restorer`."""
+        if self._variables is None:
+            return VariablesRestored()
+        return self._variables(session, turn, force=force)
 
     async def restore_cells(
         self, document: str, before: Cells, after: Cells, *, force: bool = False

@@ -19,6 +19,7 @@ import time
 import types
 from collections.abc import AsyncIterator, Coroutine, Generator
 from contextlib import (
+    AbstractContextManager,
     asynccontextmanager,
     nullcontext,
     suppress,
@@ -28,11 +29,13 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from hermes_nb.core.messages import Origin
+from hermes_nb.core.tools import Place
 from hermes_nb.notebook.document.outputs import settle_lines, strip_ansi
 from hermes_nb.notebook.execute.capture import captured, text_of, undisturbed
 from hermes_nb.notebook.execute.collector import Output, OutputCollector, current_run
 from hermes_nb.notebook.execute.figures import UserFigures
 from hermes_nb.notebook.execute.network import kernel_origin, watched
+from hermes_nb.notebook.execute.variable_history import TurnVariables, history_of
 from hermes_nb.notebook.interrupt import Signals, TimeLimit, has_time_limit, user_code
 from hermes_nb.notebook.shell import Foreign, Shell, ours
 
@@ -59,6 +62,13 @@ class NestedCell:
                 preprocessing_exc_tuple=self._problem,
             )
         )
+
+    def recorded(self, place: Place | None) -> AbstractContextManager[TurnVariables]:
+        """Record the variables that the code changes."""
+        if place is None:
+            return nullcontext(TurnVariables())
+        history = history_of(self._shell)
+        return history.recording(place.session, place.turn, self._transformed)
 
     async def run(self, signals: Signals) -> Foreign:
         """Run the code; return IPython's result, or None if a signal arrived outside the code.
@@ -180,6 +190,8 @@ class Execution:
     """True if it tried to use the network and was refused."""
     seconds: float = 0.0
     """Duration in seconds."""
+    variables: TurnVariables = field(default_factory=TurnVariables)
+    """The variables that it changed; empty without a turn."""
 
     @property
     def origin(self) -> Origin:
@@ -194,6 +206,7 @@ async def execute(
     timeout: float | None = None,
     offline: bool = False,
     approved: bool = False,
+    place: Place | None = None,
 ) -> Execution:
     """Run `code` in `shell`'s namespace; its errors are returned, not raised.
 
@@ -209,6 +222,7 @@ async def execute(
         offline: deny network access to this code and to everything that it leaves running.
         approved: whether the user has allowed network access; the code may then also call functions
             that were defined by offline code.
+        place: the turn for which changed variables are recorded, so that undo can restore them.
     """
     started = time.monotonic()
     collector = OutputCollector()
@@ -221,10 +235,11 @@ async def execute(
             captured(shell, collector, code),
         ):
             cell = NestedCell(shell, code)
-            if cell.waits:
-                result, signals = await _run_async(cell, timeout)
-            else:
-                result, signals = _run_sync(cell, timeout)
+            with cell.recorded(place) as variables:
+                if cell.waits:
+                    result, signals = await _run_async(cell, timeout)
+                else:
+                    result, signals = _run_sync(cell, timeout)
     error = _verdict(result, signals, collector, timeout)
     interrupted = signals.interrupted or (error is not None and error.ename == "KeyboardInterrupt")
     return Execution(
@@ -235,6 +250,7 @@ async def execute(
         networked=party.networked,
         refused=party.refused,
         seconds=time.monotonic() - started,
+        variables=variables,
     )
 
 

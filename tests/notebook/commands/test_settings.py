@@ -120,6 +120,8 @@ def test_the_models_at_hand(desk, monkeypatch):
 
 
 def test_help_says_what_one_command_takes(desk):
-    assert "`%hermes undo [TURN] [--force] [of SESSION…]`" in desk("help undo")
+    assert "`%hermes undo [TURN] [--to TURN] [--keep-variables] [--force] [of SESSION…]`" in desk(
+        "help undo"
+    )
     with pytest.raises(ConfigError, match="no command"):
         desk("help nothing")

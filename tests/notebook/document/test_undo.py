@@ -333,7 +333,7 @@ def test_undo_never_loses_what_the_user_wrote(tmp_path_factory, size, edits):
 
 
 @pytest.fixture
-def agent(story, tmp_path):
+def agent(shell, story, tmp_path):
     """Yield as much of an agent as the commands ask, and the story of its notebook."""
     told, store = story("a", "<b>`x`</b>"), SqliteStore(tmp_path / "notebook.db")
 
@@ -342,7 +342,13 @@ def agent(story, tmp_path):
 
     access, session = SimpleNamespace(checkpoints=told.checkpoints), SimpleNamespace(id=S)
     yield SimpleNamespace(
-        told=told, store=store, access=access, session=session, notebook=KEY, document=document
+        told=told,
+        store=store,
+        access=access,
+        session=session,
+        notebook=KEY,
+        document=document,
+        shell=shell,
     )
     store.close()
 

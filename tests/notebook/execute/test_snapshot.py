@@ -1,0 +1,65 @@
+"""Snapshots of hostile objects: restored or named, and none of their own code runs."""
+
+from __future__ import annotations
+
+import tomllib
+import types
+from pathlib import Path
+
+import pytest
+from hermes_nb.notebook.execute.snapshot import Snapshot, reachable
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of pandas, about `inplace`
+
+PRELUDE = """
+import array, collections, contextlib, dataclasses, enum, functools, io, itertools, random, types
+import weakref
+import numpy as np
+import pandas as pd
+RAN = []
+def ran(*a, **k): RAN.append(1); raise AssertionError('code of the user ran')
+"""
+OBJECTS = tomllib.loads(Path(__file__).with_name("hostile.toml").read_text(encoding="utf-8"))
+RESTORED = {name: each for name, each in OBJECTS.items() if "look" in each}
+NAMED = {name: each for name, each in OBJECTS.items() if "look" not in each}
+
+
+def namespace(code):
+    module = types.ModuleType("__main__")
+    names = vars(module)
+    exec(PRELUDE, names)
+    exec(code, names)
+    return names
+
+
+@pytest.mark.parametrize("code", RESTORED.values(), ids=RESTORED)
+def test_a_hostile_object_is_restored_and_its_code_does_not_run(code):
+    before, change, look = code["before"], code["change"], code["look"]
+    names = namespace(before)
+    state = repr(eval(look, names))
+    identities = {name: id(value) for name, value in names.items() if name != "__builtins__"}
+    del names["RAN"][:]
+    snapshot = Snapshot(names, reachable(change, names))
+    assert names["RAN"] == []
+    exec(change, names)
+    del names["RAN"][:]
+    changed, rebound = snapshot.changed(), snapshot.rebound()
+    assert changed or rebound
+    assert not snapshot.lost
+    for saved in changed:
+        saved.kind.restore(saved.value, saved.state)
+    for name in rebound:
+        names[name] = snapshot.bindings[name]
+    assert all(saved.same() for saved in changed)
+    assert names["RAN"] == []
+    assert repr(eval(look, names)) == state
+    assert {n: id(v) for n, v in names.items() if n in identities} == identities
+
+
+@pytest.mark.parametrize("code", NAMED.values(), ids=NAMED)
+def test_what_cannot_be_restored_is_named(code):
+    before, change = code["before"], code["change"]
+    names = namespace(before)
+    snapshot = Snapshot(names, reachable(change, names))
+    assert "x" in snapshot.lost
+    assert Snapshot(names, reachable("1 + 1", names)).lost == {}
