@@ -16,11 +16,14 @@ from hermes_nb.core.text import estimate_tokens
 from hermes_nb.core.tools import Toolset
 
 ToolChoice = Literal["auto", "none"]
+UNVERIFIED = "no verified answer"
+"""Note of a turn whose model says that it could not check its answer."""
 CUT = {
+    "unverified": UNVERIFIED,
     "length": "the model reached its limit for one answer",
     "filtered": "the provider withheld the rest of the answer",
 }
-"""Why an answer is incomplete, by the reply's `finish`."""
+"""Why an answer is incomplete or not verified, by the reply's `finish`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -243,7 +243,7 @@ class TurnEnded:
     """One-line error message if `reason` is `failed`, otherwise ""."""
     note: str = ""
     """After `budget`: the money or token budget and its usage; "" for the request limit. After
-    `answered`: why the answer is incomplete, or ""."""
+    `answered`: why the answer is incomplete or not verified, or ""."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -254,7 +254,8 @@ class Reply:
     usage: Usage = Usage(requests=1)
     """Tokens and cost of the request."""
     finish: str = "stop"
-    """Why the model stopped: `stop`, `tool_calls`, `length` (output limit) or `filtered`."""
+    """Why the model stopped: `stop`, `tool_calls`, `length` (output limit), `filtered`, or
+    `unverified` if the model could not check its answer."""
     model: str = ""
     """Name of the model that answered; "" if it is the requested one."""
 

@@ -620,3 +620,7 @@ class Variable:
     """Size, such as "344 x 7" or "12 items"; "" if it has none."""
     columns: Mapping[str, str] | None = None
     """A table's column names and their dtypes; None for other types."""
+    values: Callable[[], Mapping[str, Sequence[str]]] = field(
+        default=dict, compare=False, repr=False
+    )
+    """Returns the different texts in each of a table's columns that has only a few."""

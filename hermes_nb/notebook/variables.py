@@ -11,6 +11,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hermes_nb.core.escapes import visible
@@ -26,11 +27,14 @@ from hermes_nb.notebook.previews import (
     describe_table,
     describe_tensor,
     foreign,
+    hides_column,
     is_array,
     is_series,
     is_table,
     is_tensor,
+    library,
     names_a_secret,
+    overridden,
     preview,
     shape_of,
     told,
@@ -46,6 +50,10 @@ BUDGET = 2_000
 """Characters of a description: about 570 tokens."""
 SECONDS = 2.0
 """Time limit for describing a value; counting a large table's missing values takes longest."""
+
+TEXTS, TEXT_ROWS = 50, 100_000
+"""Most different texts of a column, and the rows that are searched for them."""
+_TEXT = ("object", "str", "string", "category", "large_string[pyarrow]")
 
 Fingerprint = tuple[object, ...]
 
@@ -95,9 +103,31 @@ def summaries(
     from hermes_nb.core.protocols import Variable  # imported lazily: completion does not need it
 
     return [
-        Variable(name=name, type=type_name(value), shape=shape_of(value), columns=columns_of(value))
+        Variable(
+            name=name,
+            type=type_name(value),
+            shape=shape_of(value),
+            columns=columns_of(value),
+            values=partial(_texts, namespace, name),  # does not keep the table in memory
+        )
         for name, value in user_variables(namespace, hidden).items()
     ]
+
+
+def _texts(namespace: Mapping[str, Json], name: str) -> dict[str, list[str]]:
+    """Return the texts in each column of a pandas table that has at most `TEXTS` different ones."""
+    table: Foreign = namespace.get(name)
+    if not is_table(table) or overridden(table) or library(table) != "pandas":
+        return {}
+    found: dict[str, list[str]] = {}
+    with suppress(Exception, TimeLimit), user_code(SECONDS):  # a column may hold any objects
+        for column in columns_of(table) or ():
+            if column not in table.columns or str(table[column].dtype) not in _TEXT:
+                continue
+            texts = table[column].iloc[:TEXT_ROWS].dropna().unique()
+            if len(texts) <= TEXTS and not hides_column(column, list(texts)):
+                found[column] = [text for text in texts if type(text) is str]
+    return found
 
 
 def variables_of(shell: Shell) -> list[Variable]:

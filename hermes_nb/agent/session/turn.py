@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
+from hermes_nb.core.conversation import UNVERIFIED
 from hermes_nb.core.errors import HermesError
 from hermes_nb.core.events import (
     ChildFinished,
@@ -22,6 +23,11 @@ from hermes_nb.safety.redact import redact
 
 MARKS: dict[EndReason, str] = {"answered": "✓", "interrupted": "■", "failed": "✗", "budget": "◔"}
 """A symbol for each way a turn can end."""
+
+
+def mark_of(reason: EndReason, note: str = "") -> str:
+    """Return the symbol for the end of a turn; only verified answers have a check mark."""
+    return "–" if note == UNVERIFIED else MARKS[reason]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +70,7 @@ class Turn:
     def status(self) -> str:
         """The ending and usage as one line of plain text."""
         why = self.error or self.note or {"interrupted": "stopped"}.get(self.reason, "")
-        told = (MARKS[self.reason], why, self.model, *used(self.usage))
+        told = (mark_of(self.reason, self.note), why, self.model, *used(self.usage))
         return " · ".join(redact(part) for part in told if part)
 
     def _repr_markdown_(self) -> str:

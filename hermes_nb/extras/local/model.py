@@ -31,12 +31,14 @@ from pathlib import Path
 from typing import IO, cast
 
 from hermes_nb.core.errors import ConfigError, FailureKind, ModelError
-from hermes_nb.core.events import Delta
-from hermes_nb.core.messages import Reply
+from hermes_nb.core.events import Delta, ReasoningDelta
+from hermes_nb.core.messages import Message, Reply, ToolCall, Usage
 from hermes_nb.core.protocols import Request, Traits, Variable
 from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread
+from hermes_nb.extras.local.file_questions import Call, Say
 from hermes_nb.extras.local.prompting import Constrained, offered
+from hermes_nb.extras.local.rules import checked, next_step, refused
 from hermes_nb.extras.local.weights import WeightsNeeded, WeightsStore
 from hermes_nb.models.chat.client import OpenAIChat
 from hermes_nb.models.installed import ModelSetup
@@ -268,9 +270,10 @@ MOST_THREADS = 8
 SILENCE_SECONDS = 600.0
 """Timeout if no data arrives. Reading a full context window takes minutes on a busy machine."""
 NOTICE = (
-    "This is the built-in model, Qwen2.5-Coder-0.5B. It runs on this machine "
-    "and nothing leaves it. It is very small, good for simple questions about your data, and often "
-    "wrong: check what it says. For a real model: `%hermes key` asks for a provider's key, "
+    "This is the built-in model. It runs on this machine and nothing leaves it. Rules answer "
+    "simple questions about your tables and files. The rest comes from Qwen2.5-Coder-0.5B, which "
+    "is very small and often wrong: an answer without a ✓ was not verified. "
+    "For a real model: `%hermes key` asks for a provider's key, "
     "`%hermes model NAME` chooses one; or set `OPENAI_API_KEY` before the kernel starts."
 )
 """Displayed before the first answer."""
@@ -295,6 +298,8 @@ class EmbeddedModel:
         self._store = store or WeightsStore()
         self._window = window
         self._threads = threads or usable_cores()
+        self._variables = variables
+        self._calls = 0
         self._strategy = Constrained(variables, window=window)
         self._lock = threading.Lock()
         self._server: EmbeddedServer | None = None
@@ -349,6 +354,22 @@ class EmbeddedModel:
             raise
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+        step = next_step(request, self._variables())
+        if step is not None:
+            self._calls += 1
+            yield _reply(step, f"rule_{self._calls}")
+            return
+        async with aclosing(self._asked(request)) as items:
+            async for item in items:
+                if not len(request.tools):
+                    yield item
+                elif isinstance(item, Reply):
+                    yield checked(item, request)
+                else:  # text is shown once it is known not to be code
+                    yield ReasoningDelta("")
+
+    async def _asked(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+        """Ask the weights."""
         server = await self._serve()
         address = await server.start()
         chat = await self._client(address)
@@ -410,6 +431,21 @@ class EmbeddedModel:
             # The server closes a reused connection without notice after ten requests.
             headers={"Connection": "close"},
         )
+
+
+def _reply(step: Call | Say, call_id: str) -> Reply:
+    """Return the reply for a step that the rules have chosen."""
+    if isinstance(step, Call):
+        call = ToolCall(id=call_id, name=step.name, arguments=dict(step.arguments))
+        return Reply(
+            message=Message.assistant(calls=[call]),
+            usage=Usage(),
+            finish="tool_calls",
+            model=EMBEDDED,
+        )
+    text = step.text if step.found else refused(step.text)
+    finish = "stop" if step.checked else "unverified"
+    return Reply(message=Message.assistant(text), usage=Usage(), finish=finish, model=EMBEDDED)
 
 
 def usable_cores() -> int:

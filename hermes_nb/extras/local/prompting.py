@@ -366,9 +366,13 @@ def _result(message: Message, columns: str) -> str:
     return "Result: " + head_tail(plain(text), RESULT_CHARACTERS)
 
 
-def _wrong(message: Message) -> bool:
+def is_wrong(text: str, *, failed: bool) -> bool:
     """Return whether a result is an error, including exceptions printed by the code itself."""
-    return message.failed or _EXCEPTION.match(message.text.rstrip().rpartition("\n")[2]) is not None
+    return failed or any(map(_EXCEPTION.match, text.rstrip().split("\n")[-3:]))
+
+
+def _wrong(message: Message) -> bool:
+    return is_wrong(message.text, failed=message.failed)
 
 
 def _allowed(request: Request, tools: Sequence[SmallTool]) -> list[SmallTool]:

@@ -12,8 +12,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from hermes_nb.agent.session.turn import MARKS, mark_of
 from hermes_nb.agent.undo.changes import Change
 from hermes_nb.core.budget import dollars
+from hermes_nb.core.conversation import UNVERIFIED
 from hermes_nb.core.escapes import readable, visible
 from hermes_nb.core.events import (
     ApprovalAsked,
@@ -351,6 +353,8 @@ class Transcript:
         match self.ending.reason:
             case "answered":
                 note = self.ending.note
+                if note == UNVERIFIED:
+                    return ""
                 return (
                     f"**Cut off:** {escape(note)}. Send another prompt to continue." if note else ""
                 )
@@ -367,9 +371,11 @@ class Transcript:
                 )
 
     def _mark(self) -> str:
-        reason = self.ending.reason if self.ending else ""
-        mark = {"answered": "✓", "interrupted": "■", "failed": "✗"}.get(reason, "◔")
-        return f"{mark} {self._seconds:.1f} s"
+        if self.ending is None:
+            return f"{MARKS['budget']} {self._seconds:.1f} s"
+        reason, note = self.ending.reason, self.ending.note
+        told = f" · {note}" if note == UNVERIFIED else ""
+        return f"{mark_of(reason, note)} {self._seconds:.1f} s{told}"
 
     def _running_status(self) -> str:
         return self._status(f"{WAITING} waiting for you" if self._asked else "◌ running")

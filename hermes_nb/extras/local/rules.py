@@ -1,0 +1,241 @@
+"""What the built-in model does without asking its weights: the kind of question, and its answer.
+
+`next_step` looks at the conversation since the last prompt. It returns a tool to call, an answer
+composed from a tool's result, or None if the model has to be asked. What cannot be found out is
+said so, with the reason; neither code nor an error is ever an answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hermes_nb.core.messages import Message, Reply
+from hermes_nb.core.protocols import Request, Variable
+from hermes_nb.extras.local import file_questions, questions
+from hermes_nb.extras.local.answers import spoken
+from hermes_nb.extras.local.file_questions import Call, Say, Seen
+from hermes_nb.extras.local.prompting import CONTEXT, MOST_COLUMNS, is_wrong, plain
+
+RUNS = ("try_python", "run_python")
+"""Tools that compute an expression, best first."""
+I_AM = (
+    "I'm Hermes, an agent in this notebook. Without a model of your own, fixed rules and a very "
+    "small model on this machine (Qwen2.5-Coder-0.5B) answer."
+)
+_TALK = (
+    (
+        r"(?:hi|hello|hey|good (?:morning|afternoon|evening))(?: there| hermes)?",
+        "Hello! Ask me about a table or a file.",
+    ),
+    (
+        r"(?:thanks?|thank you|great|cool|nice|perfect|ok(?:ay)?|well done)\b.*",
+        "You're welcome!",
+    ),
+    (r"(?:bye|goodbye|see you)\b.*", "Goodbye!"),
+    (
+        r"who (?:made|built|created|wrote|trained) you|who are you|what are you"
+        r"|what(?:'s| is) your name|are you (?:chatgpt|gpt|claude|an? \w+)"
+        r"|(?:what|which) (?:model|llm) (?:are you|is this|do you use)",
+        I_AM,
+    ),
+    (
+        r"what can you do|help|how can you help(?: me)?|what can i ask",
+        "I can answer simple questions about a table (rows, missing values, means, the largest, by "
+        "group), a variable or a file, and I say so when something is not there. A larger model "
+        "can do more: see `%hermes key`.",
+    ),
+)
+_ELSEWHERE = re.compile(
+    r"\b(?:tomorrow|tonight|today|right now|next (?:week|month|year)|weather|forecast|share price"
+    r"|stock price|exchange rate|latest news)\b"
+)
+_DATA = re.compile(
+    r"\b(?:how many|number of|average|mean|median|total|sum|maximum|minimum|max|min|highest|lowest|"
+    r"most|fewest|largest|smallest|missing|correlat\w+|rows?|columns?|per|percentage|share)\b"
+)
+_ORDER = re.compile(
+    r"^\W*(?:please )?(?:write|create|make|plot|draw|add|explain|translate|summari[sz]e|fix|run|use"
+    r"|describe|rename|drop|replace|convert|sort|merge|load|read|import|define|implement|reverse|fit|train)\b"
+)
+_NAMED = re.compile(
+    r"\b(?:variable|value of(?: the variable)?|(?:list|dict|table|array|series|dataframe|type)"
+    r"(?: called| named| of)?|the length of|how long is)\s+"
+    r"(?:the )?(?:list |table )?(?:called |named )?"
+    r"[`'\"]?([A-Za-z_]\w*)[`'\"]?\s*(?=\?|\.|$|have|has|contain|is\b)"
+)
+_CELL = re.compile(r"\bcell (?:number |no\. ?|index )?(\d+)\b")
+_REFUSED = re.compile(r"was not run|cancelled|interrupted|skipped|declined", re.IGNORECASE)
+_CODE_ASKED = re.compile(
+    r"\b(?:code|function|script|program|class|regex|query|expression|snippet)\b"
+)
+_CODE = re.compile(
+    r"```|Traceback|(?:^|\s)(?:import \w+|print\(|def \w+\()|\b\w+(?:Error|Exception)\b|\w\[['\"]|"
+    r"\.(?:groupby|mean|sum|isna|head)\("
+)
+
+
+def asked(text: str) -> str:
+    """Return a user message without the notebook's context."""
+    return f"\n{text}".partition(f"\n{CONTEXT}\n")[0].strip()
+
+
+def next_step(request: Request, variables: Sequence[Variable]) -> Call | Say | None:
+    """Return the next call or the answer; None if the model has to be asked."""
+    question, seen = _turn(request.messages)
+    if request.tool_choice == "none" or not len(request.tools) or not question:
+        return None
+    step = _step(question, seen, variables)
+    if (
+        step is None
+        and seen
+        and seen[-1].name in RUNS
+        and not is_wrong(seen[-1].text, failed=seen[-1].failed)
+    ):
+        return Say(f"The result is {plain(seen[-1].text)}", verified=False)
+    if isinstance(step, Call) and step.name in RUNS:
+        name = next((name for name in RUNS if name in request.tools), "")
+        return Call(name, step.arguments) if name else None
+    if isinstance(step, Call) and step.name not in request.tools:
+        return None
+    return step
+
+
+def refused(reason: str) -> str:
+    """Return the answer if something could not be found out."""
+    return f"I couldn't find that: {reason}."
+
+
+def is_code(text: str) -> bool:
+    """Return whether a text that should be an answer is code or an error."""
+    return _CODE.search(text) is not None
+
+
+def checked(reply: Reply, request: Request) -> Reply:
+    """Return a reply of the weights, which is not verified; it is never code or an error."""
+    if reply.message.calls or not reply.message.text.strip():
+        return reply
+    question, seen = _turn(request.messages)
+    wrong = bool(seen) and is_wrong(seen[-1].text, failed=seen[-1].failed)
+    message = reply.message
+    if wrong or (is_code(message.text) and not _CODE_ASKED.search(question.lower())):
+        tried = f"; {len(seen)} calculations failed" if wrong else ""
+        reason = f"the built-in model is too small for this question{tried}"
+        message = Message.assistant(refused(reason))
+    return replace(reply, message=message, finish="unverified")
+
+
+def _turn(messages: Sequence[Message]) -> tuple[str, list[Seen]]:
+    """Return the last prompt, and this turn's calls with their results."""
+    question, seen, calls = "", list[Seen](), dict[str, tuple[str, dict[str, object]]]()
+    for message in messages:
+        if message.role == "user":
+            question, seen, calls = asked(message.text), [], {}
+        calls |= {call.id: (call.name, dict(call.arguments)) for call in message.calls}
+        if message.role == "tool" and message.call_id in calls:
+            seen.append(Seen(*calls[message.call_id], message.text.strip(), message.failed))
+    return question, seen
+
+
+def _step(question: str, seen: Sequence[Seen], variables: Sequence[Variable]) -> Call | Say | None:
+    lower = re.sub(r"\s+", " ", question.lower()).strip(" .!?")
+    if not seen:
+        for pattern, answer in _TALK:
+            if re.fullmatch(pattern, lower):
+                return Say(answer)
+        if _ELSEWHERE.search(lower):
+            return Say("nothing here can look that up or predict it", found=False)
+    elif _REFUSED.search(seen[-1].text) and seen[-1].failed:
+        return Say("the tool was not allowed to run", found=False)
+    if _ORDER.search(lower):
+        return None
+    if found := _CELL.search(lower):
+        return _cell(found[1], seen)
+    if file_questions.about_files(question):
+        return file_questions.step(question, seen)
+    return _variable(question, seen, variables) or _table(question, seen, variables)
+
+
+def _cell(number: str, seen: Sequence[Seen]) -> Call | Say:
+    if not seen:
+        return Call("read_cells", {"range": number})
+    if seen[-1].failed:
+        return Say(f"there is no cell {number}", found=False)
+    return Say(
+        f"Cell {number}:\n\n"
+        + "\n".join(f"> {line}" for line in seen[-1].text.split("\n")[:MOST_COLUMNS])
+    )
+
+
+def _variable(
+    question: str, seen: Sequence[Seen], variables: Sequence[Variable]
+) -> Call | Say | None:
+    names = {variable.name: variable for variable in variables}
+    found = _NAMED.search(question)
+    name = found[1] if found else ""
+    if not name:
+        words = re.findall(r"[A-Za-z_]\w*", question)
+        whole = re.fullmatch(r"\W*what(?:'s| is) (?:in )?(\w+)\W*", question, re.IGNORECASE)
+        name = next((w for w in words if whole and w == whole[1] and w in names), "")
+    if not name or name.lower() in questions.FILLERS or (name in names and names[name].columns):
+        return None
+    if name not in names:
+        if "_" not in name and not re.search(
+            r"\b(?:variable|called|named|table|list)\b", found[0] if found else ""
+        ):
+            return None
+        columns = {column.lower() for each in variables for column in each.columns or {}}
+        if name.lower() in columns:
+            return None
+        there = ", ".join(f"`{each}`" for each in list(names)[:8])
+        return Say(
+            f"there is no variable `{name}`" + (f" (variables: {there})" if there else ""),
+            found=False,
+        )
+    if not seen:
+        return Call("inspect_variable", {"name": name})
+    if seen[-1].failed:
+        return Say(f"`{name}` cannot be shown", found=False)
+    head, _, body = seen[-1].text.partition("\n")
+    shown = re.sub(r"^(?:items|values): .*\n", "", body)
+    return Say(f"`{name}` is of type {head.partition(': ')[2]}: {shown[:500]}")
+
+
+def _table(question: str, seen: Sequence[Seen], variables: Sequence[Variable]) -> Call | Say | None:
+    table = _asked_about(question, variables)
+    if table is None:
+        lower = question.lower()
+        missing = not any(each.columns for each in variables)
+        if missing and re.search(r"\b(?:table|dataframe|rows|columns)\b", lower):
+            return Say("there is no table in this notebook yet", found=False)
+        return None
+    read = questions.read(question, table)
+    if isinstance(read, questions.Unknown):
+        return Say(_unknown(read), found=False)
+    if read is None or not seen:
+        return Call(RUNS[0], {"code": read.code}) if read else None
+    if not seen[-1].failed and (answer := spoken(read.says, seen[-1].text)):
+        return Say(answer)
+    why = "the calculation failed" if seen[-1].failed else "no row has a value for that"
+    return Say(f"{why} (with `{table.name}`)", found=False)
+
+
+def _asked_about(question: str, variables: Sequence[Variable]) -> Variable | None:
+    """Return the pandas table that a question is about: the last one that explains most words."""
+    scored = [(questions.mentioned(question, each), each) for each in variables if each.columns]
+    best = max((score for score, _ in scored), default=0)
+    if not scored or not (best or _DATA.search(question.lower())):
+        return None
+    table = next(each for score, each in reversed(scored) if score == best)
+    return table if "pandas" in table.type or table.type == "DataFrame" else None
+
+
+def _unknown(read: questions.Unknown) -> str:
+    words = " or ".join(f"`{word}`" for word in read.words[:3])
+    columns = list(read.table.columns or {})
+    more = ", …" if len(columns) > MOST_COLUMNS else ""
+    return (
+        f"`{read.table.name}` has no column and no value for {words} "
+        f"(columns: {', '.join(f'`{name}`' for name in columns[:MOST_COLUMNS])}{more})"
+    )
