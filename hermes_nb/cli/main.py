@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import io
 import os
-import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -33,16 +32,6 @@ from hermes_nb.core.errors import HermesError
 
 MODES = ("record", "replay", "auto", "off")
 FORMATS = ("markdown", "notebook", "jsonl")
-_MISS = re.compile(r"no recording in .{1,300}? fits this request|there are no recordings in ")
-
-
-def is_miss(text: str) -> bool:
-    """Return whether an error text reports a replay without a matching recording.
-
-    If an error occurs in a kernel or a turn, the command line gets only its text, not its class. A
-    test ensures that this matches the text of `CassetteMiss`.
-    """
-    return _MISS.search(text) is not None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -166,6 +155,13 @@ def _own() -> dict[str, Subcommand]:
             ),
             run="hermes_nb.cli.run:run",
         ),
+        "verify": Subcommand(
+            about="run a notebook in a fresh kernel and compare its outputs",
+            arguments=_verify,
+            page="howto/verify.md",
+            examples=("verify report.ipynb", "verify report.ipynb --yes --timeout 600"),
+            run="hermes_nb.cli.verify:run",
+        ),
     }
 
 
@@ -250,6 +246,14 @@ def _run(made: argparse.ArgumentParser) -> None:
     prompt.add_argument("--json", action="store_true", help="print events as JSON lines")
     prompt.add_argument(
         "--learn", action="store_true", help="let background reviews save memories and skills"
+    )
+
+
+def _verify(made: argparse.ArgumentParser) -> None:
+    made.add_argument("file", type=_what, metavar="NOTEBOOK", help="the notebook to run")
+    made.add_argument("--yes", action="store_true", help="run the notebook without asking")
+    made.add_argument(
+        "--timeout", type=seconds, metavar="S", help="maximum seconds (default: no limit)"
     )
 
 

@@ -31,7 +31,6 @@ from hermes_nb.agent.session.manager import the_one
 from hermes_nb.agent.session.session import Session
 from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.cli.command import FAILED, MISSED, OK, REFUSED, STOPPED, UsageProblem
-from hermes_nb.cli.main import is_miss
 from hermes_nb.cli.terminal import ask_on_terminal
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.escapes import visible
@@ -41,6 +40,7 @@ from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Approval, ApprovalRequest
 from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread
+from hermes_nb.models.cassette import is_miss
 from hermes_nb.models.profiles import traits_of
 from hermes_nb.notebook.approval import offer_servers, question_line
 from hermes_nb.notebook.display.transcript import Transcript
@@ -226,7 +226,7 @@ def _notebook(file: Path, arguments: argparse.Namespace) -> int:
     """Run a notebook, write the output file, report the result, and return the exit code."""
     import nbformat
 
-    notebook = _read(file)
+    notebook = read(file)
     if arguments.parameters:
         _parametrise(notebook, arguments.parameters)
     if arguments.accept:
@@ -292,7 +292,8 @@ def _cassette(file: Path) -> Path:
     return Path(os.environ.get(_FILE) or file.absolute().with_name(file.stem + SUFFIX))
 
 
-def _read(file: Path) -> Foreign:
+def read(file: Path) -> Foreign:
+    """Return a notebook in nbformat 4; raise `UsageProblem` if it is not one."""
     import nbformat
 
     try:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -349,6 +350,18 @@ def _story(cwd: Path) -> str:
     name = script.stem if known and not script.stem.startswith("ipykernel") else cwd.name
     where = hashlib.sha256(os.fsencode(cwd)).hexdigest()[:8]
     return f"{name or 'root'}-{where}"
+
+
+_MISS = re.compile(r"no recording in .{1,300}? fits this request|there are no recordings in ")
+
+
+def is_miss(text: str) -> bool:
+    """Return whether an error text reports a replay without a matching recording.
+
+    An error in a kernel or a turn arrives as text only. A test ensures that this matches the text
+    of `CassetteMiss`.
+    """
+    return _MISS.search(text) is not None
 
 
 class CassetteMiss(ModelError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import subprocess
@@ -81,6 +82,28 @@ def test_time_and_death(tmp_path, capsys):
     file = write(tmp_path / "n.ipynb", "import os\nos._exit(1)")
     assert main(["run", str(file)]) == 1
     assert "the kernel died" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.kernel
+def test_a_kernel_whose_port_is_taken_is_started_again(tmp_path, capsys, monkeypatch):
+    spec = tmp_path / "kernels" / "unlucky"
+    spec.mkdir(parents=True)
+    first = tmp_path / "first"
+    code = (
+        "import pathlib, sys; p = pathlib.Path(sys.argv.pop(1)); new = not p.exists(); p.touch();"
+        "new and sys.exit('Address already in use');"
+        "import runpy; runpy.run_module('ipykernel_launcher', run_name='__main__')"
+    )
+    argv = [sys.executable, "-c", code, str(first), "-f", "{connection_file}"]
+    kernel = {"argv": argv, "display_name": "unlucky", "language": "python"}
+    (spec / "kernel.json").write_text(json.dumps(kernel))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
+    file = write(tmp_path / "n.ipynb", "print('ran')", kernel={**KERNEL, "name": "unlucky"})
+    out = tmp_path / "out.ipynb"
+    assert main(["run", str(file), "--output", str(out)]) == 0, capsys.readouterr().err
+    assert outputs(out)[0] == "ran\n"
+    assert first.exists()
 
 
 @pytest.mark.slow

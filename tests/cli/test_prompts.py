@@ -10,7 +10,8 @@ import sys
 
 import pexpect
 import pytest
-from hermes_nb.cli.main import is_miss, main
+from hermes_nb.cli.main import main
+from hermes_nb.models.cassette import is_miss
 
 from tests.cli.conftest import KEY, gone, numbers_in, start
 from tests.loopback import Reply, calls, chunk, event, failure, says, stall

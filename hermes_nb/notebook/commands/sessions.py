@@ -47,6 +47,7 @@ SHOWN = 1_500
 async def status(agent: KernelAgent, _given: Namespace) -> str:
     """Return the next turn's configuration, and the usage and cost so far."""
     from hermes_nb.notebook.commands.doctor import sandbox_told
+    from hermes_nb.notebook.commands.verify import last_result
 
     settings = agent.settings()
     looks = not (settings.endpoint.named or agent.models.given or settings.cassette == "replay")
@@ -65,6 +66,8 @@ async def status(agent: KernelAgent, _given: Namespace) -> str:
         ("home", str(settings.home)),
         ("notebook", agent.notebook or "unknown"),
     ]
+    if verified := await last_result(agent):
+        rows.append(("verified", verified))
     if (turn := agent.turn_here) is not None:
         rows.append(("last turn", turn.status))
     if (session := agent.session) is not None:

@@ -125,18 +125,13 @@ async def clean_run(
     Raises:
         ToolError: the kernel is missing or did not start.
     """
-    run = _CleanRun(_copy(notebook), directory, timeout, progress)
-    try:
-        await asyncio.wrap_future(run.thread.submit(run.go()))
-    except NoKernel as error:
-        message = f"the fresh kernel did not start: {error.why}"
-        if error.missing:
-            message = f"{error.why}: ask the user to install that kernel"
-        raise ToolError(message) from error
+    run = CleanRun(copy_of(notebook), directory, timeout, progress, _SET)
+    await run.wait()
     return run.report(name)
 
 
-def _copy(notebook: Mapping[str, Json]) -> Foreign:
+def copy_of(notebook: Mapping[str, Json]) -> Foreign:
+    """Return a notebook's copy without outputs, as nbclient needs it."""
     import nbformat
 
     cells = [
@@ -150,18 +145,29 @@ def _copy(notebook: Mapping[str, Json]) -> Foreign:
 
 
 @dataclass(slots=True)
-class _CleanRun:
+class CleanRun:
     """One run of a copy; its thread ends once the kernel has been killed."""
 
     notebook: Foreign
     directory: Path
-    timeout: float
+    timeout: float | None
     progress: Callable[[str], None]
+    env: Mapping[str, str]
     thread: LoopThread = field(default_factory=partial(LoopThread, "hermes-clean-run"))
     seconds: float = 0.0
     at: int = 0
     ending: str = ""
     note: str = ""
+
+    async def wait(self) -> None:
+        """Run all cells in the run's own thread; raise `ToolError` if the kernel does not start."""
+        try:
+            await asyncio.wrap_future(self.thread.submit(self.go()))
+        except NoKernel as error:
+            message = f"the fresh kernel did not start: {error.why}"
+            if error.missing:
+                message = f"{error.why}: ask the user to install that kernel"
+            raise ToolError(message) from error
 
     async def go(self) -> None:
         """Run all cells; cancelling kills the kernel and its processes."""
@@ -172,7 +178,7 @@ class _CleanRun:
         try:
             async with (
                 asyncio.timeout(self.timeout),
-                _started(client, self.directory, _SET, **silent) as other,
+                _started(client, self.directory, self.env, **silent) as other,
             ):
                 if other:
                     self.note = f" (kernel {other!r} is not installed, so python3 took its place)"
@@ -242,7 +248,15 @@ async def _started(
     options = {"env": {**inherited, **env}, "cwd": str(directory), **more}
     children: list[Foreign] = []
     try:
-        yield await _start(client, manager, options)
+        try:
+            replaced = await _start(client, manager, options)
+        except NoKernel as error:
+            if error.missing:
+                raise
+            # Ports are chosen before the kernel binds them, so another process may take one.
+            manager = client.create_kernel_manager()
+            replaced = await _start(client, manager, options)
+        yield replaced
     except asyncio.CancelledError:
         children = _descendants(manager)
         await _interrupt(client, manager)
