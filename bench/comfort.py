@@ -17,6 +17,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[1]))
 
 from tests.safety.seat import fresh_shell
+from tests.safety.session import played
 from tests.safety.stories import OWN, WISHES, asked, notebooks, questions, saved
 
 BEFORE = Path(__file__).with_name("comfort_before.json")
@@ -39,6 +40,7 @@ def main() -> None:
             counts[story.name] = [
                 asked(shell, place, story, mode) for place, mode in zip(places, MODES, strict=True)
             ]
+        session, _ = played(shell, Path(name, "session"))
         kept = {
             way: sum(
                 saved(shell, Path(name, f"{way}-{n}"), wish, review=way == "review")
@@ -52,6 +54,8 @@ def main() -> None:
         return
     before = json.loads(BEFORE.read_text(encoding="utf-8"))
     _show(counts, kept, before)
+    asked, clicks = len(session.asked), session.clicks
+    print(f"twenty minutes in mode ask: {asked} questions (limit 8), {clicks} clicks (limit 9)")
 
 
 def _show(counts: dict[str, list[int]], kept: dict[str, int], before: dict) -> None:

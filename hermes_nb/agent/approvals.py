@@ -446,6 +446,10 @@ def answer_of(typed: str, request: ApprovalRequest) -> Approval:
     word = answer.lower()
     if word in ("y", "yes"):
         return Approval("once")
+    if request.runs and word in ("r", "run"):
+        return Approval("run")
+    if request.turn and word in ("t", "turn"):
+        return Approval("turn")
     if request.shape and word in ("a", "always"):
         return Approval("always")
     if request.outside and word in ("o", "outside"):

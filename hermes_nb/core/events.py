@@ -42,8 +42,9 @@ ToolStatus = Literal["ok", "error", "denied", "interrupted", "skipped"]
 """How a call ended."""
 ChildStatus = Literal["done", "budget", "failed", "stopped"]
 """How a child agent ended."""
-Answer = Literal["once", "always", "outside", "deny"]
-"""The user's answer: allow once, always allow, allow without the sandbox, or deny."""
+Answer = Literal["once", "run", "turn", "always", "outside", "deny"]
+"""The user's answer: allow once, allow once and run the cell, allow the tool in this turn, always
+allow, allow without the sandbox, or deny."""
 
 
 @dataclass(frozen=True, slots=True)

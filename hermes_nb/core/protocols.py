@@ -555,9 +555,10 @@ class MemoryProvider(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequest:
-    """A call that requires approval. `Question` describes the fields `why` to `in_every_mode`.
+    """A call that requires approval. `Question` describes the fields `why` to `calls`.
 
-    Possible answers are "once" and "deny", "always" with a `shape`, and "outside" if offered.
+    Possible answers are "once" and "deny", "always" with a `shape`, and "run", "turn" and "outside"
+    if offered.
     """
 
     call: ToolCall
@@ -580,6 +581,12 @@ class ApprovalRequest:
     """Options for a multiple-choice question; None for an approval."""
     in_every_mode: bool = False
     """Whether to ask even if the approval mode would allow the call."""
+    turn: bool = False
+    """Whether to offer allowing this tool's calls until the turn ends."""
+    runs: bool = False
+    """Whether to offer running the cell that the call writes, too."""
+    calls: tuple[ToolCall, ...] = ()
+    """All calls of a question about several calls, which the answer covers; () for one call."""
     nonce: str = field(default_factory=lambda: token_hex(16))
     """32 random hexadecimal digits, unique to this question. An answer that arrives as a message
     must contain them; an answer to another question is ignored."""
@@ -593,6 +600,8 @@ class Approval:
     """Allow or deny."""
     reason: str = ""
     """Text for the model: the reason for a denial, or the answer to a question with choices."""
+    denied: frozenset[str] = frozenset()
+    """Ids of the calls that the user rejected, of a question about several calls."""
 
 
 class Approver(Protocol):

@@ -116,6 +116,8 @@ class Content:
     """Digests of the files, notebooks, cells or other content that the call refers to, by name."""
     whole: bool = True
     """Whether all of them were read completely. If not, an approval is not remembered."""
+    code: str = ""
+    """The cell's code after the call if the user can approve running it, too; "" if not."""
 
     def changes(self, now: Content) -> list[str]:
         """Return the names of the items that differ from the later snapshot `now`."""
@@ -147,6 +149,12 @@ class Question:
     and the approval covers only that, like the first one."""
     in_every_mode: bool = False
     """Whether to ask even if the approval mode would allow the call."""
+    turn: bool = False
+    """Whether to offer allowing this tool's calls until the turn ends."""
+    runs: bool = False
+    """Whether to offer running the cell that the call writes, too."""
+    calls: tuple[ToolCall, ...] = ()
+    """All calls of a question about several calls; () for one call."""
 
 
 Ask = Callable[[Question], Awaitable[Answer]]
@@ -209,6 +217,14 @@ class Tool:
     scope: Callable[[Arguments], str] | None = None
     """Returns the name of the group of calls that "always" covers, or None for all the tool's
     calls."""
+    runner: str = ""
+    """Name of the tool that runs the cell that this one writes, or "". See `Content.code`."""
+    known: Callable[[ToolContext, Arguments], Awaitable[ToolOutput | None]] | None = None
+    """Returns the result of a call that would only repeat what the user has just approved, such as
+    the run of a new cell, or None. A call with a result is neither asked about nor run."""
+    joint: bool = False
+    """Whether one question covers all calls to this tool in one reply of the model. Its `preview`
+    must return digests."""
     stays: bool = False
     """Whether the tool's network requests reach only its own service. If so, an allowed call isn't
     asked about again because of untrusted content in the conversation."""

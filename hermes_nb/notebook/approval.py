@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 import threading
 import time
@@ -31,9 +32,9 @@ from hermes_nb.agent.settings.config import Settings, load_settings
 from hermes_nb.agent.settings.sources import CEILING, STARTED, home_directory, within
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.escapes import visible
-from hermes_nb.core.messages import Json
+from hermes_nb.core.messages import Json, ToolCall
 from hermes_nb.core.protocols import Approval, ApprovalRequest, ChatModel, Preparing
-from hermes_nb.core.text import capitalised, one_line
+from hermes_nb.core.text import capitalised, number_of, one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Risk
 from hermes_nb.models.profiles import traits_of
@@ -89,14 +90,13 @@ class CellApprover:
             question = _question(request) | {"cell": running_cell(self._shell)}
             # Another window may have a different version of the cell, so the question itself shows
             # the change.
-            given = await self._frontend.hold("ask", ABSENT, {"change": None}, **question)
+            given = await self._frontend.hold("ask", ABSENT, {"changes": []}, **question)
             if given is None:
                 return Approval("deny", LEFT)
-            edits = (
-                request.tool.name == "edit_cell"
-            )  # a deletion must match the cell that was shown
-            if self._learn is not None and edits and given.get("cell"):
-                self._learn(given["cell"])
+            # A deletion must match the cell that was shown.
+            if self._learn is not None and request.tool.name == "edit_cell":
+                for cell in given.get("cells") or ():
+                    self._learn(cell)
             return _chosen(given, request)
         if self._frontend.expected and not self._frontend.problem:
             # In a closed page, `input()` would wait forever.
@@ -161,9 +161,12 @@ def question_line(request: ApprovalRequest) -> str:
         listed = [f"{n}. {visible(each)}" for n, each in enumerate(request.choices, start=1)]
         numbers = "a number, or " if listed else ""
         return "\n".join([*listed, f"Your answer ({numbers}your own words; empty for none): "])
+    run = "and [r]un, " if request.runs else ""
+    turn = "in this [t]urn, " if request.turn else ""
     always = "[a]lways, " if request.shape else ""
     outside = "[o]utside the sandbox, " if request.outside else ""
-    return f"Run it? [y]es, {always}{outside}[n]o, or say why not: "
+    what = "Allow it" if request.runs else "Run it"
+    return f"{what}? [y]es, {run}{turn}{always}{outside}[n]o, or say why not: "
 
 
 def _chosen(given: Mapping[str, Json], request: ApprovalRequest) -> Approval:
@@ -173,7 +176,13 @@ def _chosen(given: Mapping[str, Json], request: ApprovalRequest) -> Approval:
             said = str(given.get("reason") or "").strip()
             return Approval("once", said) if said else Approval("deny")
         case "once":
-            return Approval("once")
+            calls = {call.id for call in request.calls}
+            denied = {each for each in given.get("denied") or () if each in calls}
+            return Approval("once", denied=frozenset(denied))
+        case "run" if request.runs:
+            return Approval("run")
+        case "turn" if request.turn:
+            return Approval("turn")
         case "always" if request.shape:
             return Approval("always")
         case "outside" if request.outside:
@@ -187,10 +196,42 @@ _TITLES = {
     (Risk.EXECUTE, "run_python"): "Run this code?",
     (Risk.EXECUTE, "run_cells"): "Run these cells?",
     (Risk.EXECUTE, "run_notebook"): "Run this notebook?",
-    (Risk.WRITE, "files"): "Change these files?",
     (Risk.WRITE, "notebook"): "Change this notebook?",
 }
 """Question titles, by a tool's risk and its name or toolset."""
+
+
+_VERBS = {"write_file": "Write", "patch": "Edit", "edit_cell": "Edit", "delete_cell": "Delete"}
+"""The verbs of titles that name one file or cell, by tool."""
+
+
+def _title(request: ApprovalRequest, shown: str) -> str:
+    """Return the title of a question, which names what would run or change."""
+    tool, first = request.tool, one_line(shown.partition("\n")[0], 80)
+    if request.calls:
+        return f"Edit {len(request.calls)} cells?"
+    if tool.name == "insert_cell":
+        count = number_of(str(request.call.arguments.get("source", "")).count("\n") + 1, "line")
+        kind, _, place = first.removeprefix("new ").removesuffix(":").partition(" cell ")
+        named = re.sub(r"^(below (?:\[\d+\]|cell \d+)).*", r"\1", place)
+        return f"Add a {'' if kind == 'code' else f'{kind} '}cell {named}? ({count})"
+    if tool.name == "run_cell":
+        name = first.removeprefix("# ")
+        return f"Run {'cell ' if name.startswith('[') else ''}{name}?"
+    if tool.name in _VERBS:
+        path = one_line(visible(str(request.call.arguments.get("path", ""))), 80)
+        return f"{_VERBS[tool.name]} {path if tool.toolset == 'files' else first}?"
+    title = _TITLES.get((tool.risk, tool.name)) or _TITLES.get((tool.risk, tool.toolset))
+    return title or f"Use {visible(one_line(tool.name))}?"
+
+
+def _once(request: ApprovalRequest) -> str:
+    """Return the label of the button that allows the call once."""
+    if request.calls:
+        return f"Keep all {len(request.calls)}"
+    names = {"insert_cell": "Add", "edit_cell": "Keep", "delete_cell": "Delete"}
+    risks = {Risk.WRITE: "Apply", Risk.EXECUTE: "Run once"}
+    return names.get(request.tool.name) or risks.get(request.tool.risk, "Allow once")
 
 
 def _question(request: ApprovalRequest) -> dict[str, Json]:
@@ -200,27 +241,30 @@ def _question(request: ApprovalRequest) -> dict[str, Json]:
         box = _box(request.shown, request.choices, request.nonce)
         return box | {"tool": visible(tool.name)}
     shown = visible(request.shown, lines=True)
-    title = _TITLES.get((tool.risk, tool.name)) or _TITLES.get((tool.risk, tool.toolset))
-    if tool.name == "run_cell":
-        name = one_line(shown.partition("\n")[0].removeprefix("# "))
-        title = f"Run {'cell ' if name.startswith('[') else ''}{name}?"
     runs = tool.risk is Risk.EXECUTE
     language = ("bash" if tool.name == "terminal" else "python") if runs else ""
     classes = {"+": "hermes-plus", "-": "hermes-minus"} if tool.risk is Risk.WRITE else {}
-    once = {Risk.WRITE: "Apply", Risk.EXECUTE: "Run once"}.get(tool.risk, "Allow once")
     return _box(shown, nonce=request.nonce) | {
-        "title": title or f"Use {visible(one_line(tool.name))}?",
+        "title": _title(request, shown),
         "tool": visible(tool.name),
         "lines": [
             ["" if line.startswith(("--- ", "+++ ")) else classes.get(line[:1], ""), line, marks]
             for line, marks in zip(shown.split("\n"), coloured(shown, language), strict=True)
         ],
         "why": f"{capitalised(visible(request.why, lines=True))}.",
-        "once": request.yes or once,
+        "once": request.yes or _once(request),
+        "run": ("Add and run" if tool.name == "insert_cell" else "Keep and run")
+        if request.runs
+        else "",
+        "turn": "Allow in this turn" if request.turn else "",
         "always": "Always allow in this notebook" if request.shape else "",
         "tip": visible(request.lasting),
         "outside": "Run outside the sandbox" if request.outside else "",
-        "change": _change(request),
+        "changes": [
+            change
+            for each in request.calls or (request.call,)
+            if (change := _change(request, each)) is not None
+        ],
     }
 
 
@@ -233,18 +277,18 @@ def _box(text: str, choices: Sequence[str] | None = None, nonce: str = "") -> di
         "lines": [["", line, []] for line in visible(text, lines=True).split("\n")],
         "why": "",
         "choices": None if choices is None else [*map(visible, choices)],
-        **dict.fromkeys(("once", "always", "tip", "outside"), ""),
-        "change": None,
+        **dict.fromkeys(("once", "run", "turn", "always", "tip", "outside"), ""),
+        "changes": [],
     }
 
 
-def _change(request: ApprovalRequest) -> dict[str, Json] | None:
+def _change(request: ApprovalRequest, call: ToolCall) -> dict[str, Json] | None:
     """Return the change that the page shows in the cell; None if the call edits no cell."""
-    given = request.call.arguments
+    given = call.arguments
     if request.tool.name not in ("edit_cell", "delete_cell") or not given.get("id"):
         return None
     why = visible(request.why, lines=True)
-    told = {"tool": request.tool.name, "id": str(given["id"]), "why": why}
+    told = {"tool": request.tool.name, "id": str(given["id"]), "why": why, "call": call.id}
     return told | {"old": given.get("old"), "source": given.get("new")}
 
 

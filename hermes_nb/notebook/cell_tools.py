@@ -38,8 +38,10 @@ from hermes_nb.notebook.document.outline import (
     KnownCells,
     Open,
     SeenCells,
+    digest,
     editing,
     first_words,
+    is_message,
     moving,
     name_of,
     outline,
@@ -52,11 +54,19 @@ from hermes_nb.notebook.document.outline import (
     with_outputs,
 )
 from hermes_nb.notebook.execute.network import kernel_origin
-from hermes_nb.notebook.run_tools import CELL_TIMEOUT, kernel_tools, run_known, run_tools
+from hermes_nb.notebook.run_tools import (
+    RUNNER,
+    approved_code,
+    kernel_tools,
+    run_approved,
+    run_tools,
+)
 from hermes_nb.notebook.shell import Shell, has_kernel
 from hermes_nb.tools.schema import tool
 
 TOOLSET = "notebook"
+ADDED = "The user added it and ran it:"
+KEPT = "The user kept it and ran it:"
 
 
 def notebook_tools(
@@ -137,15 +147,24 @@ def _insert(bench: KnownCells) -> Tool:
         document, cells = await bench.cells(context.place)
         after = arguments.get("after") or bench.below(document, cells, context.place)
         place = f"below {titled(find(cells, after))}" if after else "at the end"
-        return Content(shown=f"new {kind} cell {place}:\n{arguments['source']}")
+        source = str(arguments["source"])
+        code = source if kind == "code" and not is_message(source) else ""
+        return Content(shown=f"new {kind} cell {place}:\n{source}", code=code)
 
     def gist(arguments: Arguments) -> str:
         return telling(str(arguments.get("source", "")))
 
-    @tool(toolset=TOOLSET, risk=Risk.WRITE, exclusive=True, preview=preview, describe=gist)
+    @tool(
+        toolset=TOOLSET,
+        risk=Risk.WRITE,
+        exclusive=True,
+        preview=preview,
+        describe=gist,
+        runner=RUNNER,
+    )
     async def insert_cell(
         context: ToolContext, source: str, after: str | None = None, type: CellType = "code"
-    ) -> str:
+    ) -> ToolOutput:
         """Add a cell without running it.
 
         Args:
@@ -158,7 +177,11 @@ def _insert(bench: KnownCells) -> Tool:
         cell = await document.insert(source, after=behind, type=type, metadata=mark)
         bench.seen.learn(document.way, [cell])
         bench.placed(cell, context.place)
-        return f"inserted {_where(cell)} in {document.way}"
+        bench.wrote(document.way, cell)
+        inserted = f"inserted {_where(cell)} in {document.way}"
+        if approved_code(context) == cell.source:
+            return await run_approved(bench, context, cell, f"{inserted}\n\n{ADDED}")
+        return ToolOutput(inserted)
 
     return insert_cell
 
@@ -167,7 +190,11 @@ def _edit(bench: KnownCells) -> Tool:
     async def preview(context: ToolContext, arguments: Arguments) -> Content:
         _, (cell,) = await bench.known(context.place, [arguments["id"]])
         new = _edited(cell, arguments.get("old"), arguments["new"])
-        return Content(shown=f"{name_of(cell)}\n{_shown(cell.source, new)}")
+        return Content(
+            shown=f"{name_of(cell)}\n{_shown(cell.source, new)}",
+            digests={f"cell {cell.id}": digest(f"{cell.source}\0{new}")},
+            code=new if cell.type == "code" and not is_message(new) else "",
+        )
 
     async def result(context: ToolContext, arguments: Arguments) -> str:
         _, (cell,) = await bench.known(context.place, [arguments["id"]])
@@ -182,6 +209,8 @@ def _edit(bench: KnownCells) -> Tool:
         preview=preview,
         result=result,
         describe=gist,
+        runner=RUNNER,
+        joint=True,
     )
     async def edit_cell(
         context: ToolContext, id: str, new: str, old: str | None = None
@@ -199,18 +228,14 @@ def _edit(bench: KnownCells) -> Tool:
         part = "" if after.source == changed else "; the user kept only a part of it"
         edited = f"edited {_where(after)} in {document.way}{part}"
         edited = f"{edited}\n{_diff(cell.source, after.source)}"
-        return await _run_kept(bench, context, after, edited) if after.run else ToolOutput(edited)
+        if (old is None or bench.owns(id)) and after.source == changed:
+            bench.wrote(document.way, after)
+        # The page lets the user keep a part of the change and run that.
+        if (code := approved_code(context)) and (after.source == code or after.run):
+            return await run_approved(bench, context, after, f"{edited}\n\n{KEPT}")
+        return ToolOutput(edited)
 
     return edit_cell
-
-
-async def _run_kept(bench: KnownCells, context: ToolContext, cell: Cell, edited: str) -> ToolOutput:
-    """Run a cell whose edit the user accepted with "keep and run"; on failure, the edit stays."""
-    try:
-        ran = await run_known(bench, context, [cell.id], CELL_TIMEOUT)
-    except ToolError as error:
-        ran = ToolOutput(str(error), origin=error.origin)
-    return replace(ran, text=f"{edited}\n\nThe user kept it and ran it:\n{ran.text}")
 
 
 def _delete(bench: KnownCells) -> Tool:

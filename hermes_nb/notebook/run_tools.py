@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -40,6 +39,7 @@ from hermes_nb.notebook.document.ipynb import read_notebook, source_of
 from hermes_nb.notebook.document.outline import (
     TOTAL_LIMIT,
     KnownCells,
+    digest,
     name_of,
     runnable,
     several,
@@ -182,6 +182,9 @@ def _no_such(name: str, names: list[str]) -> str:
     return f"no variable {name!r}; {hint}"
 
 
+RUNNER = "run_cell"
+"""Name of the tool that runs a cell."""
+RAN = "It ran when the user approved its text, and was not run again:"
 CELL_TIMEOUT = 600
 """Default time limit in seconds for one cell, or for a clean run of a whole notebook."""
 _LEAST = 2_000
@@ -193,12 +196,39 @@ def run_tools(bench: KnownCells, *, root: Path | None) -> Toolset:
     return Toolset([_run_cell(bench), _run_cells(bench), _run_notebook(bench, root)])
 
 
+def _scope(bench: KnownCells, ids: object, otherwise: str) -> str:
+    """Return the scope of "always": code that Hermes wrote is covered wherever it is."""
+    return "run_python" if bench.owns(ids) else otherwise
+
+
 def _run_cell(bench: KnownCells) -> Tool:
     async def preview(context: ToolContext, arguments: Arguments) -> Content:
         return await _shown(bench, context.place, [arguments["id"]])
 
+    async def result(context: ToolContext, arguments: Arguments) -> str:
+        """Return the cell's code, and look again at who wrote it."""
+        _, (cell,) = await bench.known(context.place, [arguments["id"]])
+        return cell.source
+
+    async def known(context: ToolContext, arguments: Arguments) -> ToolOutput | None:
+        """Return the output of a cell that the reply before this call wrote and ran."""
+        if bench.ran is None or bench.ran[0] not in _just_answered(context):
+            return None
+        _, written, output = bench.ran
+        _, (cell,) = await bench.known(context.place, [arguments["id"]])
+        if (cell.id, cell.source) != (written.id, written.source):
+            return None
+        return replace(output, text=f"{RAN}\n{output.text}")
+
     @tool(
-        toolset="notebook", risk=Risk.EXECUTE, exclusive=True, preview=preview, describe=bench.gist
+        toolset="notebook",
+        risk=Risk.EXECUTE,
+        exclusive=True,
+        preview=preview,
+        result=result,
+        known=known,
+        describe=bench.gist,
+        scope=lambda arguments: _scope(bench, arguments.get("id"), RUNNER),
     )
     async def run_cell(context: ToolContext, id: str, timeout: int = CELL_TIMEOUT) -> ToolOutput:
         """Run a cell in the live kernel and store its outputs in the cell.
@@ -211,15 +241,33 @@ def _run_cell(bench: KnownCells) -> Tool:
     return run_cell
 
 
+def _just_answered(context: ToolContext) -> set[str]:
+    """Return the ids of the calls of the reply before this one, without other messages between."""
+    found: set[str] = set()
+    earlier = list(context.messages)
+    while earlier and earlier[-1].role == "assistant":
+        earlier.pop()
+    while earlier and earlier[-1].role == "tool":
+        found.add(earlier.pop().call_id)
+    return found
+
+
 def _run_cells(bench: KnownCells) -> Tool:
     async def preview(context: ToolContext, arguments: Arguments) -> Content:
         return await _shown(bench, context.place, arguments["ids"])
+
+    async def result(context: ToolContext, arguments: Arguments) -> str:
+        """Return the cells' code, and look again at who wrote it."""
+        _, cells = await bench.known(context.place, arguments["ids"])
+        return "\n\n".join(cell.source for cell in cells)
 
     @tool(
         toolset="notebook",
         risk=Risk.EXECUTE,
         exclusive=True,
         preview=preview,
+        result=result,
+        scope=lambda arguments: _scope(bench, arguments.get("ids"), "run_cells"),
         describe=lambda arguments: several(arguments.get("ids", ()), bench.named),
     )
     async def run_cells(
@@ -260,7 +308,7 @@ def _run_notebook(bench: KnownCells, root: Path | None) -> Tool:
         code = _code(notebook)
         return Content(
             shown=f"{name}, in a fresh kernel:\n\n{code}",
-            digests={name: _digest(code)},
+            digests={name: digest(code)},
             whole=not is_own,  # not remembered, because a later call only compares the saved file
         )
 
@@ -320,12 +368,8 @@ async def _shown(bench: KnownCells, place: Place, ids: Sequence[str]) -> Content
     """Return the complete cells to run."""
     _, cells = await bench.known(place, ids)
     told = [f"# {name_of(cell)}\n{runnable(bench.shell, cell).source}" for cell in cells]
-    digests = {f"cell {cell.id}": _digest(cell.source) for cell in cells}
+    digests = {f"cell {cell.id}": digest(cell.source) for cell in cells}
     return Content(shown="\n\n".join(told), digests=digests)
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 async def run_known(
@@ -362,6 +406,23 @@ async def run_known(
             error.origin = shown.origin
             raise error
     return replace(shown, text=head_tail(shown.text, TOTAL_LIMIT), images=shown.images[:IMAGES])
+
+
+def approved_code(context: ToolContext) -> str:
+    """Return the code that the user approved to run once the call has written it; "" for none."""
+    return context.permit.runs if isinstance(context.permit, Way) else ""
+
+
+async def run_approved(
+    bench: KnownCells, context: ToolContext, cell: Cell, written: str
+) -> ToolOutput:
+    """Run a cell that the user approved together with its text; on failure, the text stays."""
+    try:
+        ran = await run_known(bench, context, [cell.id], CELL_TIMEOUT)
+    except ToolError as error:
+        ran = ToolOutput(str(error), origin=error.origin)
+    bench.ran = (context.call.id, cell, ran)
+    return replace(ran, text=f"{written}\n{ran.text}")
 
 
 @contextmanager

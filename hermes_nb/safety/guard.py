@@ -69,6 +69,7 @@ _EACH = {
     "insert_cell": "new cells anywhere in this notebook",
     "delete_cell": "deleting any cell of this notebook",
     "move_cell": "moving any cell of this notebook",
+    "run_python": "any Python code that Hermes writes, in cells of its own or outside of cells",
     "run_cell": "running any cell of this notebook, alone",
     "run_cells": "running any cells of this notebook in a row",
 }
@@ -103,6 +104,8 @@ class Way:
     """Deny code in the kernel any network access that Python's audit events reveal."""
     closed: str = ""
     """The reason the user may not allow network access. Empty if the user may."""
+    runs: str = ""
+    """The code that the user approved to run once, after the call has written it into a cell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -451,12 +454,9 @@ def lasting(tool: Tool, arguments: Arguments) -> str:
         what = f"{tool.name} of {named}, as it is now"
     elif tool.paths:
         what = f"any {tool.name} of {named}"
-    elif tool.scope is not None:
-        what = f"any {tool.scope(arguments)}"
-    elif "code" in arguments:
-        what = f"any Python code that Hermes runs outside of cells ({tool.name})"
     else:
-        what = _EACH.get(tool.name, f"any {tool.name}")
+        scope = tool.name if tool.scope is None else tool.scope(arguments)
+        what = _EACH.get(scope, f"any {scope}")
     told = f"{what}, until this kernel ends"
     return f"{told}. {_NETWORK}" if tool.name in _KERNEL else told
 

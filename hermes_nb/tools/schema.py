@@ -35,7 +35,7 @@ from typing import (
 
 from hermes_nb.core.messages import Json
 from hermes_nb.core.text import one_line
-from hermes_nb.core.tools import Arguments, Content, Risk, Tool, ToolContext
+from hermes_nb.core.tools import Arguments, Content, Risk, Tool, ToolContext, ToolOutput
 from hermes_nb.tools.arguments import Checker, Convert, Function, calling, converted
 
 Schema = dict[str, Json]
@@ -208,6 +208,10 @@ def tool(
     describe: Callable[[Mapping[str, Json]], str] | None = None,
     preview: Callable[..., Awaitable[str | Content]] | None = None,
     result: Callable[..., Awaitable[str]] | None = None,
+    scope: Callable[[Arguments], str] | None = None,
+    known: Callable[[ToolContext, Arguments], Awaitable[ToolOutput | None]] | None = None,
+    runner: str = "",
+    joint: bool = False,
 ) -> Callable[[Function], Tool]: ...
 def tool(
     function: Function | None = None,

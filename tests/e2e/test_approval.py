@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from tests.e2e.harness import HELD
 from tests.e2e.looking import in_theme
 from tests.loopback import stream, text_chunks, tool_chunks
 from tests.patience import STOPS_WITHIN
@@ -131,43 +132,71 @@ CLOCK = "later => { const at = Date.now() + later; Date.now = () => at; }"
 """Makes the page's clock stand still, so many milliseconds later."""
 
 
+INSIDE = f"""[...document.querySelectorAll("{ASK} button")].every(each => {{
+  const {{ top, bottom, left, right }} = each.getBoundingClientRect();
+  return top >= 0 && left >= 0 && bottom <= innerHeight && right <= innerWidth;
+}})"""
+
+
 @BOTH
-def test_what_is_long_is_shown_before_a_yes_and_there_is_a_way_back(open_notebook, server, model):
-    notebook = open_notebook("%%hermes\nrun it", own=True)
+def test_what_is_long_scrolls_and_the_buttons_stay_in_view(open_notebook, server, model):
+    notebook = open_notebook("%%hermes\nrun it", own=True, size=(1000, 700))
     code = "import os\n" + "made = 1\n" * 118 + "made = 'all'"
-    prepare(notebook, model, python(code), python("made"))
+    prepare(notebook, model, python(code), python("made"), python("made = 3"))
     notebook.start(1)
-    text = asked(notebook)
-    assert text.startswith("import os\n") and text.endswith("… 108 lines …\n" + code[-39:])
+    assert asked(notebook) == code
     page, box = notebook.page, notebook.page.locator(ASK)
-    assert "120 lines, 108 of them hidden" in box.inner_text()
+    assert "120 lines" in box.inner_text()
     assert page.locator(f"{ASK} .hermes-keyword").first.inner_text() == "import"
-    assert box.locator("button").all_inner_texts() == ["show all", "Show and run…y", "Deny…n"]
+    always, turn = "Always allow in this notebook", "Allow in this turn"
+    labels = ["Run oncey", f"{turn}t", f"{always}a", "Deny…n"]
+    assert box.locator("button").all_inner_texts() == labels
+    page.wait_for_function(INSIDE)
     notebook.shot(f"approval-long-{server.app}")
     click(notebook, "Deny")
     page.keyboard.type("never mind y")
     page.keyboard.press("Escape")
     page.wait_for_selector(f"{ASK} button:has-text('Deny…'):focus")
-    page.wait_for_timeout(600)
+    page.evaluate(CLOCK, 600)
     page.keyboard.press("n")
     click(notebook, "Back")
-    page.evaluate(CLOCK, 0)
-    click(notebook, "Show and run")
-    assert asked(notebook) == code and "hidden" not in box.inner_text()
-    page.keyboard.press("y")  # too soon to have been meant for what has just been shown
-    assert not results(model)
-    page.evaluate(CLOCK, 600)
-    page.focus(f"{ASK} button:has-text('Always allow')")
-    page.wait_for_selector("text=Always allow in this notebook: any Python code that Hermes runs")
+    page.wait_for_selector("text=Always allow in this notebook: any Python code that Hermes writes")
     page.keyboard.press("y")
     page.wait_for_selector("text=allowed once")
     page.wait_for_function(f"document.querySelector('{ASK} .hermes-code')?.innerText === 'made'")
-    page.keyboard.press("y")  # it has not got the focus
-    page.evaluate(CLOCK, 600)
+    page.wait_for_selector(f"{ASK} .hermes-code:focus")  # answers follow each other
+    page.keyboard.press("y")  # too soon to have been meant for what has just been shown
     assert asked(notebook) == "made"
-    page.focus(f"{ASK} .hermes-code")
-    page.keyboard.press("a")
+    answered_from_anywhere(notebook, model)
     assert "allowed from now on" in shown(notebook.finish(1))
+
+
+def answered_from_anywhere(notebook, model):
+    """Answer by keys outside of the box, which counts for no box out of sight, nor for a script."""
+    page = notebook.page
+    notebook.evaluate("(nb.content.activeCellIndex = 0, nb.content.mode = 'edit')")
+    page.evaluate(CLOCK, 600)
+    page.evaluate("document.querySelector('.hermes-ask').style.marginTop = '3000px'")
+    page.evaluate(
+        "document.dispatchEvent(new KeyboardEvent('keydown', {key: 'y', ctrlKey: true,"
+        " altKey: true, bubbles: true}))"
+    )
+    notebook.command("hermes-nb:yes")
+    page.keyboard.press("Control+Alt+y", delay=HELD)
+    page.wait_for_timeout(300)
+    assert len(results(model)) == 1
+    page.evaluate("document.querySelector('.hermes-ask').style.marginTop = ''")
+    page.evaluate("document.querySelector('.hermes-ask').scrollIntoView({block: 'nearest'})")
+    page.keyboard.press("Control+Alt+y", delay=HELD)
+    page.wait_for_function(
+        f"document.querySelector('{ASK} .hermes-code')?.innerText === 'made = 3'"
+    )
+    page.evaluate(CLOCK, 600)
+    page.keyboard.press("Control+Alt+n", delay=HELD)
+    page.wait_for_selector(f"{ASK} input:focus")
+    page.keyboard.press("Escape")
+    page.evaluate(CLOCK, 600)
+    page.keyboard.press("a")
 
 
 def test_a_change_is_shown_as_a_diff_and_nothing_in_it_is_obeyed(open_notebook, model):
@@ -237,8 +266,8 @@ def test_a_question_says_what_hermes_wants_and_what_always_covers(open_notebook,
     box = notebook.page.locator(ASK)
     assert asked(notebook) == "made = 1"
     assert box.locator("b").inner_text() == "Run this code?"
-    covers = "Python code that Hermes runs outside of cells (run_python), until this kernel ends"
-    assert f"Always allow in this notebook: any {covers}" in box.inner_text()
+    covers = "Python code that Hermes writes, in cells of its own or outside of cells"
+    assert f"Always allow in this notebook: any {covers}, until this kernel" in box.inner_text()
     click(notebook, "Always")
     box.get_by_text("Run cell 2?").wait_for()  # it is not covered, as was said
     assert "notebook: running any cell of this notebook, alone" in box.inner_text()

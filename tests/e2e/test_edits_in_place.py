@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.e2e.harness import HELD, NOW
 from tests.e2e.looking import in_theme, violations
 from tests.e2e.test_approval import ASK, BOTH, prepare, results, shown
+from tests.loopback import stream, tool_chunks
 
 CAP = ".hermes-cap"
 OLD = """\
@@ -150,6 +151,35 @@ def test_what_was_applied_is_taken_back_with_one_key(open_notebook, server, mode
     capless(notebook)
 
 
+@BOTH
+def test_edits_of_one_reply_are_kept_together_or_decided_one_by_one(open_notebook, server, model):
+    notebook = open_notebook("a = 1", "b = 1", "c = 1", "%%hermes\nrename them")
+    model.replies[:] = []
+    prepare(notebook, model)
+    edits = [edit(f"cell{n}", f"{name} = 2") for n, name in enumerate("abc", 1)]
+    done = model.replies[-1]
+    model.replies[:] = [stream(tool_chunks(*edits)), done]
+    notebook.start(4)
+    notebook.page.wait_for_selector(f"{ASK} button:has-text('Keep all 3')", timeout=60_000)
+    assert notebook.page.locator(CAP).count() == 3
+    notebook.shot(f"edits-together-{server.app}")
+    notebook.page.click(f"{ASK} button:has-text('Keep all 3')")
+    notebook.finish(4)
+    assert [source(notebook, n) for n in (1, 2, 3)] == ["a = 2", "b = 2", "c = 2"]
+    capless(notebook)
+    model.exchanges.clear()
+    edits = [edit(f"cell{n}", f"{name} = 3") for n, name in enumerate("abc", 1)]
+    model.replies[:] = [stream(tool_chunks(*edits)), done]
+    notebook.start(4)
+    notebook.page.wait_for_selector(ASK, timeout=60_000)
+    for label in ("Reject", "Keep", "Reject"):
+        notebook.page.locator(f"{CAP} button:has-text('{label}')").first.click()
+    notebook.finish(4)
+    assert [source(notebook, n) for n in (1, 2, 3)] == ["a = 2", "b = 3", "c = 2"]
+    assert sum("the user declined" in each for each in results(model)) == 2
+    capless(notebook)
+
+
 def test_the_box_answers_too_and_a_kernel_that_ends_leaves_its_suggestion(open_notebook, model):
     notebook = open_notebook("mine = 1", "y = 1", "%%hermes\nclean up")
     prepare(notebook, model, ("delete_cell", {"id": "cell1"}), edit("cell2", "y = 2"))
@@ -158,7 +188,7 @@ def test_the_box_answers_too_and_a_kernel_that_ends_leaves_its_suggestion(open_n
     notebook.page.click(f"{CAP} button:has-text('Reject')")
     notebook.page.wait_for_selector(f"{CAP} >> text=Hermes suggests a change")
     assert source(notebook, 1) == "mine = 1"
-    notebook.page.click(f"{ASK} button:has-text('Apply')")
+    notebook.page.click(f"{ASK} button:has-text('Keep')")
     notebook.finish(3)
     assert source(notebook, 2) == "y = 2"
     capless(notebook)

@@ -11,7 +11,7 @@ import json
 from tests.e2e.harness import HELD
 from tests.e2e.test_approval import asked, prepare, results, shown
 
-DECIDING = ("keep", "undo", "keep-and-run", "keep-all", "undo-all", "fix", "explain", "about")
+DECIDING = ("keep", "undo", "keep-and-run", "yes", "no", "fix", "explain", "about")
 LIKE_A_MENU = (
     'id="command-palette" class="lm-Widget lm-Menu jp-ModalCommandPalette lm-CommandPalette"'
 )

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from hermes_nb.core.escapes import visible
 from hermes_nb.core.events import (
+    Answer,
     ApprovalGiven,
     ChildEvent,
     ChildFinished,
@@ -230,7 +231,14 @@ class CallView:
         reason = visible(one_line(redact(given.reason), REASON))
         refused = f"denied: {reason}" if reason else ""
         once = f"answered: {reason}" if reason else "allowed once"
-        told = {"once": once, "always": "allowed from now on", "deny": refused}
+        told: dict[Answer, str] = {
+            "once": once,
+            "run": "allowed, and run",
+            "turn": "allowed in this turn",
+            "always": "allowed from now on",
+            "outside": "allowed outside the sandbox",
+            "deny": refused,
+        }
         self.answer = told[given.answer]
 
     def _tail(self) -> str:

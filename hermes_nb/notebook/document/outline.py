@@ -7,6 +7,7 @@ The user sees cells named by their execution count or position; ids are for the 
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -120,12 +121,20 @@ class KnownCells:
     """The cells' execution counts and first words by id, in notebook order."""
     _inserted: tuple[Arguments, str] | None = None
     """The turn's metadata, and the id of the last cell that the agent inserted."""
+    _written: dict[tuple[str, str], Cell] = field(default_factory=dict)
+    """The cells that the agent wrote in this kernel, by notebook and id."""
+    _own: frozenset[str] = frozenset()
+    """Ids of the cells that are still as the agent wrote them."""
+    ran: tuple[str, Cell, ToolOutput] | None = None
+    """The last call that wrote a cell and ran it with the user's approval: id, cell and output."""
 
     async def cells(self, place: Place) -> tuple[NotebookDocument, list[Cell]]:
         """Return the notebook and its cells, without outputs."""
         document = await self.open(place)
         cells = await document.cells()
         self._words = {cell.id: (cell.execution_count, _told(cell)) for cell in cells}
+        written = ((cell, self._written.get((document.way, cell.id))) for cell in cells)
+        self._own = frozenset(c.id for c, own in written if own and own.source == c.source)
         return document, cells
 
     async def known(
@@ -135,7 +144,11 @@ class KnownCells:
         document, cells = await self.cells(place)
         found = [find(cells, each) for each in wanted]
         for cell in found:
-            if not self.seen.knows(document.way, cell):
+            own = self._written.get((document.way, cell.id))
+            forged = own is not None and own.hash == cell.hash and own.source != cell.source
+            if forged:  # the hash is short, and other text may have the same
+                del self._written[document.way, cell.id]
+            if forged or not self.seen.knows(document.way, cell):
                 self.seen.learn(document.way, [cell])  # the error contains the source
                 raise conflict(cell)
         return document, found
@@ -157,6 +170,18 @@ class KnownCells:
         """Record the agent's latest new cell."""
         self._inserted = (turn_mark(place), cell.id)
         self.moved(cell)
+
+    def wrote(self, notebook: str, cell: Cell) -> None:
+        """Record that the agent has written all of a cell."""
+        self._written[notebook, cell.id] = cell
+        self._own |= {cell.id}
+
+    def owns(self, ids: object) -> bool:
+        """Return whether cells, by id or id prefix, are as the agent wrote them in this kernel."""
+        wanted = ids if isinstance(ids, list | tuple) else [ids]
+        found = [self._index(str(each)) for each in wanted]
+        names = list(self._words)
+        return bool(found) and all(i is not None and names[i] in self._own for i in found)
 
     def moved(self, cell: Cell) -> None:
         """Record position and first words of a cell that was moved, inserted or edited."""
@@ -189,6 +214,11 @@ class KnownCells:
             return ids.index(wanted)
         found = [i for i, name in enumerate(ids) if wanted and name.startswith(wanted)]
         return found[0] if len(found) == 1 else None
+
+
+def digest(text: str) -> str:
+    """Return the SHA-256 of a text, in hexadecimal."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def turn_mark(place: Place) -> dict[str, Json]:

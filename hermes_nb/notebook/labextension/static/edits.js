@@ -24,7 +24,7 @@ export const start = given => {
   const WITHDRAWN = 'A suggestion of Hermes was withdrawn: its turn has ended.';
   const UNSAVED = 'A change of Hermes is withdrawn: its cell was not saved, or changed since.';
   const open = new Set(); // proposals
-  let yes = null; // what was approved last and is not applied yet
+  const yes = new Map(); // by proposal: what was approved and is not applied yet
 
   const within = notebook => [...open].filter(p => p.notebook === notebook);
   const of = ({ sharedModel: { id, notebook } }) => within(notebook).find(p => p.id === id);
@@ -94,8 +94,11 @@ export const start = given => {
 
   const decideAll = (notebook, keep) => within(notebook).forEach(p => decide(p, keep));
 
+  // What is asked about runs only where the kernel offers that.
+  const runs = p => !p.answer || p.runs;
+
   const keepAndRun = p => {
-    p.run = cell(p).cell_type === 'code';
+    p.run = cell(p).cell_type === 'code' && runs(p);
     decide(p, true);
     if (p.applied || !p.answer) run(p);
   };
@@ -121,7 +124,7 @@ export const start = given => {
   };
 
   const drawn = overlay.overlay(given, {
-    of, within, cellsOf, standing, decide, decideAll, keepAndRun, look, title,
+    of, within, cellsOf, standing, decide, decideAll, keepAndRun, look, runs, title,
     yes: p => (p.whole ? 'Delete' : 'Keep'),
     no: p => (p.applied ? 'Undo' : 'Reject')
   });
@@ -136,9 +139,7 @@ export const start = given => {
 
   // ---- what the other parts call ----
 
-  /* Show what a question is about in its cell. The result is called once that is answered, and
-   * returns what the kernel is told of the cell; null where nothing can be shown. */
-  const ask = (panel, { tool, id, old, source, why }, done) => {
+  const suggest = (panel, { tool, id, old, source, why, call }, runs) => {
     const notebook = notebookOf(panel);
     const near = notebook.cells.filter(each => each.id.startsWith(id));
     const target = near.find(each => each.id === id) ?? (near[1] ? null : near[0]);
@@ -148,25 +149,49 @@ export const start = given => {
     const [head, ...more] = old ? base.split(old) : [''];
     const other = whole ? '' : old ? head + source + more[0] : source;
     if ((old && more.length !== 1) || (other === base && !whole)) return null;
-    const p = add(panel, target.id, { applied: false, base, other, whole, why, answer: done });
+    return [target.id, { applied: false, base, other, whole, why, call, runs, answer: () => {} }];
+  };
+
+  /* Show what a question is about in its cells; with several, each is decided by itself. The result
+   * is called once that is answered, and returns what the kernel is told of the cells; null where
+   * something cannot be shown. */
+  const ask = (panel, changes, done, runs) => {
+    const notebook = notebookOf(panel);
+    const found = changes.map(each => suggest(panel, each, runs));
+    if (found.includes(null)) return null;
+    const all = found.map(([id, texts]) => add(panel, id, texts));
+    const denied = () => all.filter(p => p.said === 'deny').map(p => p.call);
+    for (const p of all)
+      p.answer = (answer, reason) => {
+        p.said = answer;
+        if (all.every(each => each.said)) {
+          const kept = denied().length < all.length;
+          done(kept ? (p.run && kept ? 'run' : 'once') : 'deny', kept ? '' : reason);
+        } else close(p);
+      };
     return answer => {
-      const index = notebook.cells.findIndex(each => each.id === p.id);
-      if (!p.answer || index < 0) return {}; // its kernel is gone, or its cell
-      if (['once', 'always'].includes(answer) && !whole) {
-        const text = cell(p).getSource();
-        yes = { p, text, source: merged(p), run: p.run, until: Date.now() + 10_000 };
-      }
-      close(p);
-      return { cell: cells.describe(panel, index) };
+      const told = all.flatMap(p => {
+        const index = notebook.cells.findIndex(each => each.id === p.id);
+        if (!p.answer || index < 0) return []; // its kernel is gone, or its cell
+        const said = answer && answer !== 'deny' && p.said !== 'deny';
+        if (said && !p.whole) {
+          const text = cell(p).getSource();
+          const until = Date.now() + 60_000;
+          yes.set(p, { text, source: merged(p), run: answer === 'run', until });
+        }
+        close(p);
+        return [cells.describe(panel, index)];
+      });
+      return { cells: told, denied: answer === 'deny' ? [] : denied() };
     };
   };
 
   /* What the user approved for a cell as it is: its text, and to `run` it. */
   const approved = target => {
-    const given = yes;
-    if (given?.p.id !== target.id || given.p.notebook !== target.notebook) return null;
-    yes = null;
-    return given.text !== target.getSource() || given.until < Date.now() ? null : given;
+    const p = [...yes.keys()].findLast(p => p.id === target.id && p.notebook === target.notebook);
+    const given = yes.get(p);
+    yes.delete(p);
+    return given && given.text === target.getSource() && given.until > Date.now() ? given : null;
   };
 
   /* Show what was applied without a question, with `old` over it. */
@@ -242,8 +267,6 @@ export const start = given => {
     keep: ['Keep the Change', () => decide(active(), true), active],
     undo: ['Undo or Reject the Change', () => decide(active(), false), active],
     'keep-and-run': ['Keep the Change and Run', () => keepAndRun(active()), active],
-    'keep-all': ['Keep All Changes', () => decideAll(notebook(), true), any],
-    'undo-all': ['Undo or Reject All Changes', () => decideAll(notebook(), false), any],
     'next-change': ['Next Change', () => drawn.next(here()), any]
   };
   for (const [name, command] of Object.entries(commands)) dom.command(given, name, ...command);
@@ -252,5 +275,6 @@ export const start = given => {
   };
   tracker.activeCellChanged.connect(notify);
 
-  return { operations: {}, works: true, gone, ask, approved, applied };
+  const everything = keep => decideAll(notebook(), keep);
+  return { operations: {}, works: true, gone, ask, approved, applied, all: everything, any };
 };

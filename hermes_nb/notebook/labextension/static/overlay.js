@@ -207,7 +207,7 @@ export const overlay = ({ diff, dom, libraries, tracker }, deciding) => {
     const decide = keep => deciding.decide(proposal, keep);
     if (parts) add(deciding.yes(proposal), () => decide(true), 'hermes-first', 'y');
     add(deciding.no(proposal), () => decide(false), '', 'n');
-    if (parts && code && !proposal.whole)
+    if (parts && code && !proposal.whole && deciding.runs(proposal))
       add('Keep and run', () => deciding.keepAndRun(proposal), '', 'r');
     if (all > 1)
       for (const [word, keep] of [['Keep', true], ['Undo', false]])

@@ -1,9 +1,10 @@
 /* What is asked of the user: in a box that is in no model, below the cell that asks. */
-export const start = ({ app, cells, dom, libraries, parts }) => {
+export const start = given => {
+  const { app, cells, dom, libraries, parts } = given;
   const { Refusal } = cells;
   const { OWN_KEYS, button, element } = dom;
 
-  const [HEAD_LINES, TAIL_LINES, MOST_LINES] = [8, 4, 14];
+  const MANY = 14; // lines above which their number is shown
   const KEYS_AFTER = 500; // milliseconds: what was being typed when a question came is no answer
 
   // A line of what would run; `marks` are stretches of it with the names of their colours.
@@ -22,12 +23,15 @@ export const start = ({ app, cells, dom, libraries, parts }) => {
     return line;
   };
 
+  const open = new Set(); // {panel, root, press, show}: what was asked and is not answered
+  let following = false; // the last one was answered from within
+
   // The box of a question; `done(answer, reason)` hears what the user chose. With `choices` it is
   // none of yes or no: the reason is the answer, one of them or the user's own words.
-  const question = ({ title, tool, lines, why, once, always, tip, outside, choices }, done) => {
-    let since = Date.now();
+  const question = (args, done) => {
+    const { title, tool, lines, why, tip, choices } = args;
+    const since = Date.now();
     const keys = new Map(); // what each key does now; kept here, where no other script gets at it
-    let hidden = lines.length > MOST_LINES ? lines.length - HEAD_LINES - TAIL_LINES : 0;
     const row = element('div', 'hermes-row');
     const label = choices ? 'Your answer' : 'Tell Hermes why (optional)';
     const about = { 'aria-label': label, placeholder: label };
@@ -37,19 +41,19 @@ export const start = ({ app, cells, dom, libraries, parts }) => {
       if (event.key === 'Enter' && !event.isComposing) say();
     });
     const head = element('div', 'hermes-head', '', { role: 'alert' });
-    const count = element('span', 'hermes-dim');
-    const all = hidden ? [button('show all', () => showAll(), 'hermes-link')] : [];
-    head.append(element('b', '', title), count, ...all, element('span', 'hermes-dim', tool));
+    const count = lines.length > MANY ? `${lines.length} lines` : '';
+    const dim = text => element('span', 'hermes-dim', text);
+    head.append(element('b', '', title), dim(count), dim(tool));
     const what = choices ? 'The question' : 'What will run';
     const region = { role: 'region', 'aria-label': what, tabindex: '0', ...OWN_KEYS };
     const code = element('div', choices ? '' : 'hermes-code', '', region);
+    code.append(...lines.map(codeLine));
     const root = element('div', 'hermes-ui hermes-ask');
 
     const offer = (label, key, action, className) => {
       keys.set(key, action);
       return button(label, action, className, key);
     };
-    // A yes to lines that nobody has seen is not offered: the first button shows them.
     const choose = () => {
       keys.clear();
       if (choices) {
@@ -61,12 +65,9 @@ export const start = ({ app, cells, dom, libraries, parts }) => {
         row.replaceChildren(...made, other, button('No answer', () => done('deny')));
         return;
       }
-      const verb = once.split(' ')[0].toLowerCase();
-      const made = hidden
-        ? [offer(`Show and ${verb}…`, 'y', showAll, 'hermes-first')]
-        : [offer(once, 'y', () => done('once'), 'hermes-first')];
-      if (always && !hidden) made.push(offer(always, 'a', () => done('always')));
-      if (outside && !hidden) made.push(button(outside, () => done('outside')));
+      const made = [offer(args.once, 'y', () => done('once'), 'hermes-first')];
+      for (const [answer, key] of [['run', 'r'], ['turn', 't'], ['always', 'a'], ['outside', 'o']])
+        if (args[answer]) made.push(offer(args[answer], key, () => done(answer)));
       row.replaceChildren(...made, offer('Deny…', 'n', write));
     };
     const write = () => {
@@ -79,64 +80,61 @@ export const start = ({ app, cells, dom, libraries, parts }) => {
       choose();
       row.lastElementChild.focus();
     };
-    const fill = () => {
-      const made = lines.map(codeLine);
-      const rest = element('div', 'hermes-gap', `… ${hidden} lines …`);
-      if (hidden) made.splice(HEAD_LINES, hidden, rest);
-      code.replaceChildren(...made);
-      const told = `${lines.length} lines${hidden ? `, ${hidden} of them hidden` : ''}`;
-      count.textContent = lines.length > MOST_LINES ? told : '';
-    };
-    const showAll = () => {
-      const focused = root.contains(document.activeElement);
-      hidden = 0;
-      all.forEach(link => link.remove());
-      since = Date.now();
-      fill();
-      choose();
-      if (focused) code.focus({ preventScroll: true });
-      head.scrollIntoView({ block: 'nearest' });
-    };
+    const press = key => Date.now() - since >= KEYS_AFTER && keys.get(key)?.();
 
-    // Keys count while something of the question has the focus; it never takes it by itself.
+    // Keys count while something of the question has the focus.
     root.addEventListener('keydown', event => {
       if (!event.isTrusted || event.ctrlKey || event.metaKey || event.altKey) return;
       if (event.key === 'Escape' && reason.isConnected) back();
-      if (event.target === reason || event.repeat || Date.now() - since < KEYS_AFTER) return;
-      const action = keys.get(event.key);
-      if (!action) return;
+      if (event.target === reason || event.repeat || !keys.has(event.key)) return;
       event.preventDefault();
-      action();
+      press(event.key);
     });
-    fill();
     choose();
-    root.append(head, code, element('div', 'hermes-dim', why));
-    if (always) root.append(element('div', 'hermes-dim', `${always}: ${tip}.`));
+    root.append(head, code, dim(why));
+    if (args.always) root.append(element('div', 'hermes-dim', `${args.always}: ${tip}.`));
     root.append(row);
-    return root;
+    return { root, press, focus: () => code.focus({ preventScroll: true }) };
   };
 
+  // Whether the user sees it: what is out of sight is shown at first, and not answered.
+  const seen = ({ root }) => {
+    const { top, bottom, height } = root.getBoundingClientRect();
+    return height > 0 && top >= 0 && bottom <= window.innerHeight;
+  };
+  const answer = key => {
+    const here = [...open].filter(each => each.panel === app.shell.currentWidget);
+    const one = [...open].find(each => each.root.contains(document.activeElement));
+    const meant = one ?? here[0] ?? [...open][0];
+    if (!meant) return parts.edits.all?.(key === 'y');
+    if (seen(meant)) meant.press(key);
+    else void meant.show();
+  };
+  const any = () => open.size || parts.edits.any?.();
+  dom.command(given, 'yes', 'Answer Yes, or Keep All Changes', () => answer('y'), any);
+  dom.command(given, 'no', 'Answer No, or Undo All Changes', () => answer('n'), any);
+
   // Bring a box below a running cell into view. Where its cell is out of sight the page does not
-  // jump; a note points to it. Returns what removes the note.
+  // jump; a note points to it. Returns what removes the note, and what shows the box.
   const pointTo = (panel, below, box, title) => {
     const outOfSight = () => {
       const [cell, view] = [below, panel.content].map(w => w.node.getBoundingClientRect());
       return !panel.isVisible || cell.bottom <= view.top || cell.top >= view.bottom;
     };
     const bring = () => box.isDisposed || box.node.scrollIntoView({ block: 'nearest' });
-    if (!outOfSight()) {
-      bring();
-      setTimeout(bring, 400); // what the turn says above it is still being drawn
-      return () => {};
-    }
     const show = async () => {
       app.shell.activateById(below.id || panel.id);
       const at = panel.content.widgets.indexOf(below);
       if (at >= 0) await panel.content.scrollToItem(at, 'smart');
       bring();
     };
+    if (!outOfSight()) {
+      bring();
+      setTimeout(bring, 400); // what the turn says above it is still being drawn
+      return [() => {}, show];
+    }
     const actions = [{ label: 'Show', caption: 'Go to the question', callback: show }];
-    return parts.cells.tell(title, { autoClose: false, actions }, 'warning');
+    return [parts.cells.tell(title, { autoClose: false, actions }, 'warning'), show];
   };
 
   return {
@@ -148,20 +146,27 @@ export const start = ({ app, cells, dom, libraries, parts }) => {
         const below = panel.content.widgets[index] ?? parts.side.of(panel);
         if (index >= 0 && args.again) await panel.content.scrollToItem(index, 'smart');
         return new Promise((resolve, reject) => {
+          const asked = { panel };
           let forget = () => {};
           const done = (answer, reason) => {
             forget();
-            resolve({ answer, reason: reason ?? '', ...inCell?.(answer) });
+            following = asked.root.contains(document.activeElement);
+            resolve({ answer, reason: reason ?? '', ...(inCell && inCell(answer)) });
             remove();
+            if (following) [...open].find(each => each.panel === panel)?.focus();
           };
-          const inCell = args.change && parts.edits.ask(panel, args.change, done);
-          const widget = new libraries.widgets.Widget({ node: question(args, done) });
+          const changes = (args.changes ?? [args.change]).filter(Boolean);
+          const inCell = changes.length && parts.edits.ask(panel, changes, done, Boolean(args.run));
+          Object.assign(asked, question(args, done));
+          const widget = new libraries.widgets.Widget({ node: asked.root });
           const remove = () => widget.dispose();
           boxes.get(args.id)?.();
           boxes.set(args.id, remove);
+          open.add(asked);
           widget.disposed.connect(() => {
             forget();
-            inCell?.();
+            if (inCell) inCell();
+            open.delete(asked);
             boxes.delete(args.id);
             // Closed by the user at the side; or its cell was deleted, and it is asked elsewhere.
             if (!below) done('deny');
@@ -169,13 +174,18 @@ export const start = ({ app, cells, dom, libraries, parts }) => {
           });
           if (below) {
             below.layout.addWidget(widget);
-            forget = pointTo(panel, below, widget, args.title);
-            return;
+            [forget, asked.show] = pointTo(panel, below, widget, args.title);
+          } else {
+            widget.id = `hermes-nb-ask-${args.id}`;
+            Object.assign(widget.title, { label: 'Hermes asks', closable: true });
+            app.shell.add(widget, 'right', { rank: 900 });
+            asked.show = () => app.shell.activateById(widget.id);
+            asked.show();
           }
-          widget.id = `hermes-nb-ask-${args.id}`;
-          Object.assign(widget.title, { label: 'Hermes asks', closable: true });
-          app.shell.add(widget, 'right', { rank: 900 });
-          app.shell.activateById(widget.id);
+          // Whoever answered the one before by keys answers this one so; typing is not disturbed.
+          const idle = [document.body, panel.content.node, below?.node];
+          if (following && idle.includes(document.activeElement)) asked.focus();
+          following = false;
         });
       },
       drop: (panel, { id, elsewhere }, boxes) => {
