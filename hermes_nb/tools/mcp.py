@@ -26,6 +26,7 @@ from hermes_nb.core.messages import Json
 from hermes_nb.core.text import number_of, one_line
 from hermes_nb.core.threads import LoopThread
 from hermes_nb.core.tools import Question
+from hermes_nb.tools.mcp_login import over_http
 from hermes_nb.tools.mcp_wire import (
     GRACE,
     Caller,
@@ -93,6 +94,7 @@ class Connection:
         self._session: ClientSession | None = None
         self._task: asyncio.Task[None] | None = None
         self._settled, self._died = asyncio.Event(), asyncio.Event()
+        self._why = ""  # the reason for the last end
         self._old = self._stale = False
         self._tells = True
         self._agreed: set[str] = set()
@@ -172,9 +174,13 @@ class Connection:
 
     async def _opened(self, stack: AsyncExitStack) -> ClientSession:
         self.state, self.error = "starting", ""
-        self._died.clear()
+        self._died = asyncio.Event()  # requests of the previous start keep theirs
         spec, bridge = self.spec, self.bridge
-        over = bridge.over_http(spec) if spec.url else program(spec, bridge, self._note, self._dead)
+        over = (
+            over_http(spec, bridge, self._dead)
+            if spec.url
+            else program(spec, bridge, self._note, self._dead)
+        )
         try:
             async with asyncio.timeout(spec.connect_timeout):
                 from hermes_nb.models.recording import own_version
@@ -279,7 +285,7 @@ class Connection:
         The time that the user takes to answer a question doesn't count toward the timeout. After a
         timeout or cancellation, the server is notified.
         """
-        session = await self.ready()
+        session, died = await self.ready(), self._died
         number = getattr(session, "_request_id", None)
         limit = limit or asyncio.timeout(self.spec.timeout)
         self._limits[limit] = caller
@@ -287,18 +293,19 @@ class Connection:
             async with limit:
                 return await send(session)
         except (TimeoutError, asyncio.CancelledError) as error:
+            why = f"did not answer within {self.spec.timeout:g} seconds"
+            why = f"cannot answer: {self._why or 'it has ended'}" if died.is_set() else why
             with suppress(Exception):  # the server may have ended, or may not read its input
                 async with asyncio.timeout(GRACE):
                     await self.bridge.give_up(session, number)
             if isinstance(error, asyncio.CancelledError):
                 raise
-            why = f"did not answer within {self.spec.timeout:g} seconds"
-            why = f"cannot answer: {self.error or 'it has ended'}" if self._died.is_set() else why
             raise ToolError(f"the MCP server {self.spec.name!r} {why}") from None
         except Exception as error:
+            why = (self._why if died.is_set() else "") or told_error(error)
             if getattr(getattr(error, "error", None), "code", 0) in CLOSED:
-                self._died.set()
-            failed = ToolError(f"the MCP server {self.spec.name!r}: {told_error(error)}")
+                died.set()
+            failed = ToolError(f"the MCP server {self.spec.name!r}: {why}")
             failed.origin = "outside"
             raise failed from error
         finally:
@@ -383,7 +390,7 @@ class Connection:
         self.log.append(one_line(line, WIDTH))
 
     def _dead(self, why: str) -> None:
-        self.error = self.error or why
+        self.error = self._why = self.error or why
         self._died.set()
 
 

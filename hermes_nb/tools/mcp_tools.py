@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 FILE = "mcp_tools.json"
 """Name of the cache in the Hermes directory: tools and references by the server's key."""
+LOGINS = "mcp_credentials.json"
+"""Name of the file with the tokens of logins; tools may not read it."""
 VERSION = 1
 LARGEST, SERVERS = 30_000_000, 200
 """Maximum size of the cache in bytes and number of servers; the last ones changed are kept."""
@@ -126,6 +128,7 @@ class McpTools:
         self._file, self._allowed = home / FILE, frozenset(allowed)
         if specs and find_spec("mcp") is None:
             specs = {n: replace(s, problem=s.problem or INSTALL) for n, s in specs.items()}
+        specs = {n: replace(s, logins=home / LOGINS) if s.url else s for n, s in specs.items()}
         if specs or self._servers is not None:
             self.servers.use(specs)
 

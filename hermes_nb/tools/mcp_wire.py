@@ -20,6 +20,7 @@ from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from hermes_nb.core.errors import ToolError
@@ -74,6 +75,11 @@ class ServerSpec:
     """The URL of the endpoint; empty if the server has a `command`."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Additional HTTP headers."""
+    oauth: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The client for a login: `client_id` and `client_secret`, or `client_metadata_url`, and
+    `redirect_port`."""
+    logins: Path | None = None
+    """The file with the tokens of logins; None to use none."""
     timeout: float = 120.0
     """Seconds that a call may take."""
     connect_timeout: float = 60.0
@@ -117,9 +123,10 @@ def _spec(name: str, given: object, environ: Mapping[str, str], source: str) -> 
         return _VARIABLE.sub(put, str(value))
 
     facts = given if isinstance(given, Mapping) else {}
-    words, env, headers = (facts.get(key) or () for key in ("args", "env", "headers"))
+    names = ("args", "env", "headers", "oauth")
+    words, env, headers, oauth = (facts.get(key) or () for key in names)
     fine = isinstance(words, list | tuple) and all(
-        isinstance(e or {}, Mapping) for e in (env, headers)
+        isinstance(e or {}, Mapping) for e in (env, headers, oauth)
     )
     spec = ServerSpec(
         name=name,
@@ -128,6 +135,7 @@ def _spec(name: str, given: object, environ: Mapping[str, str], source: str) -> 
         env={str(key): filled(env[key]) for key in env} if fine else {},
         url=filled(facts.get("url") or ""),
         headers={str(key): filled(headers[key]) for key in headers} if fine else {},
+        oauth={str(key): filled(oauth[key]) for key in oauth} if fine else {},
         timeout=_seconds(facts.get("timeout"), 120.0),
         connect_timeout=_seconds(facts.get("connect_timeout"), 60.0),
         source=source,
@@ -179,8 +187,8 @@ class Wire:
         self.modern = self._adapter is not None
         self._new: Callable[..., AbstractAsyncContextManager[ClientSession]]
         self._new = vars(mcp)["Client" if self.modern else "ClientSession"]
-        self._http = streamable_http.streamable_http_client
-        self._client = _httpx_utils.create_mcp_http_client
+        self.http = streamable_http.streamable_http_client
+        self.client = _httpx_utils.create_mcp_http_client
         for name in ("mcp", "client"):  # keeps their log messages out of the cells
             logging.getLogger(name).addHandler(logging.NullHandler())
         if not self.modern:  # 1.x logs to the root logger, and configures it
@@ -218,15 +226,6 @@ class Wire:
         async with self._new(transport, mode=mode, log_level="info", **heard) as client:
             facts: Json = client
             yield client, wire(facts.server_capabilities), not facts.session.discover_result
-
-    @asynccontextmanager
-    async def over_http(self, spec: ServerSpec) -> AsyncIterator[Streams]:
-        """Connect to a URL and yield the streams; the first two are a session's."""
-        headers = {"Accept-Encoding": "identity", **spec.headers}
-        async with self._client(headers=headers) as client:
-            client.event_hooks["response"] = [bounded]
-            async with self._http(spec.url, http_client=client) as streams:
-                yield streams
 
     async def give_up(self, session: ClientSession, number: int | None) -> None:
         """Tell the server that a request was cancelled; 2.x does so itself and has no `number`."""

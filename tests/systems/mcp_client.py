@@ -18,12 +18,15 @@ from hermes_nb.core.messages import ToolCall
 from hermes_nb.core.tools import ToolContext
 from hermes_nb.models.scripted import ScriptedModel
 from hermes_nb.tools.mcp import PROMPT
+from hermes_nb.tools.mcp_login import login
 from hermes_nb.tools.mcp_tools import McpTools
 from hermes_nb.tools.mcp_wire import Caller, specs
 
 from tests.patience import until
+from tests.tools.mcp.authority import visited
 
 GIVEN = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+DOCUMENT = "https://conformance-test.local/client-metadata.json"
 
 
 async def agreed(_question):
@@ -43,9 +46,17 @@ def arguments(connection, name):
 
 async def main(url: str) -> None:
     tools = McpTools()
-    tools.use(specs({"c": {"url": url}}, {}, ""), home=Path(tempfile.mkdtemp()))
+    oauth = {key: GIVEN[key] for key in ("client_id", "client_secret") if key in GIVEN}
+    oauth = oauth or {"client_metadata_url": DOCUMENT}
+    tools.use(specs({"c": {"url": url, "oauth": oauth}}, {}, ""), home=Path(tempfile.mkdtemp()))
     await tools.servers.settled(30)
     connection = tools.servers.connections["c"]
+    if "requires a login" in connection.error:
+        try:
+            await login(connection.spec, visited)
+        except ToolError as error:
+            sys.exit(str(error))
+        await tools.servers.again("c")
     if connection.state != "ready":
         sys.exit(connection.error)
     context = ToolContext(call=ToolCall(id="1", name="call"), ask=agreed)
@@ -57,6 +68,10 @@ async def main(url: str) -> None:
                 print(await tools.servers.there("c", call))
             except ToolError as error:
                 print(tool["name"], error, file=sys.stderr)
+                if "requires a login" in str(error):  # the user logs in again
+                    await login(connection.spec, visited)
+                    await tools.servers.again("c")
+                    print(await tools.servers.there("c", call))
     if "resources" in connection.capabilities or "prompts" in connection.capabilities:
         await asyncio.to_thread(until, lambda: connection.references, 5)
     for name in connection.references:

@@ -36,7 +36,25 @@ OTHERS = ("mcp-1.28", "mcp-2.3")
 OLD, NEW = "2025-11-25", "2026-07-28"
 CONFORMANCE = {OLD: "@modelcontextprotocol/conformance", NEW: "conformance-2026"}
 SCENARIOS = {
-    OLD: ("initialize", "tools_call", "elicitation-sep1034-client-defaults", "sse-retry"),
+    OLD: (
+        "initialize",
+        "tools_call",
+        "elicitation-sep1034-client-defaults",
+        "sse-retry",
+        "auth/metadata-default",
+        "auth/metadata-var1",
+        "auth/metadata-var2",
+        "auth/metadata-var3",
+        "auth/basic-cimd",
+        "auth/scope-from-www-authenticate",
+        "auth/scope-from-scopes-supported",
+        "auth/scope-omitted-when-undefined",
+        "auth/scope-retry-limit",
+        "auth/token-endpoint-auth-basic",
+        "auth/token-endpoint-auth-post",
+        "auth/token-endpoint-auth-none",
+        "auth/pre-registration",
+    ),
     NEW: (
         "tools_call",
         "request-metadata",
@@ -46,6 +64,17 @@ SCENARIOS = {
         "http-invalid-tool-headers",
         "json-schema-ref-no-deref",
         "json-schema-2020-12-preservation",
+        "auth/authorization-server-migration",
+        "auth/iss-supported",
+        "auth/iss-not-advertised",
+        "auth/iss-supported-missing",
+        "auth/iss-wrong-issuer",
+        "auth/iss-unexpected",
+        "auth/iss-normalized",
+        "auth/metadata-issuer-mismatch",
+        "auth/resource-mismatch",
+        "auth/offline-access-scope",
+        "auth/offline-access-not-supported",
     ),
 }
 RUN = [
@@ -150,9 +179,10 @@ def test_with_other_versions_of_the_sdk(system):
     """Clients and servers of the contract, and the servers that misbehave, in that version."""
     python = environment(system, *BESIDE) / "bin" / "python"
     story, faults = "tests/tools/mcp/test_story.py", "tests/faults/test_mcp.py"
+    logins = "tests/tools/mcp/test_login.py"
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "120"]
     ran = subprocess.run(
-        [*command, story, faults],
+        [*command, story, logins, faults],
         cwd=REPOSITORY,
         env={**os.environ, "PYTHONPATH": import_path()},
         capture_output=True,

@@ -1,4 +1,4 @@
-"""`%hermes mcp`: list, change and test MCP servers, and run their prompts."""
+"""`%hermes mcp`: list, change and test MCP servers, log in to them, and run their prompts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from hermes_nb.core.errors import ConfigError, ToolError
 from hermes_nb.core.escapes import visible
 from hermes_nb.core.messages import Json
 from hermes_nb.core.text import both_ends, one_line
+from hermes_nb.notebook.approval import ask_user
 from hermes_nb.notebook.display.tables import grid
 from hermes_nb.notebook.kernel_agent import KernelAgent
+from hermes_nb.notebook.shell import can_ask
 from hermes_nb.safety.markup import code_block, code_span, escape
 from hermes_nb.safety.redact import redact
 from hermes_nb.tools.mcp import PROMPT, Connection
@@ -24,16 +26,19 @@ NEXT = "`%hermes new` begins a session that has its tools."
 
 
 async def mcp(agent: KernelAgent, given: Namespace) -> str:
-    """List the servers; add, remove or test one; show its log; or run a turn with its prompt."""
+    """List the servers; add, remove, test or log in to one; show its log; or run its prompt."""
     use_servers(agent)
     match given.action:
         case "" | "list":
             return _listed(agent)
-        case "add" | "remove":
-            adds = given.action == "add"
-            told = _add(agent, given.rest) if adds else _remove(agent, given.server)
+        case "add":
+            told = _add(agent, given.rest)
             use_servers(agent)
             return told
+        case "remove":
+            return await _remove(agent, given.server)
+        case "login":
+            return await _login(agent, given.server, pastes=given.which == "paste")
         case "test":
             return await _tested(agent, given.server)
         case "logs":
@@ -60,7 +65,10 @@ def _listed(agent: KernelAgent) -> str:
         )
         for name, each in agent.mcp.connections.items()
     ]
-    ways = "`%hermes mcp add NAME COMMAND ARGS…` or `add NAME URL`; `remove`, `test`, `logs` NAME"
+    ways = (
+        "`%hermes mcp add NAME COMMAND ARGS…` or `add NAME URL`; "
+        "`remove`, `test`, `login`, `logs` NAME"
+    )
     if not rows:
         return f"No MCP servers yet. {ways}"
     return f"{grid(('server', 'state', 'what', 'from', 'last problem'), rows)}\n\n{ways}"
@@ -88,9 +96,47 @@ def _add(agent: KernelAgent, rest: str) -> str:
     return f"{code_span(name)} stands in {where} and is being started. {NEXT}"
 
 
-def _remove(agent: KernelAgent, name: str) -> str:
+async def _remove(agent: KernelAgent, name: str) -> str:
+    from hermes_nb.tools.mcp_login import revoke, stored_login
+
+    there = agent.mcp.connections.get(name)
     _written(agent, name, None)
-    return f"{code_span(name)} is removed, and ended."
+    use_servers(agent)
+    if there is None or not stored_login(there.spec):
+        return f"{code_span(name)} is removed, and ended."
+    problem = await revoke(there.spec)
+    revoked = f"They were not revoked: {escape(problem)}." if problem else "They are revoked."
+    return f"{code_span(name)} is removed, and ended. Its tokens are deleted. {revoked}"
+
+
+async def _login(agent: KernelAgent, name: str, *, pastes: bool) -> str:
+    """Log in to a server in the user's browser, and start it."""
+    from hermes_nb.tools.mcp_login import PATIENCE, login
+
+    spec = _connection(agent, name).spec
+    if spec.problem or not spec.url:
+        raise ConfigError(f"{name} has no login: {spec.problem or 'it is a program, not a URL'}")
+    if pastes and not can_ask(agent.shell):
+        raise ConfigError("not interactive: log in where a prompt can be answered")
+
+    def show(url: str) -> None:
+        after = (
+            "Your browser then shows an address that it cannot open. Paste that address below."
+            if pastes
+            else f"Hermes waits {PATIENCE / 60:g} minutes. If your browser runs on another machine "
+            f"than this kernel, stop this cell and use `%hermes mcp login {name} paste`."
+        )
+        agent.note(f"Log in at <{url}>\n\n{after}")
+
+    def paste() -> str:
+        return ask_user("Address that your browser returned to: ") or ""
+
+    try:
+        await login(spec, show, paste if pastes else None)
+    except (ToolError, OSError) as error:
+        raise ConfigError(f"{name}: {error}") from error
+    found = await agent.mcp.servers.again(name)
+    return f"You are logged in. {code_span(name)} is {found.told}. {escape(found.error)}".rstrip()
 
 
 def _written(agent: KernelAgent, name: str, server: dict[str, Json] | None) -> None:
