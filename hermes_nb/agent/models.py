@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -17,7 +18,7 @@ from urllib.parse import urlsplit
 from weakref import WeakSet
 
 from hermes_nb.agent.settings.config import Settings
-from hermes_nb.agent.settings.endpoints import Job
+from hermes_nb.agent.settings.endpoints import Job, with_keys
 from hermes_nb.core.errors import ConfigError, FailureKind, ModelError
 from hermes_nb.core.escapes import visible
 from hermes_nb.core.protocols import ChatModel
@@ -352,20 +353,31 @@ def _served_window(end: Endpoint, name: str, *, known: int | None) -> int | None
     return window_at(end.base_url, name, api_key=end.api_key, timeout=WINDOW_SECONDS)
 
 
-def offered_models(settings: Settings) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the models served at each address: at the endpoint, or on accepted servers.
+def offered_models(settings: Settings, env: Mapping[str, str]) -> list[tuple[str, tuple[str, ...]]]:
+    """Return the models served at each address.
 
+    The addresses are the endpoint or the accepted servers, and the providers whose keys are set;
+    the models of these are named `PROVIDER/NAME`. Providers that the policy forbids are left out.
     This sends requests to the servers and may take seconds. A server that does not respond is
     listed without models.
     """
     from hermes_nb.models.servers import models_at
 
-    end = settings.endpoint
-    if end.base_url:
-        return [(end.base_url, tuple(models_at(end.base_url, api_key=end.api_key, timeout=5.0)))]
-    return [
-        (served.identity.base_url, served.models) for served in found_servers(settings, known=True)
-    ]
+    end, local = settings.endpoint, found_servers(settings, known=True)
+    ends = {"": end} if end.base_url else {}
+    for name, other in with_keys(env).items():
+        address = other.base_url or OPENAI
+        if address != end.base_url and not policy().why("endpoints", address):
+            ends[f"{name}/"] = replace(other, base_url=address)
+
+    def served(prefix: str) -> tuple[str, tuple[str, ...]]:
+        asked = ends[prefix]
+        names = models_at(asked.base_url, api_key=asked.api_key, timeout=5.0)
+        return asked.base_url, tuple(f"{prefix}{name.removeprefix('models/')}" for name in names)
+
+    with ThreadPoolExecutor() as pool:
+        found = list(pool.map(served, ends))
+    return found + [(each.identity.base_url, each.models) for each in local]
 
 
 def not_accepted(settings: Settings) -> list[str]:

@@ -320,6 +320,13 @@ def named_provider(model: str, env: Mapping[str, str]) -> Endpoint | None:
     return known.endpoint(rest, env)
 
 
+def with_keys(env: Mapping[str, str]) -> dict[str, Endpoint]:
+    """Return the providers whose keys are set, by name; none if OPENAI_BASE_URL is set."""
+    if env.get("OPENAI_BASE_URL"):
+        return {}
+    return {n: p.endpoint("", env) for n, p in PROVIDERS.items() if p.key and env.get(p.key)}
+
+
 def fallbacks(document: Mapping[str, Json], env: Mapping[str, str]) -> tuple[Endpoint, ...]:
     """Return the `fallback_providers` that have a model and a known server, in order.
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 
 from hermes_nb.agent.models import found_servers, not_accepted, offered_models, told
+from hermes_nb.agent.settings.endpoints import named_provider
+from hermes_nb.agent.settings.files import read_dotenv
 from hermes_nb.core.budget import dollars
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.text import amount
@@ -42,7 +45,8 @@ async def models(agent: KernelAgent, given: Namespace) -> str:
     settings = agent.settings()
     problem = ""
     try:
-        served = await in_thread(offered_models, settings)
+        env = {**read_dotenv(settings.home), **os.environ}
+        served = await in_thread(offered_models, settings, env)
         waiting = await in_thread(not_accepted, settings)
     except OSError as error:
         served, waiting = [], []
@@ -100,10 +104,12 @@ def _forget(agent: KernelAgent, address: str) -> str:
 def _model_row(agent: KernelAgent, name: str, base_url: str, what: str) -> tuple[object, ...]:
     if traits_named(name).local:
         return code_span(name), what, "4.1k", "few", "no", "none: it runs here"
-    profile = profile_for(name, base_url or None)
+    end = named_provider(name, os.environ)
+    plain = end.model if end and end.base_url in ("", base_url) else name
+    profile = profile_for(plain, base_url or None)
     vision = agent.settings().vision if what in ("set", "in use") else None
     sees = profile.vision if vision is None else vision
-    price = profiles.rates(name, base_url or OPENAI)
+    price = profiles.rates(plain, base_url or OPENAI)
     return (
         code_span(redact(name)),
         what,

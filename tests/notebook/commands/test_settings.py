@@ -10,7 +10,7 @@ import pytest
 import yaml
 from hermes_nb.core.errors import ConfigError
 
-from tests.loopback import Loopback, stream, text_chunks
+from tests.loopback import Loopback, document, stream, text_chunks
 
 
 def row(told, key):
@@ -117,6 +117,19 @@ def test_the_models_at_hand(desk, monkeypatch):
         monkeypatch.setenv("HERMES_NB_MODEL", "gpt-4o")
         told = desk("models")
     assert "128.0k | yes | yes | not known" in row(told, "gpt-4o")
+
+
+def test_models_of_every_provider_with_a_key_are_listed(desk, monkeypatch):
+    """Besides the one in use: by the name that chooses it, with window, tools, images and price."""
+    listed = document({"object": "list", "data": [{"id": "gpt-4o"}, {"id": "grok-4"}]})
+    with Loopback(listing=listed) as azure:
+        monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", azure.url.removesuffix("/v1"))
+        monkeypatch.setenv("AZURE_OPENAI_API_KEY", "opaque;key-0815")
+        told = desk("models")
+    assert "offered | 128.0k | yes | yes | not known" in row(told, "azure/gpt-4o")
+    assert [each.path for each in azure.asked] == ["/openai/v1/models"]
+    assert azure.asked[0].headers["authorization"] == "Bearer opaque;key-0815"
+    assert "opaque" not in told
 
 
 def test_help_says_what_one_command_takes(desk):
