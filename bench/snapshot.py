@@ -2,8 +2,8 @@
 
 Each cell runs after a snapshot and is then undone. A description of all variables, made without the
 snapshot's code, must be the same as before, or the snapshot must have named a variable that it
-could not save. `--size` measures large tables and arrays. Every other session is set aside; `--held`
-runs those.
+could not save. `--size` measures large tables and arrays. Every other session is set aside, for
+`--held`.
 
     python bench/snapshot.py [--held] [--share 1.0] [--size]
 """
@@ -71,32 +71,48 @@ def examples() -> Iterator[Session]:
 
 def described(value: Any, depth: int = 6) -> object:
     """Return a value's content, independently of the snapshot."""
-    module = type(value).__module__.partition(".")[0]
+    package = type(value).__module__.partition(".")[0]
     if isinstance(value, types.ModuleType | types.FunctionType | type) or depth == 0:
         return id(value)
-    if module == "pandas" and hasattr(value, "iloc"):
-        held = value.to_frame() if value.ndim == 1 else value
-        columns = [[described(x, depth - 1) for x in held.iloc[:, n]] for n in range(held.shape[1])]
-        names = [str(held.columns), str(held.index), str(held.dtypes.tolist()), value.attrs]
-        return id(value), names, columns
-    if module == "polars" and hasattr(value, "to_dict"):
-        return id(value), value.write_json() if value.width else ""
-    if module == "numpy" and hasattr(value, "tobytes"):
-        content = described(value.tolist(), depth - 1) if value.dtype.hasobject else value.tobytes()
-        return id(value), value.shape, str(value.dtype), content
+    if package in LIBRARIES and hasattr(value, "shape"):
+        return LIBRARIES[package](value, depth - 1)
     if isinstance(value, dict):
-        return id(value), [(described(k, depth - 1), described(v, depth - 1)) for k, v in value.items()]
+        items = value.items()
+        return id(value), [(described(k, depth - 1), described(v, depth - 1)) for k, v in items]
     if isinstance(value, list | tuple):
-        return id(value) if isinstance(value, list) else 0, [described(x, depth - 1) for x in value]
+        own = id(value) if isinstance(value, list) else 0
+        return own, [described(item, depth - 1) for item in value]
     if isinstance(value, set | frozenset):
-        return sorted(repr(x) for x in value)
+        return sorted(map(repr, value))
     if hasattr(value, "bit_generator"):
         return str(value.bit_generator.state)
-    own = getattr(value, "__dict__", None)
-    if isinstance(own, dict):
-        shown = {k: v for k, v in own.items() if "cache" not in k and "stale" not in k}
+    attributes = getattr(value, "__dict__", None)
+    if isinstance(attributes, dict):
+        shown = {k: v for k, v in attributes.items() if "cache" not in k and "stale" not in k}
         return id(value), described(shown, depth - 1)
-    return repr(value) if module in ("builtins", "datetime", "decimal", "fractions") else id(value)
+    plain = package in ("builtins", "datetime", "decimal", "fractions")
+    return repr(value) if plain else id(value)
+
+
+def _pandas(value: Any, depth: int) -> object:
+    if not hasattr(value, "iloc"):
+        return id(value)
+    held = value.to_frame() if value.ndim == 1 else value
+    columns = [[described(x, depth) for x in held.iloc[:, n]] for n in range(held.shape[1])]
+    heads = str(held.columns), str(held.index), str(held.dtypes.tolist()), str(value.attrs)
+    return id(value), heads, columns
+
+
+def _polars(value: Any, _: int) -> object:
+    return id(value), str(value.to_dict() if hasattr(value, "to_dict") else value.to_list())
+
+
+def _numpy(value: Any, depth: int) -> object:
+    content = described(value.tolist(), depth) if value.dtype.hasobject else value.tobytes()
+    return id(value), value.shape, str(value.dtype), content
+
+
+LIBRARIES = {"pandas": _pandas, "polars": _polars, "numpy": _numpy}
 
 
 def state(names: dict[str, Any]) -> dict[str, str]:
@@ -104,7 +120,7 @@ def state(names: dict[str, Any]) -> dict[str, str]:
     for name in variables(names):
         try:
             found[name] = hashlib.sha256(repr(described(names[name])).encode()).hexdigest()
-        except Exception as error:  # a closed file, a frame that its own example breaks
+        except Exception as error:  # noqa: BLE001 - a closed file, a frame that its own example breaks
             found[name] = type(error).__name__
     return found
 
@@ -154,12 +170,12 @@ def run(sessions: Callable[[], Iterator[Session]], share: float, *, held: bool) 
     return {"cells": len(spent), **counts, "ms, middle": middle, "ms, p95": high, "which": wrong}
 
 
-def sizes() -> dict[str, float]:
+def sizes() -> dict[str, list[float]]:
     """Return the CPU milliseconds for a table of 1 GB and for arrays of 300 MB."""
     import numpy as np
     import pandas as pd
 
-    found = {}
+    found: dict[str, list[float]] = {}
     large = {"df": pd.DataFrame(np.ones((12_500_000, 10)))}
     arrays = {"a": np.ones(18_750_000), "b": np.ones(18_750_000)}
     for title, names, code in (

@@ -74,6 +74,13 @@ def changes(shell: Shell, session: str, turn: int) -> list[VariableChange]:
     return told
 
 
+def not_saved(shell: Shell, session: str, turn: int) -> list[Change]:
+    """Return the variables that a turn's code may have changed and undo cannot restore."""
+    lost = history_of(shell).changes(session, turn).lost
+    note = "not saved, so undo cannot restore it: {}"
+    return [Change(name=n, kind="edited", note=note.format(what)) for n, what in lost.items()]
+
+
 def _after(found: TurnVariables, name: str, namespace: Mapping[str, Foreign]) -> Foreign:
     """Return the value of a variable after the turn."""
     known = found.bindings.get(name)

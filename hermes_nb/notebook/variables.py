@@ -1,6 +1,6 @@
-"""The user's variables: their names, descriptions and changes.
+"""The user's variables: their names and descriptions.
 
-`summaries` and `fingerprints` are cheap enough for every turn and do not run the values' own code.
+`summaries` is cheap enough for every turn and does not run the values' own code.
 `describe` inspects one value within a character budget and a time limit. Secrets are not shown.
 """
 
@@ -10,7 +10,6 @@ import inspect
 import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -55,27 +54,9 @@ TEXTS, TEXT_ROWS = 50, 100_000
 """Most different texts of a column, and the rows that are searched for them."""
 _TEXT = ("object", "str", "string", "category", "large_string[pyarrow]")
 
-Fingerprint = tuple[object, ...]
-
 _PLAIN = (bool, int, float, complex, type(None))
-_SHORT = 200
 _BRIEF = 60
 _TYPES = 4
-
-
-@dataclass(frozen=True, slots=True)
-class VariableChanges:
-    """Names that differ between two states of a namespace, in namespace order."""
-
-    added: tuple[str, ...] = ()
-    """New names."""
-    changed: tuple[str, ...] = ()
-    """Names with a different value."""
-    removed: tuple[str, ...] = ()
-    """Deleted names."""
-
-    def __bool__(self) -> bool:
-        return bool(self.added or self.changed or self.removed)
 
 
 def user_variables(
@@ -135,27 +116,6 @@ def variables_of(shell: Shell) -> list[Variable]:
     return summaries(shell.user_ns, shell.user_ns_hidden)
 
 
-def fingerprints(
-    namespace: Mapping[str, Json], hidden: Mapping[str, Json] | None = None
-) -> dict[str, Fingerprint]:
-    """Return data for `changed`: identity, type, shape, columns and small plain values.
-
-    It does not detect a change inside an object that leaves these the same, such as to a table's
-    cell, a list item or an attribute. Nor does it detect a new object of the same type and shape at
-    the memory address of a deleted one.
-    """
-    return {n: _fingerprint(v) for n, v in user_variables(namespace, hidden).items()}
-
-
-def changed(before: Mapping[str, Fingerprint], after: Mapping[str, Fingerprint]) -> VariableChanges:
-    """Return the names that differ between two states of a namespace."""
-    return VariableChanges(
-        added=tuple(name for name in after if name not in before),
-        changed=tuple(n for n, mark in after.items() if n in before and before[n] != mark),
-        removed=tuple(name for name in before if name not in after),
-    )
-
-
 def describe(name: str, value: object, *, budget: int = BUDGET) -> str:
     """Return a description of `value` in about `budget` characters, for `inspect_variable`.
 
@@ -195,15 +155,6 @@ def _imported(value: object) -> bool:
     if issubclass(kind, type):
         return told(value, "__module__") != "__main__"  # type: ignore[arg-type]
     return getattr(value, "__module__", None) != "__main__"
-
-
-def _fingerprint(value: object) -> Fingerprint:
-    if type(value) in _PLAIN:
-        return (type(value), repr(value) if isinstance(value, float | complex) else value)
-    if type(value) is str and len(value) <= _SHORT:
-        return (str, value)
-    columns = columns_of(value)
-    return (id(value), type(value), shape_of(value), tuple(columns.items()) if columns else ())
 
 
 def _body(value: object) -> Iterator[str]:

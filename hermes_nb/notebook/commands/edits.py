@@ -21,7 +21,7 @@ from hermes_nb.notebook.document.undo import DocumentRestorer, KeptDocument
 from hermes_nb.notebook.execute.variable_history import VariableHistory, history_of
 from hermes_nb.notebook.interpolate import literal
 from hermes_nb.notebook.kernel_agent import KernelAgent
-from hermes_nb.notebook.variable_changes import changes
+from hermes_nb.notebook.variable_changes import changes, not_saved
 from hermes_nb.safety.markup import code_span, escape
 from hermes_nb.safety.redact import redact
 
@@ -120,6 +120,7 @@ async def diff(agent: KernelAgent, given: Namespace) -> str:
     except NothingToUndo as nothing:
         return escape(str(nothing))
     changed += [each.as_change() for each in changes(agent.shell, session, number)]
+    changed += not_saved(agent.shell, session, number)
     if not changed:
         return "That turn left files, cells and variables as they were."
     show(diff_bundle(changed, SHOWN_DIFF))

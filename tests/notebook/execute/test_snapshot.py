@@ -63,3 +63,22 @@ def test_what_cannot_be_restored_is_named(code):
     snapshot = Snapshot(names, reachable(change, names))
     assert "x" in snapshot.lost
     assert Snapshot(names, reachable("1 + 1", names)).lost == {}
+
+
+def test_equal_plain_values_do_not_count_as_changed():
+    names = {"x": float("nan"), "y": "a" * 10, "z": -0.0, "n": 1000}
+    snapshot = Snapshot(names, None)
+    names.update(x=float("nan"), y="".join(["a"] * 10), z=0.0, n=int("1000"))
+    assert snapshot.rebound() == ["z"]
+
+
+def test_a_class_that_refuses_to_be_read_is_saved():
+    class Meta(type):
+        def __getattribute__(cls, name):
+            raise RuntimeError(name)
+
+    odd = Meta("Odd", (), {})
+    names = {"c": odd, "v": type.__call__(odd)}
+    snapshot = Snapshot(names, None)
+    names["v"].n = 1
+    assert [saved.value for saved in snapshot.changed()] == [names["v"]]

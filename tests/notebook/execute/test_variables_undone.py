@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hermes_nb.models.scripted import call
+from IPython.utils.capture import capture_output
 
 pytestmark = pytest.mark.usefixtures("signals")
 
@@ -130,6 +131,10 @@ def test_what_cannot_be_kept_is_named(play):
             "next(g)\ncon.execute('create table t(x)')",
         )
     )
+    with capture_output() as captured:
+        desk("diff")
+    told = captured.outputs[0].data["text/plain"]
+    assert "con edited not saved, so undo cannot restore it: sqlite3.Connection" in told
     shown = desk("undo")
     assert "`con` was not saved: sqlite3.Connection" in shown.replace("&#96;", "`")
     assert "`g` was not saved: a generator" in shown.replace("&#96;", "`")
@@ -150,8 +155,6 @@ def test_the_model_reads_which_variables_changed(play):
 
 
 def test_diff_shows_what_changed_in_variables(play):
-    from IPython.utils.capture import capture_output
-
     desk = play(
         (
             "import pandas as pd, numpy as np\n"
