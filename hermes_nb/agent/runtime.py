@@ -374,13 +374,34 @@ class Runtime:
             tools = checkpointed(tools, self._checkpoints, self._root)
         return self._held(tools, guard, mark=mark) + left(ready, self.settings.policy)
 
-    def _held(self, tools: Toolset, guard: Guard, *, mark: bool = True) -> Toolset:
+    def offered(self, own: Toolset, *, guard: Guard, approver: Approver, source: str) -> Toolset:
+        """Return tools for a program outside the conversation, with a guard of its own.
+
+        Their results have no tags, because those only mean something to Hermes' own models.
+        """
+        from hermes_nb.tools.origins import keeping_origins
+
+        tools = keeping_origins(own.usable(), self._marks, self._root)
+        if self._checkpoints is not None:
+            tools = checkpointed(tools, self._checkpoints, self._root)
+        held = self._held(tools, guard, mark=False, approver=approver)
+        return wrapped(held, source=source, guard=guard, tell=self.tell, hooks=self._hooks)
+
+    def _held(
+        self,
+        tools: Toolset,
+        guard: Guard,
+        *,
+        mark: bool = True,
+        approver: Approver | None = None,
+    ) -> Toolset:
         """Return the tools, guarded and limited, with the origin of their results labelled."""
         from hermes_nb.tools.asking import asking
         from hermes_nb.tools.wrappers import limited, marked
 
         spill = self.settings.home / "outputs"
-        asked = asking(left(tools, self.settings.policy), guard, self._approver)
+        allowed = left(tools, self.settings.policy)
+        asked = asking(allowed, guard, approver or self._approver)
         return marked(limited(asked, spill=spill), mark=mark)
 
     def quiet_tools(self, model: ChatModel, place: Place, messages: Sequence[Message]) -> Toolset:

@@ -56,7 +56,11 @@ MINE = "mine"
 
 
 class KernelAgent:
-    """A kernel's agent."""
+    """A kernel's agent.
+
+    `guests` counts the calls of other programs that may have changed something, by the session id
+    under which `%hermes undo` finds them. `at_close` has functions that `close` calls.
+    """
 
     def __init__(
         self,
@@ -85,6 +89,8 @@ class KernelAgent:
         self.turn: Turn | None = None
         self._turn_session = ""
         self.unsent = [] if unsent is None else unsent
+        self.guests: dict[str, int] = {}
+        self.at_close: list[Callable[[], None]] = []
         self._say = say
         self.hub = EventHub()
         self.jobs = Jobs()
@@ -413,6 +419,8 @@ class KernelAgent:
 
     def close(self) -> None:
         """Stop background work and leave the session, which can be resumed."""
+        for close in [*self.at_close]:
+            close()
         for each in (self.hub, self.mcp, self._reviews):
             if each is not None:
                 each.close()

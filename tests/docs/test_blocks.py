@@ -15,6 +15,7 @@ EXEMPT = {
     "docs/howto/gateway.md": 1,
     "docs/howto/gateway-matrix.md": 1,
     "docs/howto/mcp.md": 1,
+    "docs/howto/mcp-server.md": 2,
     "docs/howto/postgres.md": 6,
     "docs/howto/schedule.md": 2,
     "docs/howto/test-notebooks.md": 4,

@@ -162,6 +162,10 @@ class Checkpoints:
             )
         return report
 
+    def newest(self, session: str) -> float:
+        """Return when the session's last turn that is not undone started, or 0 for none."""
+        return Undoer(self._store, self._file_bytes).newest(session)
+
     def since(self, session: str, moment: float) -> list[int]:
         """Return the turns since a point in time whose changes are not undone, latest first."""
         return Undoer(self._store, self._file_bytes).since(session, moment)

@@ -120,6 +120,11 @@ class Undoer:
         with self._index(session) as index:
             return index.turns[-1].turn if index.turns else 0
 
+    def newest(self, session: str) -> float:
+        """Return when the session's last turn that is not undone started, or 0 for none."""
+        with self._index(session) as index:
+            return max((each.when for each in index.turns if each.state != "undone"), default=0.0)
+
     def since(self, session: str, moment: float) -> list[int]:
         """Return the turns since a point in time that are not undone, latest first, each once."""
         with self._index(session) as index:

@@ -37,9 +37,11 @@ async def undo(agent: KernelAgent, given: Namespace) -> str:
     """Undo a turn's changes to files, cells and variables, and return a report in Markdown.
 
     The turn belongs to the current session, or to the session after the word `of`. With `--to`,
-    undo all turns after that one.
+    undo all turns after that one. Without a number, undo the last change, even if another program
+    made it.
     """
-    if not (session := given.of or _session_id(agent)):
+    last = given.turn == "" and given.to is None
+    if not (session := given.of or _session_id(agent, guests=last)):
         return NO_SESSION
     checkpoints, history = agent.access.checkpoints, history_of(agent.shell)
     turns: list[int | None] = [None if given.turn == "" else given.turn]
@@ -49,19 +51,20 @@ async def undo(agent: KernelAgent, given: Namespace) -> str:
         turns = [n for n in await in_thread(checkpoints.since, session, 0.0) if n > given.to]
         if not turns:
             raise NothingToUndo(f"no turn after turn {given.to} has changes to undo")
-    restorer = _restorer(agent, variables=None if given.keep_variables else history)
+    restorer = restorer_of(agent, variables=None if given.keep_variables else history)
     shown: list[str] = []
     unknown = given.keep_variables
     for turn in turns:
         known = history.turns(session)
         report = await checkpoints.undo(session, turn, restorer=restorer, force=given.force)
-        shown.append(_shown(report, force=given.force))
+        whose = session if session in agent.guests else ""
+        shown.append(_shown(report, force=given.force, whose=whose))
         unknown = unknown or report.turn not in known
     return "\n\n".join([*shown, *([NAMESPACE] if unknown else [])])
 
 
-def _restorer(agent: KernelAgent, *, variables: VariableHistory | None) -> DocumentRestorer:
-    """Return an object that restores cells in this kernel's notebook, and its variables."""
+def restorer_of(agent: KernelAgent, *, variables: VariableHistory | None) -> DocumentRestorer:
+    """Return what `Checkpoints.undo` restores this notebook's cells and the variables with."""
 
     async def document_of(key: str) -> NotebookDocument:
         document = await agent.document()
@@ -89,7 +92,7 @@ async def retry(agent: KernelAgent, given: Namespace) -> str:
         again = "`%hermes retry edit` undoes the turn and puts the prompt into a new cell"
         raise ConfigError(f"the images of that prompt are not saved; {again}")
     checkpoints, force = agent.access.checkpoints, given.force
-    restorer = _restorer(agent, variables=history_of(agent.shell))
+    restorer = restorer_of(agent, variables=history_of(agent.shell))
     reports = [
         await checkpoints.undo(session.id, turn, restorer=restorer, force=force)
         for turn in await in_thread(checkpoints.since, session.id, asked.at)
@@ -111,7 +114,7 @@ async def retry(agent: KernelAgent, given: Namespace) -> str:
 async def diff(agent: KernelAgent, given: Namespace) -> str:
     """Show a turn's changes to files, cells and variables; return a message if it made none."""
     turn = None if given.turn == "" else given.turn
-    if not (session := _session_id(agent)):
+    if not (session := _session_id(agent, guests=turn is None)):
         return NO_SESSION
     checkpoints = agent.access.checkpoints
     try:
@@ -127,18 +130,25 @@ async def diff(agent: KernelAgent, given: Namespace) -> str:
     return ""
 
 
-def _session_id(agent: KernelAgent) -> str:
-    """Return the id of the current session, or of the notebook's last one; "" if it has none."""
+def _session_id(agent: KernelAgent, *, guests: bool) -> str:
+    """Return the id of the current session, or of the notebook's last one; "" if it has none.
+
+    With `guests`, return that of another program if it made the last change.
+    """
     if agent.session is not None:
-        return agent.session.id
-    notebook = agent.notebook
-    latest = agent.store.sessions(notebook=notebook, limit=1) if notebook else []
-    return latest[0].id if latest else ""
+        own = agent.session.id
+    else:
+        notebook = agent.notebook
+        latest = agent.store.sessions(notebook=notebook, limit=1) if notebook else []
+        own = latest[0].id if latest else ""
+    if not (guests and agent.guests):
+        return own
+    return max([own, *agent.guests], key=agent.access.checkpoints.newest)
 
 
-def _shown(report: UndoReport, *, force: bool, command: str = "undo") -> str:
+def _shown(report: UndoReport, *, force: bool, command: str = "undo", whose: str = "") -> str:
     when = time.strftime("%H:%M", time.localtime(report.when))
-    title = f"**Turn {report.turn}** ({when})"
+    title = f"**Turn {report.turn}**{f' of {code_span(whose)}' if whose else ''} ({when})"
     blocks: list[str] = []
     if report.done:
         blocks.append(f"{title} is undone:\n\n{_listed(report.done)}")
