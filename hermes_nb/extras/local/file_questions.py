@@ -204,7 +204,7 @@ def _best(text: str, path: str, lines: Sequence[str]) -> Say:
     """Return the lines with most of the question's words; all of these must be in the file."""
     asked = re.sub(r"\b(?:it|i|we|they|you) \w+", " ", text.lower())  # a verb
     asked = re.sub(
-        rf"\b(?:the )?{re.escape(path.rpartition('/')[2].lower())}|\breadme\b", " ", asked
+        rf"\b(?:[\w.-]+/)*{re.escape(path.rpartition('/')[2].lower())}|\breadme\b", " ", asked
     )
     words = [
         w

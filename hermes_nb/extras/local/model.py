@@ -39,7 +39,14 @@ from hermes_nb.core.threads import in_thread
 from hermes_nb.extras.local.file_questions import Call, Say
 from hermes_nb.extras.local.prompting import Constrained, offered
 from hermes_nb.extras.local.rules import checked, next_step, refused
-from hermes_nb.extras.local.weights import WeightsNeeded, WeightsStore
+from hermes_nb.extras.local.weights import (
+    MEGABYTE,
+    SIZES,
+    Weights,
+    WeightsNeeded,
+    WeightsStore,
+    shipped,
+)
 from hermes_nb.models.chat.client import OpenAIChat
 from hermes_nb.models.installed import ModelSetup
 from hermes_nb.models.profiles import EMBEDDED, Profile, traits_named
@@ -269,10 +276,12 @@ MOST_THREADS = 8
 """More threads do not make such a small model faster."""
 SILENCE_SECONDS = 600.0
 """Timeout if no data arrives. Reading a full context window takes minutes on a busy machine."""
+MEMORY = 4 * 10**9
+"""Free memory, in bytes, from which the larger size is offered."""
 NOTICE = (
     "This is the built-in model. It runs on this machine and nothing leaves it. Rules answer "
-    "simple questions about your tables and files. The rest comes from Qwen2.5-Coder-0.5B, which "
-    "is very small and often wrong: an answer without a ✓ was not verified. "
+    "simple questions about your tables and files. The rest comes from {model}, which "
+    "is small and often wrong: an answer without a ✓ was not verified. "
     "For a real model: `%hermes key` asks for a provider's key, "
     "`%hermes model NAME` chooses one; or set `OPENAI_API_KEY` before the kernel starts."
 )
@@ -307,13 +316,13 @@ class EmbeddedModel:
 
     @property
     def name(self) -> str:
-        return EMBEDDED
+        return f"{self._store.model} (embedded)"
 
     @property
     def traits(self) -> Traits:
         """The traits known from the model's name, plus those that the running model reports."""
         known = traits_named(EMBEDDED)
-        return replace(known, notice=NOTICE, offered=offered, loading=self._loading)
+        return replace(known, notice=self._notice(), offered=offered, loading=self._loading)
 
     @property
     def window(self) -> int | None:
@@ -323,6 +332,10 @@ class EmbeddedModel:
     def pid(self) -> int | None:
         """The server's process id, or None if it is not running."""
         return self._server.pid if self._server else None
+
+    def _notice(self) -> str:
+        own = f"`{self._store.model}`, the file that `HERMES_NB_GGUF` names"
+        return NOTICE.format(model=own if self._store.given else self._store.model)
 
     def _loading(self) -> bool:
         """Return whether the server has been started but does not respond yet."""
@@ -343,7 +356,7 @@ class EmbeddedModel:
         needed = WeightsNeeded(self._store.weights)
         if not agreed(
             f"No model is set up. Fetch the small built-in one ({needed.megabytes} MB, once, from "
-            f"{' or '.join(needed.sources)})?"
+            f"{' or '.join(needed.sources)})?{_larger(self._store.weights)}"
         ):
             raise needed
         stop = threading.Event()
@@ -357,7 +370,7 @@ class EmbeddedModel:
         step = next_step(request, self._variables())
         if step is not None:
             self._calls += 1
-            yield _reply(step, f"rule_{self._calls}")
+            yield replace(_reply(step, f"rule_{self._calls}"), model=self.name)
             return
         async with aclosing(self._asked(request)) as items:
             async for item in items:
@@ -376,7 +389,7 @@ class EmbeddedModel:
         try:
             async with aclosing(chat.stream(request)) as items:
                 async for item in items:
-                    yield replace(item, model=EMBEDDED) if isinstance(item, Reply) else item
+                    yield replace(item, model=self.name) if isinstance(item, Reply) else item
         except ModelError as error:
             if error.kind is FailureKind.NETWORK and (end := await server.ending()):
                 message = f"the embedded model stopped ({end}); the next request starts it again"
@@ -445,7 +458,7 @@ def _reply(step: Call | Say, call_id: str) -> Reply:
         )
     text = step.text if step.found else refused(step.text)
     finish = "stop" if step.checked else "unverified"
-    return Reply(message=Message.assistant(text), usage=Usage(), finish=finish, model=EMBEDDED)
+    return Reply(message=Message.assistant(text), usage=Usage(), finish=finish)
 
 
 def usable_cores() -> int:
@@ -460,6 +473,20 @@ def usable_cores() -> int:
     logical = usable or 1
     guessed = logical if logical < MOST_THREADS else logical // 2
     return max(1, min(MOST_THREADS, logical, psutil.cpu_count(logical=False) or guessed))
+
+
+def _larger(weights: Weights) -> str:
+    """Return a sentence about the larger size, if it fits into memory and is not chosen."""
+    import psutil
+
+    larger = shipped(SIZES[-1])
+    if weights == larger or psutil.virtual_memory().available < MEMORY:
+        return ""
+    size = round(larger.size / MEGABYTE)
+    return (
+        f" (HERMES_NB_GGUF=1.5b, set before the kernel starts, chooses a better one: {size:,} MB, "
+        "which takes three times as long to answer)"
+    )
 
 
 def _check_library() -> None:

@@ -21,8 +21,8 @@ from hermes_nb.extras.local.prompting import CONTEXT, MOST_COLUMNS, is_wrong, pl
 RUNS = ("try_python", "run_python")
 """Tools that compute an expression, best first."""
 I_AM = (
-    "I'm Hermes, an agent in this notebook. Without a model of your own, fixed rules and a very "
-    "small model on this machine (Qwen2.5-Coder-0.5B) answer."
+    "I'm Hermes, an agent in this notebook. You haven't set up a model, so rules and a very small "
+    "model on this machine answer."
 )
 _TALK = (
     (

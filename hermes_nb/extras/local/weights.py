@@ -1,7 +1,8 @@
 """The embedded model's weights: identified by digest, and downloaded only with the user's consent.
 
-They are looked up at `HERMES_NB_GGUF`, then in the user's cache, and otherwise downloaded from the
-sources in `weights.toml`. Sources are not trusted: data with a different SHA-256 is rejected and
+They are looked up in the user's cache, and otherwise downloaded from the sources in `weights.toml`.
+`HERMES_NB_GGUF` names a size in that file (0.5b, 1.5b), or a GGUF file of the user's choice, which
+is used as it is. Sources are not trusted: data with a different SHA-256 is rejected and
 removed. An interrupted download resumes at the same position, from the same or another source.
 """
 
@@ -51,11 +52,18 @@ class Weights:
     """Download sources in order of preference."""
 
 
-def shipped() -> Weights:
-    """Return the weights described in `weights.toml`."""
+SIZES = ("0.5b", "1.5b")
+"""Sizes of the built-in model, smallest first."""
+
+
+def shipped(size: str = "") -> Weights:
+    """Return the weights of a size in `weights.toml`; by default the one that the user has set."""
+    size = size or os.environ.get("HERMES_NB_GGUF", "").strip().lower()
     text = Path(__file__).with_name("weights.toml").read_text(encoding="utf-8")
     data = tomllib.loads(text)
-    return Weights(**data["weights"], sources=tuple(_source(item) for item in data["source"]))
+    chosen = data[size if size in SIZES else SIZES[0]]
+    sources = tuple(_source(item) for item in chosen.pop("source"))
+    return Weights(**chosen, sources=sources)
 
 
 def _source(item: Mapping[str, object]) -> Source:
@@ -112,27 +120,28 @@ class WeightsStore:
     free: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free
     """Returns the free bytes on a folder's disk."""
 
+    @property
+    def given(self) -> str:
+        """The path of the user's own file, or ""."""
+        given = self.environ.get("HERMES_NB_GGUF", "").strip()
+        return "" if given.lower() in SIZES else given
+
+    @property
+    def model(self) -> str:
+        """A short name of the model, such as qwen2.5-coder-0.5b."""
+        name = Path(self.given).stem if self.given else self.weights.name.partition("-Instruct")[0]
+        return name.lower()
+
     def locate(self) -> Path | None:
-        """Return the verified file, or None, without using the network.
+        """Return the user's file or the verified weights, or None, without using the network.
 
         Raises:
-            ConfigError: `HERMES_NB_GGUF` is a different file.
+            ConfigError: `HERMES_NB_GGUF` is not a GGUF file.
         """
-        if given := self.environ.get("HERMES_NB_GGUF", "").strip():
-            return self._given(Path(given).expanduser())
+        if self.given:
+            return _own_file(Path(self.given).expanduser())
         path = self.folder / self.weights.file
         return path if self._verified(path) else None
-
-    def _given(self, path: Path) -> Path:
-        if not path.is_file():
-            message = f"HERMES_NB_GGUF: there is no file {str(path)!r}; correct it or unset it"
-            raise ConfigError(message)
-        if not self._verified(path):
-            raise ConfigError(
-                f"HERMES_NB_GGUF: {str(path)!r} is not {self.weights.name} (SHA-256 "
-                f"{self.weights.sha256[:12]}…, {self.weights.size:,} bytes); correct it or unset it"
-            )
-        return path.absolute()
 
     def fetch(
         self, progress: Progress = lambda _done, _total: None, stop: threading.Event | None = None
@@ -261,6 +270,18 @@ class WeightsStore:
         status = path.stat()
         stamp = [self.weights.sha256, status.st_size, status.st_mtime_ns, status.st_ino]
         return json.dumps(stamp)
+
+
+def _own_file(path: Path) -> Path:
+    try:
+        with path.open("rb") as file:
+            if file.read(4) == b"GGUF":
+                return path.absolute()
+    except OSError as error:
+        why = error.strerror or str(error)
+    else:
+        why = "not a GGUF file"
+    raise ConfigError(f"HERMES_NB_GGUF: {str(path)!r} cannot be used ({why}); correct or unset it")
 
 
 def locate() -> Path | None:

