@@ -42,7 +42,7 @@ from hermes_nb.notebook.display.views import can_draw, show
 from hermes_nb.notebook.execute.network import by_call
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.interrupt import user_code
-from hermes_nb.notebook.shell import Shell, can_ask, has_kernel, running_cell
+from hermes_nb.notebook.shell import Shell, can_ask, has_kernel, running_cell, runs_beside
 from hermes_nb.safety.guard import MODES, Guard, Mode
 from hermes_nb.safety.markup import code_block, escape
 from hermes_nb.safety.provenance import Trust
@@ -101,6 +101,8 @@ class CellApprover:
         if self._frontend.expected and not self._frontend.problem:
             # In a closed page, `input()` would wait forever.
             return Approval("deny", LEFT)
+        if runs_beside():
+            return Approval("deny", unanswered(request, REMEDY))
         self._show(request)
         line = question_line(request)
         answer = ask_user(line) if self._read is None else await self._read(line)
@@ -128,10 +130,12 @@ class CellApprover:
 
 
 def ask_user(question: str, read: Callable[[str], str] | None = None) -> str | None:
-    """Return the user's typed answer, or None at the end of the input.
+    """Return the user's typed answer; None at the end of the input, or next to the user's cells.
 
     This blocks the event loop on purpose. The stop button still raises KeyboardInterrupt here.
     """
+    if runs_beside():
+        return None
     forget_typed()
     with user_code():
         try:

@@ -22,7 +22,7 @@ from hermes_nb.core.errors import ToolError
 from hermes_nb.core.messages import Json
 from hermes_nb.notebook.document.document import CellConflict
 from hermes_nb.notebook.page_discovery import GONE, Channel, Heard, Info, RollCall, comms_heard
-from hermes_nb.notebook.shell import Shell, can_ask, has_kernel
+from hermes_nb.notebook.shell import Shell, can_ask, has_kernel, request_of
 
 PROTOCOL = 2
 """Message version, as in labextension/static/bridge.js; increased with each change."""
@@ -335,12 +335,12 @@ class FrontEnd:
     @property
     def in_lab(self) -> bool:
         """Whether JupyterLab or Notebook 7 ran this cell: only they send `recordTiming`."""
-        parent = self._shell.kernel.get_parent() if has_kernel(self._shell) else {}
+        parent = request_of(self._shell)
         return "recordTiming" in (parent.get("metadata") or {})
 
     def _parent(self) -> tuple[str, str, str]:
         """Return the running cell's id, its client's id, and the request's id."""
-        parent = self._shell.kernel.get_parent() if has_kernel(self._shell) else {}
+        parent = request_of(self._shell)
         header = parent.get("header") or {}
         cell = (parent.get("metadata") or {}).get("cellId") or ""
         return str(cell), str(header.get("session", "")), str(header.get("msg_id", ""))

@@ -32,18 +32,28 @@ from hermes_nb.models.cassette import Mode as CassetteMode
 from hermes_nb.models.profiles import traits_of
 from hermes_nb.notebook.access import NotebookAccess
 from hermes_nb.notebook.approval import CellApprover, Permission
+from hermes_nb.notebook.background import RunningTurn
 from hermes_nb.notebook.cell_tools import own_tools
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.views import TurnView
 from hermes_nb.notebook.document.document import NotebookDocument
 from hermes_nb.notebook.event_hub import EventHub
+from hermes_nb.notebook.execute.code_lock import code_lock
+from hermes_nb.notebook.execute.collector import current_run
 from hermes_nb.notebook.execute.network import by_hermes, news
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.in_use import MOST_KEPT, ModelsInUse, ToolsInUse
 from hermes_nb.notebook.interrupt import Stopped, TurnFailed, stopped_in_view
 from hermes_nb.notebook.kernel_settings import KernelSettings
 from hermes_nb.notebook.remedy import with_remedy
-from hermes_nb.notebook.shell import Shell, can_ask, has_kernel, working_directory
+from hermes_nb.notebook.shell import (
+    Shell,
+    TurnCell,
+    can_ask,
+    has_kernel,
+    turn_cell,
+    working_directory,
+)
 from hermes_nb.notebook.turn import CellTurn, TurnEnv, TurnOptions
 from hermes_nb.notebook.user_message import UserMessageBuilder
 from hermes_nb.notebook.variables import variables_of
@@ -51,6 +61,7 @@ from hermes_nb.safety.guard import Guard
 from hermes_nb.tools.hooks import Hooks
 from hermes_nb.tools.mcp_tools import McpTools
 
+UNREAD = "The turn ended before it read what you added. Your next prompt includes it."
 MINE = "mine"
 """The toolset of user tools that do not specify one."""
 
@@ -88,6 +99,9 @@ class KernelAgent:
         self.view: TurnView | None = None
         self.turn: Turn | None = None
         self._turn_session = ""
+        self.running: list[RunningTurn] = []
+        self._line = asyncio.Lock()
+        self._unread: list[str] = []
         self.unsent = [] if unsent is None else unsent
         self.guests: dict[str, int] = {}
         self.at_close: list[Callable[[], None]] = []
@@ -182,19 +196,89 @@ class KernelAgent:
         """
         options = options or TurnOptions()
         options.check(prompt, self.guard.policy)
-        if self.view is not None:
-            raise SessionBusy(BUSY)
-        if options.context:
-            self.access.frontend.search()
+        self._check_free()
         if options.dry_run:
+            if options.context:
+                self.access.frontend.search()
             self._say(await self._preview(prompt, options))
             return ""
+        return await self._begin(prompt, options, beside=False).result()
+
+    def start(self, prompt: str, options: TurnOptions | None = None) -> RunningTurn:
+        """Start a turn next to the user's cells, shown in the calling cell.
+
+        Raises `ConfigError` and `SessionBusy` as `ask` does.
+        """
+        options = options or TurnOptions()
+        options.check(prompt, self.guard.policy)
+        self._check_free()
+        return self._begin(prompt, options, beside=True)
+
+    def can_run_beside(self, options: TurnOptions) -> bool:
+        """Return whether a turn can run next to the cells: the user sees it, no code needs it."""
+        needed = options.into or options.quiet or options.dry_run or self.deck.on
+        return not needed and can_ask(self.shell) and code_lock(self.shell) is not None
+
+    def steer(self, text: str) -> bool:
+        """Pass a text to the running turn with its next request; False if there is no turn.
+
+        It can be called from any thread. With a cassette, only prompts can be repeated.
+        """
+        running = next(iter(self.running), None)
+        return running is not None and not self.deck.on and running.turn.steering.add(text)
+
+    def stop(self, cell: TurnCell | None = None) -> bool:
+        """Interrupt the turn of a cell, or all; return False if there is none."""
+        found = [each for each in self.running if cell in (None, each.cell)]
+        for each in found:
+            each.cancel()
+        return bool(found)
+
+    def _check_free(self) -> None:
+        """Raise `SessionBusy` in a turn's code, and while a cell waits for a turn."""
+        in_code = current_run.get() is not None
+        if in_code or any(not each.cell.over for each in self.running):
+            raise SessionBusy(BUSY)
+
+    def _begin(self, prompt: str, options: TurnOptions, *, beside: bool) -> RunningTurn:
+        if (lock := code_lock(self.shell)) is not None:
+            lock.stop = self.stop
         turn = CellTurn(self.shell, options)
-        async with self._taking(prompt, turn):
-            env = await self._prepare(prompt, turn)
-            message = await self.message_builder.message(prompt, env)
-            await turn.take(env, message)
-        return self._reviewed(turn)
+        running = RunningTurn(self.shell, turn, beside=beside)
+        running.ahead = self.running[-1] if self.running else None
+        self.running.append(running)
+        running.begin(self._run(prompt, running), self.running.remove)
+        return running
+
+    @by_hermes
+    async def _run(self, prompt: str, running: RunningTurn) -> str:
+        turn = running.turn
+        async with self._in_line(running):
+            if turn.options.context:
+                self.access.frontend.search()
+            for text in self._unread:
+                turn.steering.add(text)
+            self._unread.clear()
+            async with self._taking(prompt, turn):
+                env = await self._prepare(prompt, turn)
+                message = await self.message_builder.message(prompt, env)
+                await turn.take(env, message)
+            return self._reviewed(turn)
+
+    @asynccontextmanager
+    async def _in_line(self, running: RunningTurn) -> AsyncIterator[None]:
+        """Wait for the turns that were started earlier."""
+        try:
+            await self._line.acquire()
+        except asyncio.CancelledError as error:
+            running.turn.explain(error)
+            running.turn.view.close()
+            raise
+        running.ahead = None
+        try:
+            yield
+        finally:
+            self._line.release()
 
     async def _preview(self, prompt: str, options: TurnOptions) -> str:
         """Build a turn's first request without sending it, and return it as Markdown.
@@ -283,8 +367,13 @@ class KernelAgent:
         """Show a turn and apply its options; if interrupted before it begins, save the prompt."""
         options = turn.options
         try:
-            async with turn.shown(self.access.frontend), self._under(turn):
-                yield
+            async with turn.shown(self.access.frontend):
+                try:
+                    async with self._under(turn):
+                        yield
+                except BaseException as error:
+                    turn.explain(error)
+                    raise
         except (asyncio.CancelledError, KeyboardInterrupt):
             if not turn.begun:
                 self.unsent.append(prompt)
@@ -312,6 +401,9 @@ class KernelAgent:
 
     def _came_to(self, turn: CellTurn) -> None:
         """Store a turn's result, and bind its answer to the variable named by `--into`."""
+        if left := turn.steering.close():
+            self._unread += left
+            turn.view.note(UNREAD)
         if turn.begun and self.session is not None:
             self.last = turn.transcript
             turn.tell_changes(self.session, self.access.checkpoints, self.knowledge)
@@ -418,7 +510,8 @@ class KernelAgent:
         return self._reviews
 
     def close(self) -> None:
-        """Stop background work and leave the session, which can be resumed."""
+        """Stop turns and background work, and leave the session, which can be resumed."""
+        self.stop()
         for close in [*self.at_close]:
             close()
         for each in (self.hub, self.mcp, self._reviews):
@@ -479,6 +572,8 @@ class KernelAgent:
             self.sessions.relocate(notebook, to)
 
     def note(self, markdown: str) -> None:
-        """Show a message in the running turn, or in the cell's output if no turn is running."""
-        show = self._say if self.view is None else self.view.note
+        """Show a message in the turn to which the calling code belongs, or in the cell's output."""
+        # A command in a cell next to the turn shows its messages in that cell.
+        elsewhere = turn_cell.get() is None and any(each.cell.over for each in self.running)
+        show = self._say if self.view is None or elsewhere else self.view.note
         show(markdown)

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
-from traitlets import Int, TraitError, Unicode, observe, validate
+from traitlets import Bool, Int, TraitError, Unicode, observe, validate
 
 import hermes_nb
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.messages import Json
 from hermes_nb.notebook.commands.table import ASKED, Completions
+from hermes_nb.notebook.execute import code_lock
 from hermes_nb.notebook.execute.network import by_hermes, watch_cells
 from hermes_nb.notebook.input_transformers import awaited, questions
 from hermes_nb.notebook.interrupt import Stopped, stoppable, stopped_in_view
@@ -54,6 +55,9 @@ class HermesMagics(Magics):
     approve = Unicode("", help="What may run without approval: ask, edits, all or never.").tag(
         config=True
     )
+    background = Bool(
+        default_value=False, help="Run turns next to your cells, as with `--background`."
+    ).tag(config=True)
     max_requests = Int(0, help="Maximum model requests in a turn (default: 15).").tag(config=True)
 
     shell: Foreign
@@ -175,6 +179,7 @@ class HermesMagics(Magics):
         "--prefill", default="", metavar="FILE", help="messages to put before the conversation"
     )
     @argument("--into", default="", metavar="NAME", help="save the answer in this variable")
+    @argument("--background", action="store_true", help="run it while you run other cells")
     @argument("--quiet", action="store_true", help="show only a status line at the end")
     @argument("--dry-run", action="store_true", help="show the request and send nothing")
     @argument("prompt", nargs=argparse.REMAINDER, help="the prompt, or a command (%%hermes help)")
@@ -239,7 +244,11 @@ class HermesMagics(Magics):
             quiet=arguments.quiet,
             dry_run=arguments.dry_run,
         )
-        await self.agent.ask(prompt, options)
+        beside = arguments.background or self.background
+        if beside and self.agent.can_run_beside(options):
+            self.agent.start(prompt, options)
+        else:
+            await self.agent.ask(prompt, options)
 
     @by_hermes
     async def _wake(self, *, search: bool = False) -> None:
@@ -395,6 +404,7 @@ def load(shell: Shell) -> None:
     magics = HermesMagics(shell)
     magics.take(shell)
     watch_cells(shell)
+    code_lock.load(shell)
     if (completer := getattr(shell, "Completer", None)) is not None:
         completions = Completions(magics)
         completer.custom_matchers.append(completions.matcher)
@@ -418,3 +428,4 @@ def unload(shell: Shell) -> None:
         shell.configurables.remove(magics)
         magics.give_back(shell)
         magics.close()
+    code_lock.unload(shell)

@@ -21,7 +21,16 @@ from hermes_nb.notebook.display.transcript import ANSWER, Transcript
 from hermes_nb.notebook.display.views import STILL_RUNNING, bundle, footer
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.page_discovery import Info
-from hermes_nb.notebook.shell import Shell, can_ask, has_kernel, next_number, running_cell
+from hermes_nb.notebook.shell import (
+    Shell,
+    can_ask,
+    has_kernel,
+    next_number,
+    publisher_of,
+    request_of,
+    running_cell,
+    turn_cell,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -76,15 +85,15 @@ class _Joining:
         self._frontend = frontend
         self._transcript = transcript
         self._cell = cell
-        self._count = next_number(shell)
-        parent = shell.kernel.get_parent()
+        self._count = self._number()
+        parent = request_of(shell)
         code = str((parent.get("content") or {}).get("code", "")).strip()
         # Output from other code in the cell is lost after a reload.
         self._more_code = not code.startswith("%%hermes") and "\n" in code
         self._client = str((parent.get("header") or {}).get("session", ""))
         self._pictures: list[Mapping[str, Json]] = []
         self._over = self._came_back = self._others = False
-        shell.display_pub.register_hook(self._displayed)
+        publisher_of(shell).register_hook(self._displayed)
         self._tasks: set[asyncio.Task[object]] = {asyncio.create_task(self._watch())}
 
     def hear(self, page: Info) -> None:
@@ -97,13 +106,18 @@ class _Joining:
 
     async def end(self) -> None:
         """Show the end of the turn in the reloaded page, if there is one."""
-        self._shell.display_pub.unregister_hook(self._displayed)
-        self._over, self._count = True, next_number(self._shell)
+        publisher_of(self._shell).unregister_hook(self._displayed)
+        self._over, self._count = True, self._number()
         self._shell.events.register("pre_run_cell", self._begin)
         self._cancel()
         if self._came_back or self._others:
             self._tasks = {asyncio.create_task(self._show())}
             await asyncio.wait(self._tasks, timeout=PATIENCE)
+
+    def _number(self) -> int:
+        """Return the cell's execution count."""
+        cell = turn_cell.get()
+        return cell.count if cell is not None and cell.over else next_number(self._shell)
 
     def leave(self) -> None:
         """Stop, but finish showing the turn if that has already begun."""
@@ -167,6 +181,8 @@ class _Joining:
     def _displayed(self, message: dict[str, Json]) -> dict[str, Json]:
         """Store an image that the turn shows below itself; return `message` unchanged."""
         content = message.get("content") or {}
+        if running_cell(self._shell) != self._cell:  # shown by another cell meanwhile
+            return message
         if message.get("msg_type") == "display_data" and is_drawing(content.get("data") or {}):
             self._transcript.drew = True
             self._pictures.append(_output(content["data"], content.get("metadata")))

@@ -46,6 +46,7 @@ from hermes_nb.notebook.document.outline import (
     telling,
 )
 from hermes_nb.notebook.document.outputs import IMAGES, render
+from hermes_nb.notebook.execute.code_lock import agent_code
 from hermes_nb.notebook.execute.nested import Execution, execute
 from hermes_nb.notebook.execute.network import kernel_origin, take_in
 from hermes_nb.notebook.execute.variable_history import TurnVariables
@@ -85,8 +86,9 @@ def kernel_tools(
     @tool(toolset="kernel", risk=Risk.EXECUTE, exclusive=True, describe=gist)
     async def run_python(context: ToolContext, code: str) -> ToolOutput:
         """Run Python in the live kernel; returns output and last value. No cell records it."""
-        execution = await permitted(context, shell, code, timeout)
-        show_drawings(shell, execution.outputs)
+        async with agent_code(shell):
+            execution = await permitted(context, shell, code, timeout)
+            show_drawings(shell, execution.outputs)
         note = _mention(shell, execution.variables)
         return _answer(execution, note, images=IMAGES if context.sees_images else 0)
 
@@ -387,15 +389,16 @@ async def run_known(
         if len(cells) > 1:
             context.progress(f"cell {number + 1} of {len(cells)}")
             await asyncio.sleep(0)  # show progress before the cell blocks the loop
-        count, lost = next_number(bench.shell), ""
-        with _counting(bench.shell, count):
-            execution = await permitted(context, bench.shell, cell.source, timeout)
-        try:
-            numbered = _numbered(execution.outputs, count)
-            await document.set_outputs(cell.id, numbered, execution_count=count)
-            _count(bench.shell, count, cell.source)
-        except ToolError as refusal:
-            lost = f"; its outputs could not be written: {refusal}"
+        async with agent_code(bench.shell):
+            count, lost = next_number(bench.shell), ""
+            with _counting(bench.shell, count):
+                execution = await permitted(context, bench.shell, cell.source, timeout)
+            try:
+                numbered = _numbered(execution.outputs, count)
+                await document.set_outputs(cell.id, numbered, execution_count=count)
+                _count(bench.shell, count, cell.source)
+            except ToolError as refusal:
+                lost = f"; its outputs could not be written: {refusal}"
         if execution.interrupted:
             raise TurnInterrupted(f"the user stopped cell {cell.id}")
         shown = _joined(shown, _report(document, cell, execution, lost, limit, images))

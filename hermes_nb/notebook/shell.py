@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
@@ -95,11 +97,53 @@ def other(shell: Shell) -> str:
     return "" if package == EXTENSION else package
 
 
-def running_cell(shell: Shell) -> str:
-    """Return the id of the running cell, or "" if the front end does not send it."""
+@dataclass(slots=True, eq=False)
+class TurnCell:
+    """The cell in which a turn was started. The turn's output is displayed there."""
+
+    request: Mapping[str, Foreign]
+    """The Jupyter message that ran the cell; {} without a kernel."""
+    can_ask: bool
+    """Whether the user could answer `input()` in this cell."""
+    count: int
+    """The cell's execution count."""
+    over: bool = False
+    """Whether the turn runs next to the user's cells, because this one does not wait for it."""
+
+    @property
+    def id(self) -> str:
+        """The cell's id, or "" if the front end does not send it."""
+        return str((self.request.get("metadata") or {}).get("cellId") or "")
+
+
+turn_cell: ContextVar[TurnCell | None] = ContextVar("hermes_nb_turn_cell", default=None)
+"""The cell of the turn to which the current code belongs."""
+
+
+def runs_beside() -> bool:
+    """Return whether the calling code belongs to a turn that runs next to the user's cells."""
+    cell = turn_cell.get()
+    return cell is not None and cell.over
+
+
+def request_of(shell: Shell) -> Mapping[str, Foreign]:
+    """Return the message that ran the current turn's cell, or otherwise the running cell."""
+    if (cell := turn_cell.get()) is not None:
+        return cell.request
     kernel = getattr(shell, "kernel", None)
-    parent = kernel.get_parent() if kernel is not None else {}
-    return str((parent.get("metadata") or {}).get("cellId") or "")
+    return kernel.get_parent() if kernel is not None else {}
+
+
+def publisher_of(shell: Shell) -> Foreign:
+    """Return the shell's display publisher, even while a cell of the user's captures displays."""
+    kind = getattr(shell, "display_pub_class", ())
+    own = (each for each in shell.configurables if kind and isinstance(each, kind))
+    return next(own, shell.display_pub)
+
+
+def running_cell(shell: Shell) -> str:
+    """Return the id of the turn's or the running cell; "" if the front end does not send it."""
+    return str((request_of(shell).get("metadata") or {}).get("cellId") or "")
 
 
 def next_number(shell: Shell) -> int:
@@ -108,8 +152,9 @@ def next_number(shell: Shell) -> int:
     Outside a cell that is stored in the history, it is the next cell's count. The kernel counts the
     running cell when it starts or, with an older IPython, when it ends.
     """
-    kernel = getattr(shell, "kernel", None)
-    content = (kernel.get_parent() if kernel is not None else {}).get("content") or {}
+    if runs_beside():
+        return shell.execution_count
+    content = request_of(shell).get("content") or {}
     counted = content.get("store_history", False)
     return int(shell.displayhook.prompt_count if counted else shell.execution_count)
 
@@ -131,4 +176,6 @@ def can_ask(shell: Shell) -> bool:
     """Return whether the user can answer `input()` in the running cell."""
     if not has_kernel(shell):
         return sys.stdin is not None and sys.stdin.isatty()
+    if (cell := turn_cell.get()) is not None:
+        return cell.can_ask
     return bool(getattr(shell.kernel, "_allow_stdin", False))

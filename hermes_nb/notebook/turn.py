@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import keyword
 import os
 import sys
@@ -22,6 +23,7 @@ from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.events import Event, TurnEnded, TurnStarted
 from hermes_nb.core.messages import Message
 from hermes_nb.core.protocols import Effort, StoredSession
+from hermes_nb.core.steering import Steering
 from hermes_nb.core.tools import Place, Toolset
 from hermes_nb.models.profiles import traits_of
 from hermes_nb.notebook.display.plain_terminal import TerminalView
@@ -34,6 +36,7 @@ from hermes_nb.notebook.shell import Shell, can_ask, has_kernel, ours
 from hermes_nb.notebook.widget_messages import widgets_live
 from hermes_nb.safety.guard import Mode
 from hermes_nb.safety.markup import escape
+from hermes_nb.safety.redact import redact
 
 if TYPE_CHECKING:
     from hermes_nb.agent.settings.config import Settings
@@ -128,12 +131,14 @@ class TurnEnv:
 class CellTurn:
     """One turn. Created by the caller, so an interrupt keeps the partial result.
 
-    `view` renders the turn; `events` contains those received so far.
+    `view` renders the turn; `events` contains those received so far; `steering` receives the texts
+    that the user adds meanwhile.
     """
 
     def __init__(self, shell: Shell, options: TurnOptions) -> None:
         self.options = options
         self.events: list[Event] = []
+        self.steering = Steering()
         self._shell = shell
         # A quiet turn with `--into` binds the answer to a variable: a status line is enough.
         view = make_view(shell, quiet=options.quiet)
@@ -180,6 +185,18 @@ class CellTurn:
                 if self.transcript.started:
                     self.view.close()
 
+    def begin(self) -> None:
+        """Show the turn before its first event, because its cell ends."""
+        if isinstance(self.view, CellView):
+            self.view.begin()
+
+    def explain(self, error: BaseException) -> None:
+        """Show why a turn next to the cells did not begin, because no cell shows the error."""
+        if self.transcript.beside and not self.begun:
+            stopped = isinstance(error, asyncio.CancelledError | KeyboardInterrupt)
+            told = str(error) or type(error).__name__
+            self.view.note("Stopped." if stopped else f"**Failed:** {escape(redact(told))}")
+
     async def take(self, env: TurnEnv, message: Message) -> None:
         """Run the turn until it ends.
 
@@ -190,6 +207,7 @@ class CellTurn:
         self.transcript.loading = traits_of(session.agent.model).loading
         self.transcript.describe = session.agent.tools.describe
         self.transcript.live = partial(showing, self._shell)
+        session.agent.steering = self.steering
         turn = session.turn(
             message,
             sinks=[self.view, self.events.append],

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.harness import HELD
 from tests.e2e.looking import THEMES, in_theme, untidy, violations
-from tests.e2e.side import BOTH
+from tests.e2e.side import BOTH, STAGE
 from tests.e2e.test_approval import ASK, prepare, python
 from tests.e2e.test_panel_actions import store
 from tests.loopback import Reply, chunk, event, stream, text_chunks, tool_chunks
@@ -106,11 +106,12 @@ def test_prompts_queue_and_a_stop_gives_back_what_was_not_asked(side):
     side.plays(gated(gate), "A table.")
     ask(side, "one form")
     answer(side, "one form").locator("strong").wait_for()
-    ask(side, "then a table")
+    write(side, "then a table")
+    side.press("After this")
     waiting = answer(side, "then a table")
-    mark = "e => getComputedStyle(e, '::before').content"
-    assert waiting.locator("summary").evaluate(mark) == '"queued: "'
+    waiting.get_by_text("waiting for").wait_for()
     assert len(prompts(side)) == 1
+    assert side.notebook.kernel("print(6 * 7)") == "42\n"  # cells run meanwhile
     gate.set()
     waiting.get_by_text("A table.").wait_for()
     assert not answer(side, "one form").get_by_text("Seen.").is_visible()  # it is folded
@@ -118,7 +119,9 @@ def test_prompts_queue_and_a_stop_gives_back_what_was_not_asked(side):
     side.plays(gated(gate))
     ask(side, "again")
     answer(side, "again").locator("strong").wait_for()
-    ask(side, "and then?")
+    write(side, "and then?")
+    side.press("After this")
+    answer(side, "and then?").get_by_text("waiting for").wait_for()
     write(side, "half a thought")
     side.press("■ Stop")
     answer(side, "again").get_by_text("Stopped").wait_for()
@@ -185,7 +188,7 @@ def test_ask_about_a_cell_opens_the_panel_and_names_it_by_keys_alone(open_notebo
     page.get_by_role("menuitem", name="Ask about this cell…").click()
     notebook.until(lambda: written.input_value() == "@cell:head ")
     notebook.shot(f"composer-about-{server.app}")
-    for label in ("approve", "model", "as a cell", "■ Stop", "Ask"):
+    for label in ("approve", "model", "as a cell", "After this", "■ Stop", "Ask"):
         page.keyboard.press("Tab")
         shown = "document.activeElement.title || document.activeElement.textContent"
         assert page.evaluate(shown) == label
@@ -202,7 +205,8 @@ def test_the_composer_can_be_read_in_both_themes_and_in_a_narrow_side(side):
     side.plays(gated(gate))
     ask(side, "Which week?")
     answer(side, "Which week?").locator("strong").wait_for()
-    ask(side, "and then the next one")
+    write(side, "and then the next one")
+    side.press("After this")
     write(side, LONG)
     page = side.notebook.page
     for theme in THEMES:
@@ -252,3 +256,40 @@ def test_the_buttons_of_a_long_question_are_in_sight(side, height):
         box.wait_for(state="detached")
         answer(side, f"run {lines} lines in {height}").get_by_text("Done.").wait_for()
     page.set_viewport_size({"width": 1280, "height": 900})
+
+
+@BOTH
+def test_a_message_steers_the_running_turn(side):
+    page = side.notebook.page
+    side.fresh()
+    side.open()
+    gate = threading.Event()
+    side.plays(gated(gate), "With **tea**.")
+    ask(side, "look here")
+    answer(side, "look here").locator("strong", has_text="see").wait_for()
+    ask(side, "and with tea")
+    page.get_by_text("Hermes reads this before its next request.").first.wait_for()
+    assert side.field("Ask Hermes").input_value() == ""
+    gate.set()
+    answer(side, "look here").locator("strong", has_text="tea").wait_for()
+    assert prompts(side)[-1].endswith("and with tea")
+    assert len(prompts(side)) == 2
+
+
+@BOTH
+def test_the_cell_of_a_turn_can_be_released_and_the_turn_stopped(side):
+    notebook, page = side.notebook, side.notebook.page
+    side.fresh()
+    gate = threading.Event()
+    side.plays(gated(gate), "Never.")
+    side.stage("tell me")
+    notebook.start(STAGE)
+    page.locator(".jp-Cell strong", has_text="see").wait_for()
+    page.get_by_role("button", name="Continue in background").click()
+    notebook.finish(STAGE)
+    assert notebook.kernel("print(6 * 7)") == "42\n"
+    notebook.until(lambda: page.locator(".hermes-stop button").count() == 1)
+    page.locator(".hermes-stop button", has_text="Stop").click()
+    page.locator(".jp-Cell").get_by_text("Stopped.").wait_for()
+    gate.set()
+    notebook.until(lambda: not page.locator(".hermes-stop").count())

@@ -23,6 +23,7 @@ from hermes_nb.core.json_values import canonical_json
 from hermes_nb.core.loop import NUDGE, is_prompt
 from hermes_nb.core.messages import Image, Json, Message, Text, mend
 from hermes_nb.core.protocols import StoredMessage, StoredSession
+from hermes_nb.core.steering import added_by
 from hermes_nb.core.text import estimate_tokens, number_of
 from hermes_nb.core.tools import Toolset
 from hermes_nb.models.text_calls import function_schema
@@ -67,7 +68,8 @@ class Trajectory:
         if last is None or not _says(last) or last.calls:
             return "unfinished"
         asked = [message for message in self.messages if message.role == "user"][-1:]
-        summed = asked and not is_prompt(asked[0]) and asked[0].text != NUDGE
+        added = asked and (asked[0].text == NUDGE or added_by(asked[0]) is not None)
+        summed = asked and not is_prompt(asked[0]) and not added
         return "budget" if summed else "answered"
 
     @property

@@ -383,7 +383,7 @@ class Completions:
         return agent.mcp.references if agent is not None else {}
 
     def answer_while_busy(self, kernel: Foreign) -> None:
-        """Let a page request completions while a cell runs.
+        """Let a page request completions, and stop or steer turns, while a cell runs.
 
         The page sends its request on the control channel, which the kernel always reads. The
         request is a `comm_info_request` with an additional field. JupyterLab 4.5 and later do not
@@ -396,6 +396,12 @@ class Completions:
 
         def answer(stream: Foreign, ident: Foreign, parent: Foreign) -> Foreign:
             question = parent["content"].get("complete")
+            if isinstance(asked := parent["content"].get("hermes"), dict):
+                from hermes_nb.notebook.commands.turns import answer as about_turns
+
+                told = {"status": "ok", "comms": {}, **about_turns(self._magics.awake, asked)}
+                kernel.session.send(stream, "comm_info_reply", told, parent, ident)
+                return None
             if not isinstance(question, str):
                 return ordinary(stream, ident, parent)
             fragment, words = self.found(question) or ("", [])

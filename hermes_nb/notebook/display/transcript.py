@@ -37,6 +37,7 @@ from hermes_nb.core.events import (
     UsageReported,
 )
 from hermes_nb.core.messages import Message, ToolCall, Usage
+from hermes_nb.core.steering import added_by
 from hermes_nb.core.text import amount, number_of, one_line
 from hermes_nb.notebook.display import changes
 from hermes_nb.notebook.display.calls import (
@@ -79,6 +80,8 @@ class Transcript:
         describe: returns a description of a call, or "" to use its arguments.
         loading: returns whether the model is still being loaded.
         live: returns the end of running code's output in this kernel, or None if none is running.
+        beside: true if the turn runs next to the user's cells.
+        state: returns what a running turn waits for, such as "waiting for [3]"; "" for its model.
         drew: true if images are displayed below the view; the status line is then below them.
         spelled: command prefix in this front end, such as `%hermes `.
         usage: the requests and tokens used so far.
@@ -95,6 +98,8 @@ class Transcript:
         self.describe: Callable[[ToolCall], str] = lambda _: ""
         self.loading: Callable[[], bool] = bool
         self.live: Callable[[], str | None] = lambda: None
+        self.beside = False
+        self.state: Callable[[], str] = str
         self.drew = False
         self.spelled = "%hermes "
         self.usage = Usage()
@@ -303,6 +308,8 @@ class Transcript:
             self._retried = None
             if self._reasoning:
                 self._reasoning.append("\n\n")
+        elif (added := added_by(message)) is not None:
+            self.notes.append(f"*You added:* {escape(one_line(redact(added), 200))}")
         elif message.role == "tool" and message.call_id in self._calls:
             self._calls[message.call_id].result = message.text
 
@@ -378,7 +385,9 @@ class Transcript:
         return f"{mark_of(reason, note)} {self._seconds:.1f} s{told}"
 
     def _running_status(self) -> str:
-        return self._status(f"{WAITING} waiting for you" if self._asked else "◌ running")
+        if self._asked:
+            return self._status(f"{WAITING} waiting for you")
+        return self._status(f"◌ {escape(self.state() or 'running')}")
 
     def _pending(self) -> list[str]:
         """Return the reason the model is sending nothing: a retry, loading, or no data."""

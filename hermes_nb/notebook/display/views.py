@@ -15,12 +15,13 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from secrets import token_hex
 from typing import Protocol, TextIO
 
 from hermes_nb.core.events import Event, TextDelta, ToolStarted, TurnEnded
 from hermes_nb.notebook.display.tables import plain_text
 from hermes_nb.notebook.display.transcript import ANSWER, Transcript
-from hermes_nb.notebook.shell import Foreign
+from hermes_nb.notebook.shell import Foreign, publisher_of
 from hermes_nb.safety.markup import escape
 
 
@@ -80,9 +81,9 @@ def bundle(transcript: Transcript, *, running: bool) -> dict[str, str]:
     if running:
         # Each update sends everything, and front ends that support updates don't show plain text.
         return {"text/markdown": transcript.running(), "text/plain": STILL_RUNNING}
-    # A failure's text follows as the cell's error, so it is omitted here.
+    # A failure's text follows as the error of a cell that waits for it, so it is omitted here.
     status = not transcript.drew
-    markdown = transcript.finished(failure=False, room=ANSWER, page=True, status=status)
+    markdown = transcript.finished(failure=transcript.beside, room=ANSWER, page=True, status=status)
     return {"text/markdown": markdown, "text/plain": transcript.plain(room=ANSWER, status=status)}
 
 
@@ -141,7 +142,7 @@ class CellView:
         self._one = threading.RLock()
         self._clock: threading.Thread | None = None
         self._over = threading.Event()
-        self._handle: Foreign = None
+        self._display_id = ""
         self._shown = time.monotonic()  # an empty view is not displayed before the first words
         self._early = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -171,6 +172,11 @@ class CellView:
                 self._clock.start()
         if not isinstance(event, TurnEnded):
             self._schedule()
+
+    def begin(self) -> None:
+        """Display the turn at once and update it from now on, even before its first event."""
+        self._update(running=True)
+        self._schedule()
 
     def note(self, markdown: str) -> None:
         """Display a line immediately."""
@@ -235,12 +241,21 @@ class CellView:
             self._timer = None
 
     def _update(self, *, running: bool) -> None:
-        from IPython.display import display
+        from IPython.core.getipython import get_ipython
 
         with self._one:
             data = bundle(self.transcript, running=running)
             self._shown = time.monotonic()
-            if self._handle is None:
-                self._handle = display(data, raw=True, display_id=True)
-            else:
-                self._handle.update(data, raw=True)
+            # Read by the page: *Stop* is offered below the output of an ended cell, too.
+            beside = running and self.transcript.beside
+            marks = {"hermes_beside": self.transcript.state() or "running"} if beside else {}
+            again = bool(self._display_id)
+            self._display_id = self._display_id or token_hex(16)
+            shell: Foreign = get_ipython()
+            publisher = publisher_of(shell) if self.transcript.beside else shell.display_pub
+            publisher.publish(
+                data=data,
+                metadata=marks,
+                transient={"display_id": self._display_id},
+                update=again,
+            )

@@ -32,6 +32,7 @@ from hermes_nb.core.messages import Origin
 from hermes_nb.core.tools import Place
 from hermes_nb.notebook.document.outputs import settle_lines, strip_ansi
 from hermes_nb.notebook.execute.capture import captured, text_of, undisturbed
+from hermes_nb.notebook.execute.code_lock import agent_code
 from hermes_nb.notebook.execute.collector import Output, OutputCollector, current_run
 from hermes_nb.notebook.execute.figures import UserFigures
 from hermes_nb.notebook.execute.network import kernel_origin, watched
@@ -224,10 +225,10 @@ async def execute(
             that were defined by offline code.
         place: the turn for which changed variables are recorded, so that undo can restore them.
     """
-    started = time.monotonic()
     collector = OutputCollector()
     agent = getattr(ours(shell), "awake", None)  # its permission mode does not apply to the code
     async with _its_turn(shell, collector):
+        started = time.monotonic()
         with (
             agent.permission.held() if agent else nullcontext(),
             watched(offline=offline, approved=approved) as party,
@@ -256,11 +257,20 @@ async def execute(
 
 @asynccontextmanager
 async def _its_turn(shell: Shell, mark: OutputCollector) -> AsyncIterator[None]:
-    """Wait until no other nested code is running, except code that contains this run.
+    """Wait until no cell and no other nested code is running, except code that contains this run.
 
     Otherwise hooks would be restored in the wrong order.
     """
     around = current_run.get()
+    lock = nullcontext() if around is not None else agent_code(shell)
+    async with lock, _innermost(shell, mark, around):
+        yield
+
+
+@asynccontextmanager
+async def _innermost(
+    shell: Shell, mark: OutputCollector, around: OutputCollector | None
+) -> AsyncIterator[None]:
     # Not an asyncio.Event, as the other run may use another thread's loop.
     while (outer := _running.get(shell)) not in (None, around):  # noqa: ASYNC110
         await asyncio.sleep(_POLL)

@@ -9,16 +9,29 @@ export const start = ({ app, cells, dom, libraries, parts, settings }) => {
 
   const compose = panel => {
     const [root, answers, foot] = [new widgets.Panel(), new widgets.Panel(), new widgets.Widget()];
+    const waiting = []; // the latest prompts
     const prompt = control('textarea', 'Ask Hermes (Ctrl+Enter)');
     const options = ['approve', 'model'].map(name => control('select', name));
     const kernel = () => cells.kernelOf(panel);
 
-    const send = run => {
+    const send = async (run, { beside = '', steers = false } = {}) => {
       const text = prompt.value.trim();
       if (!text || !kernel()) return;
+      if (steers && (await parts.turns.ask(panel, { steer: text })).steered) {
+        prompt.value = '';
+        parts.cells.tell('Hermes reads this before its next request.');
+        return;
+      }
       const chosen = options.map(({ title, value }) => value && ` --${title} ${value}`);
       prompt.value = '';
-      run(`%%hermes${chosen.join('')}\n${text}`, text);
+      run(`%%hermes${beside}${chosen.join('')}\n${text}`, text);
+    };
+    const queue = () => send(here, { beside: ' --background' });
+    const steer = () => send(here, { beside: ' --background', steers: true });
+    const stop = async () => {
+      const queued = waiting.filter(({ isQueued }) => isQueued());
+      if (!(await parts.turns.stop(panel, ''))) parts.cells.tell('No turn is running.');
+      for (const { giveBack } of queued) giveBack();
     };
     const asCell = code => parts.cells.ask(panel, panel.content.activeCell?.model.id, code);
     const here = (code, text) => {
@@ -39,24 +52,29 @@ export const start = ({ app, cells, dom, libraries, parts, settings }) => {
       output.future = kernel().requestExecute(content, false, { recordTiming: false });
       model.changed.connect(begin);
       output.inputRequested.connect(begin);
-      // What waits behind a turn that fails or is stopped is not run; a kernel may end.
-      const over = ({ content }) => {
-        if (entry.isDisposed || (content && model.length)) return;
+      // What waits behind a turn that is stopped is not run; a kernel may end.
+      const giveBack = () => {
+        if (entry.isDisposed) return;
         prompt.value = `${prompt.value}\n\n${text}`.trim();
         entry.dispose();
       };
+      const state = () => model.length && model.get(0).metadata.hermes_beside;
+      waiting.unshift({ giveBack, isQueued: () => /^waiting for \[/.test(state()) });
+      waiting.length = Math.min(waiting.length, 20);
+      const over = ({ content }) => content && model.length || giveBack();
       output.future.done.then(over, over);
     };
 
     prompt.addEventListener('keydown', event => {
-      if (event.isTrusted && event.key === 'Enter' && (event.ctrlKey || event.metaKey)) send(here);
+      if (event.isTrusted && event.key === 'Enter' && (event.ctrlKey || event.metaKey)) void steer();
     });
     foot.node.append(
       prompt,
       ...options,
-      button('as a cell', () => send(asCell), 'hermes-link'),
-      button('■ Stop', () => void kernel()?.interrupt()),
-      button('Ask', () => send(here), 'hermes-first')
+      button('as a cell', () => void send(asCell), 'hermes-link'),
+      button('After this', () => void queue(), 'hermes-link'),
+      button('■ Stop', () => void stop()),
+      button('Ask', () => void steer(), 'hermes-first')
     );
     root.addClass('hermes-composer');
     foot.addClass('hermes-ui');

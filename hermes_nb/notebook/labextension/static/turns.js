@@ -1,18 +1,38 @@
 /* How a turn is shown in its cell, where the kernel or the page came to an end meanwhile. */
-export const start = ({ cells, dom, tracker }) => {
+export const start = ({ cells, dom, parts, tracker }) => {
   const { kernelOf, notebookOf } = cells;
   // As in notebook/display/views.py.
   const RUNNING = '(the turn was still running when this was saved)';
 
   const plain = output => [output?.data?.['text/plain'] ?? ''].flat().join('');
 
-  // A running turn has a button that stops it, and gives no room back: what is below stays put.
+  const ask = async (panel, hermes) => {
+    const kernel = kernelOf(panel);
+    return kernel ? await parts.cells.past(kernel, { hermes }) : {};
+  };
+  // Stop the turn of a cell, or all with '', but no other code.
+  const stop = async (panel, id) => {
+    const { stopped, delayed } = await ask(panel, { stop: id });
+    if (delayed) parts.cells.tell('Stopping, after your cell.');
+    if (!stopped && id) gone(panel, id);
+    return stopped;
+  };
+
+  // A running turn has buttons that stop it or release its cell. It gives no room back: what is
+  // below stays put. The cell of a turn that runs next to the others has ended.
   const stops = new WeakMap(); // [box, observer], by cell widget
+  const watched = new WeakSet();
   const look = (panel, cell) => {
     const { model, outputArea } = cell;
-    const child =
-      model.sharedModel.executionState === 'running' &&
-      outputArea?.widgets.find((_, i) => plain(model.outputs.get(i)) === RUNNING)?.node;
+    if (outputArea && !watched.has(cell)) {
+      watched.add(cell);
+      model.outputs.changed.connect(() => setTimeout(() => model.isDisposed || look(panel, cell)));
+    }
+    const waits = model.sharedModel.executionState === 'running';
+    const child = outputArea?.widgets.find((_, i) => {
+      const output = model.outputs.get(i);
+      return (waits || output?.metadata?.hermes_beside) && plain(output) === RUNNING;
+    })?.node;
     const [old, size] = stops.get(cell) ?? [];
     if (old ? old.parentNode === child : !child) return;
     if (old?.contains(document.activeElement)) panel.content.activate();
@@ -23,7 +43,9 @@ export const start = ({ cells, dom, tracker }) => {
     node.style.minHeight = '';
     if (!child) return;
     const box = dom.element('div', 'hermes-ui hermes-stop');
-    box.append(dom.button('Stop', () => void kernelOf(panel)?.interrupt()));
+    box.append(dom.button('Stop', () => void stop(panel, model.id)));
+    const release = () => void ask(panel, { detach: model.id }).then(() => look(panel, cell));
+    if (waits) box.append(dom.button('Continue in background', release, 'hermes-link'));
     child.append(box);
     const grown = new ResizeObserver(([{ contentRect }]) => {
       node.style.minHeight = `${contentRect.height}px`;
@@ -34,8 +56,9 @@ export const start = ({ cells, dom, tracker }) => {
   dom.eachCell({ tracker }, look);
 
   // A turn whose kernel is gone is over: what its cell shows would say "running" for ever.
-  const gone = panel => {
+  const gone = (panel, id) => {
     for (const cell of notebookOf(panel).cells) {
+      if (id && cell.id !== id) continue;
       const outputs = cell.cell_type === 'code' ? cell.getOutputs() : [];
       if (!outputs.some(output => plain(output) === RUNNING)) continue;
       const ended = output => {
@@ -52,7 +75,9 @@ export const start = ({ cells, dom, tracker }) => {
   };
 
   return {
+    ask,
     gone,
+    stop,
     operations: {
       // A turn whose page was reloaded while it ran, in place of its saved outputs or of those of
       // an earlier run.

@@ -1,0 +1,137 @@
+"""A running turn: an asyncio task for which its cell waits, or that runs next to the user's cells.
+
+The cell and the turn are separate tasks, so that a turn can continue when its cell ends. Pages
+reach it on the control channel, which kernels read even while code runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import nullcontext, suppress
+from typing import TYPE_CHECKING
+
+from hermes_nb.core import threads
+from hermes_nb.notebook.execute.code_lock import CodeLock, code_lock, turn_context
+from hermes_nb.notebook.interrupt import PATIENCE
+from hermes_nb.notebook.shell import Shell, TurnCell, can_ask, next_number, request_of
+
+if TYPE_CHECKING:
+    from hermes_nb.notebook.turn import CellTurn
+
+AFTER_CELL = "stopping, after your cell"
+
+
+class RunningTurn:
+    """A turn from its start to its end; created in its cell."""
+
+    def __init__(self, shell: Shell, turn: CellTurn, *, beside: bool) -> None:
+        self.cell = TurnCell(
+            request=request_of(shell), can_ask=can_ask(shell), count=next_number(shell), over=beside
+        )
+        self.ahead: RunningTurn | None = None
+        """The turn for which this one waits; None once it runs."""
+        self.turn = turn
+        self._lock: CodeLock | None = code_lock(shell)
+        self._loop = asyncio.get_running_loop()
+        self._detached = self._loop.create_future()
+        self._stopped = 0.0
+        turn.transcript.beside = beside
+        turn.transcript.state = self._state
+
+    def begin(
+        self, work: Coroutine[object, None, str], ended: Callable[[RunningTurn], None]
+    ) -> None:
+        """Start the task; `ended` is called when it has ended."""
+        self._raised: BaseException | None = None
+        self._context = turn_context(self.cell)
+        if self.cell.over:
+            self._context.run(self.turn.begin)
+        self.task = self._loop.create_task(self._guarded(work, ended), context=self._context)
+        self.task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        if self._lock is not None:
+            self._lock.watch()
+
+    async def _guarded(
+        self, work: Coroutine[object, None, str], ended: Callable[[RunningTurn], None]
+    ) -> str:
+        """Store what would end the event loop: a Ctrl-C during `input()`, or an exit."""
+        try:
+            return await work
+        except (KeyboardInterrupt, SystemExit) as error:
+            self._raised = error
+            return ""
+        finally:
+            if self.cell.over:
+                threads.release()
+            ended(self)
+
+    async def result(self) -> str:
+        """Wait in the turn's cell and return the answer; "" once it runs next to the cells.
+
+        Cancelling this interrupts the turn and raises CancelledError after its end. Raises the
+        turn's errors.
+        """
+        cancelled = False
+        async with self._lock.lent() if self._lock is not None else nullcontext():
+            while not (self.task.done() or self.cell.over):
+                try:
+                    await asyncio.wait(
+                        {self.task, self._detached}, return_when=asyncio.FIRST_COMPLETED
+                    )
+                except asyncio.CancelledError:
+                    cancelled = self.task.cancel()
+        if cancelled:
+            raise asyncio.CancelledError
+        if self.cell.over:
+            return ""
+        if self._raised is not None:
+            raise self._raised
+        return self.task.result()
+
+    async def ended(self) -> None:
+        """Wait for the end of a turn that runs next to the cells; it may run code meanwhile."""
+        async with self._lock.lent() if self._lock is not None else nullcontext():
+            await asyncio.wait({self.task})
+
+    def stop(self) -> bool:
+        """Interrupt the turn and the code that it runs; return whether a cell delays that.
+
+        Can be called from any thread, even while code blocks the event loop.
+        """
+        if not self._lock or not self._lock.interrupt(self.cell):
+            self.cancel()
+        self._stopped = self._stopped or time.monotonic()
+        return self._lock is not None and self._lock.in_users_cell and self.cell.over
+
+    def cancel(self) -> None:
+        """Interrupt the turn when the event loop runs; can be called in a signal handler."""
+        if time.monotonic() - self._stopped < PATIENCE:
+            return
+        self._stopped = time.monotonic()
+        threads.press()
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self.task.cancel)
+
+    def detach(self) -> None:
+        """Let the cell end while the turn continues; can be called from any thread."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._detach, context=self._context)
+
+    def _detach(self) -> None:
+        if self.task.done() or self._detached.done():
+            return
+        self.cell.over = self.turn.transcript.beside = True
+        self._detached.set_result(None)
+        self.turn.begin()
+
+    def _state(self) -> str:
+        """Return what the turn waits for, other than its model."""
+        in_cell = self._lock is not None and self._lock.in_users_cell
+        if self._stopped:
+            return AFTER_CELL if in_cell and self.cell.over else "stopping"
+        if self.ahead is not None:
+            return f"waiting for [{self.ahead.cell.count}]"
+        waits = self._lock is not None and self._lock.waits(self.cell)
+        return "waiting for your cell" if waits else ""

@@ -1,0 +1,51 @@
+"""Stop, steer and await the turns that are running: by commands, and by messages from a page."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping
+
+from hermes_nb.core.errors import ConfigError
+from hermes_nb.notebook.kernel_agent import KernelAgent
+
+
+def steer(agent: KernelAgent, given: Namespace) -> str:
+    """Pass a text to the running turn."""
+    if not given.text:
+        raise ConfigError("`%hermes steer TEXT` needs the text to add")
+    if not agent.steer(given.text):
+        raise ConfigError("no running turn can read this; send it as a prompt")
+    return "Hermes reads this before its next request."
+
+
+def stop(agent: KernelAgent, _given: Namespace) -> str:
+    """Stop all turns."""
+    stopped = [each.stop() for each in list(agent.running)]
+    return "Stopping." if stopped else "No turn is running."
+
+
+async def wait(agent: KernelAgent, _given: Namespace) -> str:
+    """Wait for all turns; they may run code meanwhile."""
+    for each in list(agent.running):
+        await each.ended()
+    return ""
+
+
+def answer(agent: KernelAgent | None, asked: Mapping[str, str]) -> dict[str, object]:
+    """Do what a page asks on the control channel; the kernel may be running code.
+
+    `stop` and `detach` name a turn's cell; "" means every turn. `steer` is a text for the running
+    turn.
+    """
+    if agent is None:
+        return {}
+    if text := asked.get("steer"):
+        return {"steered": agent.steer(text)}
+    cell = asked.get("stop", asked.get("detach", ""))
+    found = [turn for turn in list(agent.running) if cell in ("", turn.cell.id)]
+    if "stop" in asked:
+        delayed = [turn.stop() for turn in found]
+        return {"stopped": len(found), "delayed": any(delayed)}
+    for turn in found if "detach" in asked else ():
+        turn.detach()
+    return {"running": len(found)}
