@@ -8,16 +8,17 @@ from contextlib import aclosing
 from dataclasses import replace
 
 import pytest
-from hermes_nb.core.errors import FailureKind, ModelError
-from hermes_nb.core.events import ReasoningDelta, TextDelta
+from hermes_nb.core.errors import FailureKind, ModelError, ToolError
+from hermes_nb.core.events import MessageAdded, ReasoningDelta, TextDelta
 from hermes_nb.core.loop import Agent
 from hermes_nb.core.messages import Image, Message, Reply, ToolCall
 from hermes_nb.core.protocols import Request
-from hermes_nb.core.tools import Tool, Toolset
+from hermes_nb.core.tools import Tool, ToolOutput, Toolset
 from hermes_nb.models.call_reader import PlainReader
 from hermes_nb.models.cassette import Cassette
 from hermes_nb.models.chat.client import OpenAIChat
 from hermes_nb.models.chat.errors import LONGEST
+from hermes_nb.models.chat.retries import Retrying
 from hermes_nb.models.chat.stream import Assembly
 from hermes_nb.models.profiles import Profile, profile_for, with_wire
 from hypothesis import given
@@ -366,6 +367,110 @@ def test_a_session_goes_on_with_another_wire(wire):
             asyncio.run(model.aclose())
     assert [message.role for message in agent.messages].count("tool") == 3
     assert len({call.id for message in agent.messages for call in message.calls}) == 3
+
+
+DELTAS = (TextDelta, ReasoningDelta)  # how a text is cut into pieces is a test's above
+DOT = Image("QUJD")
+LOOKS, BOTH = [("look", {"n": 1})], [("look", {"n": 1}), ("look", {"n": 2})]
+SOON = "Wed, 21 Oct 2015 07:28:00 GMT"
+CONVERSATIONS = {
+    "a question": [("hi", [Said("hello")])],
+    "three turns": [("a", [Said("1")]), ("b", [Said("2")]), ("c", [Said("3", "hm")])],
+    "a call": [("look", [Said("", calls=LOOKS), Said("seen")])],
+    "text before a call": [("look", [Said("I look.", calls=LOOKS), Said("seen")])],
+    "thought before a call": [("look", [Said("", "hm", LOOKS), Said("seen", "so")])],
+    "parallel calls": [("look", [Said("", calls=BOTH), Said("both")])],
+    "calls after calls": [("look", [Said("", calls=BOTH), Said("", calls=LOOKS), Said("done")])],
+    "a call in every turn": [("a", [Said("", calls=LOOKS), Said("1")])] * 3,
+    "a failed call": [("fail", [Said("", calls=[("fail", {})]), Said("it failed")])],
+    "an unknown tool": [("x", [Said("", calls=[("nothing", {})]), Said("sorry")])],
+    "arguments of a wrong type": [("x", [Said("", calls=[("look", {"n": "x"})]), Said("sorry")])],
+    "arguments that are no JSON": [("x", [Said("", calls=[("look", '{"n": ')]), Said("sorry")])],
+    "an image": [(DOT, [Said("a dot")]), ("and now?", [Said("still a dot")])],
+    "an image in a result": [("draw", [Said("", calls=[("draw", {})]), Said("drawn")])],
+    "images and parallel calls": [
+        (DOT, [Said("", calls=[("draw", {}), ("look", {"n": 3})]), Said("both")])
+    ],
+    "an empty reply": [("hi", [Said(""), Said("hello")])],
+    "empty replies only": [("hi", [Said("")])],
+    "an empty reply after a call": [("look", [Said("", calls=LOOKS), Said(""), Said("seen")])],
+    "only a thought": [("hi", [Said("", "hm"), Said("hello")])],
+    "cut at the limit": [("hi", [Said("a long", finish="length"), Said("er answer")])],
+    "a call cut at the limit": [
+        ("look", [Said("", calls=[("look", '{"n"')], finish="length"), Said("again")])
+    ],
+    "a refusal": [("hi", [Said("No.", finish="filtered")]), ("why?", [Said("Because.")])],
+    "thoughts in the text": [("hi", [Said("<think>hm</think>hello", size=3)])],
+    "a rate limit with a date": [("hi", [(429, "slow down", {"retry_after": SOON}), Said("hi")])],
+    "a rate limit with seconds": [("hi", [(429, "slow down", {"retry_after": "3"}), Said("hi")])],
+    "rate limits only": [("hi", [(429, "slow down", {})])],
+    "overload, then an answer": [("hi", [(529, "Overloaded", {}), Said("hi")])],
+    "a rate limit between calls": [
+        ("look", [Said("", calls=LOOKS), (429, "slow down", {}), Said("seen")])
+    ],
+    "overflow": [
+        ("hi", [Said("hello")]),
+        ("more", [(400, "prompt is too long: 210000 tokens > 200000 maximum", {})]),
+    ],
+    "a wrong key": [("hi", [(401, "invalid key", {})]), ("again", [Said("hello")])],
+    "a request that is refused": [("hi", [(400, "temperature: out of range", {})])],
+}
+
+
+@pytest.mark.parametrize("title", CONVERSATIONS)
+def test_a_conversation_is_the_same_on_every_wire(title):
+    """The same events and messages, and each request in the format that its SDK describes."""
+    found = {wire: conversation(wire, CONVERSATIONS[title]) for wire in WIRES}
+    assert found["messages"] == found["chat"]
+    assert found["responses"] == found["chat"]
+
+
+def conversation(wire, turns):
+    """Return the events and messages of a conversation; nothing waits for a retry."""
+
+    def fail(_, _arguments):
+        raise ToolError("the file is gone")
+
+    empty = {"type": "object", "properties": {}}
+    draw = lambda *_: ToolOutput("a dot", (DOT,))  # noqa: E731
+    tools = [
+        LOOK,
+        Tool(name="draw", description="Draw.", parameters=empty, run=draw),
+        Tool(name="fail", description="Fail.", parameters=empty, run=fail),
+    ]
+    waits = []
+
+    async def sleep(seconds):
+        waits.append(seconds)
+
+    replies = [
+        reply.on(wire) if isinstance(reply, Said) else refused(wire, *reply[:2], **reply[2])
+        for _, listed in turns
+        for reply in listed
+    ]
+    with Loopback(*replies) as server:
+        model = Retrying(model_on(wire, server.url), sleep=sleep, random=lambda: 1.0)
+        agent = Agent(model, Toolset(tools), system="be")
+        events = []
+        for prompt, _ in turns:
+            asked = prompt if isinstance(prompt, str) else Message.user("see", images=[prompt])
+            turn = [e for e in take_turn(agent, asked) if not isinstance(e, DELTAS)]
+            events += [described(event).replace(NAMES[wire], "MODEL") for event in turn]
+        asyncio.run(model.aclose())
+        if wire == "responses":
+            for sent in server.bodies:
+                SCHEMA.validate_python(sent)
+    messages = [replace(message, echo={}).to_dict() for message in agent.messages]
+    ended = sorted(event for event in events if event.startswith("ToolFinished"))  # in any order
+    return [event for event in events if event not in ended], ended, messages, waits
+
+
+def described(event):
+    """Return an event without times, and without what one protocol alone sends back."""
+    told = {name: getattr(event, name) for name in event.__dataclass_fields__ if name != "seconds"}
+    if isinstance(event, MessageAdded):
+        told["message"] = replace(event.message, echo={})
+    return f"{type(event).__name__} {told}"
 
 
 @pytest.mark.parametrize("wire", WIRES)
