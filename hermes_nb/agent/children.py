@@ -51,10 +51,10 @@ from hermes_nb.tools.wrappers import in_turn
 logger = logging.getLogger(__name__)
 
 IDENTITY = (
-    "You are a child agent of Hermes. You were given one task, and you know nothing of the "
-    "conversation it comes from. Find out with your tools, ask nobody, and change only what the "
-    "task is about. End with a report: what you found or did, with the numbers and paths that "
-    "matter, and what stayed open. It is all that is read of your work."
+    "You are a child agent of Hermes. You have one task, and you cannot see the conversation it "
+    "comes from. Find out what you need with your tools; you cannot ask anyone. Change only what "
+    "the task is about. End with a report: what you found or did, with the numbers and paths that "
+    "matter, and what is still open. The caller sees only this report."
 )
 STATUS: dict[str, ChildStatus] = {"answered": "done", "budget": "budget", "interrupted": "stopped"}
 """A child's status, by the reason its turn ended; for any other reason it is `failed`."""
@@ -65,7 +65,7 @@ SUMMARY = 24_000
 REPORTS = 45_000
 """Maximum total length of a call's reports, in characters, divided evenly."""
 MOST_TASKS = 20
-REPORTED = "what child agents report"
+REPORTED = "reports of child agents"
 _MARKER = 80
 """Characters reserved for the note about how much of a report was dropped."""
 _ERROR = 400
@@ -211,15 +211,15 @@ def _assignments(common: Assignment, tasks: Sequence[str | Task]) -> list[Assign
     if len(asked) > MOST_TASKS:
         raise ToolError(f"{len(asked)} tasks are too many for one call; give at most {MOST_TASKS}")
     if len({(each.goal, each.context) for each in asked}) < len(asked):
-        raise ToolError("two of the tasks are the same; give each once")
+        raise ToolError("two of the tasks are identical; list each task only once")
     return [replace(each, of=len(asked)) for each in asked]
 
 
 def _check_toolsets(wanted: Iterable[str], there: Sequence[str]) -> None:
     if missing := [name for name in wanted if name not in there]:
         raise ToolError(
-            f"children cannot have {', '.join(map(repr, missing))}; "
-            f"they can have {', '.join(there) or 'no tools at all'}"
+            f"child agents cannot use {', '.join(map(repr, missing))}; "
+            f"they can use {', '.join(there) or 'no tools at all'}"
         )
 
 
@@ -375,7 +375,7 @@ class Child:
                 async with asyncio.timeout(seconds):
                     return await self._turn(budgets, writing)
         except TimeoutError:
-            return Report(status="failed", error=f"it had not ended after {seconds:g} s")
+            return Report(status="failed", error=f"it did not finish within {seconds:g} s")
         except HermesError as error:
             return Report(status="failed", error=str(error))
         except Exception as error:  # the parent gets it as a report

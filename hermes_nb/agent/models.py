@@ -45,11 +45,11 @@ if TYPE_CHECKING:
 WINDOW_SECONDS = 2.0
 """Seconds to wait for a server to report its model's context window."""
 WAYS_OUT = (
-    "no model is set up. Ways out: `%hermes key` and `%hermes model NAME` in a notebook, or set "
+    "no model is set up. Run `%hermes key` and `%hermes model NAME` in a notebook, or set "
     "OPENAI_API_KEY (or OPENROUTER_API_KEY) and HERMES_NB_MODEL; "
     "start a local server (Ollama, LM Studio, llama.cpp, vLLM), which a notebook then offers, or "
-    "name its address in HERMES_NB_BASE_URL; or use the built-in model: "
-    '`pip install "hermes_nb[local]"`, then `python -m hermes_nb.models.weights` fetches it once'
+    "put its address in HERMES_NB_BASE_URL; or use the built-in model: "
+    '`pip install "hermes_nb[local]"`, then `python -m hermes_nb.models.weights` downloads it once'
 )
 """Error message that explains how to set up a model."""
 ACCEPT = "accept it with `%hermes models accept`, or in scripts with HERMES_NB_BASE_URL"
@@ -315,7 +315,9 @@ def _chat(end: Endpoint, address: str, settings: Settings) -> OpenAIChat:
             raise ConfigError(f"{end.base_url} lists no models; set HERMES_NB_MODEL")
         name = served[0]
     if not name:
-        raise ConfigError("there is a key but no model; set HERMES_NB_MODEL, or %hermes model NAME")
+        raise ConfigError(
+            "there is a key but no model; set HERMES_NB_MODEL or run `%hermes model NAME`"
+        )
     _check(name, address)
     profile = profile_for(name, address)
     if end.wire:
@@ -383,7 +385,7 @@ def offered_models(settings: Settings, env: Mapping[str, str]) -> list[tuple[str
 def not_accepted(settings: Settings) -> list[str]:
     """Return a line for each local server found but not accepted, and how to accept it."""
     found = found_servers(settings, known=False)
-    return [f"{told(served)}: found, not accepted. {ACCEPT}" for served in found]
+    return [f"{told(served)}: found but not accepted; {ACCEPT}" for served in found]
 
 
 def told(served: Served) -> str:
@@ -475,5 +477,5 @@ def _check_installed(name: str) -> None:
 def _asked_by(main: ChatModel, name: str, settings: Settings) -> ChatModel:
     """Return an installed model that may call `main`; raise `ConfigError` if it is missing."""
     if (made := _installed(name, settings, main=main)) is None:
-        raise ConfigError(f"no package brings the model {one_line(name, 40)!r}")
+        raise ConfigError(f"no installed package provides the model {one_line(name, 40)!r}")
     return made

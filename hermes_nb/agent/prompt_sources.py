@@ -220,8 +220,8 @@ class PromptSources:
             else:
                 names = ", ".join(map(one_line, theirs))
                 self._once(
-                    f"`{PROJECT}` here names MCP servers ({names}), which run programs or reach "
-                    f"addresses: `%hermes trust {PROJECT}`, then `%hermes new`, uses them"
+                    f"`{PROJECT}` here names MCP servers ({names}), which run programs or contact "
+                    f"addresses. To use them, run `%hermes trust {PROJECT}`, then `%hermes new`"
                 )
         found = {
             name: replace(spec, problem=spec.problem or settled.why("mcp", spec.told))
@@ -313,7 +313,7 @@ def read_prefill(path: Path) -> tuple[Message, ...]:
             data = file.read(MOST_PREFILL + 1)
         listed = json.loads(data) if len(data) <= MOST_PREFILL else None
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"the file of prefill messages cannot be read: {error}") from error
+        raise ConfigError(f"the prefill messages cannot be read: {error}") from error
     given = listed if isinstance(listed, list) else [None]
     found = [_prefilled(each, ("user", "assistant")[at % 2]) for at, each in enumerate(given)]
     messages = tuple(each for each in found if each is not None)
@@ -351,8 +351,8 @@ def said_of(file: ContextFile) -> str:
         for finding in file.findings[:3]
     )
     return (
-        f"{file.name} {done}, because it may contain instructions that are not yours ({what}). If "
-        f"you trust it: %hermes trust {file.name}"
+        f"{file.name} {done}, because it may contain instructions that are not yours "
+        f"({what}). If you trust it: %hermes trust {file.name}"
     )
 
 

@@ -37,7 +37,7 @@ GIST = 120
 """Maximum length of a proposal's summary, in characters."""
 NAMED = 8
 """Maximum number of proposals that a line lists by number; with more, it says "all"."""
-_KINDS = (("memory", "note", "notes"), ("skills", "change of skills", "changes of skills"))
+_KINDS = (("memory", "note", "notes"), ("skills", "skill change", "skill changes"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,7 +353,7 @@ def told_of(waiting: Sequence[Proposal]) -> str:
         numbers = [each.number for each in waiting if each.kind == kind]
         if not numbers:
             continue
-        many = f"1 {one} waits" if len(numbers) == 1 else f"{len(numbers)} {more} wait"
+        many = f"1 {one} is pending" if len(numbers) == 1 else f"{len(numbers)} {more} are pending"
         named = " ".join(map(str, numbers)) if len(numbers) <= NAMED else "all"
         words = (("keep", f"approve {named}"), ("look", "pending"), ("drop", f"reject {named}"))
         ways = " · ".join(f"{word} `%hermes {kind} {command}`" for word, command in words)

@@ -319,8 +319,7 @@ class Runtime:
         if missing := [name for name in wanted if name not in names]:
             known = ", ".join(sorted(names))
             raise ConfigError(
-                f"there is no tool or toolset {missing[0]!r} for the tasks of a map; use one of "
-                f"{known}"
+                f"there is no tool or toolset {missing[0]!r} for map tasks; use one of {known}"
             )
         found = Toolset(
             tool
@@ -419,7 +418,7 @@ class Runtime:
             if stranger:
                 return f"after {stranger}"
             if taken(wording, messages):
-                return f"in words of {source_of(wording, messages)}"
+                return f"quoting {source_of(wording, messages)}"
             asked = self.settings.memory.write_approval or action in WEIGHTY
             return "" if asked else None
 

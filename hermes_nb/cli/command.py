@@ -109,7 +109,7 @@ def _loaded(name: str, load: Callable[[], object]) -> Subcommand:
         found = load()
         if isinstance(found, Subcommand):
             return found
-        why = "it is no Subcommand"
+        why = "it is not a Subcommand"
     except Exception as error:  # noqa: BLE001 - whatever a package raises; the others still work
         why = f"{type(error).__name__}: {error}"
     told = f"the subcommand {name!r} of another package cannot be loaded: {why}"

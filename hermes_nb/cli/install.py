@@ -90,8 +90,8 @@ def place_for(level: Level | None) -> ConfigDirectory:
     from IPython.core.application import SYSTEM_CONFIG_DIRS
 
     if not SYSTEM_CONFIG_DIRS:
-        raise ConfigError("IPython has no directory for everybody on this system; use --sys-prefix")
-    return ConfigDirectory(Path(SYSTEM_CONFIG_DIRS[0]), "everybody on this machine")
+        raise ConfigError("IPython has no directory for all users on this system; use --sys-prefix")
+    return ConfigDirectory(Path(SYSTEM_CONFIG_DIRS[0]), "all users of this machine")
 
 
 def enable(arguments: argparse.Namespace) -> int:
@@ -127,7 +127,7 @@ def disable(arguments: argparse.Namespace) -> int:
         for directory in (place.startup.parent, place.directory):
             with suppress(OSError):  # not empty: still in use
                 directory.rmdir()
-    print(*changes if changes else ["There was nothing to take back."], sep="\n")
+    print(*changes if changes else ["There was nothing to undo."], sep="\n")
     return OK
 
 
@@ -217,9 +217,9 @@ def _parsed(file: Path, text: str) -> dict[str, Foreign]:
     else:
         if isinstance(document, dict):
             return document
-        why = "its top level is no object with keys and values"
+        why = "its top level is not a JSON object"
     raise ConfigError(
-        f"{file}: {why}. Nothing was changed; mend the file or move it away, then run this again"
+        f"{file}: {why}. Nothing was changed; fix the file or move it away, then run this again"
     )
 
 
@@ -237,7 +237,7 @@ def _put(file: Path, text: str) -> str:
     """Write a file if it differs, or remove it for ""; return a message about the change."""
     before = _read(file)
     if before == text:
-        return f"as it was: {file}"
+        return f"unchanged: {file}"
     if not text:
         try:
             file.unlink()
@@ -249,7 +249,7 @@ def _put(file: Path, text: str) -> str:
         write_atomic(file, text.encode("utf-8"))
     except OSError as error:
         why = error.strerror or error
-        message = f"cannot write {file}: {why}; --user and --sys-prefix say where"
+        message = f"cannot write {file}: {why}; choose another location with --user or --sys-prefix"
         raise ConfigError(message) from error
     return f"{'written' if before is None else 'changed'}: {file}"
 
@@ -323,6 +323,8 @@ def _kernel() -> CheckResult:
 def _enabled() -> CheckResult:
     here = [level for level in LEVELS if place_for(level).startup.is_file()]
     if here:
-        return CheckResult("ok", f"%%hermes works at once ({', '.join(here)})")
-    told = "notebooks begin with `%load_ext hermes_nb`; `jupyter hermes enable` makes that needless"
+        return CheckResult("ok", f"%%hermes works immediately ({', '.join(here)})")
+    told = (
+        "notebooks begin with `%load_ext hermes_nb`; `jupyter hermes enable` makes this unnecessary"
+    )
     return CheckResult("note", told)

@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     is_notebook = what.endswith(".ipynb") and "\n" not in what
     for name, option in (FOR_PROMPTS if is_notebook else FOR_NOTEBOOKS).items():
         if getattr(arguments, name):
-            message = f"{option} has no meaning for {'a notebook' if is_notebook else 'a prompt'}"
+            message = f"{option} cannot be used with {'a notebook' if is_notebook else 'a prompt'}"
             raise UsageProblem(message)
     if is_notebook:
         return _notebook(Path(what), arguments)
@@ -108,7 +108,7 @@ def _prompt(prompt: str, arguments: argparse.Namespace) -> int:
         if ending.note:
             _warn(ending.note)
         return REFUSED if seen.refused else OK
-    _warn(redact(visible(ending.error or "the turn's budget was spent before it was done")))
+    _warn(redact(visible(ending.error or "the turn's budget was used up before the turn finished")))
     return MISSED if is_miss(ending.error) else FAILED
 
 
@@ -321,7 +321,7 @@ def _parametrise(notebook: Foreign, parameters: Sequence[tuple[str, str]]) -> No
     lines = ["# Parameters"]
     for name, text in parameters:
         if not name.isidentifier() or keyword.iskeyword(name):
-            raise UsageProblem(f"{name!r} cannot name a variable")
+            raise UsageProblem(f"{name!r} is not a valid variable name")
         lines.append(f"{name} = {value_of(text)!r}")
     # A random id would make the output differ in every run.
     made = nbformat.v4.new_code_cell("\n".join(lines), id=INJECTED, metadata={"tags": [INJECTED]})

@@ -65,7 +65,7 @@ def export(arguments: argparse.Namespace) -> int:
         return OK
     path = Path(arguments.output)
     if path.exists():
-        raise ConfigError(f"{path} is there already; move it away first, or name another file")
+        raise ConfigError(f"{path} already exists; move it first, or choose another file")
     try:
         write_atomic(path, data, mode=0o600)
     except OSError as error:

@@ -59,7 +59,9 @@ def make_engine(name: str, setup: Setup) -> ContextEngine:
     registered = {point.name: point for point in plugins(GROUP)}
     if name not in registered:
         known = ", ".join(engine_names())
-        raise ConfigError(f"there is no context engine {name!r}; context.engine is one of {known}")
+        raise ConfigError(
+            f"there is no context engine {name!r}; context.engine must be one of {known}"
+        )
     try:
         engine: ContextEngine = registered[name].load()(setup)
     except Exception as error:

@@ -209,7 +209,9 @@ def _search(archive: Archive, unstored: Mapping[str, Sequence[Message]], in_view
                 if query.casefold() in everything(message).casefold()
             ]
         if not lines:
-            raise ToolError(f"nothing that left the view fits {query!r}; try fewer or other words")
+            raise ToolError(
+                f"no message that is out of view matches {query!r}; try fewer or other words"
+            )
         return "\n".join([*lines[:HITS], "context_expand(id) shows a message in full."])
 
     return Tool(
@@ -238,13 +240,13 @@ def _expand(archive: Archive, unstored: Mapping[str, Sequence[Message]]) -> Tool
         shown = text[(part - 1) * PART : part * PART]
         if part < parts:
             shown += (
-                f"\n[part {part} of {parts}; context_expand({name!r}, part={part + 1}) goes on]"
+                f"\n[part {part} of {parts}; context_expand({name!r}, part={part + 1}) shows more]"
             )
         return ToolOutput(shown, images[:_IMAGES])
 
     return Tool(
         name="context_expand",
-        description="Show earlier messages word for word by the id that stands in their place.",
+        description="Show earlier messages word for word by the id that replaces them.",
         parameters={
             "type": "object",
             "properties": {
@@ -291,7 +293,7 @@ def _span(
     else:
         entries = [("", message) for message in unstored.get(name, ())]
     if not entries:
-        message = f"there is nothing under {name!r}; use an id as it stands in the conversation"
+        message = f"there is nothing under {name!r}; use an id that appears in the conversation"
         raise ToolError(message)
     images = tuple(image for _, message in entries for image in message.images)
     return "\n\n".join(f"{mark}{_whole(message)}" for mark, message in entries), images
@@ -314,7 +316,7 @@ def _around(text: str, query: str) -> str:
 
 NOTE = (
     "Earlier parts of this conversation are stored word for word but no longer in view: "
-    "context_search(query) finds a place in them, context_expand(id) shows it."
+    "context_search(query) searches them, context_expand(id) shows it."
 )
 
 

@@ -183,8 +183,8 @@ write down a password, key or token."""
 FACTS = "(Of the oldest part only lines that stood out, as they were and in their order:)"
 LIVE = (
     "Pause here. The conversation above is about to be shortened: everything up to its last part "
-    "will be replaced by a summary, which you write now. {kept} Do not go on with the task and "
-    "call no tool; write the summary alone, at most {words} words."
+    "will be replaced by a summary, which you write now. {kept} Do not continue the task or "
+    "call tools; write only the summary, at most {words} words."
 )
 
 
@@ -304,7 +304,7 @@ class Summariser:
             self.requests.append(UsageReported(reply.usage, name, "summary"))
         text = reply.message.text.strip() if reply is not None else ""
         if not text:
-            message = f"{self._model.name} gave an empty summary"
+            message = f"{self._model.name} returned an empty summary"
             raise ModelError(message, kind=FailureKind.MALFORMED)
         return clip(redact(text), material.tokens * 3 // 2)
 

@@ -73,7 +73,7 @@ def _bounded(call: ToolCall, tool: Tool | None) -> ToolCall:
     size = len(call.text or call.arguments_json())
     if size <= most:
         return call
-    problem = f"the arguments have {size:,} characters, and it takes {most:,} at most"
+    problem = f"the arguments have {size:,} characters, but at most {most:,} are allowed"
     return ToolCall(id=call.id, name=call.name, problem=problem)
 
 

@@ -170,12 +170,12 @@ MAX_REQUESTS = 15
 """Maximum model requests in a turn; the final summary is an extra request."""
 EMPTY_REPLIES = 2
 """Number of consecutive empty replies answered with a nudge; one more fails the turn."""
-BUSY = "this session is already taking a turn; wait for it or stop it"
+BUSY = "this session is already running a turn; wait for it or stop it"
 LOST_RESULT = "No result: the process ended while this call was running."
 NUDGE = "Your reply was empty. Answer the question, or call a tool."
 OUT_OF_BUDGET = (
     "The budget of {limit} is used up, and no more tools can run. "
-    "Say in a few sentences what is done, what is still open and how to go on."
+    "Say in a few sentences what is done, what is still open and how to continue."
 )
 _BEGINS, _, _ENDS = OUT_OF_BUDGET.partition("{limit}")
 NOTHING_LEFT = "(Stopped here: {refusal}. What was done so far is kept.)"
@@ -404,7 +404,7 @@ class Agent:
             else:
                 empty += 1
                 if empty > EMPTY_REPLIES:
-                    message = f"{self.model.name} gave {empty} empty replies in a row"
+                    message = f"{self.model.name} returned {empty} empty replies in a row"
                     raise ModelError(message, kind=FailureKind.MALFORMED)
                 yield MessageAdded(Message.user(NUDGE))
         async with aclosing(self._out_of_budget(ended, most, progress)) as closing:
@@ -416,7 +416,7 @@ class Agent:
     ) -> AsyncGenerator[Event, None]:
         """Let the model write a summary; if the budget doesn't allow that, use a fixed text."""
         progress.reason, progress.note = "budget", str(ended) if ended else ""
-        ended = ended or Refusal(f"{most} requests for this turn", "all of them were made")
+        ended = ended or Refusal(f"{most} requests for this turn", "all of them have been used")
         if refusal(self._budgets, self.prompt_tokens()) is not None:
             said = NOTHING_LEFT.format(refusal=ended)
             yield TextDelta(said)

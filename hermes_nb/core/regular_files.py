@@ -99,7 +99,7 @@ def real_inside(path: Path, root: Path) -> Path:
     except OSError as error:
         raise Refused(_reason(error)) from error
     if not real.is_relative_to(root):
-        raise Refused("it is a link that leaves the repository")
+        raise Refused("it is a link that points outside the repository")
     return real
 
 

@@ -258,7 +258,7 @@ class CuratedMemory:
         if not raw.data or (parsed.canonical and not foreign):
             return ""
         copy = self._files[target].keep_copy(raw.data)
-        odd = f" (it held {' and '.join(parsed.oddities)})" if parsed.oddities else ""
+        odd = f" (it contained {' and '.join(parsed.oddities)})" if parsed.oddities else ""
         return (
             f". The file had been edited by someone else{odd}; all its entries were kept, and a "
             f"copy of it is in {copy.name}"
@@ -268,9 +268,9 @@ class CuratedMemory:
         raw, parsed = self._read(target)
         if not raw.whole:
             raise WriteRefusal(
-                f"{FILES[target]} holds {raw.size:,} bytes, far more than a memory of "
-                f"{self.limits[target]:,} characters, and was left alone; the user has to "
-                "shorten it"
+                f"{FILES[target]} has {raw.size:,} bytes, far more than a memory of "
+                f"{self.limits[target]:,} characters, so it was not changed; the user has "
+                "to shorten it"
             )
         return raw, parsed
 
@@ -339,7 +339,7 @@ def to_undo(records: Sequence[MemoryRecord], record_id: str = "") -> MemoryRecor
         if found is None:
             raise WriteRefusal(f"there is no memory write {record_id!r}; the history lists them")
         if found.id in gone:
-            raise WriteRefusal(f"the memory write {record_id} has been undone already")
+            raise WriteRefusal(f"the memory write {record_id} has already been undone")
         return found
     standing = [record for record in records if not record.undoes and record.id not in gone]
     if not standing:
@@ -362,7 +362,7 @@ def plan_back(entries: Sequence[str], record: MemoryRecord, limit: int) -> Plann
         # Checked at the end, because a batch may have removed an entry and added it again.
         if not change.after and now.count(change.before) > 1:
             raise WriteRefusal(
-                f"the entry {gist(change.before)!r} is there already; nothing was undone"
+                f"the entry {gist(change.before)!r} already exists; nothing was undone"
             )
     refuse_overflow(entries, now, limit)
     return PlannedEntries(tuple(now), tuple(changes))

@@ -304,7 +304,8 @@ def refuse_overflow(before: Sequence[str], after: Sequence[str], limit: int) -> 
     if total <= limit or total < size(before):
         return
     raise WriteRefusal(
-        f"this would take {total:,} characters, the limit is {limit:,}, so nothing was changed. "
+        f"this would take {total:,} characters, but the limit is {limit:,}, so nothing was "
+        "changed. "
         "Shorten, merge or remove entries in the same `operations` batch. "
         f"{size(before):,} characters are in use:\n{listing(before)}"
     )
@@ -317,7 +318,9 @@ def find(entries: Sequence[str], old_text: str) -> int:
     when case and white space are ignored. If entries are identical, the first one is returned.
     """
     if not old_text:
-        raise WriteRefusal("`old` is missing; give a part of the entry that no other entry holds")
+        raise WriteRefusal(
+            "`old` is missing; give a part of the entry that no other entry contains"
+        )
     if old_text in entries:
         return entries.index(old_text)
     forms: tuple[Callable[[str], str], ...] = (str, lambda text: " ".join(text.split()).casefold())
@@ -327,13 +330,14 @@ def find(entries: Sequence[str], old_text: str) -> int:
         if len({entries[index] for index in found}) > 1:
             listed = listing([entries[index] for index in found])
             raise WriteRefusal(
-                f"{len(found)} entries hold {one_line(old_text)!r}; give more of the one you mean:"
+                f"{len(found)} entries contain {one_line(old_text)!r}; give more of the one "
+                "you mean:"
                 f"\n{listed}"
             )
         if found:
             return found[0]
-    there = f"these are there:\n{listing(entries)}" if entries else "there are no entries yet"
-    raise WriteRefusal(f"no entry holds {one_line(old_text)!r}; {there}")
+    there = f"the entries are:\n{listing(entries)}" if entries else "there are no entries yet"
+    raise WriteRefusal(f"no entry contains {one_line(old_text)!r}; {there}")
 
 
 def _operation(given: object) -> Operation:
@@ -370,7 +374,7 @@ def _refuse_content(content: str) -> None:
     _refuse_attack(content)
     if redact(content) != content:
         raise WriteRefusal(
-            "it holds what looks like a secret; note where the secret is kept instead"
+            "it contains what looks like a secret; note where the secret is stored instead"
         )
 
 

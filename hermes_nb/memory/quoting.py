@@ -38,7 +38,7 @@ Emit = Callable[[UsageReported], None]
 def told(found: Sequence[RecalledSession], query: str, limit: int = LIMIT) -> str:
     """Return search results as text."""
     if not found:
-        return "nothing in past sessions fits; other words may, or browse without a query"
+        return "nothing in past sessions matches; try other words, or browse without a query"
     more = "session_search(session_id=…, around=NUMBER) reads on."
     room = (limit - len(OLD) - len(more) - 10) // len(found)
     terms = wanted(query)
@@ -215,7 +215,7 @@ class Condenser:
             told = one_line(redact(str(error)), 160)
             return replace(found, note=f"not condensed: {told}")
         if not summary:
-            return replace(found, note="not condensed: the model had nothing to say")
+            return replace(found, note="not condensed: the model returned nothing")
         return replace(found, summary=summary)
 
     async def _ask(self, query: str, found: RecalledSession, transcript: str, emit: Emit) -> str:

@@ -66,7 +66,7 @@ def readable(session_id: str, rows: Iterable[Mapping[str, Json]]) -> list[Stored
 
 def unreadable(session_id: str, number: int) -> str:
     """Return a warning that a number of messages are unreadable."""
-    told = f"{number} stored messages of session {session_id} cannot be read any more"
+    told = f"{number} stored messages of session {session_id} can no longer be read"
     return f"{told} and are skipped"
 
 

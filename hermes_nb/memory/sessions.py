@@ -88,7 +88,7 @@ class Together:
         for write in writes:
             write.done, write.error = (
                 True,
-                StoreError("it was not written: another write of the same batch failed"),
+                StoreError("it was not written: another write in the same batch failed"),
             )
         try:
             results = self._database.write(lambda c: [write.action(c) for write in writes])

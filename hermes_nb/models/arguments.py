@@ -77,7 +77,7 @@ def parse_arguments(text: str, *, cut: bool = False) -> Arguments:
     if isinstance(value, str) and not cut and value.lstrip().startswith("{"):
         inner = parse_arguments(value)  # some servers encode the JSON twice
         return inner if inner.problem else replace(inner, text=dumps_text(inner.value))
-    kind = "an array" if isinstance(value, list) else "no object"
+    kind = "an array" if isinstance(value, list) else "not an object"
     kind = "a string" if isinstance(value, str) else kind
     return Arguments(problem=f"the arguments are {kind}; they must be one JSON object")
 
@@ -115,7 +115,8 @@ def _repaired(text: str, error: Exception, *, cut: bool) -> Arguments:
     reason = str(error) if isinstance(error, ValueError) else _TOO_DEEP
     if cut or not _balanced(text):
         problem = (
-            f"the arguments' JSON is cut off ({reason}); nothing was run, call again with all of it"
+            f"the arguments' JSON is cut off ({reason}); nothing was run, call again with "
+            "the complete arguments"
         )
         return Arguments(problem=problem)
     value = None if len(text) > _REPAIRED_UP_TO else _unambiguous(text)

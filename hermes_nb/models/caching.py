@@ -108,7 +108,7 @@ def _read(message: Mapping[str, Json] | bytes) -> Mapping[str, Json]:
 def mark(ttl: TTL) -> dict[str, str]:
     """Return a breakpoint; raise ValueError if the lifetime is invalid."""
     if ttl not in ("5m", "1h"):
-        raise ValueError(f"a cache entry lives for '5m' or '1h', not {ttl!r}")
+        raise ValueError(f"the cache lifetime must be '5m' or '1h', not {ttl!r}")
     return {"type": "ephemeral"} if ttl == "5m" else {"type": "ephemeral", "ttl": ttl}
 
 

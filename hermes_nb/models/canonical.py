@@ -55,6 +55,20 @@ GUIDANCE: Table = (
     (r"\A(\[From memory \([^)\n]*\)):[^\n]*", r"\1"),
 )
 REWORDED: Table = (
+    (
+        r"the arguments have ([\d,]+) characters, but at most ([\d,]+) are allowed",
+        r"the arguments have \1 characters, and it takes \2 at most",
+    ),
+    (r" in a copy; the (\w+) skill is unchanged", r" in a copy; the \1 one stays"),
+    (r"\bhas ([\d,]+) characters; the limit is ([\d,]+)", r"has \1 characters, \2 is the limit"),
+    (
+        r" would have ([\d,]+) bytes; the limit is " r"([\d,]+)",
+        r" would have \1 bytes; \2 is the limit",
+    ),
+    (
+        r"\ba folder ('[^'\n]{1,200}') already exists; choose another name",
+        r"\1 is there already as a folder; choose another name",
+    ),
     (r"(?m)^\[stopped after (?=\d[\d.]* \w?B of output)", "[ended after "),
     (r"(?m)(, |; )changes to ([^\]\n]{1,500}) were reverted", r"\1changes of \2 were taken back"),
     (r" is protected and cannot be (read|written): ", r" may not be \1, it is protected: "),
@@ -133,6 +147,95 @@ REWORDED: Table = (
     ),
 )
 WORDINGS: Table = (
+    ("skills_list lists all skills", "skills_list shows what there is"),
+    ("a link that points outside its directory", "a link that leads out of its directory"),
+    ("it contains NUL characters", "it holds NUL characters"),
+    ("with quotes around values that contain `: `", "with quotes around what holds `: `"),
+    (", but the skill is called ", ", and the skill is "),
+    ("there is no text after the frontmatter", "there is nothing below the frontmatter"),
+    ("the frontmatter contains more than one", "the frontmatter holds more than one"),
+    (
+        "there is no Hermes directory for skills, so nothing can be written",
+        "there is no home directory for skills; nothing can be written",
+    ),
+    (" bytes, so it cannot be copied", " bytes; it is not copied"),
+    (
+        " skills and cannot be deleted; the user can turn it off",
+        " skills and is not deleted; the user can switch it off",
+    ),
+    ("; undo restores it", "; undo brings it back"),
+    ("`name` is missing; give the name of the skill", "which skill? give its `name`"),
+    ("has changed since you viewed it; view it again", "has been changed since; look at it again"),
+    (" has been created again; delete the new one first", " is there again; delete that one first"),
+    (
+        "has been changed by hand since; undo it by hand",
+        "was changed by other means since; undo it by hand",
+    ),
+    (" through a link and was not changed", " through a link; not touched"),
+    (
+        " is turned off; only the user can turn it on",
+        " is switched off; only the user can switch it on",
+    ),
+    (" in the environment, but that is not set", " in the environment, where that is not set"),
+    (": tell the user before you follow it", ": say so before you follow it"),
+    (" skills, which other people wrote", " skills, which nobody here wrote"),
+    (" bytes; its path is ", " bytes; it lies at "),
+    ("give a path under ", "give a path below "),
+    (
+        "is a link that points outside the skill; it is not followed",
+        "is a link that leads out of the skill; it is not followed",
+    ),
+    ("in this skill; available: ", "in this skill; there is "),
+    (" (it contained ", " (it held "),
+    (
+        "so it was not changed; the user has to shorten it",
+        "and was left alone; the user has to shorten it",
+    ),
+    (" has already been undone", " has been undone already"),
+    (" already exists; nothing was undone", " is there already; nothing was undone"),
+    ("that no other entry contains", "that no other entry holds"),
+    (" entries contain '", " entries hold '"),
+    ("no entry contains '", "no entry holds '"),
+    ("; the entries are:\n", "; these are there:\n"),
+    (" characters, but the limit is ", " characters, the limit is "),
+    (
+        "it contains what looks like a secret; note where the secret is stored instead",
+        "it holds what looks like a secret; note where the secret is kept instead",
+    ),
+    (
+        "it holds what looks like a secret; say where the secret is kept instead",
+        "it holds what looks like a secret; note where the secret is kept instead",
+    ),
+    (
+        "nothing in past sessions matches; try other words, or browse without a query",
+        "nothing in past sessions fits; other words may, or browse without a query",
+    ),
+    ("not condensed: the model returned nothing", "not condensed: the model had nothing to say"),
+    (
+        "is locked by another process; Hermes will try again later",
+        "is locked by another process; it is tried again later",
+    ),
+    ("is locked: another process is writing to it", "is locked: other processes write to it"),
+    ("no message that is out of view matches ", "nothing that left the view fits "),
+    (") shows more]", ") goes on]"),
+    (
+        "; use an id that appears in the conversation",
+        "; use an id as it stands in the conversation",
+    ),
+    ("the arguments are not an object;", "the arguments are no object;"),
+    (
+        "nothing was run, call again with the complete arguments",
+        "nothing was run, call again with all of it",
+    ),
+    (
+        "two of the tasks are identical; list each task only once",
+        "two of the tasks are the same; give each once",
+    ),
+    ("child agents cannot use ", "children cannot have "),
+    ("; they can use ", "; they can have "),
+    ("it did not finish within ", "it had not ended after "),
+    ('source="reports of child agents"', 'source="what child agents report"'),
+    ("[text of an attachment, ", "[text of what came with it, "),
     ("which may contain keys", "which may hold keys"),
     ("infrastructure secrets", "secrets of an infrastructure"),
     ("a command history, which may contain passwords", "what was typed, passwords among it"),
@@ -287,10 +390,6 @@ WORDINGS: Table = (
     ),
     (" is itself pending the user's approval, as ", " itself waits for the user's approval, as "),
     ("; it cannot be changed until it is approved", "; it cannot be changed before"),
-    (
-        "it contains what looks like a secret; note where the secret is stored instead",
-        "it holds what looks like a secret; say where the secret is kept instead",
-    ),
     ("the same change is already pending, as ", "that waits for the user's approval already, as "),
     (
         "the user has already rejected the same change; do not propose it again",

@@ -47,8 +47,8 @@ AROUND = 40
 """Number of characters to quote on each side of the first difference."""
 NAMED_TOOLS = 4
 AGAIN = (
-    "to record it again: `%hermes cassette auto` (or HERMES_NB_CASSETTE=auto), then run from the "
-    "top"
+    "to record it again: `%hermes cassette auto` (or HERMES_NB_CASSETTE=auto), then run "
+    "from the top"
 )
 SUFFIX = ".hermes.jsonl"
 """File name suffix of a notebook's cassette, after the notebook's stem."""

@@ -327,7 +327,7 @@ def _lines_of(path: Path) -> list[bytes]:
     except FileNotFoundError:
         return []
     if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
-        raise OSError("it is not a regular file, or too large")
+        raise OSError("it is not a regular file, or it is too large")
     lines = path.read_bytes().split(b"\n")
     if not lines[-1]:
         lines.pop()

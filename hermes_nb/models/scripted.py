@@ -88,7 +88,7 @@ class ScriptedModel:
         """Raise `ScriptError` if any steps are left."""
         left = len(self.steps) - len(self.requests)
         if left > 0:
-            raise ScriptError(f"{left} of {len(self.steps)} steps were never asked for")
+            raise ScriptError(f"{left} of {len(self.steps)} steps were never requested")
 
     async def aclose(self) -> None:
         """Do nothing, as there is nothing to close."""

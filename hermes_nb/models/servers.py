@@ -313,7 +313,7 @@ def _bounded(response: _Body, end: float) -> bytes:
     while piece := response.read1(65_536):
         body += piece
         if len(body) > MOST or time.monotonic() > end:
-            raise TimeoutError("the answer is endless")
+            raise TimeoutError("the response does not end")
     return bytes(body)
 
 

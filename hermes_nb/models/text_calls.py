@@ -79,7 +79,7 @@ You can act by calling tools. Write a call as one block of exactly this form:
 <tool_call>{"name": "tool_name", "arguments": {"parameter": "value"}}</tool_call>
 
 The block holds valid JSON on one line or several. Several blocks may follow one another; end your \
-message behind the last one. The results come in the next message, each behind \
+message after the last one. The results come in the next message, each behind \
 [Tool Result: tool_name]; never write a result yourself. When you need no tool, answer without a \
 block. The tools, with `?` behind optional parameters:
 """

@@ -159,7 +159,7 @@ class Catalogue:
         near = difflib.get_close_matches(plain.lower(), snapshot.skills, n=3, cutoff=0.5)
         near = near or sorted(snapshot.scores(plain.replace("-", " ")))[:3]
         hint = f"nearest: {', '.join(near)}; " if near else ""
-        raise SkillError(f"no skill {plain[:80]!r}; {hint}skills_list shows what there is")
+        raise SkillError(f"no skill {plain[:80]!r}; {hint}skills_list lists all skills")
 
     def _skill(
         self,

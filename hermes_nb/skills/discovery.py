@@ -273,7 +273,7 @@ class Shelf:
                 if is_link:
                     path = os.path.realpath(path)
                     if not (path.startswith(base + os.sep) and os.path.isdir(path)):
-                        note = "a link that leads out of its directory"
+                        note = "a link that points outside its directory"
                         self.notes.append((Path(folder, name), note))
                         continue
                 pending.append((path, (*parts, name)))
@@ -293,14 +293,14 @@ class Shelf:
     def _read(self, base: str, path: str, parts: tuple[str, ...], stamp: Stamp) -> FoundSkill:
         try:
             if os.path.islink(path) and not os.path.realpath(path).startswith(base + os.sep):
-                reason = "its SKILL.md is a link that leads out of its directory"
+                reason = "its SKILL.md is a link that points outside its directory"
                 return self._found(path, parts, reason=reason)
             data = read_regular(path)
             digest = hashlib.sha256(data).hexdigest()
             text, valid = decoded(data)
             read = read_frontmatter(text)
             if not valid:
-                read = Frontmatter(read.fields, (*read.notes, "it is not all UTF-8"))
+                read = Frontmatter(read.fields, (*read.notes, "parts of it are not UTF-8"))
             found = self._found(path, parts, digest, read)
         except OSError as error:
             reason = f"it cannot be read: {error.strerror or error}"

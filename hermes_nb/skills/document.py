@@ -157,15 +157,15 @@ def understood(read: Frontmatter, *, folder: str, body: str = "") -> Document:
 def problems(text: str, *, name: str = "") -> list[str]:
     """Return the problems that prevent writing `text` as the SKILL.md of the skill `name`."""
     if len(text) > DOCUMENT_LIMIT:
-        return [f"it has {len(text):,} characters, {DOCUMENT_LIMIT:,} is the limit"]
+        return [f"it has {len(text):,} characters; the limit is {DOCUMENT_LIMIT:,}"]
     if re.search("[\0\ud800-\udfff]", text):
-        return ["it holds NUL characters or lone surrogates"]
+        return ["it contains NUL characters or lone surrogates"]
     try:
         parts = split(text)
         read = read_fields(parts.head, repair=False)
     except SkillError as error:
         way = 'begin with `---`, `name: ...`, `description: "..."`, `---`'
-        return [f"{error}; {way}, with quotes around what holds `: `"]
+        return [f"{error}; {way}, with quotes around values that contain `: `"]
     found = [] if parts.closed else [_UNCLOSED]
     found += read.notes
     if _FENCE in parts.head:
@@ -177,7 +177,7 @@ def problems(text: str, *, name: str = "") -> list[str]:
     given = plain_text(read.fields.get("name"))
     found += name_problems(given)
     if name and given != name:
-        found.append(f"its name is {given!r}, and the skill is {name!r}")
+        found.append(f"its name is {given!r}, but the skill is called {name!r}")
     description = plain_text(read.fields.get("description"))
     if not 1 <= len(description) <= DESCRIPTION_LIMIT:
         found.append(
@@ -185,7 +185,7 @@ def problems(text: str, *, name: str = "") -> list[str]:
             f"{DESCRIPTION_LIMIT:,} that say what the skill does and when to use it"
         )
     if not parts.body.strip():
-        found.append("there is nothing below the frontmatter")
+        found.append("there is no text after the frontmatter")
     return found
 
 
@@ -361,7 +361,7 @@ def _parsed(head: str) -> Frontmatter:
         where = f" at line {mark.line + 2}" if mark else ""
         raise SkillError(f"the frontmatter is not valid YAML{where}: {problem}") from error
     if len(roots) > 1:
-        raise SkillError("the frontmatter holds more than one YAML document")
+        raise SkillError("the frontmatter contains more than one YAML document")
     if not roots or not isinstance(roots[0], dict):
         raise SkillError("the frontmatter is not a list of `key: value` fields")
     return Frontmatter(roots[0], tuple(dict.fromkeys(notes)))
@@ -390,6 +390,6 @@ def _tree(kind: str, event: Json, events: Iterator[Json], notes: list[str], dept
     for key, value in zip(values[::2], values[1::2], strict=True):
         name = key if isinstance(key, str) else json.dumps(key)
         if name in fields:
-            notes.append(f"the field {name!r} is there twice; the last one counts")
+            notes.append(f"the field {name!r} appears twice; the last one is used")
         fields[name] = value
     return fields

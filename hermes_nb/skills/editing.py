@@ -208,7 +208,7 @@ class Changer:
         if act is None:
             raise SkillError(f"no action {change.action!r}; use one of {', '.join(actions)}")
         if self._writer is None:
-            raise SkillError("there is no home directory for skills; nothing can be written")
+            raise SkillError("there is no Hermes directory for skills, so nothing can be written")
         return act, self._writer
 
     def _checked_new(self, change: SkillChange) -> tuple[str, str]:
@@ -254,7 +254,7 @@ class Changer:
             if skill.source == "home":
                 writer.put(path, skill.name, relative, after, change.action, change.origin)
             else:
-                copied = f" in a copy; the {skill.source} one stays"
+                copied = f" in a copy; the {skill.source} skill is unchanged"
                 names = support_files(skill.directory)
                 contents = {name: read_regular(skill.directory / name) for name in names}
                 contents = {**contents, DOCUMENT: read_regular(skill.file), relative: after or b""}
@@ -262,7 +262,8 @@ class Changer:
                     del contents[relative]
                 if sum(map(len, contents.values())) > COPIED:
                     raise SkillError(
-                        f"skill {skill.name!r} is larger than {COPIED:,} bytes; it is not copied"
+                        f"skill {skill.name!r} is larger than {COPIED:,} bytes, so it "
+                        "cannot be copied"
                     )
                 path = writer.create(
                     skill.name, skill.category, contents, change.action, change.origin
@@ -279,13 +280,13 @@ class Changer:
         with self._locked_skill(change.name, writer, whole=True) as skill:
             if skill.source != "home":
                 raise SkillError(
-                    f"skill {skill.name!r} comes from {skill.source} skills and is not deleted; "
-                    "the user can switch it off"
+                    f"skill {skill.name!r} comes from {skill.source} skills and cannot be "
+                    "deleted; the user can turn it off"
                 )
             _current(change, skill, DOCUMENT)
             writer.remove(skill.directory, skill.name, change.action, change.origin)
         self._ledger.note(skill.name, "gone", change.origin)
-        message = f"deleted skill {skill.name!r}; undo brings it back"
+        message = f"deleted skill {skill.name!r}; undo restores it"
         return _done(change, change.name, skill.directory, message)
 
     @staticmethod
@@ -307,7 +308,7 @@ class Changer:
         Raises SkillError if the skill is missing or belongs to the working directory.
         """
         if not name:
-            raise SkillError("which skill? give its `name`")
+            raise SkillError("`name` is missing; give the name of the skill")
         skill = self._catalogue.find(name)
         order = [root.source for root in self.roots]
         if order.index(skill.source) < order.index("home"):
@@ -361,7 +362,9 @@ def _current(change: SkillChange, skill: Skill, relative: str) -> bytes | None:
     """Return a file's bytes; raise SkillError if it differs from the version in `change.seen`."""
     before = _bytes_at(skill, relative)
     if change.seen is not None and digest_of(before) != change.seen:
-        message = f"{relative} of skill {change.name!r} has been changed since; look at it again"
+        message = (
+            f"{relative} of skill {change.name!r} has changed since you viewed it; view it again"
+        )
         raise SkillError(message)
     return before
 
@@ -385,7 +388,7 @@ def _after(change: SkillChange, skill: Skill, before: bytes | None) -> bytes | N
         _check_document(text, skill, _text(before or b""), is_patch=change.action == "patch")
     data = _bytes(text)
     if len(data) > FILE_LIMIT:
-        raise SkillError(f"{relative} would have {len(data):,} bytes; {FILE_LIMIT:,} is the limit")
+        raise SkillError(f"{relative} would have {len(data):,} bytes; the limit is {FILE_LIMIT:,}")
     known = (before or b"").decode("utf-8", "replace")
     code = relative != DOCUMENT and is_code(relative)
     _refuse_harm(text, f"{skill.name}/{relative}", code=code, before=known)

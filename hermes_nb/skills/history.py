@@ -262,7 +262,7 @@ class Writer:
         target = self.root / category / name
         self._refuse_links(target)
         if os.path.lexists(target):
-            raise SkillError(f"{name!r} is there already as a folder; choose another name")
+            raise SkillError(f"a folder {name!r} already exists; choose another name")
         first = target  # the topmost folder that must be created
         while first.parent != self.root and not first.parent.exists():
             first = first.parent
@@ -362,7 +362,9 @@ class Writer:
             if not folder.exists():
                 return False
             if os.path.lexists(directory):
-                raise SkillError(f"{record.place!r} is there again; delete that one first")
+                raise SkillError(
+                    f"{record.place!r} has been created again; delete the new one first"
+                )
             make_private(directory.parent)
             folder.rename(directory)
             return True
@@ -371,7 +373,7 @@ class Writer:
         if now != record.after:
             if now == record.before:
                 return False
-            raise SkillError(f"{record.name!r} was changed by other means since; undo it by hand")
+            raise SkillError(f"{record.name!r} has been changed by hand since; undo it by hand")
         if record.kind == "made":
             directory.rename(folder)
             self._tidy(directory.parent)
@@ -452,7 +454,10 @@ class Writer:
     def _refuse_links(self, path: Path) -> None:
         real, root = os.path.realpath(path), os.path.realpath(self.root)
         if not real.startswith(root + os.sep):
-            message = f"{path.name!r} leads out of {str(self.root)!r} through a link; not touched"
+            message = (
+                f"{path.name!r} points outside {str(self.root)!r} through a link and "
+                "was not changed"
+            )
             raise SkillError(message)
 
     def _tidy(self, category: Path) -> None:

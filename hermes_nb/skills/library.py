@@ -122,12 +122,12 @@ class Library(Changer):
         """
         skill = self.get(name)
         if not (skill.enabled or not counted):
-            message = f"skill {skill.name!r} is switched off; only the user can switch it on"
+            message = f"skill {skill.name!r} is turned off; only the user can turn it on"
             raise SkillError(message)
         try:
             files, marks = self._examiner.support(skill.root, skill.directory)
         except SkillError as error:
-            raise SkillError(f"skill {skill.name!r} is refused, {error}") from error
+            raise SkillError(f"skill {skill.name!r} is refused: {error}") from error
         relative = DOCUMENT if file in (None, "", DOCUMENT) else checked_path(str(file))
         path = skill.where(relative)
         try:
@@ -143,10 +143,10 @@ class Library(Changer):
         if relative == DOCUMENT:
             marks = (*skill.marks, *marks)
             if unset := [name for name in skill.environment if not os.environ.get(name)]:
-                told = f"it needs {', '.join(unset)} in the environment, where that is not set"
-                marks = (f"{told}: say so before you follow it", *marks)
+                told = f"it needs {', '.join(unset)} in the environment, but that is not set"
+                marks = (f"{told}: tell the user before you follow it", *marks)
         if not skill.root.vouched:
-            marks = (f"it comes from {skill.source} skills, which nobody here wrote", *marks)
+            marks = (f"it comes from {skill.source} skills, which other people wrote", *marks)
         if counted:
             self._ledger.note(skill.name, "view")
         return SkillView(
@@ -211,7 +211,7 @@ class Library(Changer):
         try:
             text, _ = decoded(data)
         except SkillError:
-            return "", f"{relative} is binary, {len(data):,} bytes; it lies at {path}"
+            return "", f"{relative} is binary, {len(data):,} bytes; its path is {path}"
         code = relative != DOCUMENT and is_code(relative)
         verdict = self._examiner.judged(skill.root, path, text, code=code)
         if verdict.level == "dangerous":

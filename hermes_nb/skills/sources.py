@@ -110,7 +110,7 @@ def taken(place: Path, below: str = "") -> tuple[Files, list[SeenSkill]]:
             continue
         if one.name in names:
             one = SeenSkill(
-                name=one.name, level="dangerous", why="there is already a skill of that name"
+                name=one.name, level="dangerous", why="a skill with that name already exists"
             )
         elif one.level != "dangerous":
             names.add(one.name)

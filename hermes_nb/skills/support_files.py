@@ -33,7 +33,7 @@ def checked_path(path: str) -> str:
         and not parts[-1].endswith((" ", "."))
     )
     if not good:
-        message = f"{path[:120]!r} is not a file of a skill; give a path below {', '.join(SUPPORT)}"
+        message = f"{path[:120]!r} is not a file of a skill; give a path under {', '.join(SUPPORT)}"
         raise SkillError(message)
     return plain.as_posix()
 
@@ -43,7 +43,9 @@ def real_path(directory: Path, path: str) -> Path:
     relative = checked_path(path)
     real, base = os.path.realpath(directory / relative), os.path.realpath(directory)
     if not real.startswith(base + os.sep):
-        raise SkillError(f"{relative!r} is a link that leads out of the skill; it is not followed")
+        raise SkillError(
+            f"{relative!r} is a link that points outside the skill; it is not followed"
+        )
     return Path(real)
 
 
@@ -66,7 +68,7 @@ def missing(directory: Path, path: str) -> SkillError:
     near = difflib.get_close_matches(path, there, n=3, cutoff=0.5)
     near += [names[n] for n in difflib.get_close_matches(PurePosixPath(path).name, names, n=2)]
     choice = ", ".join(dict.fromkeys(near)) or ", ".join(there[:10])
-    hint = f"there is {choice}" if choice else "it has no support files"
+    hint = f"available: {choice}" if choice else "it has no support files"
     return SkillError(f"no file {path!r} in this skill; {hint}")
 
 

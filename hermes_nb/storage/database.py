@@ -430,8 +430,8 @@ class Database:
             if opened.logs[0] is not None and opened.logs == logs(self.path):
                 repair.put_aside(file, repair.LOGS)  # the log doesn't belong to the new file
         self.warnings.append(
-            f"{file.name} was removed or replaced while it was open; this kernel writes its "
-            "session, as far as it is in memory, to the file that is there now"
+            f"{file.name} was removed or replaced while it was open; this kernel saves the "
+            "part of its session that is in memory to the new file"
         )
 
     def _forget(self) -> None:

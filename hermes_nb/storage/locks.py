@@ -113,7 +113,7 @@ class SharedLock:
             end = end or time.monotonic() + timeout
             if time.monotonic() >= end:
                 message = (
-                    f"{self.path.name!r} is locked by another process; it is tried again later"
+                    f"{self.path.name!r} is locked by another process; Hermes will try again later"
                 )
                 raise TimeoutError(message)
             pause(POLL)
@@ -154,7 +154,7 @@ class WriterQueue:
             if not come:  # also after an interrupt, or the place would never be released
                 self.close()
         if not come:
-            raise TimeoutError(f"{self._path.name!r} is locked: other processes write to it")
+            raise TimeoutError(f"{self._path.name!r} is locked: another process is writing to it")
 
     def free(self) -> None:
         """Pass the turn to the next process."""

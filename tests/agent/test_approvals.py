@@ -55,8 +55,9 @@ def test_what_would_do_something_else_than_was_shown_still_waits(world):
 
 CREATE = skill("create", content=SKILL.format("Go"))
 WAITING = (
-    "2 notes wait: keep `%hermes memory approve 1 2` · look `%hermes memory pending` · "
-    "drop `%hermes memory reject 1 2`; 1 change of skills waits: keep `%hermes skills approve 3` · "
+    "2 notes are pending: keep `%hermes memory approve 1 2` · look `%hermes memory pending` · "
+    "drop `%hermes memory reject 1 2`; 1 skill change is pending: keep `%hermes skills "
+    "approve 3` · "
     "look `%hermes skills pending` · drop `%hermes skills reject 3`"
 )
 

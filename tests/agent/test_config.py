@@ -235,10 +235,10 @@ def test_a_key_does_not_follow_to_an_address_that_is_set_elsewhere(
         ({"max_requests": True}, "expected a whole number, 1 or more"),
         ({"window": float("inf")}, "window is inf"),
         ({"window": float("nan")}, "window is nan"),
-        ({"window": 10**400}, "expected a trillion at most"),
+        ({"window": 10**400}, "expected a trillion or less"),
         ({"memory.nudge_interval": 2.5}, "memory.nudge_interval is 2.5"),
         ({"memory.nudge_interval": -1}, "expected a whole number, 0 or more"),
-        ({"budget.cost": 1e13}, "expected a trillion at most"),
+        ({"budget.cost": 1e13}, "expected a trillion or less"),
         (
             {"compression.threshold": True},
             "compression.threshold is True .*; expected 0.05 to 0.95",
@@ -256,7 +256,7 @@ def test_what_cannot_be_used_is_said_in_one_line(overrides, text):
         ("a: [", "not valid YAML"),
         ("a: 1\nb: [1\nc: 2\n", "yaml is not valid YAML: line 3: expected"),
         ("hermes_nb:\n  approve: on edits\n", r"\(config.yaml, hermes_nb\)"),
-        ("- a\n- b\n", "keys and values"),
+        ("- a\n- b\n", "a mapping"),
     ],
 )
 def test_a_broken_config_file_says_so(home, text, problem):

@@ -130,7 +130,7 @@ def test_a_child_has_what_the_parent_has_but_nothing_that_delegates_remembers_or
     _, _, family = one(tmp_path, given={"toolsets": ["files"], "max_requests": 1})
     assert {tool.toolset for tool in family.children[0].tools} == {"files"}
     turn, none, _ = one(tmp_path, given={"toolsets": ["memory"]})
-    assert none is None and "children cannot have 'memory'" in turn.messages[2].text
+    assert none is None and "child agents cannot use 'memory'" in turn.messages[2].text
 
 
 def test_what_would_ask_is_denied_and_what_may_run_is_named(tmp_path):
@@ -213,7 +213,7 @@ def test_requests_and_time_have_an_end(tmp_path, monkeypatch):
     monkeypatch.setenv("HERMES_NB_DELEGATION_CHILD_TIMEOUT_SECONDS", "1")
     started = time.monotonic()
     _, report, _ = one(tmp_path, first(call("terminal", command="sleep 60")), approve="all")
-    assert report["error"] == "it had not ended after 1 s"
+    assert report["error"] == "it did not finish within 1 s"
     assert time.monotonic() - started < SOON
 
 

@@ -300,7 +300,7 @@ def test_an_empty_reply_is_asked_about_once():
     task = MapTask(prompt="p", name="a", text="t")
     assert asyncio.run(perform(task, ScriptedModel(["", "there"]))).text == "there"
     result = asyncio.run(perform(task, ScriptedModel(["", "", "(nothing)"])))
-    assert (result.status, result.error) == ("failed", "the task gave no answer")
+    assert (result.status, result.error) == ("failed", "the task returned no answer")
 
 
 def loopback_pool():

@@ -37,7 +37,7 @@ def test_a_local_server_answers_once_it_is_accepted(monkeypatch, home):
     with Loopback(listing=document({"data": [{"id": "local-model"}]})) as server:
         monkeypatch.setattr(servers, "LOCAL_SERVERS", {"Ollama": server.url})
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-        with pytest.raises(ConfigError, match=r"yours; local-model.*found, not accepted"):
+        with pytest.raises(ConfigError, match=r"yours; local-model.*found but not accepted"):
             model_for()
         (found,) = servers.local_servers()
         servers.remember(home, [found.identity], ())

@@ -41,11 +41,11 @@ def test_one_file_is_made_and_goes_again(profile, capsys):
     made = files(profile)
     assert main(["enable", "--user"]) == 0
     assert files(profile) == made
-    assert "as it was: " in capsys.readouterr().out
+    assert "unchanged: " in capsys.readouterr().out
     assert main(["disable", "--user"]) == 0
     assert not profile.exists()
     assert main(["disable", "--user"]) == 0
-    assert "nothing to take back" in capsys.readouterr().out
+    assert "nothing to undo" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -130,9 +130,9 @@ def test_recorded_and_replayed(serve, monkeypatch, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("words", "gist"),
     [
-        (["run", " "], "empty"), (["run", "go", "--output", "x"], "--output has no meaning"),
-        (["run", "go", "-p", "a", "1"], "-p has no meaning"),
-        (["run", "n.ipynb", "--session", "x"], "--session has no meaning"),
+        (["run", " "], "empty"), (["run", "go", "--output", "x"], "--output cannot be used"),
+        (["run", "go", "-p", "a", "1"], "-p cannot be used"),
+        (["run", "n.ipynb", "--session", "x"], "--session cannot be used"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense(words, gist, capsys, tmp_path, monkeypatch):

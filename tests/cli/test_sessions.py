@@ -60,7 +60,7 @@ def test_export(stored, capsys, tmp_path, form):
     assert "kilograms" in said
     assert KEY not in said
     assert main(["export", stored, "-o", str(path)]) == 1
-    assert "is there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
 
 
 def test_where_there_are_none(home, capsys):

@@ -71,7 +71,7 @@ GUIDANCE = [
     (NUDGE, "Answer the question", "Say something"),
     (OUT_OF_BUDGET.format(limit="5 requests"), "Say in a few sentences", "Tell"),
     (f"{LIVE}\n\n{SHAPE}\n\nGive most of the room to this: bills", "short bullet points", "lists"),
-    (review_prompt("both"), "Nobody reads this turn.", "This turn is yours alone."),
+    (review_prompt("both"), "The user does not see this turn.", "This turn is yours alone."),
     (SUMMARISE, "at most 9 words", "in fewer than 80 words"),
     (SUMMARISE, "(part 1 of 2, in order)", "(1 of 2)"),
 ]

@@ -57,7 +57,7 @@ def test_a_child_is_exported(desk, capsys):
 def test_a_child_is_not_gone_on_with(desk, dry_run):
     with pytest.raises(ConfigError, match=f"hermes resume {desk.parent}` resumes its parent"):
         desk(f"resume {desk.child}")
-    with pytest.raises(ConfigError, match="is the session of a child agent and cannot be resumed"):
+    with pytest.raises(ConfigError, match="belongs to a child agent and cannot be resumed"):
         desk.ask("go on", session=desk.child, dry_run=dry_run)
     assert desk.agent.session.id == desk.parent
     desk("new")
@@ -80,5 +80,5 @@ def test_a_map_is_a_child_without_a_conversation(desk):
     made = next(each for each in desk.family() if each != desk.child)
     assert "map: What is it?" in desk("history")
     assert "run again, shows a map's answers" in desk(f"history {made}")
-    with pytest.raises(ConfigError, match="is the session of a child agent and cannot be resumed"):
+    with pytest.raises(ConfigError, match="belongs to a child agent and cannot be resumed"):
         desk(f"resume {made}")

@@ -94,7 +94,7 @@ def test_notebooks_are_read_with_what_they_show(desk, tmp_path):
         ('map "What? *.md', "quotation"),
         ('map --executor ipyparallel "What?" *.md', "cannot travel"),
         ("map --retri", "did you mean `%hermes map --retry`"),
-        ('map "What?"', "no inputs; give files"),
+        ('map "What?"', "no inputs; pass files"),
     ],
 )
 def test_what_cannot_be_is_said_before_anything_is_sent(desk, line, said):

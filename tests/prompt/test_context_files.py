@@ -332,7 +332,7 @@ def test_a_link_may_stay_inside_and_is_refused_where_it_leaves(tmp_path, name):
     found = find_context(root)
     assert found.block == ""
     reasons = {skipped.name: skipped.reason for skipped in found.skipped}
-    left = "it is a link that leaves the repository"
+    left = "it is a link that points outside the repository"
     assert reasons == {name: left, ".cursor/rules": left}
     (tmp_path / "link").symlink_to("repo")
     (tmp_path / "work").mkdir()

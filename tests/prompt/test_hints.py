@@ -139,7 +139,7 @@ def test_what_is_no_file_is_passed_over(tmp_path):
     assert names(hint.after("x", {"paths": ["a", "b", "c"]})) == ["c/CLAUDE.md"]
     assert [skipped.reason for skipped in hint.skipped] == [
         "it is a pipe",
-        "it is a link that leaves the repository",
+        "it is a link that points outside the repository",
         "it is a directory",
     ]
 

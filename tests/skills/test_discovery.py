@@ -55,7 +55,7 @@ def test_a_broken_skill_is_listed_and_hides_no_other(root, shelf):
     (root / "g-pipe").mkdir()
     os.mkfifo(root / "g-pipe" / "SKILL.md")
     latin = next(found for found in shelf.look() if found.folder == "e-latin")
-    assert "not all UTF-8" in latin.document.notes[0]
+    assert "parts of it are not UTF-8" in latin.document.notes[0]
     found = names(shelf)
     assert found["b-good"] == ""
     assert "cannot be read" in found["f-folder"]
@@ -99,7 +99,7 @@ def test_links_out_of_the_root_are_not_followed(root, shelf, tmp_path):
     (inside / "SKILL.md").unlink()
     (inside / "SKILL.md").symlink_to(outside / "SKILL.md")
     found = names(shelf)
-    assert found == {"one": "its SKILL.md is a link that leads out of its directory"}
+    assert found == {"one": "its SKILL.md is a link that points outside its directory"}
     assert [path.name for path, _ in shelf.notes] == ["linked"]
 
 

@@ -143,7 +143,7 @@ def test_a_skill_can_be_switched_off(library, place):
     library.switch("draw", on=False)
     assert library.index() == ""
     assert [skill.enabled for skill in library.list(all_of_them=True)] == [False]
-    with pytest.raises(SkillError, match="switched off"):
+    with pytest.raises(SkillError, match="turned off"):
         library.view("draw")
     assert library.view("draw", counted=False).text == text("draw")
     assert library.usage()["draw"].views == 0
@@ -178,7 +178,7 @@ def test_an_unknown_name_or_file_names_the_nearest(library, place):
         library.view("draw-chart")
     with pytest.raises(SkillError, match="nearest: draw-charts"):
         library.view("charts")
-    with pytest.raises(SkillError, match=r"there is references/colours\.md"):
+    with pytest.raises(SkillError, match=r"available: references/colours\.md"):
         library.view("draw-charts", "references/colors.md")
 
 
@@ -214,10 +214,10 @@ def test_links_out_of_a_skill_are_not_followed(library, place, tmp_path):
             library.view("draw", "references/pipe")
     assert library.view("draw").files == ("references/a.md",)
     for path in ("references/b.md", "scripts/secret.md"):
-        with pytest.raises(SkillError, match="leads out"):
+        with pytest.raises(SkillError, match="points outside"):
             library.view("draw", path)
         outcome = library.manage("write_file", "draw", file_path=path, file_content="pwned")
-        assert "leads out" in outcome.message
+        assert "points outside" in outcome.message
         assert not library.manage("remove_file", "draw", file_path=path)
     assert secret.read_text() == "secret"
     assert not library.manage("write_file", "draw", file_path="scripts/new.md", file_content="x")

@@ -84,9 +84,9 @@ def test_tasks_may_be_objects_with_more_than_a_goal():
     [
         ({}, "give at least one task"),
         ({"goal": "  ", "tasks": [""]}, "give at least one task"),
-        ({"tasks": ["same", "same "]}, "are the same"),
+        ({"tasks": ["same", "same "]}, "are identical"),
         ({"tasks": [str(n) for n in range(MOST_TASKS + 1)]}, f"at most {MOST_TASKS}"),
-        ({"goal": "a", "toolsets": ["memory"]}, "children cannot have 'memory'; they can have"),
+        ({"goal": "a", "toolsets": ["memory"]}, "child agents cannot use 'memory'; they can use"),
     ],
 )
 def test_what_makes_no_sense_is_said(arguments, said):

@@ -383,5 +383,5 @@ def test_any_answer_of_a_search_is_listed_or_said_to_be_none(answer, count):
 def test_search_addresses_are_checked_when_they_are_read(home):
     from hermes_nb.agent.settings.config import load_settings
 
-    with pytest.raises(ConfigError, match=r"with \{query\} in it"):
+    with pytest.raises(ConfigError, match=r"contains \{query\}"):
         load_settings(overrides={"web.search_url": "https://a.example/search"})

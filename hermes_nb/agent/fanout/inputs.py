@@ -64,9 +64,9 @@ def inputs_of(
             for name, path in paths.items()
         ]
     if not found:
-        raise ConfigError("no inputs; give files, or patterns such as 'notes/*.md'")
+        raise ConfigError("no inputs; pass files, or patterns such as 'notes/*.md'")
     if len(found) > MOST:
-        raise ConfigError(f"{len(found):,} inputs are too many for one map; take at most {MOST:,}")
+        raise ConfigError(f"{len(found):,} inputs are too many for one map; pass at most {MOST:,}")
     return found
 
 

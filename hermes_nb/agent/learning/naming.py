@@ -50,6 +50,8 @@ async def _entitle(session: Session, settings: Settings, said: Sequence[str]) ->
             if title:
                 await asyncio.to_thread(store.rename, session_id, title)
     except HermesError as error:
-        logger.warning("the session could not be named, and its first title stays: %s", error)
+        logger.warning(
+            "the session keeps its first title, because no other could be generated: %s", error
+        )
     finally:
         await model.aclose()

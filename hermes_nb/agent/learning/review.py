@@ -47,22 +47,22 @@ ModelMaker = Callable[[], tuple[ChatModel, bool]]
 MOST_NAMED = 5
 """Maximum number of loaded skills that the prompt lists."""
 OPENING = (
-    "[Review] Nobody reads this turn. Look back over the conversation above and save what will "
-    "help later ones; only the memory and skill tools run now."
+    "[Review] The user does not see this turn. Review the conversation above and save what "
+    "will help later ones; only the memory and skill tools run now."
 )
 MEMORY = (
     "Memory: did the user say or show something about themselves that will still hold next week "
     "(how they want answers, what they correct, what they work on)? Is there a lasting fact about "
-    "this machine or project that had to be found out and stands in no file? Save each in one "
+    "this machine or project that took effort to find out and is in no file? Save each in one "
     "sentence that makes sense without this conversation. Replace an entry that turned out wrong "
-    "instead of adding beside it."
+    "instead of adding another one."
 )
 SKILLS = (
-    "Skills: was there a way of working that took several tries, or that the user had to correct, "
+    "Skills: was there a procedure that took several tries, or that the user had to correct, "
     "and that will be needed again? If a skill was loaded above and it was wrong, incomplete or "
     "its result was corrected by the user, patch that very skill: change the step that led there, "
     "so that following it gives what the user wanted. Otherwise look for one that covers the "
-    "subject and extend it. Only if there is none, create one: the steps that worked, how to check "
+    "subject and extend it. Only if none exists, create one: the steps that worked, how to check "
     "the result, and the mistakes to avoid."
 )
 NEVER = (
@@ -78,7 +78,7 @@ def review_prompt(subject: Subject, loaded: Sequence[str] = ()) -> str:
     skills = SKILLS
     if loaded:
         named = ", ".join(f"`{name}`" for name in loaded)
-        skills += f" Loaded above: {named}. What was corrected about their results belongs there."
+        skills += f" Loaded above: {named}. Corrections of their results belong in these skills."
     asked = {"memory": (MEMORY,), "skills": (skills,), "both": (MEMORY, skills)}[subject]
     return "\n\n".join((OPENING, *asked, NEVER, CLOSING))
 
@@ -151,7 +151,7 @@ class Review:
 
     async def _turn(self, model: ChatModel) -> None:
         seen, row = self._seen, new_session_id()
-        recorder = Recorder(self._store, row, partial(logger.warning, "of a review: %s"))
+        recorder = Recorder(self._store, row, partial(logger.warning, "background review: %s"))
         title = f"review: {self._subject}"
         recorder.begin(source=REVIEW, parent=seen.place.session, title=title, model=model.name)
         agent = Agent(

@@ -264,7 +264,7 @@ def the_one(store: SessionStore, wanted: str) -> StoredSession | None:
 def _is_child(stored: StoredSession) -> str:
     """Return the reason a child's session cannot be resumed, and what to do instead."""
     told = (
-        f"{stored.id} is the session of a child agent and cannot be resumed: `%hermes history "
+        f"{stored.id} belongs to a child agent and cannot be resumed; `%hermes history "
         f"{stored.id}` shows it"
     )
     if not stored.parent:

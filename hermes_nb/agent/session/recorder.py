@@ -152,7 +152,7 @@ class Recorder:
     def report_unsaved(self) -> None:
         """Warn that the unsaved changes will be lost."""
         lost = number_of(len(self._backlog), "change")
-        self._warn(f"{lost} to session {self.session} not saved: {self._failure}")
+        self._warn(f"{lost} to session {self.session} could not be saved: {self._failure}")
 
     def _flush(self, *, copies: bool = True) -> None:
         with self._writing:

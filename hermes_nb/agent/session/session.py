@@ -403,7 +403,10 @@ class Session:
         found = [row for row in rows if row.state == "active" and _is_the_users(row.message)]
         if not 0 < turns <= len(found):
             there = number_of(len(found), "turn")
-            raise ConfigError(f"cannot undo {turns}: {there} of this session can be undone")
+            raise ConfigError(
+                f"cannot undo {number_of(turns, 'turn')}; this session has "
+                f"{there} that can be undone"
+            )
         return found[-turns]
 
     def rewind(self, turns: int = 1) -> Message:

@@ -43,7 +43,7 @@ def _part(part: Part, message: Message, call: ToolCall | None) -> Part:
         return Text("[a picture]")
     if part.origin in ("user", "ours"):
         return part
-    what = {"tool": message.name, "user": "what came with it", "assistant": "a summary"}
+    what = {"tool": message.name, "user": "an attachment", "assistant": "a summary"}
     gist = _gist(call) if call else ""
     failed = "failed: " if message.failed else ""
     name = " ".join(filter(None, (what.get(message.role, message.role), gist)))

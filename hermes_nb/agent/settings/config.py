@@ -141,7 +141,7 @@ def _search_url(given: Json) -> str:
     raise ValueError(_SEARCH_URL)
 
 
-_SEARCH_URL = "an address with {query} in it, as https://HOST/search?q={query}"
+_SEARCH_URL = "a URL that contains {query}, such as https://HOST/search?q={query}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +232,7 @@ def _toolsets(given: Json) -> Mapping[str, tuple[str, ...]]:
     raise ValueError(_TOOLSETS)
 
 
-_TOOLSETS = "a list of tools for each name, as {default: [default, web]}"
+_TOOLSETS = "a list of tools for each name, such as {default: [default, web]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,7 +352,10 @@ class Settings:
             ConfigError: the class is not such an entry, or its package is not installed
         """
         if group not in self.packages:
-            message = f"{group.__name__} is no entry of `hermes_nb.settings`; install its package"
+            message = (
+                f"{group.__name__} is not an entry point of the group "
+                "`hermes_nb.settings`; install its package"
+            )
             raise ConfigError(message)
         return cast("Group", self.packages[group])
 
@@ -441,11 +444,11 @@ def _check(picked: Picker, read: Settings) -> None:
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        message = "session_store is not an address; expected postgresql://USER@HOST/DATABASE"
+        message = "session_store is not a URL; expected postgresql://USER@HOST/DATABASE"
         raise ConfigError(message) from error
     if parts.password or "password=" in parts.query:
         picked.values["session_store"] = ""
-        message = "session_store has a password in it: set PGPASSWORD in .env, or use ~/.pgpass"
+        message = "session_store contains a password; set PGPASSWORD in .env, or use ~/.pgpass"
         raise ConfigError(message)
     if url and not plugins(STORES, parts.scheme):
         known = " or ".join(f"{point.name}://" for point in plugins(STORES)) or "nothing"

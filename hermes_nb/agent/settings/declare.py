@@ -147,7 +147,7 @@ class Setting:
         except (TypeError, ValueError):
             number = float("nan")
         if number > MOST == self.most:
-            raise ValueError("a trillion at most")
+            raise ValueError("a trillion or less")
         if not self.least <= number <= self.most or (self.kind is int and number % 1):
             raise ValueError(self.expected)
         return int(number) if self.kind is int else number
@@ -171,7 +171,9 @@ def declared(group: type[DataclassInstance]) -> Mapping[str, Setting]:
         if (origin := get_origin(kind)) not in (None, Literal):
             kind = origin
         if kind not in (bool, int, float, str, tuple, Mapping) and origin is not Literal:
-            raise TypeError(f"{group.__name__}.{each.name}: {written} is no type of a setting")
+            raise TypeError(
+                f"{group.__name__}.{each.name}: {written} is not a type that a setting can have"
+            )
         make = each.default_factory
         found[each.name] = replace(
             setting,

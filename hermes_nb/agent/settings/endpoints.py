@@ -41,9 +41,9 @@ def model_options(given: Json) -> Mapping[str, Mapping[str, object]]:
         raise ValueError("a group of fields for each model: {gpt-5: {effort: low}}")
     for name, each in given.items():
         if wrong := sorted(OURS & {str(key) for key in each}):
-            raise ValueError(f"other fields than {', '.join(wrong)} for {name!r}")
+            raise ValueError(f"no {', '.join(wrong)} for {name!r}, because Hermes sets it")
         if each.get("effort", "low") not in get_args(Effort):
-            raise ValueError(f"low, medium or high as the effort of {name!r}")
+            raise ValueError(f"an effort of low, medium or high for {name!r}")
     return {str(name): {str(k): v for k, v in each.items()} for name, each in given.items()}
 
 

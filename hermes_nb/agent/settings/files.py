@@ -54,7 +54,7 @@ def _parsed(path: Path, text: str) -> Mapping[str, Json]:
     if document is None:
         return {}
     if not isinstance(document, Mapping):
-        raise ConfigError(f"{path} should hold keys and values at its top level")
+        raise ConfigError(f"{path} must contain a mapping (`key: value`) at the top level")
     return document
 
 
@@ -73,7 +73,7 @@ def write_server(home: Path, name: str, server: Mapping[str, Json] | None) -> No
         document = read_yaml(file)
         servers = dict(dig(document, ("hermes_nb", "mcp_servers")) or {})
         if server is None and name not in servers:
-            message = f"there is no {name!r} below `hermes_nb: mcp_servers:` in {file}"
+            message = f"there is no {name!r} under `hermes_nb: mcp_servers:` in {file}"
             raise ConfigError(message)
         servers[name] = server
         servers = {key: value for key, value in servers.items() if value is not None}
@@ -91,7 +91,7 @@ def write_server(home: Path, name: str, server: Mapping[str, Json] | None) -> No
         except yaml.YAMLError:
             same = False
         if not same:
-            raise ConfigError(f"{file} is not written as blocks; edit it by hand")
+            raise ConfigError(f"{file} uses a YAML style that Hermes cannot edit; edit it by hand")
         write_atomic(file, written.encode(), mode=None if lines else 0o600)
 
 
@@ -138,7 +138,9 @@ def write_dotenv(home: Path, name: str, value: str | None) -> None:
     forms = [form for form in (value, f'"{value}"', f"'{value}'") if form]
     written = next((form for form in forms if _dotenv_value(form) == value), "")
     if value is not None and not written:
-        raise ConfigError(f"{name} cannot stand in .env as it is; set it in the environment")
+        raise ConfigError(
+            f"the value of {name} cannot be written to .env; set {name} in the environment"
+        )
     make_private(home)
     file = home / ".env"
     own = re.compile(rf"\s*(?:export\s+)?{re.escape(name)}\s*=".encode())

@@ -121,7 +121,7 @@ class Picker:
             pinned, policy = self._pinned[key], f"policy {self.settled.file}"
             if source and found != pinned:
                 self.sources[key] = source
-                self.hold(key, f"{self.settled.file} says what it is")
+                self.hold(key, f"it is set by {self.settled.file}")
             found, source = pinned, policy
         if source:
             self.sources[key] = source
@@ -167,7 +167,7 @@ class Picker:
     def hold(self, key: str, why: str) -> None:
         """Record that a setting's value is overridden, and why."""
         source = self.sources.get(key, "config.yaml")
-        self.held[key] = f"{key} ({source}) does not count: {why}"
+        self.held[key] = f"{key} ({source}) is ignored: {why}"
 
     def unknown(self) -> tuple[str, ...]:
         """Return the notes, and a warning for each key that is not a setting; call this last.
@@ -199,7 +199,7 @@ def _invalid(key: str, value: object, source: str, valid: str) -> ConfigError:
 def _unknown(key: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(key, known, n=1)
     hint = f"did you mean `{near[0]}`?" if near else "`%hermes config` lists the settings"
-    return f"config.yaml: nothing reads `{one_line(key, 60)}` below `hermes_nb:`; {hint}"
+    return f"config.yaml: unknown key `{one_line(key, 60)}` under `hermes_nb:`; {hint}"
 
 
 def home_directory(explicit: str | Path | None = None) -> Path:
@@ -208,9 +208,9 @@ def home_directory(explicit: str | Path | None = None) -> Path:
     try:
         home = Path(chosen).expanduser() if chosen else Path.home() / ".hermes"
     except RuntimeError as error:
-        message = "there is no home directory; set HERMES_HOME to a folder of yours"
+        message = "you have no home directory; set HERMES_HOME to a folder that you can write to"
         raise ConfigError(message) from error
     home = home.absolute()
     if home.exists() and not home.is_dir():
-        raise ConfigError(f"HERMES_HOME {str(home)!r} is a file; point it to a folder")
+        raise ConfigError(f"HERMES_HOME {str(home)!r} is a file; it must be a directory")
     return home

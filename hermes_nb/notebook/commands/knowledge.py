@@ -205,7 +205,7 @@ def skills(agent: KernelAgent, given: Namespace) -> str | Awaitable[str]:
                 return _sourced(agent, action, given.rest)
     except SkillError as error:
         told = str(error).replace(
-            "skills_list shows", "`%hermes skills` shows"
+            "skills_list lists", "`%hermes skills` lists"
         )  # the tool's name is for the model
         raise ConfigError(told) from error
 

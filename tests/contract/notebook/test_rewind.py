@@ -59,7 +59,9 @@ def test_several_turns_are_taken_back_to_be_edited(desk, monkeypatch):
     assert offered == ["%%hermes\nwrite one"]
     assert not Path("a.txt").exists()
     assert [text for text in said(desk) if "context" not in text][-1] == "Hello."
-    with pytest.raises(ConfigError, match="cannot undo 2: 1 turn of this session can be undone"):
+    with pytest.raises(
+        ConfigError, match="cannot undo 2 turns; this session has 1 turn that can be undone"
+    ):
         desk("retry 2")
 
 

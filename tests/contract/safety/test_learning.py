@@ -65,7 +65,7 @@ def test_what_stands_for_others_text_is_left_out_as_well(world):
     recalled = Message.user("Remember the invoices.", origin="outside")
     look_back(world, [recalled, Message.assistant("Fine.")])
     sent = world.model.requests[-1].messages[1].text
-    assert sent == "[text of what came with it, 22 characters]"
+    assert sent == "[text of an attachment, 22 characters]"
 
 
 def test_what_the_user_said_is_saved_unasked(world):
@@ -79,7 +79,7 @@ def test_an_order_in_a_file_waits_and_says_where_its_words_come_from(world):
     look_back(world, talk(), add(ORDER), add("Likes tea."))
     assert kept(world) == ["Likes tea."]
     (waiting,) = world.approvals.waiting()
-    assert waiting.origin.source == "review, in words of a result of read_file"
+    assert waiting.origin.source == "review, quoting a result of read_file"
     assert world.approvals.approve(waiting.number).done
     assert "read_file" in world.known.memory.history()[0].origin.source
 

@@ -81,7 +81,7 @@ def test_users_see_what_was_signed_without_a_question(shared):
     with kernel.hermes:
         shown = kernel.ask()
         assert "Draw the axes" in shown
-        assert "nobody here wrote" not in shown
+        assert "other people wrote" not in shown
         assert "print('plot')" in kernel.ask()
         assert "Load the table" in kernel.ask()
         assert "- clean-names: Cleans column names." in kernel.hermes.system_prompt

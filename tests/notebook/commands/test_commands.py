@@ -270,8 +270,8 @@ def test_status_looks_for_servers_and_tries_the_sandbox_at_the_same_time(desk, m
     def meeting(value):
         return lambda *_: both.wait() >= 0 and value
 
-    monkeypatch.setattr(sessions, "not_accepted", meeting(["Ollama: found, not accepted."]))
+    monkeypatch.setattr(sessions, "not_accepted", meeting(["Ollama: found but not accepted."]))
     monkeypatch.setattr(doctor, "sandbox_told", meeting("landlock"))
     told = desk("status")
-    assert "| **server** | Ollama: found, not accepted. |" in told
+    assert "| **server** | Ollama: found but not accepted. |" in told
     assert "| **sandbox** | landlock |" in told

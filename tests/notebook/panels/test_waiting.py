@@ -54,8 +54,8 @@ def test_it_is_listed_with_what_it_would_do_and_where_it_came_from(agent):
     parts = ("**1** add memory: Likes tea.", "+Uses pandas.", "report.ipynb")
     assert all(part in told for part in parts) and "plots" not in told
     assert "# plots" in skills(agent, "pending 3")
-    assert "2 notes wait: keep `%hermes memory approve 1 2`" in memory(agent, "")
-    assert "1 change of skills waits: keep `%hermes skills approve 3`" in skills(agent, "")
+    assert "2 notes are pending: keep `%hermes memory approve 1 2`" in memory(agent, "")
+    assert "1 skill change is pending: keep `%hermes skills approve 3`" in skills(agent, "")
 
 
 def test_numbers_are_approved_rejected_and_reworded(agent):
