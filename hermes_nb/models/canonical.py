@@ -56,6 +56,10 @@ GUIDANCE: Table = (
 )
 REWORDED: Table = (
     (
+        r" uses nbformat (\d+); the newest supported version is (\d+)",
+        r" has nbformat \1, newer than the \2 understood here",
+    ),
+    (
         r"the arguments have ([\d,]+) characters, but at most ([\d,]+) are allowed",
         r"the arguments have \1 characters, and it takes \2 at most",
     ),
@@ -147,6 +151,20 @@ REWORDED: Table = (
     ),
 )
 WORDINGS: Table = (
+    ("were truncated when they were read", "were cut when they were read"),
+    ("; add surrounding lines", "; add what is around it"),
+    (", which contains:\n", ", which holds:\n"),
+    ("the notebook cannot be reached", "the notebook is out of reach"),
+    (". It was not changed; ask", ". It was not touched; ask"),
+    ("cell; only code cells can be run", "cell; only code cells run"),
+    ("is not installed, so python3 was used)", "is not installed, so python3 took its place)"),
+    ("; start threads with `threading.Thread`", "; start threads by `threading.Thread`"),
+    (
+        "no open page of this notebook responds; reload",
+        "no open page of this notebook answers; reload",
+    ),
+    ("(%hermes doctor shows details)", "(%hermes doctor says more)"),
+    (" has a different version from the package", " speaks another version than the package"),
     ("skills_list lists all skills", "skills_list shows what there is"),
     ("a link that points outside its directory", "a link that leads out of its directory"),
     ("it contains NUL characters", "it holds NUL characters"),

@@ -105,7 +105,9 @@ class LiveDocument(NotebookDocument):
                 return _cell(await self._call("move", id=cell_id, after=after))
             case SetOutputs(cell_id, outputs, count):
                 if any(CLIPPED in output for output in outputs):
-                    message = f"these outputs of cell {cell_id!r} were cut when they were read"
+                    message = (
+                        f"these outputs of cell {cell_id!r} were truncated when they were read"
+                    )
                     raise ToolError(message)
                 joined = [_joined(output) for output in outputs]
                 asked = {"id": cell_id, "outputs": joined, "execution_count": count}

@@ -283,7 +283,7 @@ def _shown(value: Foreign) -> bytes:
 
 def _checked(data: bytes) -> bytes:
     if len(data) > BYTES:
-        raise ConfigError(f"it still has {len(data):,} bytes after scaling it down")
+        raise ConfigError(f"it is still {len(data):,} bytes after being scaled down")
     return data
 
 

@@ -302,9 +302,9 @@ def _edited(cell: Cell, old: str | None, new: str) -> str:
     elif count:
         lines = [n for n, line in enumerate(cell.source.split("\n"), 1) if old in line]
         where = f" (lines {', '.join(map(str, lines[:10]))})" if lines else ""
-        message = f"`old` is in cell {cell.id} {count} times{where}; add what is around it"
+        message = f"`old` is in cell {cell.id} {count} times{where}; add surrounding lines"
     else:
-        message = f"`old` is not in cell {cell.id}, which holds:\n{cell.source}"
+        message = f"`old` is not in cell {cell.id}, which contains:\n{cell.source}"
     raise ToolError(message)
 
 

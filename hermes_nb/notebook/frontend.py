@@ -47,12 +47,12 @@ PING = 1.0
 LOOK = 2.0
 """Seconds between checks that a page with an open question is still present."""
 NO_PAGE = (
-    "no open page of this notebook answers; reload the page if it is open in JupyterLab or "
-    "Notebook 7 (%hermes doctor says more)"
+    "no open page of this notebook responds; reload the page if it is open in JupyterLab or "
+    "Notebook 7 (%hermes doctor shows details)"
 )
 OLD_PAGE = (
-    "the hermes_nb extension in the page speaks another version than the package in the kernel: "
-    "reload the page, restart the kernel, and restart Jupyter if that does not help"
+    "the hermes_nb extension in the page has a different version from the package in the "
+    "kernel: reload the page, restart the kernel, and restart Jupyter if that does not help"
 )
 
 

@@ -220,7 +220,7 @@ class ModelsInUse:
     ) -> list[Budget]:
         """Return a turn's budgets, without a cost limit if the model runs locally."""
         if limits.cost is not None and self.run_here(settings):
-            note("The model runs on this machine and costs nothing: `--max-cost` is idle.")
+            note("The model runs on this machine and costs nothing: `--max-cost` has no effect.")
             limits = replace(limits, cost=None)
         return [Budget(limits, scope="this turn")] if limits else []
 

@@ -291,7 +291,7 @@ def page(address: str, policy: Policy) -> str:
     if found.kind == "text/html":
         return head_tail(html_to_text(text), MOST)
     if not found.kind.startswith("text/") and "json" not in found.kind and "xml" not in found.kind:
-        raise Missing(f"it is {found.kind}, no text")
+        raise Missing(f"it is {found.kind}, not text")
     return head_tail(text, MOST)
 
 
@@ -323,5 +323,5 @@ def _fetched(address: str) -> Fetched:
             raise Missing(f"the page cannot be read ({one_line(str(error), 100)})") from error
     found = Web().page(redirected(address, leads), robots=False)
     if found.status != http.client.OK:
-        raise Missing(f"{one_line(found.url, 100)} answered with status {found.status}")
+        raise Missing(f"{one_line(found.url, 100)} responded with status {found.status}")
     return replace(found, data=found.data[:PAGE])

@@ -11,47 +11,47 @@ from dataclasses import replace
 from hermes_nb.agent.session.turn import Turn
 from hermes_nb.safety.redact import redact
 
-OTHER = "`%hermes model NAME` goes on with another model"
+OTHER = "`%hermes model NAME` switches to another model"
 BY_BEGINNING = (
     (
         "the provider refused the API key",
-        "`%hermes doctor` says where the key comes from; `%hermes key` asks for another, which "
-        "counts from the next turn on",
+        "`%hermes doctor` shows where the key comes from; `%hermes key` replaces it from "
+        "the next turn on",
     ),
     ("the account has no quota left", f"top it up, or {OTHER}"),
-    ("the provider limits the rate of requests", f"ask again in a while, or {OTHER}"),
-    ("the provider cannot answer just now", f"ask again in a while, or {OTHER}"),
+    ("the provider limits the rate of requests", f"try again later, or {OTHER}"),
+    ("the provider cannot answer just now", f"try again later, or {OTHER}"),
     (
         "the conversation does not fit",
-        "`%hermes compress` makes it shorter, `%hermes new` begins another",
+        "`%hermes compress` shortens it, `%hermes new` starts a new one",
     ),
     (
         "the provider refused the request",
-        "`%hermes models` lists the models at hand, `%hermes model NAME` chooses one",
+        "`%hermes models` lists the available models, `%hermes model NAME` selects one",
     ),
     (
         "the provider does not know this model",
-        "`%hermes models` lists what is served, `%hermes model NAME` chooses one; an address"
-        "{at} mostly ends in /v1",
+        "`%hermes models` lists the available models, `%hermes model NAME` selects one; an address"
+        "{at} usually ends in /v1",
     ),
     (
         "no connection to the provider",
         "is a server running{at}, and the network up? `%hermes model embedded` needs neither",
     ),
-    ("the provider did not answer in time", f"ask again, or {OTHER}"),
+    ("the provider did not answer in time", f"try again, or {OTHER}"),
     (
         "the answer could not be read",
-        "does the server{at} speak OpenAI's protocol? Its address mostly ends in /v1",
+        "does the server{at} speak OpenAI's protocol? Its address usually ends in /v1",
     ),
     (
         "no API key",
         "`%hermes key` asks for one; it does not belong in the notebook",
     ),
-    ("the server answered with a web page", "it mostly ends in /v1"),
-    ("the server's answer is no chat completion", "it mostly ends in /v1"),
-    ("the server sent", f"ask again, or {OTHER}"),
-    ("the server's stream could not be read", f"ask again, or {OTHER}"),
-    ("the provider broke the reply off", f"ask again, or {OTHER}"),
+    ("the server answered with a web page", "it usually ends in /v1"),
+    ("the server's answer is not a chat completion", "it usually ends in /v1"),
+    ("the server sent", f"try again, or {OTHER}"),
+    ("the server's stream could not be read", f"try again, or {OTHER}"),
+    ("the provider ended the reply with an error", f"try again, or {OTHER}"),
 )
 """Error message prefixes, with the advice for each."""
 

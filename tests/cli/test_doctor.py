@@ -47,12 +47,12 @@ def test_all_is_well(doctor, monkeypatch, home):
     code, found = doctor()
     assert code == 0, found
     assert found["model"] == ("ok", "some-model at http://127.0.0.1:9/v1")
-    assert found["key"] == ("ok", "there is one (HERMES_NB_API_KEY); it is never shown")
+    assert found["key"] == ("ok", "one is set (HERMES_NB_API_KEY); it is never shown")
     assert KEY not in str(found)
     assert f"hermes_nb {hermes_nb.__version__}" in found["versions"][1]
     assert found["labextension"][0] == "ok"
     assert found["kernel"][0] == "ok"
-    assert "made by the first turn" in found["home"][1]
+    assert "created by the first turn" in found["home"][1]
     assert not home.exists()
 
 
@@ -64,7 +64,7 @@ def test_a_key_is_tried(doctor, monkeypatch):
         monkeypatch.setenv("HERMES_NB_API_KEY", KEY)
         code, found = doctor(offline=False)
         assert (code, found["answer"][0]) == (0, "ok")
-        assert "takes the key, and has some-model" in found["answer"][1]
+        assert "accepts the key, and has some-model" in found["answer"][1]
         refused = json.dumps({"error": {"message": f"wrong key {KEY}"}}).encode()
         server.listing = Reply([refused], status=401, length=True)
         code, found = doctor(offline=False)

@@ -168,7 +168,7 @@ def test_what_is_long_scrolls_and_the_buttons_stay_in_view(open_notebook, server
     page.keyboard.press("y")  # too soon to have been meant for what has just been shown
     assert asked(notebook) == "made"
     answered_from_anywhere(notebook, model)
-    assert "allowed from now on" in shown(notebook.finish(1))
+    assert "always allowed" in shown(notebook.finish(1))
 
 
 def answered_from_anywhere(notebook, model):

@@ -42,7 +42,7 @@ def test_the_history_of_a_session_names_its_children_and_that_of_a_child_its_par
     told = desk("history")
     assert f"| `{desk.child}` | count the walruses | 2 |" in told
     told = desk(f"history {desk.child}")
-    assert f"was made by `{desk.parent}` for one task: count the walruses" in told
+    assert f"was created by `{desk.parent}` for one task: count the walruses" in told
     assert "Seventeen walruses." in told
 
 
@@ -79,6 +79,6 @@ def test_a_map_is_a_child_without_a_conversation(desk):
     desk('map "What is it?" a.md')
     made = next(each for each in desk.family() if each != desk.child)
     assert "map: What is it?" in desk("history")
-    assert "run again, shows a map's answers" in desk(f"history {made}")
+    assert "run its `%hermes map` line again" in desk(f"history {made}")
     with pytest.raises(ConfigError, match="belongs to a child agent and cannot be resumed"):
         desk(f"resume {made}")

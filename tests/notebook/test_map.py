@@ -92,7 +92,7 @@ def test_notebooks_are_read_with_what_they_show(desk, tmp_path):
         ('map --max-cost x "What?" *.md', "invalid number above 0"),
         ('map --into 1x "What?" *.md', "not a variable name"),
         ('map "What? *.md', "quotation"),
-        ('map --executor ipyparallel "What?" *.md', "cannot travel"),
+        ('map --executor ipyparallel "What?" *.md', "omit --executor"),
         ("map --retri", "did you mean `%hermes map --retry`"),
         ('map "What?"', "no inputs; pass files"),
     ],
@@ -124,7 +124,7 @@ def test_another_model_for_one_map_and_budgets(desk, monkeypatch, capsys):
         assert server.bodies[0]["model"] == "other"
     found = {row["status"] for row in records(desk.shell.user_ns["t"])}
     assert found == {"done", "budget"}
-    assert "not begun for want of budget" in capsys.readouterr().out
+    assert "not started, out of budget" in capsys.readouterr().out
     assert desk.agent.models.main is desk.model
 
 
@@ -150,7 +150,7 @@ def test_the_bar_and_what_is_said_at_the_end():
     for number in (7, 8, 9):
         fanout._set(number, status="stopped")
     shown = finished(fanout, 12.0)
-    assert "The same command goes on" in shown and "`--retry`" in shown
+    assert "The same command continues" in shown and "`--retry`" in shown
     assert "| failed | why |" in shown and "◔ 5 done, 1 failed, 1 unknown, 3 stopped" in shown
 
 

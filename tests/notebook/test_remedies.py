@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from hermes_nb.agent.session.turn import Turn
 from hermes_nb.core.errors import FailureKind
+from hermes_nb.models import chat
 from hermes_nb.models.chat.errors import classify, from_body
 from hermes_nb.notebook.commands.table import commands
 from hermes_nb.notebook.remedy import BY_BEGINNING, remedy, with_remedy
@@ -22,6 +24,13 @@ def test_every_answer_of_a_provider_has_a_way_out(status):
     assert told.startswith(str(error).rstrip("."))
     assert remedy(str(error)) and told.endswith(remedy(str(error)))
     assert "\n" not in told
+
+
+def test_advice_is_for_messages_that_exist():
+    folder = Path(chat.__file__).parent
+    texts = [path.read_text("utf-8") for path in folder.iterdir() if path.is_file()]
+    for beginning, _ in BY_BEGINNING:
+        assert any(beginning in text for text in texts), beginning
 
 
 def test_every_kind_of_failure_is_known():

@@ -149,7 +149,7 @@ def test_a_new_key_counts_from_the_next_turn_on(shared, plays):
     server = plays(refused, says("Hello."))
     result = ask(shared)
     assert result.status == "error"
-    assert "`%hermes doctor` says where the key comes from" in result.error["evalue"]
+    assert "`%hermes doctor` shows where the key comes from" in result.error["evalue"]
     assert len(result.error["traceback"]) == 1
     address = f"'HERMES_NB_BASE_URL': '', 'OPENAI_BASE_URL': {server.url!r}"
     old = "import os; old = dict(os.environ)\n"

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 DOES: dict[Mode, str] = {
-    "record": "every request is asked and recorded",
-    "replay": "recorded replies are played, nothing is asked",
-    "auto": "what is recorded is played, the rest is asked and recorded",
-    "off": "nothing is recorded or played",
+    "record": "every request is sent to the model and recorded",
+    "replay": "recorded replies are used, and nothing is sent",
+    "auto": "recorded replies are used, and other requests are sent and recorded",
+    "off": "nothing is recorded or replayed",
 }
 """What each mode does."""
 LISTED_RECORDINGS = 10
@@ -38,7 +38,7 @@ def cassette(agent: KernelAgent, given: Namespace) -> str:
             return _prune(agent)
         case "accept":
             tape = agent.deck.tape
-            return f"{tape.accept()} edited answers of {code_span(str(tape.path))} count now."
+            return f"{tape.accept()} edited answers in {code_span(str(tape.path))} are now used."
         case mode:
             return _switch(agent, mode_named(mode))
 
@@ -50,9 +50,9 @@ def _switch(agent: KernelAgent, mode: Mode) -> str:
         return told
     lines = [f"{told} The file is {code_span(str(agent.deck.tape.path))}."]
     if agent.models.given:
-        lines.append("The model in use was handed over as an object; it is not on the cassette.")
+        lines.append("The model in use was passed as an object, so its replies are not recorded.")
     if agent.session is not None:
-        lines.append("A story begins at its beginning: restart the kernel and run all cells.")
+        lines.append("To replay from the start, restart the kernel and run all cells.")
     return " ".join(lines)
 
 
@@ -71,7 +71,7 @@ def _status(agent: KernelAgent) -> str:
     ]
     blocks = [facts(rows)]
     if tape.used and unused:
-        blocks.append(_listed("Without use in this run", tape, unused))
+        blocks.append(_listed("Not used in this run", tape, unused))
     if problems := tape.problems:
         lines = [escape(one_line(problem, 160)) for problem in problems[:LISTED_RECORDINGS]]
         blocks.append("\n".join(["Damaged lines:", "", *(f"- {line}" for line in lines)]))
@@ -84,13 +84,13 @@ def _prune(agent: KernelAgent) -> str:
     deck = agent.deck
     if not deck.on or not deck.tape.used:
         raise ConfigError(
-            "nothing was recorded or replayed in this run, so all would go; "
+            "nothing was recorded or replayed in this run, so everything would be removed; "
             "restart the kernel, run all cells, then prune"
         )
     gone = deck.tape.unused()
-    listed = _listed("Taken out", deck.tape, gone) if gone else ""
+    listed = _listed("Removed", deck.tape, gone) if gone else ""
     count = deck.tape.prune()
-    told = f"{count} recordings that this run had no use for are gone, {deck.tape.used} are left."
+    told = f"{count} recordings that this run did not use were removed, {deck.tape.used} are left."
     return "\n\n".join(filter(None, [told, listed]))
 
 

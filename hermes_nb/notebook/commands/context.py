@@ -62,11 +62,11 @@ def reload(agent: KernelAgent, _given: Namespace) -> str:
     before = session.prompt
     after = session.reload()
     if before.text == after.text:
-        return "The prompt is as it was: nothing it is made of has changed."
+        return "The prompt is unchanged."
     old = {layer.name: layer.text for layer in before.layers}
     new = {layer.name: layer.text for layer in after.layers}
     changed = [name for name in {**new, **old} if old.get(name) != new.get(name)]
-    return f"The prompt was built anew; different now: {escape(', '.join(changed))}."
+    return f"The prompt was rebuilt. Changed: {escape(', '.join(changed))}."
 
 
 def _session(agent: KernelAgent) -> Session:

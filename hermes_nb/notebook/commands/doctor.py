@@ -56,7 +56,7 @@ SHOWN_PACKAGES = ("ipython", "ipykernel", "ipywidgets", "openai", "jupyterlab", 
 OPENAI = "https://api.openai.com/v1"
 NEAR = 3
 """Number of similar model names to suggest."""
-KEYS = "`%hermes key` asks for one and keeps it; or set OPENAI_API_KEY in the environment"
+KEYS = "`%hermes key` asks for one and saves it; or set OPENAI_API_KEY in the environment"
 """Advice on setting a key."""
 
 
@@ -136,7 +136,7 @@ async def _front_end(agent: KernelAgent) -> CheckResult:
     where = "a Jupyter kernel" if has_kernel(agent.shell) else "a terminal"
     if can_ask(agent.shell):
         return CheckResult("ok", f"{where}; risky calls ask first")
-    return CheckResult("ok", f"{where} where nobody can be asked: risky calls need `approve all`")
+    return CheckResult("ok", f"{where}, not interactive: risky calls need `approve all`")
 
 
 def versions() -> CheckResult:
@@ -151,8 +151,10 @@ def versions() -> CheckResult:
     if unmet := _unmet():
         return CheckResult("problem", f"{', '.join(unmet)}; `pip install -U hermes_nb`")
     if OTHER in " ".join(here):
-        told = f"{OTHER} has a `%%hermes` too: the one loaded last counts, `%reload_ext hermes_nb`"
-        return CheckResult("note", f"{', '.join(here)}; {told} takes it back")
+        told = (
+            f"{OTHER} also defines `%%hermes`; the one loaded last is used: `%reload_ext hermes_nb`"
+        )
+        return CheckResult("note", f"{', '.join(here)}; {told} undoes it")
     return CheckResult("ok", ", ".join(here))
 
 
@@ -188,13 +190,13 @@ def model(
     from hermes_nb.agent.models import build_model, not_accepted
 
     if replayed is not None:
-        return CheckResult("ok", f"replay of {replayed}: no model is asked or looked for")
+        return CheckResult("ok", f"replay of {replayed}: no model is used")
     if settings.cassette == "replay":
         file = settings.cassette_file
         if file and not Path(file).is_file():
             return CheckResult("problem", f"there is no cassette {file} to replay; record it first")
-        where = f"of {file}" if file else "of the cassette beside each notebook"
-        return CheckResult("ok", f"replay {where}: no model is asked or looked for")
+        where = f"of {file}" if file else "of the cassette next to each notebook"
+        return CheckResult("ok", f"replay {where}: no model is used")
     found = build_model(settings, variables=variables)
     if not traits_of(found).small:
         where = settings.endpoint.base_url
@@ -209,10 +211,10 @@ def key(settings: Settings) -> CheckResult:
         where = settings.sources.get("api_key") or settings.values.get("key_env")
         host = urlsplit(settings.endpoint.base_url).hostname or ""
         where = where or key_variable(host, os.environ)
-        return CheckResult("ok", f"there is one ({where}); it is never shown")
+        return CheckResult("ok", f"one is set ({where}); it is never shown")
     return CheckResult(
         "note",
-        "there is none: `%hermes key` asks for one; local and built-in models need none",
+        "none is set: `%hermes key` asks for one; local and built-in models need none",
     )
 
 
@@ -222,14 +224,16 @@ def home(settings: Settings) -> CheckResult:
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
     if not os.access(nearest, os.W_OK | os.X_OK):
         told = (
-            f"{nearest} cannot be written, so nothing is kept; set HERMES_HOME to a folder of yours"
+            f"{nearest} cannot be written, so nothing is saved; set HERMES_HOME to a folder "
+            "that you can write to"
         )
         return CheckResult("problem", told)
     secrets = folder / ".env"
     others = stat.S_IRWXG | stat.S_IRWXO
     if os.name == "posix" and secrets.is_file() and secrets.stat().st_mode & others:
         return CheckResult("problem", f"others can read {secrets}: `chmod 600 {secrets}`")
-    return CheckResult("ok", f"{folder}" + ("" if folder.exists() else ", made by the first turn"))
+    made = "" if folder.exists() else ", created by the first turn"
+    return CheckResult("ok", f"{folder}{made}")
 
 
 def sessions(settings: Settings) -> CheckResult:
@@ -305,8 +309,8 @@ def sandbox_told() -> str:
     found = level()
     why = f" ({found.why})" if found.why else ""
     if found.name == "none":
-        return f"none{why}: only commands that are known to read run unasked"
-    return f"{found.name}{why}: other commands run unasked where they can only read"
+        return f"none{why}: only commands known to be read-only run without approval"
+    return f"{found.name}{why}: other commands run without approval if they can only read"
 
 
 def endpoints(settings: Settings, *, timeout: float = SECONDS) -> list[CheckResult]:
@@ -332,11 +336,12 @@ def tried(end: Endpoint, timeout: float = SECONDS) -> tuple[Kind | None, State, 
     key = end.api_key or ("" if end.base_url else os.environ.get("OPENAI_API_KEY", ""))
     shown = visible(redact(address))
     if not is_address(address):
-        return None, "problem", f"{shown!r} is no address; it looks like https://HOST/v1"
+        return None, "problem", f"{shown!r} is not a URL such as https://HOST/v1"
     if address == OPENAI and not key:
-        return None, "problem", f"{shown} wants a key and there is none; {KEYS}"
+        return None, "problem", f"{shown} requires a key, and none is set; {KEYS}"
     if not (key.isascii() and key.isprintable()):
-        return None, "problem", f"the key holds what cannot be sent; copy it again, {KEYS}"
+        told = f"the key contains characters that cannot be sent; copy it again, {KEYS}"
+        return None, "problem", told
     found = reach(address, api_key=key, timeout=timeout, wire=end.wire or None)
     state, told = _means(found, end, shown, has_key=bool(key))
     return found.kind, state, redact(visible(told))
@@ -349,15 +354,15 @@ def _means(found: Reached, end: Endpoint, address: str, *, has_key: bool) -> tup
         case "refused" if has_key:
             return "problem", f"{address}: {found.problem}; copy the key again, and {KEYS}"
         case "refused":
-            return "problem", f"{address} wants a key and there is none; {KEYS}"
+            return "problem", f"{address} requires a key, and none is set; {KEYS}"
         case "no leave":
-            told = f"{address} answers, but does not let this key list models: {found.problem}"
-            return "note", f"{told}; whether a turn may use it shows at the first one"
+            told = f"{address} responds, but does not let this key list models: {found.problem}"
+            return "note", f"{told}; the first turn will show whether it can be used"
         case "no list":
             if _ends_well(address):
-                told = "answers and lists no models, so key and model could not be tried"
+                told = "responds but lists no models, so the key and the model could not be checked"
                 return "note", f"{address} {told}"
-            return "problem", f"{address} is not where models are served; {_v1(address)}"
+            return "problem", f"{address} is not the address of a model API; {_v1(address)}"
         case _:
             return "problem", f"{address}: {found.problem}; {_way_out(found, address)}"
 
@@ -365,7 +370,7 @@ def _means(found: Reached, end: Endpoint, address: str, *, has_key: bool) -> tup
 def _listed(
     models: Sequence[str], wanted: str, address: str, *, has_key: bool
 ) -> tuple[State, str]:
-    taken = "answers and takes the key" if has_key else "answers"
+    taken = "responds and accepts the key" if has_key else "responds"
     if not wanted or _served(wanted, models):
         has = f", and has {wanted}" if wanted else f", {len(models)} models"
         return "ok", f"{address} {taken}{has}"
@@ -399,7 +404,7 @@ def _way_out(found: Reached, address: str) -> str:
     if proxy := proxy_for(address):
         return f"requests go through the proxy {proxy} (HTTPS_PROXY, NO_PROXY)"
     if "certificate" in found.problem:
-        return "where a proxy of yours signs, SSL_CERT_FILE names its certificates"
+        return "if a proxy signs connections, set SSL_CERT_FILE to its certificates"
     if "web page" in found.problem or "no list" in found.problem:
         return _v1(address)
     if address in LOCAL_SERVERS.values():

@@ -49,7 +49,7 @@ NAMED = 4
 """Maximum number of inputs in progress to list by name."""
 ENDS = ("done", "failed", "unknown", "stopped", "budget")
 """An input's final states."""
-WORDS = {"budget": "not begun for want of budget"}
+WORDS = {"budget": "not started, out of budget"}
 """Descriptions of states whose names are unclear."""
 
 
@@ -168,9 +168,9 @@ def _advice(items: list[Item]) -> str:
     states = {item.status for item in items}
     told = []
     if states & {"stopped", "budget"}:
-        told.append("The same command goes on with what was not begun.")
+        told.append("The same command continues with the remaining inputs.")
     if states & {"failed", "unknown"}:
-        told.append("`--retry` runs again what failed or is unknown.")
+        told.append("`--retry` repeats the failed and unknown ones.")
     return " ".join(told)
 
 
@@ -265,7 +265,9 @@ async def _model(
 ) -> ChatModel:
     """Return the conversation's model, or the one in `options`, which `ending` will close."""
     if options.executor not in ("", HERE) and (agent.models.given or agent.deck.on):
-        raise ConfigError("a model object or a cassette cannot travel; leave --executor out")
+        raise ConfigError(
+            "a model object or a cassette cannot be sent to other processes; omit --executor"
+        )
     if not options.model:
         await agent.models.make_ready(agent.note)
         return agent.models.main

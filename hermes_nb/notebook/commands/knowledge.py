@@ -39,7 +39,7 @@ from hermes_nb.tools.process import Program, run_pipeline
 
 _MARKS = {"clean": "", "suspicious": "⚠", "dangerous": "left out"}
 """A skill's mark, by its scan level."""
-_NO_SOURCE = "There is no source of skills; `%hermes skills add PATH` or an address adds one."
+_NO_SOURCE = "No skill sources yet. `%hermes skills add` with a path or a URL adds one."
 _GIT = {
     "GIT_ALLOW_PROTOCOL": "https:file",
     "GIT_ASKPASS": "true",
@@ -65,15 +65,15 @@ def pending(approvals: Approvals, kind: Kind, words: str) -> str:
         wanted = _number(words, kind)
         waiting = [each for each in waiting if each.number == wanted]
         if not waiting:
-            message = f"nothing waits under {wanted}; `%hermes {kind} pending` lists what does"
+            message = f"there is no pending change {wanted}; `%hermes {kind} pending` lists them"
             raise ConfigError(message)
     if not waiting:
-        return "Nothing waits for your approval."
+        return "Nothing is waiting for your approval."
     limit = WHOLE if words else LISTED
     blocks = [_block(each, approvals.shown(each), limit) for each in waiting]
     ways = f"`%hermes {kind} approve N`, `%hermes {kind} reject N`, or `all` for N"
     if kind == "memory":
-        ways += ", and `%hermes memory approve N TEXT` in other words"
+        ways += ", and `%hermes memory approve N TEXT` with your own wording"
     return "\n\n".join([*blocks, ways])
 
 
@@ -85,12 +85,12 @@ def approve(approvals: Approvals, kind: Kind, words: str) -> str:
     numbers = _numbers(approvals, kind, one or words)
     outcomes = [approvals.approve(number, text=text) for number in numbers]
     saved = [_told(outcome) for outcome in outcomes if outcome.done]
-    left = [f"{o.proposal.number} still waits: {o.message}" for o in outcomes if not o.done]
+    left = [f"{o.proposal.number} is still pending: {o.message}" for o in outcomes if not o.done]
     if left and not saved:
         raise ConfigError("; ".join(left))
     if saved:
         undo = " NAME" if kind == "skills" else ""
-        saved.append(f"`%hermes {kind} undo{undo}` takes the last back.")
+        saved.append(f"`%hermes {kind} undo{undo}` undoes the last one.")
     return "\n\n".join([*saved, *map(escape, left)])
 
 
@@ -106,7 +106,7 @@ def _block(proposal: Proposal, shown: str, limit: int) -> str:
     came = f"a {origin.source}{notebook}, {ago(proposal.at)}"
     lines = [f"**{proposal.number}** {escape(proposal.gist)} · {escape(came)}"]
     if proposal.begun:
-        lines.append("The process that was saving it died: it may be there already.")
+        lines.append("The process that was saving it was killed: it may already be saved.")
     if proposal.problem:
         lines.append(f"It could not be saved: {escape(redact(visible(proposal.problem)))}")
     text = head_tail(redact(visible(shown, lines=True)), limit)
@@ -126,19 +126,21 @@ def _numbers(approvals: Approvals, kind: Kind, words: str) -> list[int]:
     if words.strip().casefold() == "all":
         found = [each.number for each in approvals.waiting(kind)]
         if not found:
-            raise ConfigError("nothing waits for your approval")
+            raise ConfigError("nothing is waiting for your approval")
         return found
     found = list(dict.fromkeys(_number(word, kind) for word in words.replace(",", " ").split()))
     for each in approvals.waiting():
         if each.number in found and each.kind != kind:
-            raise ConfigError(f"{each.number} is about {each.kind}: `%hermes {each.kind} pending`")
+            raise ConfigError(
+                f"{each.number} is a {each.kind} change; see `%hermes {each.kind} pending`"
+            )
     return found or [_number("", kind)]
 
 
 def _number(word: str, kind: Kind) -> int:
     if word.isdecimal() and len(word) <= DIGITS:
         return int(word)
-    raise ConfigError(f"which one? give its number; `%hermes {kind} pending` shows them")
+    raise ConfigError(f"give the number of a change; `%hermes {kind} pending` lists them")
 
 
 DECIDING = {"pending": pending, "approve": approve, "reject": reject}
@@ -177,7 +179,7 @@ def memory(agent: KernelAgent, given: Namespace) -> str:
         raise ConfigError(outcome.message)
     known.written(outcome)
     told = escape(capitalised(outcome.message))
-    return f"{told}. The next session knows it; `%hermes reload` tells this one."
+    return f"{told}. New sessions use it; `%hermes reload` applies it to this one."
 
 
 def skills(agent: KernelAgent, given: Namespace) -> str | Awaitable[str]:
@@ -221,11 +223,11 @@ async def _sourced(agent: KernelAgent, action: str, words: str) -> str:
             same = known.get(source.name, source)
             if (same.place, same.folder) != (source.place, source.folder):
                 told = f"`%hermes skills drop {source.name}` makes room"
-                raise ConfigError(f"{source.name} is from {same.place} already; {told}")
+                raise ConfigError(f"{source.name} already comes from {same.place}; {told}")
             return await _looked_at(agent, source)
         if missing := [name for name in words.split() if name not in known]:
             there = ", ".join(known) or "none"
-            raise ConfigError(f"there is no source {missing[0]!r}; there is {there}")
+            raise ConfigError(f"there is no source {missing[0]!r}; available: {there}")
         if action == "update":
             chosen = [known[name] for name in words.split() or known]
             return "\n\n".join([await _looked_at(agent, each) for each in chosen]) or _NO_SOURCE
@@ -249,7 +251,7 @@ async def _looked_at(agent: KernelAgent, source: SkillSource) -> str:
         files, seen = await in_thread(taken, place, source.folder)
     before = await in_thread(sources.files, source.name)
     if files == before and source.name in sources.all():
-        return f"{name} is as it was."
+        return f"{name} is unchanged."
     rows = [
         (code_span(each.name), _MARKS[each.level], escape(one_line(visible(told), 140)))
         for each in seen
@@ -273,9 +275,9 @@ async def _looked_at(agent: KernelAgent, source: SkillSource) -> str:
         "y",
         "yes",
     ):
-        return f"{name} stays as it was; nothing was kept."
+        return f"{name} is unchanged; nothing was saved."
     await in_thread(sources.keep, source, files)
-    told = "The next session knows them; `%hermes reload` tells this one."
+    told = "New sessions use them; `%hermes reload` applies them to this one."
     return f"{name}: {many}. {told} `%hermes skills update` looks for changes."
 
 

@@ -31,7 +31,7 @@ def model(agent: KernelAgent, given: Namespace) -> str:
     """Show or choose the model."""
     if words := given.model:
         agent.choose_model(words)
-        return f"From the next turn on: {code_span(words)}. The conversation stays."
+        return f"The next turn uses {code_span(words)}. The conversation continues."
     name = agent.models.name or agent.settings().endpoint.model
     return f"The model is {code_span(name)}." if name else "It is chosen at the first turn."
 
@@ -50,7 +50,7 @@ async def models(agent: KernelAgent, given: Namespace) -> str:
         waiting = await in_thread(not_accepted, settings)
     except OSError as error:
         served, waiting = [], []
-        problem = f"\n\nThe server's own list cannot be had: {escape(str(error))}"
+        problem = f"\n\nThe server's list of models is not available: {escape(str(error))}"
     ends = [("set", settings.endpoint), *settings.beside]
     found = [(agent.models.name, settings.endpoint.base_url, "in use")]
     found += [(end.model, end.base_url, what) for what, end in ends]
@@ -65,12 +65,12 @@ async def models(agent: KernelAgent, given: Namespace) -> str:
     rows = [_model_row(agent, name, *about) for name, about in at_hand.items()]
     table = grid(("model", "", "window", "tools", "pictures", "$ per million tokens"), rows)
     newer = "" if profiles.prices_installed() else '; `pip install "hermes_nb[prices]"` has more'
-    hint = f" Prices are of {profiles.prices_as_of()}{newer}."
+    hint = f" Prices as of {profiles.prices_as_of()}{newer}."
     blocks = [table, f"`%hermes model NAME` chooses one.{hint}{problem}"]
     blocks += map(escape, waiting)
     if accepted := sorted(accepted_in(settings.home), key=str):
         names = ", ".join(f"{a.name} at {a.base_url} ({a.owner})" for a in accepted)
-        blocks.append(f"Accepted: {escape(names)}. `%hermes models forget ADDRESS` takes it back.")
+        blocks.append(f"Accepted: {escape(names)}. `%hermes models forget ADDRESS` undoes that.")
     return "\n\n".join(blocks)
 
 
@@ -87,7 +87,7 @@ async def _accept(agent: KernelAgent) -> str:
     agent.change_models()
     in_use = await in_thread(found_servers, settings, known=True)
     listed = ", ".join(told(served) for served in in_use)
-    return f"Accepted: {escape(listed)}." if listed else "No server of this machine is accepted."
+    return f"Accepted: {escape(listed)}." if listed else "No server on this machine is accepted."
 
 
 def _forget(agent: KernelAgent, address: str) -> str:
@@ -98,7 +98,7 @@ def _forget(agent: KernelAgent, address: str) -> str:
         raise ConfigError("no such server is accepted; `%hermes models` lists those that are")
     remember(home, (), gone)
     agent.change_models()
-    return f"Not accepted any more: {escape(', '.join(each.base_url for each in gone))}."
+    return f"No longer accepted: {escape(', '.join(each.base_url for each in gone))}."
 
 
 def _model_row(agent: KernelAgent, name: str, base_url: str, what: str) -> tuple[object, ...]:

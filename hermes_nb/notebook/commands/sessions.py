@@ -34,7 +34,7 @@ from hermes_nb.safety.markup import code_span, escape, safe_markdown
 from hermes_nb.safety.provenance import outside
 from hermes_nb.safety.redact import redact
 
-OUTSIDE = "what could act on it asks; `%hermes trust conversation` or `%hermes new` ends that"
+OUTSIDE = "risky calls need approval until `%hermes trust conversation` or `%hermes new`"
 """Explanation shown for a conversation with untrusted content."""
 LISTED_SESSIONS = 15
 LISTED_HITS = 10
@@ -94,8 +94,8 @@ def cost(agent: KernelAgent, _given: Namespace) -> str:
         jobs = session.by_job.items()
         rows += [(f"{job}, {model}", _used(usage)) for (job, model), usage in jobs]
     rows += _totals(agent, today=True)
-    told = f"Prices are of {prices_as_of()}, where the provider does not say what a request cost."
-    told += " Of requests whose price is not known, the tokens alone are counted."
+    told = f"Prices as of {prices_as_of()}, if the provider does not report the cost of a request."
+    told += " For requests with an unknown price, only tokens are counted."
     return f"{facts(rows)}\n\n{told}"
 
 
@@ -200,11 +200,13 @@ def history(agent: KernelAgent, given: Namespace) -> str:
     shown = [row for row in rows if row.message.role in ("user", "assistant")]
     blocks, nothing = [], "Nothing has been said in this session yet."
     if stored.source == CHILD:
-        made = f"made by {code_span(stored.parent)}" if stored.parent else "made by no session"
+        made = (
+            f"created by {code_span(stored.parent)}" if stored.parent else "created by no session"
+        )
         blocks.append(f"{code_span(stored.id)} was {made} for one task: {_title(stored)}")
         # A map's own session has no messages.
         nothing = (
-            "Nothing was said in it: the `%hermes map` line, run again, shows a map's answers."
+            "It has no messages. To see the answers of a map, run its `%hermes map` line again."
         )
     if (left_out := len(shown) - LISTED_MESSAGES) > 0:
         more = f"{left_out} earlier messages are left out; `%hermes export` has them all."
@@ -228,7 +230,7 @@ def export_(agent: KernelAgent, given: Namespace) -> str:
     try:
         stored = _stored(agent, wanted)
     except ConfigError as error:
-        formats = f"; a format is one of {', '.join(FORMATS)}" if wanted else ""
+        formats = f"; the formats are {', '.join(FORMATS)}" if wanted else ""
         raise ConfigError(f"{error}{formats}") from error
     rows = [row for row in agent.store.rows(stored.id) if row.state != "undone"]
     path = working_directory() / f"hermes-{stored.id}{SUFFIXES[form]}"
@@ -338,5 +340,5 @@ async def sessions(agent: KernelAgent, given: Namespace) -> str:
         message = f"not everything could be deleted ({error}); run the same line again"
         raise ConfigError(message) from error
     copies = [path.name for path in sorted(home.glob("notebook.db.damaged-*"))]
-    left = f" Damaged copies are left, delete them yourself: {', '.join(copies)}." if copies else ""
+    left = f" Damaged copies remain; delete them yourself: {', '.join(copies)}." if copies else ""
     return f"Deleted {what}.{left}"

@@ -50,15 +50,17 @@ async def key(agent: KernelAgent, given: Namespace) -> str:
         raise ConfigError(ADVICE)
     if not can_ask(agent.shell):
         raise ConfigError(
-            "a prompt asks for the key, and nobody can answer one here: set "
-            f"{name or 'OPENAI_API_KEY'} where the kernel is started"
+            f"not interactive, so no key can be entered here; set {name or 'OPENAI_API_KEY'} "
+            "in the environment of the kernel"
         )
-    asked = f"{name or 'API key'} (not shown, kept in .env of your Hermes home): "
+    asked = f"{name or 'API key'} (hidden; saved in .env in your Hermes directory): "
     value = (ask_user(asked, read=getpass.getpass) or "").strip()
     if not value:
         return "No key was typed, so nothing has changed."
     if not (value.isascii() and value.isprintable()):
-        raise ConfigError("the key holds what cannot be sent; copy it again. Nothing was saved")
+        raise ConfigError(
+            "the key contains characters that cannot be sent; copy it again. Nothing was saved"
+        )
     name = name or _name_of(value, agent.settings())
     told = await in_thread(_keep, agent, name, value)
     agent.change_models()
@@ -86,9 +88,7 @@ def _keep(agent: KernelAgent, name: str, value: str) -> str:
         if end is None:
             theirs = (known for known in PROVIDERS.values() if known.key == name)
             end = next((known.endpoint("", {name: value}) for known in theirs), None)
-        kind, _, found = (
-            tried(end) if end else (None, "", "No model that is set up is asked with it")
-        )
+        kind, _, found = tried(end) if end else (None, "", "No configured model uses it")
         if kind == "refused":
             write_dotenv(home, name, before)
             message = (
@@ -98,12 +98,14 @@ def _keep(agent: KernelAgent, name: str, value: str) -> str:
     except OSError as error:
         message = f"{home / '.env'} cannot be written ({error.strerror or error})"
         raise ConfigError(message) from error
-    kept = f"Kept as {code_span(name)} in {code_span(str(home / '.env'))}, for you alone."
+    kept = f"Saved as {code_span(name)} in {code_span(str(home / '.env'))}, readable only by you."
     told = [kept, f"{escape(found)}."]
     if os.environ.get(name, value) != value:
-        told.append(f"But {code_span(name)} of this kernel's environment is another, and counts.")
+        told.append(
+            f"But {code_span(name)} in this kernel's environment is different and takes precedence."
+        )
     if end is not None and not end.model:
-        told.append("`%hermes models` lists what there is, `%hermes model NAME` chooses one.")
+        told.append("`%hermes models` lists the models, `%hermes model NAME` selects one.")
     return " ".join(told)
 
 
@@ -132,7 +134,7 @@ def config(agent: KernelAgent, words: str) -> str:
         if setting is None or setting.file_only:
             raise ConfigError(f"{key} can only be set in config.yaml")
         if setting.secret:
-            message = f"{key} is not set in a notebook; it belongs in the environment or in .env"
+            message = f"{key} cannot be set in a notebook; set it in the environment or in .env"
             raise ConfigError(message)
         agent.configure(key, _value(value.strip()))
         settings = agent.settings()

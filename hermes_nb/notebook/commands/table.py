@@ -188,7 +188,7 @@ def command_named(name: str) -> Command | None:
         why = one_line(f"{type(error).__name__}: {error}", 200)
         raise ConfigError(f"`%hermes {name}` of another package cannot be loaded: {why}") from error
     if not isinstance(found, Command):
-        raise ConfigError(f"`%hermes {name}` of another package is no Command")
+        raise ConfigError(f"`%hermes {name}` of another package is not a Command")
     return found
 
 

@@ -97,7 +97,7 @@ def running_lines(children: Iterable[ChildView]) -> list[str]:
     over = [child for child in known if child.status]
     hidden = over[: max(len(known) - SHOWN_CHILDREN, 0)]
     lines = [child.line() for child in known if child not in hidden]
-    return [f"↳ … {len(hidden)} that are over", *lines] if hidden else lines
+    return [f"↳ … {len(hidden)} that have finished", *lines] if hidden else lines
 
 
 SHOWN_CHARACTERS = 2_000
@@ -235,7 +235,7 @@ class CallView:
             "once": once,
             "run": "allowed, and run",
             "turn": "allowed in this turn",
-            "always": "allowed from now on",
+            "always": "always allowed",
             "outside": "allowed outside the sandbox",
             "deny": refused,
         }

@@ -205,7 +205,7 @@ class FallbackDocument(NotebookDocument):
     joined into one.
     """
 
-    way = "the input history (the notebook is out of reach; a new cell is offered below)"
+    way = "the input history (the notebook cannot be reached; a new cell is offered below)"
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell

@@ -272,7 +272,7 @@ def _current(
     if not isinstance(major, int):
         raise ToolError(f"{name!r} is JSON but not a notebook: it has no nbformat number")
     if major > _MAJOR:
-        raise ToolError(f"{name!r} has nbformat {major}, newer than the {_MAJOR} understood here")
+        raise ToolError(f"{name!r} uses nbformat {major}; the newest supported version is {_MAJOR}")
     if major == _MAJOR:
         return document
     import nbformat
@@ -357,6 +357,6 @@ def _damage(file: BinaryIO, name: str, error: Malformed) -> str:
         lines += piece.count(b"\n")
         left -= len(piece)
     return (
-        f"{name!r} is damaged at line {lines:,} (byte {error.offset:,}): {error}. It was not "
-        "touched; ask the user to restore it, for instance from .ipynb_checkpoints or git"
+        f"{name!r} is damaged at line {lines:,} (byte {error.offset:,}): {error}. It was "
+        "not changed; ask the user to restore it, for instance from .ipynb_checkpoints or git"
     )

@@ -253,7 +253,7 @@ def is_message(source: str) -> bool:
 def runnable(shell: Shell, cell: Cell) -> Cell:
     """Return the cell; raise ToolError if it cannot be run during a turn."""
     if cell.type != "code":
-        raise ToolError(f"cell {cell.id} is a {cell.type} cell; only code cells run")
+        raise ToolError(f"cell {cell.id} is a {cell.type} cell; only code cells can be run")
     if cell.id == running_cell(shell) or is_message(cell.source):
         raise ToolError(f"cell {cell.id} contains a Hermes prompt, so it cannot run during a turn")
     return cell

@@ -181,7 +181,7 @@ class CleanRun:
                 _started(client, self.directory, self.env, **silent) as other,
             ):
                 if other:
-                    self.note = f" (kernel {other!r} is not installed, so python3 took its place)"
+                    self.note = f" (kernel {other!r} is not installed, so python3 was used)"
                 if failure := await _cells(client, self._begins):
                     self.ending = failure.error
         except TimeoutError:

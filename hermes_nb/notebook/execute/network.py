@@ -326,7 +326,7 @@ def _inherit(function: object, party: Party | None) -> None:
             agents = thread.name.startswith(_OWN_THREADS) and not party.offline
             _threads[thread] = _HERMES if agents else party
     elif party is not None and party.offline:
-        raise PermissionError(f"{REFUSED}; start threads by `threading.Thread`")
+        raise PermissionError(f"{REFUSED}; start threads with `threading.Thread`")
 
 
 def _left(event: str, party: Party | None) -> bool:

@@ -38,7 +38,7 @@ def test_it_is_asked_for_kept_tried_and_used(cells, tmp_path):
     shown = [result := running.run("%hermes key", answers=(KEY,))]
     assert (result.status, result.hidden) == ("ok", [True])
     assert server.asked[-1].headers["authorization"] == f"Bearer {KEY}" and not server.exchanges
-    assert "takes the key" in result.text and "%hermes model NAME" in result.text
+    assert "accepts the key" in result.text and "%hermes model NAME" in result.text
     assert file.read_text() == f"OPENAI_API_KEY={KEY}\n"
     server.replies[:] = [says("Hello.")]
     shown.append(running.run("%%hermes --model model-a\nhi"))
@@ -53,7 +53,7 @@ def test_it_is_asked_for_kept_tried_and_used(cells, tmp_path):
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     server.listing = refusal(500, "busy")
     shown.append(unknown := running.run("%hermes key", answers=(OTHER,)))
-    assert "Kept as" in unknown.text and "takes the key" not in unknown.text
+    assert "Saved as" in unknown.text and "accepts the key" not in unknown.text
     assert file.read_text() == BEFORE.replace("OPENAI_API_KEY=old\n", "") + (
         f"OPENAI_API_KEY={OTHER}\n"
     )
@@ -69,7 +69,7 @@ def test_it_is_never_taken_from_the_line_or_without_a_prompt(cells):
         told = running.run(line, allow_stdin=True).error["evalue"]
         assert "removed from the history" in told and KEY not in told
     assert KEY not in running.run("%history -g").text
-    assert "nobody can answer" in running.run("%hermes key").error["evalue"]
+    assert "not interactive" in running.run("%hermes key").error["evalue"]
     assert "nothing has changed" in running.run("%hermes key", answers=("",)).text
     server.replies[:] = [calls(("run_python", {"code": "%hermes key"})), says("ok")]
     asked = running.run("%%hermes --model model-a --approve all\ngo", allow_stdin=True).prompts
@@ -87,7 +87,7 @@ def test_it_is_kept_under_its_providers_name(tmp_path, monkeypatch):
             assert running.run("%load_ext hermes_nb").status == "ok"
             told = running.run("%hermes key", answers=(f"sk-ant-{KEY}",))
             assert "ANTHROPIC_API_KEY" in told.text
-            assert "takes the key" not in told.text
+            assert "accepts the key" not in told.text
             running.run("%hermes key gemini", answers=(KEY,))
             running.run("%hermes model anthropic/claude-x")
             status = running.run("%hermes status").text

@@ -158,7 +158,7 @@ def test_commands_are_those_of_the_magic_and_completed(serve, chat, tmp_path):
     talk.type("/mem")
     talk.until("memory")
     talk.type("\t", " add user", " likes short answers", ENTER)
-    talk.until("The next session knows it; /reload")
+    talk.until("New sessions use it; /reload")
     talk.ready()
     talk.type("/memroy", ENTER)
     talk.until("did you mean /memory?")

@@ -42,13 +42,13 @@ def test_off_is_how_it_begins_and_a_wrong_word_is_said(kernel, tmp_path, monkeyp
 
 
 def test_it_records_lists_and_prunes(kernel, server, tmp_path):
-    assert "asked and recorded" in kernel("cassette record")
+    assert "sent to the model and recorded" in kernel("cassette record")
     for prompt in ("one", "two"):
         assert kernel.ask(prompt).startswith("Answer")
     told = kernel("cassette")
     assert "2, of loopback-model" in told
     assert "2 used, 0 not" in told
-    assert "begins at its beginning" in kernel("cassette replay")
+    assert "replay from the start" in kernel("cassette replay")
     kernel("new")
     assert kernel.ask("one") == "Answer 1."
     told = kernel("cassette status")
@@ -85,7 +85,7 @@ def test_off_goes_back_to_the_model(kernel, server):
 
 def test_a_model_that_was_handed_over_is_not_recorded(kernel, tmp_path):
     kernel.agent.use(ScriptedModel(["scripted"]))
-    assert "handed over as an object" in kernel("cassette record")
+    assert "passed as an object" in kernel("cassette record")
     assert kernel.ask("one") == "scripted"
     assert not (tmp_path / "tape.jsonl").exists()
 

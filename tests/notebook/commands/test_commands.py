@@ -109,7 +109,7 @@ def test_a_session_is_exported_once_in_each_form(desk, monkeypatch):
         with pytest.raises(ConfigError, match="already exists"):
             desk(f"export {form}")
     assert next(json.loads(line) for line in path.read_text().splitlines())["title"]
-    with pytest.raises(ConfigError, match="a format is one of markdown, notebook, jsonl"):
+    with pytest.raises(ConfigError, match="the formats are markdown, notebook, jsonl"):
         desk("export pdf")
     with pytest.raises(ConfigError, match="there is no session"):
         desk('export a "title')
@@ -143,7 +143,7 @@ def test_a_changed_file_is_loaded_by_reload_alone(desk):
     assert "Use spaces." in desk.model.requests[2].messages[0].text
     stored = desk.agent.store.get(desk.agent.session.id)
     assert stored.system_prompt == desk.model.requests[2].messages[0].text
-    assert "as it was" in desk("reload")
+    assert "unchanged" in desk("reload")
 
 
 @pytest.mark.new_prefix
@@ -255,7 +255,7 @@ def test_commands_of_other_packages_come_last_and_do_no_harm(desk, tmp_path, mon
     assert "| **approvals** |" in desk("status")
     told = desk("help")
     assert "| `%hermes greet` | say hello |" in told
-    assert "ModuleNotFoundError" in told and "is no Command" in told
+    assert "ModuleNotFoundError" in told and "is not a Command" in told
     with pytest.raises(ConfigError, match="cannot be loaded: ModuleNotFoundError"):
         desk("broken")
     with pytest.raises(ConfigError, match="did you mean `%hermes greet`"):

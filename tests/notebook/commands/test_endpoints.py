@@ -59,7 +59,7 @@ def refusal(status, text):
 def test_a_model_that_is_served(found, names, wanted):
     with Loopback(listing=listing(*names)) as server:
         state, told = found(server.url, wanted)
-    assert state == "ok" and "takes the key" in told
+    assert state == "ok" and "accepts the key" in told
     assert server.asked[-1].headers["authorization"] == f"Bearer {KEY}"
 
 
@@ -75,9 +75,9 @@ def test_a_model_that_is_not_served(found):
     ("reply", "key", "state", "said"),
     [
         (refusal(401, f"wrong key: {KEY}"), KEY, "problem", "copy the key again"),
-        (refusal(401, "who are you?"), "", "problem", "wants a key and there is none"),
+        (refusal(401, "who are you?"), "", "problem", "requires a key, and none is set"),
         (refusal(403, "Missing scopes: api.model.read"), KEY, "note", "does not let this key list"),
-        (refusal(404, "no such page"), KEY, "note", "could not be tried"),
+        (refusal(404, "no such page"), KEY, "note", "could not be checked"),
         (refusal(503, "come back"), KEY, "problem", "cannot answer just now (503)"),
         (Reply(status=302, headers={"Location": "http://x.invalid"}), KEY, "problem", "x.invalid"),
         (
@@ -109,9 +109,9 @@ def test_an_address_without_its_end_is_named(found):
         address = server.url.removesuffix("/v1")
         assert found(address) == (
             "problem",
-            f"{address} is not where models are served; try {address}/v1",
+            f"{address} is not the address of a model API; try {address}/v1",
         )
-        assert "looks like https" in found("ftp://x")[1]
+        assert "not a URL such as https" in found("ftp://x")[1]
 
 
 def test_nobody_there(found):
@@ -140,7 +140,7 @@ def test_what_needs_no_server_asks_none(tmp_path):
 
 
 def test_the_provider_itself_wants_a_key(found):
-    assert "wants a key and there is none" in found(api_key="")[1]
+    assert "requires a key, and none is set" in found(api_key="")[1]
     assert "copy it again" in found(api_key="sk-\u202e")[1]
 
 

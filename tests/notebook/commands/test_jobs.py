@@ -77,7 +77,7 @@ def test_many_children_leave_the_cell_readable():
     events = [ChildStarted("1", n, f"task {n}") for n in range(1, 21)]
     events += [ChildFinished("1", n, "done", 1.0, used(1)) for n in range(1, 18)]
     running = told(*events).running()
-    assert "↳ … 14 that are over" in running
+    assert "↳ … 14 that have finished" in running
     assert running.count("↳") == 7
 
 

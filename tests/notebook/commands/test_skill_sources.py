@@ -67,7 +67,7 @@ def says(monkeypatch):
 def test_a_repository_is_looked_at_taken_over_and_followed(desk, repository, says, home):
     asked = says("n", "y", "y", "y")
     address = f"file://{repository}"
-    assert "nothing was kept" in desk(f"skills add {address}")
+    assert "nothing was saved" in desk(f"skills add {address}")
     assert not (home / "skill_sources" / "greenhouse").exists()
     assert "1 skill" in asked[0]
     shown = desk.said[-1]
@@ -78,7 +78,7 @@ def test_a_repository_is_looked_at_taken_over_and_followed(desk, repository, say
     assert sorted(path.name for path in kept.rglob("*") if path.is_file()) == ["SKILL.md", "tap.py"]
     listed = desk("skills")
     assert "greenhouse/watering" in listed and "external" in listed and "helper" not in listed
-    assert "as it was" in desk("skills update")
+    assert "is unchanged" in desk("skills update")
 
     (repository / "skills" / "watering" / "scripts" / "tap.py").write_text("print('off')\n")
     put(repository / "skills", "shading", text("shading", "Shades the plants from the noon sun."))

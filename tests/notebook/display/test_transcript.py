@@ -62,7 +62,7 @@ def called(*between, call=CALL, said="", status="ok", seconds=0.1, result="3 pas
     ("given", "status", "told"),
     [
         (ApprovalGiven("1", "once"), "ok", "<code>pytest -q</code> · allowed once · 1.2 s"),
-        (ApprovalGiven("1", "always"), "ok", "· allowed from now on · 1.2 s"),
+        (ApprovalGiven("1", "always"), "ok", "· always allowed · 1.2 s"),
         (ApprovalGiven("1", "deny"), "denied", "<code>pytest -q</code> · denied · 1.2 s"),
         (ApprovalGiven("1", "deny", "not <b>now</b>"), "denied", "· denied: not &lt;b&gt;now"),
     ],

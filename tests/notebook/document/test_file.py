@@ -105,7 +105,8 @@ def test_cells(path):
     [
         (b"", "line 1 "), (b"{", "the file ends"), (b"not json", "begins with {"),
         (b"[]", "begins with {"), (b"{}", "no nbformat number"),
-        (b'{"nbformat": 4}', "no list of cells"), (b'{"nbformat": 9, "cells": []}', "newer"),
+        (b'{"nbformat": 4}', "no list of cells"),
+        (b'{"nbformat": 9, "cells": []}', "newest supported version"),
         (b'{"nbformat": 4, "cells": [1]}', "an object expected"),
         (b'{"nbformat": 4, "cells": [{"source": 1}]}', "cell 0 of"),
         (b'{"nbformat": 4, "cells": []} x', "the end of the file expected"),

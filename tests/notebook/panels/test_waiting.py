@@ -47,7 +47,7 @@ def wait_for(agent, *texts):
 
 
 def test_it_is_listed_with_what_it_would_do_and_where_it_came_from(agent):
-    assert "Nothing waits" in memory(agent, "pending")
+    assert "Nothing is waiting" in memory(agent, "pending")
     assert "approval" not in memory(agent, "")
     wait_for(agent, "Likes tea.", "Uses pandas.")
     told = memory(agent, "pending")
@@ -76,7 +76,7 @@ def test_all_of_a_kind_are_kept_or_dropped_at_once(agent):
     assert agent.knowledge.memory.entries("memory") == ["Likes tea.", "Uses pandas."]
     assert "rejected" in skills(agent, "reject all")
     assert agent.runtime.approvals.waiting() == []
-    with pytest.raises(ConfigError, match="nothing waits"):
+    with pytest.raises(ConfigError, match="nothing is waiting"):
         memory(agent, "approve all")
 
 
@@ -90,7 +90,7 @@ def test_a_number_that_is_none_says_what_to_do(agent, words):
 
 def test_what_is_about_skills_is_not_approved_unseen(agent):
     wait_for(agent, "Likes tea.")
-    with pytest.raises(ConfigError, match="2 is about skills"):
+    with pytest.raises(ConfigError, match="2 is a skills change"):
         memory(agent, "approve 1 2")
     assert agent.knowledge.memory.entries("memory") == []
 
@@ -105,7 +105,7 @@ def test_hostile_text_is_shown_and_does_nothing(agent):
 async def test_what_cannot_be_saved_fails_the_cell_and_still_waits(desk):
     wait_for(desk.agent, "Likes tea.")
     desk.knows("Likes tea.")
-    with pytest.raises(ConfigError, match=r"1 still waits: .*says that already"):
+    with pytest.raises(ConfigError, match=r"1 is still pending: .*says that already"):
         memory(desk.agent, "approve 1")
     assert "could not be saved" in memory(desk.agent, "pending")
     await desk.open()

@@ -173,7 +173,7 @@ def test_edit_cell(use, path):
     assert sources(path)[3] == ""
     before = path.read_bytes()
     for old, new, gist in [
-        ("z", "1", "`old` is not in cell load-code, which holds:\nx = 20\nx"),
+        ("z", "1", "`old` is not in cell load-code, which contains:\nx = 20\nx"),
         ("x", "1", "`old` is in cell load-code 2 times (lines 1, 2)"),
         ("20", "20", "the same"), ("", "1", "not in cell"),
     ]:  # fmt: skip
@@ -243,7 +243,7 @@ def test_what_does_not_run(use, path, shell):
     asyncio.run(FileDocument(path).insert("%%hermes\nagain", index=4))
     use("notebook_outline")
     last = asyncio.run(FileDocument(path).cells())[4].id
-    assert "only code cells run" in refused(use, "run_cell", id="use-title")
+    assert "only code cells can be run" in refused(use, "run_cell", id="use-title")
     assert "so it cannot run during a turn" in refused(use, "run_cells", ids=["use-code", last])
     assert "`ids` is empty" in refused(use, "run_cells", ids=[])
 
