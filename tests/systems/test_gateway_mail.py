@@ -87,7 +87,7 @@ def test_a_thread_is_a_chat_and_files_go_both_ways(server, make_gateway, model):
     (gateway.work / "out.csv").write_text("x,y\n3,4\n")
     server.send(reply(answer, 'call send_file {"path": "out.csv"}'))
     *_, text, file = got(server, gateway, 3)
-    assert "goes along" in said(text)
+    assert "will be sent with your answer" in said(text)
     (attached,) = file.iter_attachments()
     assert (attached.get_filename(), attached.get_content()) == ("out.csv", "x,y\n3,4\n")
     # Both mails were one session: the model was sent the first one, too.
@@ -245,7 +245,7 @@ def test_hostile_mails_are_read_as_what_they_are(server, make_gateway, model):
     server.send(large)
     *_, told = got(server, gateway, 2, seconds=90)
     assert "What is in it?" in said(told)
-    assert "[Not taken: its attachments: the mail has" in said(told)
+    assert "[Not accepted: its attachments: the mail has" in said(told)
     server.send(b"From: ada@loop.test\r\nSubject: \xff\xfe\r\n\r\n\x00\xff no id")
     waited(lambda: len(server.received()) == 3, gateway)
     passed_on = letter("What is this?", "Fwd: urgent")

@@ -222,7 +222,7 @@ def test_strangers_edits_notices_and_imitations_are_not_answered(people, gateway
     ada.send(room, {"msgtype": "m.text", "body": "odd", "m.relates_to": {"rel_type": 7}})
     first, way_out, odd = heard(ada, room, bot, 3, gateway)
     assert (first, odd) == ("You said: hello", "You said: odd")
-    assert "x: its address is not that of a file" in way_out
+    assert "x: its address is not the address of a file" in way_out
     assert mallory.members(theirs)[bot.id] == "invite"
     assert len(model.exchanges) == asked + 3
     assert f"{mallory.id} in {room} is not in `allow`" in gateway.told

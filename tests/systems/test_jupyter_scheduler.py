@@ -123,4 +123,4 @@ def test_where_there_is_none(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path))
     assert main(["jobs", "install", SYSTEM, "--yes"]) == 1
     told = capsys.readouterr().err
-    assert "no Jupyter server with jupyter-scheduler: no Jupyter server of yours" in told
+    assert "no Jupyter server with jupyter-scheduler: you have no running Jupyter server" in told

@@ -53,8 +53,8 @@ NO_TERMINAL = (
     "a chat needs a terminal; `jupyter hermes run PROMPT` asks once, and "
     "`jupyter hermes run -` takes the prompt from standard input"
 )
-HELP = "/help lists the commands. Alt+Enter begins a line, Ctrl+C stops a turn, Ctrl+D leaves."
-AGAIN = "Ctrl+C again, or Ctrl+D, leaves."
+HELP = "/help lists the commands. Alt+Enter starts a new line, Ctrl+C stops a turn, Ctrl+D exits."
+AGAIN = "Press Ctrl+C again, or Ctrl+D, to exit."
 HISTORY = "chat_history"
 """Input history file in the Hermes directory."""
 COMMAND = re.compile(r"(/|%hermes\b)[ \t]*(.*)", re.DOTALL)

@@ -365,13 +365,13 @@ class MailAdapter(Adapter):
         except smtplib.SMTPRecipientsRefused as error:
             codes = [code for code, _ in error.recipients.values()]
             kind = NotSent if min(codes) < FOR_GOOD else Undeliverable
-            raise kind(f"{host} does not take it: {_said(error)}") from error
+            raise kind(f"{host} does not accept it: {_said(error)}") from error
         # An address that the server does not support.
         except (ValueError, smtplib.SMTPNotSupportedError) as error:
             raise Undeliverable(f"{host} does not support the address: {_said(error)}") from error
         except smtplib.SMTPResponseException as error:
             kind = NotSent if error.smtp_code < FOR_GOOD else Undeliverable
-            raise kind(f"{host} does not take it: {_said(error)}") from error
+            raise kind(f"{host} does not accept it: {_said(error)}") from error
         finally:
             with suppress(OSError, smtplib.SMTPException):  # accepted or refused by now
                 server.quit()

@@ -59,8 +59,8 @@ FILTER = {
     },
 }
 ENCRYPTED = (
-    "I cannot read encrypted messages. Please invite me to a room without encryption: it is "
-    "chosen when a room is made, and cannot be turned off later."
+    "I cannot read encrypted messages. Please invite me to a room without encryption: "
+    "encryption is chosen when a room is created, and cannot be turned off later."
 )
 OVER = ("M_UNKNOWN_TOKEN", "M_MISSING_TOKEN")
 """Error codes that mean the login is no longer valid."""
@@ -270,7 +270,7 @@ class MatrixAdapter(Adapter):
         """Return a file, or the reason it was rejected; the size in its message may be wrong."""
         most, data = self._setup.max_bytes, bytearray()
         if not (named := MXC.fullmatch(uri)):
-            return b"", "its address is not that of a file"
+            return b"", "its address is not the address of a file"
         where = f"{self._server}/_matrix/client/v1/media/download/{named[1]}"
         head = {"Authorization": f"Bearer {self._client.access_token}"}
         try:
@@ -282,7 +282,7 @@ class MatrixAdapter(Adapter):
                     if len(data) > most:
                         return b"", f"it has more than {most:,} bytes"
         except AWAY as error:
-            return b"", one_line(visible(f"it did not arrive ({error})"), 200)
+            return b"", one_line(visible(f"it could not be downloaded ({error})"), 200)
         return bytes(data), "" if data else "it is empty"
 
     async def send(self, answer: Answer) -> None:

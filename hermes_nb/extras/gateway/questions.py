@@ -26,7 +26,7 @@ from hermes_nb.safety.redact import redact
 YES_OR_NO = frozenset("y yes n no a always o outside".split())
 BARE = re.compile(r"\W*(?:(?:please|thanks|thank you|go ahead)\W*)?", re.IGNORECASE)
 """Text that may follow an approval."""
-LATE = "there was no answer in time, so it was not run"
+LATE = "no one answered in time, so it was not run"
 THIS, ITSELF = "this message", "the question itself"
 
 

@@ -67,12 +67,12 @@ COMMANDS = {
 BEGIN = "/start"
 """Command that Telegram sends when a user opens a chat with a bot."""
 GO_ON = (
-    "[The gateway was stopped while you worked on the message above that has no answer. All that "
-    "was recorded stands there; a call without a result may have run. Look how things are before "
-    "you repeat anything, then finish.]"
+    "[The gateway was stopped while you were working on the message above that has no answer. "
+    "Everything that was recorded is above; a call without a result may have run. Check the "
+    "current state before you repeat anything, then finish.]"
 )
-WORDLESS = "[It came without a text.]"
-STOPPED, IDLE = "Stopped.", "Nothing runs here."
+WORDLESS = "[It has no text.]"
+STOPPED, IDLE = "Stopped.", "Nothing is running here."
 WORTH = 4
 """Minimum number of messages in a session for a background review at its end."""
 
@@ -313,7 +313,7 @@ class ChatAgent:
             case "/model":
                 row = replace(row, model="" if rest else row.model)
                 self._journal.keep(row)
-                return f"{row.model or await self._usual()} is the model of this chat."
+                return f"{row.model or await self._usual()} is this chat's model."
             case "/undo":
                 if entry.state == "begun":  # a second undo would revert two messages
                     return "The gateway was stopped during this undo; check what was undone."
@@ -407,7 +407,7 @@ def _prompt(entry: Entry, *, known: bool) -> Message:
         mime = KINDS.get(kind_of(path, data[:SAMPLE]))
         if mime and len(data) <= MOST_BYTES:
             images.append(Image(base64.b64encode(data).decode("ascii"), mime))
-    outside += [f"[Not taken: {each}]" for each in message.left_out]
+    outside += [f"[Not accepted: {each}]" for each in message.left_out]
     own = Text(WORDLESS, "ours")
     if message.text.strip():
         own = Text(message.text, "user" if known else "outside")
@@ -433,11 +433,13 @@ def send_tool(root: Path, send: Callable[[Path, bytes], None], most: int) -> Too
         except Refused as error:
             raise ToolError(f"{path!r}: {error}") from error
         if size > most:
-            raise ToolError(f"{path!r} has {size_text(size)}; {size_text(most)} can be sent")
+            raise ToolError(
+                f"{path!r} has {size_text(size)}; at most {size_text(most)} can be sent"
+            )
         text = data.decode("utf-8", "replace")
         if redact(text) != text:
-            raise ToolError(f"{path!r} has something in it that looks like a key; it is not sent")
+            raise ToolError(f"{path!r} contains something that looks like a key, so it is not sent")
         send(target, data)
-        return f"{path} goes along with your answer"
+        return f"{path} will be sent with your answer"
 
     return send_file

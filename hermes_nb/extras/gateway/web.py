@@ -258,10 +258,10 @@ class Handler(RequestHandler):
     def write_error(self, status_code: int, **_: object) -> None:
         self.set_header("Content-Type", "text/plain; charset=utf-8")
         told = {
-            403: "Take the address that `jupyter hermes gateway` prints.",
-            413: "That is too much.",
+            403: "Use the address that `jupyter hermes gateway` prints.",
+            413: "The request is too large.",
         }
-        self.finish(told.get(status_code, "That is not here."))
+        self.finish(told.get(status_code, "Not found."))
 
 
 class Refused(Handler):

@@ -304,7 +304,7 @@ def _post(parts: SplitResult, lines: list[bytes]) -> None:
     finally:
         connection.close()
     if not client.OK <= status < client.MULTIPLE_CHOICES:
-        raise OSError(f"the collector answered with status {status}")
+        raise OSError(f"the collector returned status {status}")
 
 
 def _syslog(parts: SplitResult, lines: list[bytes]) -> None:

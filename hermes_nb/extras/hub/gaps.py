@@ -42,7 +42,7 @@ def gaps(lines: Iterable[bytes]) -> Iterator[str]:
         elif at > 1 and not entry.get("prev"):
             yield f"line {at}: a new chain begins, by {entry.get('user')!r}"
         elif at == 1 and entry.get("prev"):
-            yield f"line 1: it is number {seq}; what comes before it is not here"
+            yield f"line 1: its number is {seq}; the lines before it are missing"
         elif at > 1 and (entry.get("prev") != last or seq != number + 1):
             yield f"line {at}: number {seq} does not follow number {number}"
         number, last = int(seq or number), digest_of(bare)

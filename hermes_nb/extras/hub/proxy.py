@@ -233,9 +233,9 @@ class Hub:
         except HTTPClientError as error:
             if error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
                 raise HTTPError(401, "the hub does not accept this token") from None
-            raise HTTPError(503, "the hub cannot be asked whose token this is") from None
+            raise HTTPError(503, "the hub cannot be reached to check this token") from None
         except OSError:
-            raise HTTPError(503, "the hub cannot be asked whose token this is") from None
+            raise HTTPError(503, "the hub cannot be reached to check this token") from None
         if found.get("kind") != "user" or not self._scopes & set(found.get("scopes", ())):
             raise HTTPError(403, "this token may not use this service: it needs access:services")
         self._known = {key: each for key, each in self._known.items() if each[0] > now}

@@ -43,12 +43,12 @@ def skills(arguments: argparse.Namespace) -> int:
     name = words.pop(0) if named else ""
     directory = words[0] if words else str(policy().values.get("shared_skills", ""))
     if not directory or words[1:]:
-        raise UsageProblem("give the one directory of the skills")
+        raise UsageProblem("give exactly one skills directory")
     try:
         if arguments.action == "verify":
             return _verify(Path(directory), arguments)
         if not arguments.key:
-            raise UsageProblem("give the private key's file: --key FILE")
+            raise UsageProblem("pass the file with the private key: --key FILE")
         release = Release(Path(directory), key := private_key(Path(arguments.key)))
         if arguments.action == "sign":
             done = _signed(release, yes=arguments.yes)
@@ -75,7 +75,7 @@ def _verify(directory: Path, arguments: argparse.Namespace) -> int:
     there = digests_of({name: read_file(path) for name, path in files_in(directory).items()})
     odd = sorted({name for name, _ in there.items() ^ index.files.items()})
     for name in odd:
-        state = "is missing" if name not in there else "is altered"
+        state = "is missing" if name not in there else "was changed"
         print(f"{visible(name)} {state if name in index.files else 'is not in the index'}")
     print(_told(index))
     return FAILED if odd else OK

@@ -126,7 +126,7 @@ def files_in(directory: Path, *, whole: bool = False) -> dict[str, Path]:
             if top and (name == INDEX or name[0] == "."):
                 continue
             if path.is_symlink() or not path.is_file():
-                raise SkillError(f"{path} is a link, or no file")
+                raise SkillError(f"{path} is a link or not a file")
             found[path.relative_to(directory).as_posix()] = path
     return dict(sorted(found.items()))
 

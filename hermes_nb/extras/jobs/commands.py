@@ -101,14 +101,14 @@ class Commands:
                 return _history(runs, zones, whole=bool(some))
             case ["remove", number]:
                 job = schedule.remove(_id(number))
-                return f"Job {job.id} and its history are gone.{self._follow(job)}"
+                return f"Job {job.id} and its history have been removed.{self._follow(job)}"
             case ["pause" | "resume" as word, number]:
                 job = schedule.pause(_id(number), paused=word == "pause")
                 return f"Job {job.id}: {_next(job)}.{self._follow(job)}"
             case ["run", number]:
                 job = schedule.job(_id(number))
                 run = await run_job(schedule, job, at_once=True)
-                return _told(run, job.zone) if run else f"Job {number} is gone."
+                return _told(run, job.zone) if run else f"Job {number} has been removed."
             case ["install" | "uninstall" as word, *kind] if set(kind) <= CLOCKS and not kind[1:]:
                 done = self._install if word == "install" else self._uninstall
                 return done(*kind, yes=options.yes)
@@ -273,7 +273,8 @@ async def cron_for(words: str, model: ChatModel) -> str:
             return cron
     said = one_line(result.text or result.error, 80)
     raise ConfigError(
-        f"the model could not turn {words!r} into a cron line, it gave {said!r}; write the line "
+        f"the model could not turn {words!r} into a cron line, but returned {said!r}; write "
+        "the line "
         "yourself"
     )
 

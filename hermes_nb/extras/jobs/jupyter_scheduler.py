@@ -78,9 +78,9 @@ class Server:
         except urllib.error.HTTPError as error:
             with error:
                 said = one_line(visible(error.read(2_000).decode("utf-8", "replace")), 200)
-            raise ConfigError(f"{self.url} answers {error.code} to {path}: {said}") from error
+            raise ConfigError(f"{self.url} returned {error.code} for {path}: {said}") from error
         except (OSError, ValueError) as error:
-            raise ConfigError(f"{self.url} does not answer {path}: {error}") from error
+            raise ConfigError(f"{self.url} did not respond to {path}: {error}") from error
 
 
 def servers() -> Iterator[Server]:
@@ -111,7 +111,7 @@ class JupyterScheduler:
             else:
                 self._server, self.url = server, server.url
                 return
-        told = "; ".join(problems) or "no Jupyter server of yours is running"
+        told = "; ".join(problems) or "you have no running Jupyter server"
         raise ConfigError(f"there is no Jupyter server with jupyter-scheduler: {told}")
 
     def code(self, job: int | str) -> str:

@@ -127,7 +127,7 @@ class Run:
     @property
     def came_to(self) -> str:
         """A description of the state and the number of missed times."""
-        return self.state + (f", {self.missed} missed before it" if self.missed else "")
+        return self.state + (f", {self.missed} earlier ones missed" if self.missed else "")
 
 
 _TABLES = """

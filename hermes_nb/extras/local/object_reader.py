@@ -28,7 +28,7 @@ _WHOLE = re.compile(
 )
 """The part of a JSON string that can be decoded now. Half a surrogate pair waits for the other
 half."""
-_CUT = "the call was cut off before its end; make it shorter"
+_CUT = "the call was cut off; make it shorter"
 
 
 class ObjectReader:

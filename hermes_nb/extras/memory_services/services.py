@@ -41,7 +41,7 @@ def _client_of(service: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        message = f"pip install 'hermes_nb[{service}]' brings its client ({error})"
+        message = f"pip install 'hermes_nb[{service}]' installs its client ({error})"
         raise ConfigError(message) from error
 
 
@@ -55,7 +55,10 @@ class Service(MemoryProvider):
         raise NotImplementedError
 
     def static_block(self) -> str:
-        return f"{self.name} remembers earlier conversations; what fits comes with messages."
+        return (
+            f"{self.name} remembers earlier conversations; matching memories are sent "
+            "with messages."
+        )
 
     # Facts deleted from the curated memory stay in the service.
     def on_memory_write(self, target: str, action: str, before: str, after: str) -> None:  # noqa: ARG002

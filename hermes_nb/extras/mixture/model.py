@@ -151,7 +151,7 @@ def model(setup: ModelSetup) -> Mixture:
     chosen = setup.composed.get(f"{PREFIX}{setup.variant}")
     if not isinstance(chosen, MixtureSettings):
         there = ", ".join(name for name in setup.composed if name.startswith(PREFIX))
-        ways = f"there are {there}" if there else "define one as `mixture` in config.yaml"
+        ways = f"available: {there}" if there else "define one as `mixture` in config.yaml"
         raise ConfigError(f"there is no mixture {one_line(setup.variant, 40)!r}; {ways}")
     end = chosen.answers or setup.auxiliary.get("mixture")
     if end is not None or setup.main is None:

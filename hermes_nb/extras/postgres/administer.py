@@ -51,7 +51,7 @@ def move_command(arguments: argparse.Namespace) -> int:
     with closing(source), closing(target):
         done = move(source, target, lambda told: print(told, file=sys.stderr))
     print(
-        f"{number_of(done.copied, 'session')} copied, {done.same} there already,"
+        f"{number_of(done.copied, 'session')} copied, {done.same} already there,"
         f" {len(done.differ)} different; {number_of(done.messages, 'message')} in those that are"
         f" the same now, digest {done.digest}"
     )

@@ -431,4 +431,4 @@ def initialise(url: str, password: str = "") -> str:
         raise StoreError(
             f"{shown(url)}: the tables are those of a newer version, {version}; upgrade hermes_nb"
         )
-    return f"version {VERSION}, " + ("there already" if version == VERSION else "made now")
+    return f"version {VERSION}, " + ("already up to date" if version == VERSION else "created")

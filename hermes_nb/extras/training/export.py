@@ -240,7 +240,7 @@ def _prompts(path: Path) -> Iterator[str]:
             except (ValueError, KeyError) as error:
                 raise ConfigError(f"{path}, line {number} has no prompt: {error}") from error
         if not isinstance(found, str):
-            raise ConfigError(f"{path}, line {number}: the prompt is not a text")
+            raise ConfigError(f"{path}, line {number}: the prompt is not text")
         if found.strip():
             yield found
 

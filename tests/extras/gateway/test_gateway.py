@@ -214,7 +214,7 @@ def test_no_answer_in_time_is_a_no(root, home):
     async def story(chat):
         chat.post("make it")
         said = await chat.said(3)
-        assert "there was no answer in time" in said[1].lower()
+        assert "no one answered in time" in said[1].lower()
         chat.post("yes")  # too late: a message like any other
         await chat.said(4)
 
@@ -270,7 +270,7 @@ def test_stop_overtakes_what_waits(root, home):
 
     chat = asyncio.run(run())
     texts = {answer.to: answer.text for answer in chat.sent}
-    assert texts == {"m1": "Stopped.", "m2": "Next.", "m4": "Nothing runs here."}
+    assert texts == {"m1": "Stopped.", "m2": "Next.", "m4": "Nothing is running here."}
 
 
 def test_a_question_with_choices_takes_words_but_no_command(root, home):
@@ -335,8 +335,8 @@ def test_new_model_and_help(root, home):
     chat, model = play(root, home, story, "One.", "Two.")
     assert [m.text for m in model.requests[-1].messages[1:]] == ["two"]
     told = [answer.text for answer in chat.sent]
-    assert told[3] == told[6] == f"{model.name} is the model of this chat."
-    assert told[5] == "other is the model of this chat."
+    assert told[3] == told[6] == f"{model.name} is this chat's model."
+    assert told[5] == "other is this chat's model."
     assert told[7] == told[8] and "/undo" in told[8]
     assert told[9].startswith("There is no /modle. The commands are") and "/model" in told[9]
 

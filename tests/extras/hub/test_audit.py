@@ -579,7 +579,7 @@ def test_processes_write_one_chain_also_over_a_rotation(tmp_path, capsys):
     assert main(["audit", str(old), str(file)]) == 0
     assert "no gaps found" in capsys.readouterr().out
     assert main(["audit", str(file)]) == 1
-    assert "line 1: it is number 1202" in capsys.readouterr().out
+    assert "line 1: its number is 1202" in capsys.readouterr().out
 
 
 @given(st.integers(0, 19), st.sampled_from(["drop", "change", "swap", "cut"]))

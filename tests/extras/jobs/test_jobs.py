@@ -151,7 +151,7 @@ def test_missed_times_run_once_and_are_counted(serve, schedule, capsys):
     due(schedule, number, when=new_year(-5))
     capsys.readouterr()
     assert main(["jobs", "run"]) == 0
-    assert "done, 5 missed before it" in capsys.readouterr().out
+    assert "done, 5 earlier ones missed" in capsys.readouterr().out
     assert main(["jobs", "run"]) == 0
     assert len(server.bodies) == 1
     (run,) = schedule.runs()
@@ -372,7 +372,7 @@ def test_a_time_in_words_is_made_a_line_and_asked_about(serve, schedule, tmp_pat
         ([YEARLY, "hello", "--to", "telegram"], "--to must be ADAPTER:CHAT"),
         (
             ["sometimes", "hello"],
-            "the model could not turn 'sometimes' into a cron line, it gave 'Well.'",
+            "the model could not turn 'sometimes' into a cron line, but returned 'Well.'",
         ),
         (["pause", "7"], "there is no scheduled job 7"),
         (["remove", "all"], "is not a job number"),

@@ -191,7 +191,7 @@ def test_guidance_and_summaries_are_the_aggregators_own(make_agent):
         ("{careful: {references: [gpt-5, 'mixture:other']}}", "not a known model"),
         ("{careful: {references: [{model: a, temperature: hot}]}}", "temperature is 'hot'"),
         ("[gpt-5]", "expected a group of keys"),
-        ("{careful: {references: [gpt-5]}}", "there are mixture:careful"),
+        ("{careful: {references: [gpt-5]}}", "available: mixture:careful"),
     ],
 )
 def test_a_mixture_that_cannot_be_is_said(home, tmp_path, config, problem):

@@ -219,7 +219,7 @@ def test_tables_of_the_first_version_are_brought_up_to_date(
     with monkeypatch.context() as older:
         older.setattr(module, "STEPS", module.STEPS[:1])
         older.setattr(module, "VERSION", 1)
-        assert initialise(url, PASSWORD) == "version 1, made now"
+        assert initialise(url, PASSWORD) == "version 1, created"
     with psycopg.connect(server.dsn("ada", "older"), autocommit=True) as earlier:
         earlier.execute(
             "INSERT INTO hermes.sessions (id, title, source, notebook, model, system_prompt,"
@@ -239,7 +239,7 @@ def test_tables_of_the_first_version_are_brought_up_to_date(
             values = (number, position, body, tsvector.listed(made.forms))
             vector = tsvector.vector(made, "QX")
             earlier.execute(add, (*values, tsvector.number(made, number, position), vector))
-        assert initialise(url, PASSWORD) == "version 2, made now"
+        assert initialise(url, PASSWORD) == "version 2, created"
         with pytest.raises(psycopg.errors.UndefinedColumn):  # it would write what nobody finds
             earlier.execute(add, (*values[:1], 9, *values[2:], 9, vector))
     with closing(server.store("ada", tmp_path, "older")) as store:
@@ -363,7 +363,7 @@ def test_tables_are_made_once_and_only_those_of_our_version_are_written(
         server.store("ada", tmp_path, "fresh").sessions()
     with ThreadPoolExecutor(4) as pool:
         done = list(pool.map(lambda _: initialise(url, PASSWORD), range(4)))
-    assert sorted(done) == ["version 2, made now", *["version 2, there already"] * 3]
+    assert sorted(done) == ["version 2, created", *["version 2, already up to date"] * 3]
     store = server.store("ada", tmp_path, "fresh")
     session = filled(store, "one")
     for _ in range(9):  # the server has a plan for it by now
@@ -377,7 +377,7 @@ def test_tables_are_made_once_and_only_those_of_our_version_are_written(
         newer.sessions()
     with pytest.raises(StoreError, match="must be owner of table messages"):
         initialise(server.url("ada", "fresh"), PASSWORD)
-    assert initialise(url, PASSWORD) == "version 3, made now"
+    assert initialise(url, PASSWORD) == "version 3, created"
     newer.append(session, Message.user("two"))
     monkeypatch.undo()
     assert [m.text for m in store.messages(session)] == ["one", "two"]
@@ -486,7 +486,7 @@ def test_the_command_line_makes_checks_and_moves(
         filled(store, "walrus", title="Penguins")
     assert main(["store", "move", "home", ada]) == 0
     told = capsys.readouterr().out
-    assert "1 session copied, 0 there already, 0 different; 1 message in" in told
+    assert "1 session copied, 0 already there, 0 different; 1 message in" in told
     assert main(["store", "check"]) == 0
     shown = capsys.readouterr().out
     assert "separated  True" in shown and "sessions   1" in shown and PASSWORD not in shown
