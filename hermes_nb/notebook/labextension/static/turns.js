@@ -20,7 +20,7 @@ export const start = ({ cells, dom, parts, tracker }) => {
 
   // A running turn has buttons that stop it or release its cell. It gives no room back: what is
   // below stays put. The cell of a turn that runs next to the others has ended.
-  const stops = new WeakMap(); // [box, observer], by cell widget
+  const stops = new WeakMap(); // [box, observer, waits], by cell widget
   const watched = new WeakSet();
   const look = (panel, cell) => {
     const { model, outputArea } = cell;
@@ -33,8 +33,8 @@ export const start = ({ cells, dom, parts, tracker }) => {
       const output = model.outputs.get(i);
       return (waits || output?.metadata?.hermes_beside) && plain(output) === RUNNING;
     })?.node;
-    const [old, size] = stops.get(cell) ?? [];
-    if (old ? old.parentNode === child : !child) return;
+    const [old, size, waited] = stops.get(cell) ?? [];
+    if (old ? old.parentNode === child && waited === waits : !child) return;
     if (old?.contains(document.activeElement)) panel.content.activate();
     old?.remove();
     size?.disconnect();
@@ -51,7 +51,7 @@ export const start = ({ cells, dom, parts, tracker }) => {
       node.style.minHeight = `${contentRect.height}px`;
     });
     grown.observe(node);
-    stops.set(cell, [box, grown]);
+    stops.set(cell, [box, grown, waits]);
   };
   dom.eachCell({ tracker }, look);
 
