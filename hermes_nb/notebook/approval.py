@@ -43,7 +43,7 @@ from hermes_nb.notebook.execute.network import by_call
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.interrupt import user_code
 from hermes_nb.notebook.shell import Shell, can_ask, has_kernel, running_cell, runs_beside
-from hermes_nb.safety.guard import MODES, Guard, Mode
+from hermes_nb.safety.guard import COPY, MODES, Guard, Mode
 from hermes_nb.safety.markup import code_block, escape
 from hermes_nb.safety.provenance import Trust
 
@@ -116,7 +116,8 @@ class CellApprover:
             show({"text/markdown": escape(told), "text/plain": told})
             return
         title = f"Hermes wants to use {request.tool.name}"
-        language = {"terminal": "bash", "run_python": "python"}.get(request.tool.name, "text")
+        languages = {"terminal": "bash", "run_python": "python", COPY: "python"}
+        language = languages.get(request.tool.name, "text")
         if request.tool.risk is Risk.WRITE:
             language = "diff"
         block = code_block(request.shown, language)
@@ -198,6 +199,7 @@ def _chosen(given: Mapping[str, Json], request: ApprovalRequest) -> Approval:
 _TITLES = {
     (Risk.EXECUTE, "terminal"): "Run this command?",
     (Risk.EXECUTE, "run_python"): "Run this code?",
+    (Risk.EXECUTE, COPY): "Run this code?",
     (Risk.EXECUTE, "run_cells"): "Run these cells?",
     (Risk.EXECUTE, "run_notebook"): "Run this notebook?",
     (Risk.WRITE, "notebook"): "Change this notebook?",

@@ -49,12 +49,12 @@ from hermes_nb.notebook.document.outputs import IMAGES, render
 from hermes_nb.notebook.execute.code_lock import agent_code
 from hermes_nb.notebook.execute.nested import Execution, execute
 from hermes_nb.notebook.execute.network import kernel_origin, take_in
-from hermes_nb.notebook.execute.variable_history import TurnVariables
+from hermes_nb.notebook.execute.trial import Copies
+from hermes_nb.notebook.execute.variable_history import mention
 from hermes_nb.notebook.shell import Shell, next_number, working_directory
 from hermes_nb.notebook.variables import (
     brief,
     describe,
-    summaries,
     user_variables,
     variables_of,
 )
@@ -67,7 +67,6 @@ CODE_TIMEOUT = 60.0
 """Default `run_python` time limit in seconds."""
 LISTED = 60
 """Maximum variables in a `list_variables` result."""
-_MENTIONED = 8
 
 
 def kernel_tools(
@@ -79,6 +78,7 @@ def kernel_tools(
 
     `timeout` is in seconds, or None for no limit.
     """
+    copies = Copies(shell)
 
     def gist(arguments: Arguments) -> str:
         return telling(str(arguments.get("code", "")))
@@ -89,7 +89,14 @@ def kernel_tools(
         async with agent_code(shell):
             execution = await permitted(context, shell, code, timeout)
             show_drawings(shell, execution.outputs)
-        note = _mention(shell, execution.variables)
+        note = mention(shell, execution.variables)
+        return _answer(execution, note, images=IMAGES if context.sees_images else 0)
+
+    @tool(toolset="kernel", risk=Risk.EXECUTE, exclusive=True, describe=gist)
+    async def try_python(context: ToolContext, code: str) -> ToolOutput:
+        """Run Python on a copy of the variables, without network; changes nothing."""
+        execution, note = await copies.run(context, code)
+        show_drawings(shell, execution.outputs)
         return _answer(execution, note, images=IMAGES if context.sees_images else 0)
 
     @tool(toolset="kernel", risk=Risk.READ, exclusive=True)
@@ -109,7 +116,7 @@ def kernel_tools(
             lines.insert(0, f"({len(variables) - LISTED:,} older ones left out)")
         return ToolOutput("\n".join(lines) or "(no variables)", origin=kernel_origin())
 
-    return Toolset([run_python, inspect_variable, list_variables])
+    return Toolset([run_python, try_python, inspect_variable, list_variables])
 
 
 async def permitted(
@@ -151,22 +158,6 @@ def _answer(execution: Execution, note: str, *, images: int) -> ToolOutput:
     error = ToolError(text)
     error.origin = execution.origin
     raise error
-
-
-def _mention(shell: Shell, changes: TurnVariables) -> str:
-    known = user_variables(shell.user_ns, shell.user_ns_hidden)
-    names = [name for name in changes.names() if name in known]
-    added = [name for name in names if changes.is_new(name)]
-    parts = []
-    altered = [name for name in names if name not in added]
-    for title, listed in (("new", added), ("changed", altered)):
-        values = {name: shell.user_ns.get(name) for name in listed[:_MENTIONED]}
-        shown = [brief(each, values[each.name]) for each in summaries(values)]
-        if len(listed) > _MENTIONED:
-            shown.append(f"{len(listed) - _MENTIONED} more")
-        if shown:
-            parts.append(f"{title} {'; '.join(shown)}")
-    return f"[{' | '.join(parts)}]" if parts else ""
 
 
 def _line(variable: Variable, value: object) -> str:

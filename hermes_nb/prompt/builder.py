@@ -40,8 +40,9 @@ ENFORCEMENT = (
 ENFORCED_FAMILIES = ("gpt", "codex", "gemini", "gemma", "grok", "glm", "qwen", "deepseek")
 """Parts of the names of models that tend to announce calls rather than make them."""
 KERNEL_HINT = (
-    "run_python works on the user's live variables, and its changes stay. It leaves no trace in "
-    "the notebook: put code that the user will want to keep in a cell."
+    "Look at data and try code with try_python, which changes nothing. run_python works on the "
+    "user's live variables, and its changes stay. It leaves no trace in the notebook: put code "
+    "that the user will want to keep in a cell."
 )
 PATHS_HINT = "Relative paths start in the working directory, which file tools cannot leave."
 NOTEBOOK_HINT = (

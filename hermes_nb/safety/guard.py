@@ -60,10 +60,14 @@ _WHY = {
 """The reason why a call needs approval, by risk."""
 _LASTING = frozenset({"memory", "skills"})
 """Toolsets with writes that every later session reads."""
-_KERNEL = frozenset({"run_python", "run_cell", "run_cells"})
+COPY = "try_python"
+"""The tool that runs code on a copy of the kernel's variables, in a sandbox if there is one."""
+_KERNEL = frozenset({"run_python", "run_cell", "run_cells", COPY})
 """Tools that run code in the kernel, which can be denied network access while it runs."""
 _UNHELD = "it runs in your kernel, without a sandbox"
 """The reason code in the kernel needs approval."""
+_UNHELD_COPY = "it runs on a copy of your variables, but without a sandbox"
+"""The reason code for a copy needs approval where no sandbox confines it."""
 _EACH = {
     "edit_cell": "edits of any cell of this notebook",
     "insert_cell": "new cells anywhere in this notebook",
@@ -199,7 +203,8 @@ class Guard:
             content: The result of `look` for this call. Default: call it now.
         """
         settled, content = self.policy, content or look(tool, arguments)
-        if why := settled.why("tools", tool.name, tool.toolset):
+        names = [tool.name, *(["run_python"] if tool.name == COPY else [])]
+        if why := next(filter(None, (settled.why("tools", n, tool.toolset) for n in names)), ""):
             return Decision(verdict="deny", why=why, shown=content.shown)
         command, risk = _command(tool, arguments), _risk(tool, arguments, result)
         if command is not None:
@@ -207,7 +212,8 @@ class Guard:
             way = decision.way or Way()
             reaches = not way.plan and opens_network(way.profile)
         else:
-            decision = self._call(tool, arguments, risk, messages, content)
+            decide = self._copy if tool.name == COPY else self._call
+            decision = decide(tool, arguments, risk, messages, content)
             unheld = risk is Risk.EXECUTE and tool.name not in _KERNEL
             reaches = risk is Risk.NETWORK or (unheld and tool.toolset not in _LASTING)
         closed = settled.why("network")
@@ -215,8 +221,8 @@ class Guard:
             return replace(decision, verdict="deny", why=f"it may use the network, and {closed}")
         if not closed or (command is None and tool.name not in _KERNEL):
             return decision
-        way = Way(offline=True) if command is None else decision.way or Way()
-        return replace(decision, way=replace(way, closed=closed))
+        way = replace(decision.way or Way(), closed=closed)
+        return replace(decision, way=way if command is not None else replace(way, offline=True))
 
     def shape(self, tool: Tool, arguments: Arguments, content: Content) -> str:
         """Return the key that stores an "always" answer for a call, or "" if none may be stored."""
@@ -253,6 +259,23 @@ class Guard:
             shape=shape,
             lasting=told,
         )
+
+    def _copy(
+        self,
+        tool: Tool,
+        arguments: Arguments,
+        risk: Risk,
+        messages: Sequence[Message],
+        content: Content,
+    ) -> Decision:
+        """Return the decision about code for a copy, which can change nothing in a sandbox."""
+        found, free = level(), self.held != "never" and self.sandboxed
+        if free and found.name != "none" and found.meets(self.required):
+            return Decision(verdict="allow", shown=content.shown, way=Way())
+        decision = self._call(tool, arguments, risk, messages, content)
+        why = _UNHELD_COPY if decision.why == _UNHELD else decision.why
+        way = replace(decision.way or Way(), profile=SandboxProfile.OUTSIDE)
+        return replace(decision, why=why, way=way)
 
     def _remembers(self, shape: str) -> bool:
         return bool(shape) and shape in self.remembered and not self.policy.why("always")

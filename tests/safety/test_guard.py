@@ -181,3 +181,26 @@ def test_what_is_remembered_word_for_word_from_a_file_asks():
     own = Message.user("remember: the user has agreed once and for all")
     assert guard.decide(*planted, messages=[own, read]).verdict == "allow"
     assert guard.decide(REMEMBER, {"content": "short"}, messages=[said, read]).verdict == "allow"
+
+
+def test_code_on_a_copy(monkeypatch, administered):
+    copy = make("try_python", Risk.EXECUTE, "kernel"), {"code": "1"}
+    for mode, verdict in {
+        "ask": "allow",
+        "edits": "allow",
+        "all": "allow",
+        "never": "deny",
+    }.items():
+        assert Guard(mode).decide(*copy).verdict == verdict
+        assert Guard(mode).decide(*copy, messages=[PAGE]).verdict == verdict
+    child = ChildGuard(parent=Guard("ask")).decide(*copy)
+    assert (child.verdict, child.way) == ("allow", Way())
+    for mode, verdict in {"ask": "ask", "edits": "ask", "all": "allow", "never": "deny"}.items():
+        decision = Guard(mode, sandboxed=False).decide(*copy)
+        assert decision.verdict == verdict
+        assert decision.way == Way(SandboxProfile.OUTSIDE)
+    administered(network="force-off")
+    decision = Guard("all", sandboxed=False).decide(*copy)
+    assert decision.way is not None and decision.way.offline
+    administered(tools={"run_python": "force-off"})
+    assert Guard("all").decide(*copy).verdict == "deny"

@@ -24,6 +24,8 @@ from hermes_nb.core.errors import ToolError
 from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Arguments, Risk, Tool, ToolContext, Toolset
+from hermes_nb.safety.guard import COPY, Way
+from hermes_nb.safety.permissions import SandboxProfile
 from hermes_nb.tools.workspace import Workspace
 
 __all__ = ["Checkpoints", "NothingToUndo", "UndoReport", "checkpointed"]
@@ -255,7 +257,8 @@ def checkpointed(toolset: Toolset, checkpoints: Checkpoints, root: Path) -> Tool
 
         async def run(context: ToolContext, arguments: Arguments) -> object:
             place = context.place
-            await in_thread(checkpoints.note, place.session, place.turn, text)
+            if not _on_a_copy(tool, context.permit):
+                await in_thread(checkpoints.note, place.session, place.turn, text)
             return await tool.run(context, arguments)
 
         return replace(tool, run=run)
@@ -289,6 +292,12 @@ def checkpointed(toolset: Toolset, checkpoints: Checkpoints, root: Path) -> Tool
         return saving(tool) if tool.risk is Risk.WRITE and tool.paths else tool
 
     return toolset.map(keep)
+
+
+def _on_a_copy(tool: Tool, way: object) -> bool:
+    """Return whether a call can change nothing, because it runs in a sandbox on a copy."""
+    confined = isinstance(way, Way) and SandboxProfile.OUTSIDE not in way.profile
+    return tool.name == COPY and confined
 
 
 def _paths(tool: Tool, space: Workspace, arguments: Arguments) -> tuple[list[Path], list[str]]:

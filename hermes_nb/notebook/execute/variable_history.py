@@ -19,6 +19,7 @@ from hermes_nb.notebook.execute.library_state import SETTINGS, memory_of, settin
 from hermes_nb.notebook.execute.snapshot import Limits, Saved, Snapshot, reachable
 from hermes_nb.notebook.execute.state import CannotKeep, named_type
 from hermes_nb.notebook.shell import Foreign, Shell
+from hermes_nb.notebook.variables import brief, summaries, user_variables
 
 KEEP_TURNS = 50
 """Number of turns whose variables are kept."""
@@ -276,3 +277,24 @@ _histories: WeakKeyDictionary[Shell, VariableHistory] = WeakKeyDictionary()
 def history_of(shell: Shell) -> VariableHistory:
     """Return the history of a kernel's variables."""
     return _histories.setdefault(shell, VariableHistory(shell.user_ns))
+
+
+MENTIONED = 8
+"""Maximum variables in a note about changes."""
+
+
+def mention(shell: Shell, changes: TurnVariables) -> str:
+    """Return a note for the model about new and changed variables, or ""."""
+    known = user_variables(shell.user_ns, shell.user_ns_hidden)
+    names = [name for name in changes.names() if name in known]
+    added = [name for name in names if changes.is_new(name)]
+    parts = []
+    altered = [name for name in names if name not in added]
+    for title, listed in (("new", added), ("changed", altered)):
+        values = {name: shell.user_ns.get(name) for name in listed[:MENTIONED]}
+        shown = [brief(each, values[each.name]) for each in summaries(values)]
+        if len(listed) > MENTIONED:
+            shown.append(f"{len(listed) - MENTIONED} more")
+        if shown:
+            parts.append(f"{title} {'; '.join(shown)}")
+    return f"[{' | '.join(parts)}]" if parts else ""

@@ -35,8 +35,13 @@ def use(shell):
 
 def test_the_toolset(shell):
     tools = kernel_tools(shell)
-    assert [t.name for t in tools] == ["run_python", "inspect_variable", "list_variables"]
-    assert [t.risk for t in tools] == [Risk.EXECUTE, Risk.READ, Risk.READ]
+    assert [t.name for t in tools] == [
+        "run_python",
+        "try_python",
+        "inspect_variable",
+        "list_variables",
+    ]
+    assert [t.risk for t in tools] == [Risk.EXECUTE] * 2 + [Risk.READ] * 2
     assert all(t.toolset == "kernel" and t.exclusive and len(t.description) < 100 for t in tools)
     assert tools.get("run_python").describe({"code": "x = 1\ny = 2"}).startswith("x = 1")
 

@@ -1,0 +1,286 @@
+"""The tool `try_python`: run code on a copy of the variables, in a process that can change nothing.
+
+The process runs in the read-only sandbox of commands. It is used once; the next one is started
+right after it, imports the notebook's modules, and waits. Nothing that it returns is unpickled or
+executed. Without a sandbox, the user is asked, as for `run_python`, and the same process runs
+unconfined.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import linecache
+import signal
+import subprocess
+import sys
+import weakref
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import hermes_nb
+from hermes_nb.core.errors import ToolError
+from hermes_nb.core.escapes import visible
+from hermes_nb.core.messages import Json
+from hermes_nb.core.threads import in_thread
+from hermes_nb.core.tools import Question, ToolContext
+from hermes_nb.notebook.execute.collector import Output
+from hermes_nb.notebook.execute.copy_worker import MOST_REPLY, Job, Start
+from hermes_nb.notebook.execute.handover import Handover, TooLargeError, hand_over
+from hermes_nb.notebook.execute.nested import CellError, Execution
+from hermes_nb.notebook.shell import Shell, next_number, working_directory
+from hermes_nb.safety.guard import Way
+from hermes_nb.safety.permissions import NoSandboxError, SandboxProfile
+from hermes_nb.safety.places import python
+from hermes_nb.safety.protected import survey
+from hermes_nb.safety.redact import redact
+from hermes_nb.safety.sandbox import Launch, prepare
+from hermes_nb.tools.process import signal_group
+
+SECONDS = 60.0
+"""Time limit of the code."""
+IDLE_SECONDS = 600.0
+"""How long a process waits for the next code."""
+_GRACE = 20.0
+"""Additional seconds for starting, copying and ending."""
+_LISTED = 8
+_USUAL = ("pandas", "numpy", "matplotlib.pyplot")
+_KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
+_PACKAGE = Path(hermes_nb.__file__).resolve().parent
+_PROGRAM = (
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "from hermes_nb.notebook.execute.copy_worker import main; main()"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a process runs. One that waits is only used if this has not changed."""
+
+    root: Path
+    """The working directory, which it can read."""
+    profile: SandboxProfile
+    """Its permissions: read-only, or no sandbox."""
+    secrets: tuple[str, ...] = ()
+    """Paths in the working directory that are hidden from it."""
+
+    @classmethod
+    def now(cls, profile: SandboxProfile) -> _Place:
+        root = working_directory().resolve()
+        if SandboxProfile.OUTSIDE in profile:
+            return cls(root, profile)
+        return cls(root, profile, tuple(survey(root, home=Path.home().resolve()).secrets))
+
+
+@dataclass(slots=True, weakref_slot=True)
+class _Process:
+    """A process that waits for code."""
+
+    popen: subprocess.Popen[bytes]
+    launch: Launch
+    place: _Place
+
+    def send(self, *parts: bytes | memoryview) -> None:
+        """Write to the process; blocks. If it has ended, its missing reply will tell."""
+        assert self.popen.stdin is not None  # noqa: S101
+        with suppress(OSError, ValueError):
+            for part in parts:
+                self.popen.stdin.write(part)
+            self.popen.stdin.flush()
+
+    def ask(self, job: Job, handover: Handover) -> bytes:
+        """Send a job and return the reply, or b"" if the process ended without one; blocks."""
+        assert self.popen.stdout is not None  # noqa: S101
+        self.send(json.dumps(job).encode() + b"\n", handover.head, *handover.buffers)
+        with suppress(OSError, ValueError):
+            return self.popen.stdout.readline(MOST_REPLY + 1)
+        return b""
+
+    def end(self) -> None:
+        """Kill the process and all that it started. Safe to call twice."""
+        if self.popen.poll() is None:
+            self.launch.kill(self.popen.pid)
+            signal_group(self.popen.pid, _KILL)
+            self.popen.wait()
+        for stream in (self.popen.stdin, self.popen.stdout):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
+        self.launch.close()
+
+
+class Copies:
+    """Runs code on copies of a shell's variables, and keeps a process ready for the next time."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._spare: _Process | None = None
+        self._starting: asyncio.Task[None] | None = None
+
+    async def run(self, context: ToolContext, code: str) -> tuple[Execution, str]:
+        """Run code and return the result with a note for the model; raise `ToolError`."""
+        way = context.permit if isinstance(context.permit, Way) else Way()
+        process = await self._taken(way.profile, context, code)
+        try:
+            handover = hand_over(code, self._shell.user_ns, self._shell.user_ns_hidden)
+            job = Job(
+                code=code,
+                names=handover.names,
+                head=len(handover.head),
+                buffers=[each.nbytes for each in handover.buffers],
+                count=next_number(self._shell),
+                files=_sources(self._shell, handover.files),
+                seconds=SECONDS,
+                offline=way.offline or bool(way.closed),
+            )
+            reply = await asyncio.wait_for(in_thread(process.ask, job, handover), SECONDS + _GRACE)
+        except TooLargeError as error:
+            raise ToolError(f"the variables were not copied: {error}; use run_python") from error
+        except TimeoutError as error:
+            raise ToolError(f"the code was stopped after {SECONDS:g} s") from error
+        finally:
+            process.end()
+        self._starting = asyncio.create_task(self._prepare(process.place))
+        return _result(reply, handover.left)
+
+    async def _taken(self, profile: SandboxProfile, context: ToolContext, code: str) -> _Process:
+        """Return the waiting process if it can be used, or else a new one.
+
+        If the working directory does not allow a sandbox, the user is asked.
+        """
+        if self._starting is not None:
+            await asyncio.wait({self._starting})
+        spare, self._spare = self._spare, None
+        try:
+            place = await in_thread(_Place.now, profile)
+            if spare is not None and spare.place == place and spare.popen.poll() is None:
+                return spare
+            process = await self._started(place)
+        except NoSandboxError as error:
+            how = f"It would run {SandboxProfile.OUTSIDE.words}"
+            why = f"it cannot run in a sandbox here: {error}. {how}"
+            question = Question(why=why, shown=visible(code, lines=True))
+            if context.ask is None or await context.ask(question) == "deny":
+                raise ToolError(f"the code was not run: {error}; use run_python") from error
+            process = await self._started(_Place.now(SandboxProfile.OUTSIDE))
+        if spare is not None:
+            spare.end()
+        return process
+
+    async def _prepare(self, place: _Place) -> None:
+        """Start the process for the next time."""
+        with suppress(NoSandboxError, OSError):
+            self._spare = await self._started(place)
+
+    async def _started(self, place: _Place) -> _Process:
+        """Start a process, in the loop's own thread, because it is killed with its thread."""
+        launch = await in_thread(
+            prepare,
+            [sys.executable, "-I", "-c", _PROGRAM, str(_PACKAGE.parent)],
+            place.profile,
+            workspace=place.root,
+            directory=place.root,
+            home=Path.home(),
+            visible=_own_package(),
+        )
+        popen = subprocess.Popen(  # noqa: ASYNC220 - takes a few milliseconds
+            launch.command,
+            env=launch.environment,
+            cwd=place.root,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            pass_fds=launch.descriptors,
+            start_new_session=True,
+        )
+        process = _Process(popen, launch, place)
+        weakref.finalize(process, replace(process).end)
+        start = Start(
+            path=[str(each) for each in sys.path],
+            modules=_modules(self._shell),
+            fonts=_fonts(),
+            idle=IDLE_SECONDS,
+        )
+        await in_thread(process.send, json.dumps(start).encode() + b"\n")
+        return process
+
+
+def _own_package() -> list[str]:
+    """Return this package's folder, unless the sandbox shows it with Python's other packages."""
+    return [] if any(map(_PACKAGE.is_relative_to, python())) else [str(_PACKAGE)]
+
+
+def _modules(shell: Shell) -> list[str]:
+    """Return the modules that the process should import before it gets code."""
+    bound = {id(value) for value in list(shell.user_ns.values())}
+    found = [name for name, module in list(sys.modules.items()) if id(module) in bound]
+    return [*(name for name in _USUAL if name in sys.modules), *found]
+
+
+def _sources(shell: Shell, files: Iterable[str]) -> dict[str, tuple[int, str]]:
+    """Return the execution counts and sources of the notebook's cells among these files."""
+    counts = shell.compile._filename_map  # noqa: SLF001 - there is no public API
+    return {
+        name: (counts[name], "".join(linecache.getlines(name)))
+        for name in files
+        if type(counts.get(name)) is int
+    }
+
+
+def _fonts() -> dict[str, str]:
+    """Return the files of matplotlib's font cache; the process cannot see the home directory."""
+    home = Path.home()
+    found: dict[str, str] = {}
+    for folder in (
+        home / ".cache/matplotlib",
+        home / ".matplotlib",
+        home / "Library/Caches/matplotlib",
+    ):
+        for path in folder.glob("fontlist-*.json"):
+            with suppress(OSError, UnicodeError):
+                found[path.name] = path.read_text("utf-8")
+    return found
+
+
+def _result(reply: bytes, left: Mapping[str, str]) -> tuple[Execution, str]:
+    """Return a reply, which code may have forged, as an execution and a note."""
+    try:
+        told = json.loads(reply)
+        error = tuple(redact(str(each)) for each in told["error"])
+        execution = Execution(
+            outputs=[each for output in told["outputs"] if (each := _output(output))],
+            error=CellError(error[0], error[-1]) if error else None,
+            networked=bool(told["networked"]),
+        )
+        failed = {str(name): redact(str(why)) for name, why in dict(told["failed"]).items()}
+        changes = redact(str(told["changes"]))
+    except (ValueError, TypeError, KeyError, RecursionError) as problem:
+        what = "it needed too much memory, or ended itself"
+        raise ToolError(f"the code's process ended without a result: {what}") from problem
+    missing = [f"{name} ({why})" for name, why in {**left, **failed}.items()]
+    if len(missing) > _LISTED:
+        missing[_LISTED:] = [f"{len(missing) - _LISTED} more"]
+    notes = [f"[in the copy only: {changes.strip('[]')}]"] if changes else []
+    notes += [f"[not in the copy: {', '.join(missing)}]"] if missing else []
+    return execution, "\n".join(notes)
+
+
+def _output(given: Json) -> Output | None:
+    """Return an nbformat output with only text and images, or None if it is no such output."""
+    kind = given["output_type"]
+    if kind == "stream":
+        return {"output_type": kind, "name": "stdout", "text": redact(str(given["text"]))}
+    if kind == "error":
+        lines = [redact(str(line)) for line in given["traceback"]]
+        names = {name: redact(str(given[name])) for name in ("ename", "evalue")}
+        return {"output_type": kind, **names, "traceback": lines}
+    if kind not in ("display_data", "execute_result"):
+        return None
+    data = {
+        str(mime): value if str(mime).startswith("image/") else redact(value)
+        for mime, value in dict(given["data"]).items()
+        if isinstance(value, str)
+    }
+    return {"output_type": kind, "data": data, "metadata": {}}
