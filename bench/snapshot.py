@@ -35,7 +35,7 @@ PACKAGES = (
     *("numpy", "numpy.ma", "numpy.linalg", "numpy.lib", "pandas", "pandas.DataFrame"),
     *("pandas.Series", "pandas.Index", "pandas.api.typing", "polars.DataFrame", "polars.Series"),
     *("sklearn.linear_model", "sklearn.cluster", "sklearn.tree", "sklearn.preprocessing"),
-    *("sklearn.ensemble", "sklearn.pipeline", "scipy.sparse", "scipy.stats", "matplotlib.pyplot"),
+    *("sklearn.ensemble", "sklearn.pipeline", "scipy.sparse", "matplotlib.pyplot"),
 )
 Session = tuple[str, list[str]]
 
@@ -89,14 +89,14 @@ def described(value: Any, depth: int = 6) -> object:
     attributes = getattr(value, "__dict__", None)
     if isinstance(attributes, dict):
         shown = {k: v for k, v in attributes.items() if "cache" not in k and "stale" not in k}
-        return id(value), described(shown, depth - 1)
-    plain = package in ("builtins", "datetime", "decimal", "fractions")
+        return id(value), [(name, described(item, depth - 1)) for name, item in shown.items()]
+    plain = package in ("builtins", "datetime", "decimal", "fractions", "pandas", "numpy")
     return repr(value) if plain else id(value)
 
 
 def _pandas(value: Any, depth: int) -> object:
     if not hasattr(value, "iloc"):
-        return id(value)
+        return id(value), repr(value)
     held = value.to_frame() if value.ndim == 1 else value
     columns = [[described(x, depth) for x in held.iloc[:, n]] for n in range(held.shape[1])]
     heads = str(held.columns), str(held.index), str(held.dtypes.tolist()), str(value.attrs)
@@ -108,7 +108,8 @@ def _polars(value: Any, _: int) -> object:
 
 
 def _numpy(value: Any, depth: int) -> object:
-    content = described(value.tolist(), depth) if value.dtype.hasobject else value.tobytes()
+    items = tuple(value.ravel().tolist()) if value.dtype.hasobject else ()
+    content = described(items, depth) if items else value.tobytes()
     return id(value), value.shape, str(value.dtype), content
 
 

@@ -398,6 +398,12 @@ def memory_of(value: Foreign) -> int:
     return 0
 
 
+def open_figures() -> list[object]:
+    """Return the dict of the figures that pyplot has open: the current one needs no variable."""
+    helpers: Foreign = sys.modules.get("matplotlib._pylab_helpers")
+    return [] if helpers is None else [helpers.Gcf.figs]
+
+
 # -- settings outside of any variable ------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Setting:

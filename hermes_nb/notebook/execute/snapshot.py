@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hermes_nb.notebook.execute.library_state import library_kinds
+from hermes_nb.notebook.execute.library_state import library_kinds, open_figures
 from hermes_nb.notebook.execute.state import (
     BUILT_IN,
     CONSTANT,
@@ -180,7 +180,7 @@ class Snapshot:
     def _save(self, value: Foreign, kind: Kind, root: str) -> Iterable[object]:
         """Save one object; return those inside."""
         if issubclass(type(value), (types.ModuleType, type)) and not is_own(value):
-            return ()
+            return open_figures() if value is sys.modules.get("matplotlib.pyplot") else ()
         if type(value) is types.ModuleType:
             value, kind = vars(value), DICT
         if type(value) is types.FunctionType:

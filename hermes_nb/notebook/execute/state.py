@@ -91,11 +91,16 @@ def named_type(value: object) -> str:
 
 def attributes_of(value: Foreign) -> dict[str, Foreign] | None:
     """Return an object's attributes as its own dict; None if it has none."""
-    for base in bases_of(type(value)):
+    reader = _dict_reader(type(value))
+    return None if reader is None else reader(value)
+
+
+def _dict_reader(kind: type) -> Callable[[Foreign], dict[str, Foreign]] | None:
+    for base in bases_of(kind):
         found: Foreign = members_of(base).get("__dict__")
         if type(found) in (types.GetSetDescriptorType, types.MemberDescriptorType):
-            own: dict[str, Foreign] = found.__get__(value)
-            return own
+            reader: Callable[[Foreign], dict[str, Foreign]] = found.__get__
+            return reader
     return None
 
 
@@ -411,11 +416,11 @@ OPAQUE = frozenset(
 IMMUTABLE = frozenset(
     "datetime _datetime decimal _decimal fractions uuid pathlib re _sre zoneinfo ipaddress operator"
     " _operator typing enum inspect numpy pandas pyarrow polars matplotlib scipy sklearn"
-    " statsmodels _abc abc builtins types functools _functools".split()
+    " statsmodels contourpy kiwisolver _abc abc builtins types functools _functools".split()
 )
 """Packages whose C objects are replaced rather than changed, unless they are iterators."""
-TRANSIENT = frozenset({"_cid_gen", "_item_cache", "_cache", "_stale_viewlims"})
-"""Attributes of library objects that are caches or counters."""
+TRANSIENT = frozenset({"_item_cache", "_cache", "_stale_viewlims", "_parents"})
+"""Attributes of library objects that are caches or weak references."""
 
 
 def package_of(kind: type) -> str:
@@ -468,12 +473,15 @@ def _with_attributes(kind: type, solid: type, own: Kind) -> Kind:
     slots = _slots_of(kind, solid)
     skip = own.skip if module_of(kind) == "__main__" else own.skip | TRANSIENT
 
+    reader = _dict_reader(kind) if has_dict else lambda _: {}
+    if reader is None:
+        raise CannotKeep(f"{called(kind)}, which hides its attributes")
+
     def attributes(value: object) -> dict[str, object]:
-        if not has_dict:
-            return {}
-        if (found := attributes_of(value)) is None:
-            raise CannotKeep(f"{called(kind)}, which hides its attributes")
-        return {k: found[k] for k in found if k not in skip} if skip else dict.copy(found)
+        found = reader(value)
+        if not skip:
+            return dict.copy(found)
+        return {k: v for k, v in found.items() if k not in skip and type(v) is not itertools.count}
 
     def save(value: object) -> tuple[Foreign, ...]:
         inside = own.save(value)
@@ -491,15 +499,14 @@ def _with_attributes(kind: type, solid: type, own: Kind) -> Kind:
         if type(value) is not state[0]:
             _CLASS.__set__(value, state[0])
         own.restore(value, state[1])
-        if has_dict and (now := attributes_of(value)) is not None:
-            for name in attributes(value):
-                del now[name]
-            dict.update(now, state[2])
+        now = reader(value)
+        for name in attributes(value):
+            del now[name]
+        dict.update(now, state[2])
         _restore_slots(value, slots, state[3])
 
     def children(value: object, state: tuple[Foreign, ...]) -> list[object]:
-        inside = changeable([*state[2].values(), *state[3], state[0]])
-        return [*own.children(value, state[1]), *inside]
+        return [*own.children(value, state[1]), *state[2].values(), *state[3], state[0]]
 
     def shown(state: tuple[Foreign, ...]) -> object:
         return own.shown(state[1]) if own is not CONSTANT else state[2]

@@ -82,3 +82,11 @@ def test_a_class_that_refuses_to_be_read_is_saved():
     snapshot = Snapshot(names, None)
     names["v"].n = 1
     assert [saved.value for saved in snapshot.changed()] == [names["v"]]
+
+
+def test_cells_of_the_notebooks_are_undone():
+    from bench.snapshot import notebooks, run
+
+    found = run(notebooks, 0.3, held=False)
+    assert found["which"] == []
+    assert found["equal"] == found["cells"] > 0
