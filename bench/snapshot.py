@@ -86,11 +86,12 @@ def described(value: Any, depth: int = 6) -> object:
         return sorted(map(repr, value))
     if hasattr(value, "bit_generator"):
         return str(value.bit_generator.state)
-    attributes = getattr(value, "__dict__", None)
-    if isinstance(attributes, dict):
-        shown = {k: v for k, v in attributes.items() if "cache" not in k and "stale" not in k}
-        return id(value), [(name, described(item, depth - 1)) for name, item in shown.items()]
     plain = package in ("builtins", "datetime", "decimal", "fractions", "pandas", "numpy")
+    attributes = None if plain else getattr(value, "__dict__", None)
+    if isinstance(attributes, dict):
+        transient = ("cache", "stale", "_parents")
+        shown = {k: v for k, v in attributes.items() if not any(part in k for part in transient)}
+        return id(value), [(name, described(item, depth - 1)) for name, item in shown.items()]
     return repr(value) if plain else id(value)
 
 
@@ -108,6 +109,8 @@ def _polars(value: Any, _: int) -> object:
 
 
 def _numpy(value: Any, depth: int) -> object:
+    if not value.shape:
+        return repr(value)
     items = tuple(value.ravel().tolist()) if value.dtype.hasobject else ()
     content = described(items, depth) if items else value.tobytes()
     return id(value), value.shape, str(value.dtype), content

@@ -20,6 +20,7 @@ from hermes_nb.notebook.previews import (
     HIDDEN,
     columns_of,
     is_array,
+    is_series,
     is_table,
     names_a_secret,
     preview,
@@ -70,7 +71,8 @@ def changes(shell: Shell, session: str, turn: int) -> list[VariableChange]:
         before = found.bindings[name].before if name in found.bindings else after
         if name in found.bindings and after is MISSING and not user_variables({name: before}):
             continue
-        told.append(VariableChange(**_texts(name, before, after, found)))
+        change = VariableChange(**_texts(name, before, after, found))
+        told += [change] if change.before != change.after else []  # else, computed again
     return told
 
 
@@ -117,6 +119,8 @@ def _head(name: str, value: Foreign, shown: Foreign) -> str:
 
 
 def _differing(name: str, was: Foreign, is_: Foreign) -> Iterator[Pair]:
+    if hasattr(was, "to_frame") and is_series(was) and is_series(is_):
+        was, is_ = was.to_frame(), is_.to_frame()
     if is_table(was) and is_table(is_):
         yield from _columns(was, is_)
         if type(was) is type(is_) and was.shape == is_.shape and hasattr(was, "iloc"):

@@ -252,7 +252,7 @@ def checkpointed(toolset: Toolset, checkpoints: Checkpoints, root: Path) -> Tool
 
     def noting(tool: Tool) -> Tool:
         here = tool.toolset in ("kernel", "notebook")  # where variables are restored
-        what = "its effects outside the kernel's variables" if here else "its effects"
+        what = "its effects outside of variables" if here else "its effects"
         text = f"{tool.name} ran code; {what} are not undone"
 
         async def run(context: ToolContext, arguments: Arguments) -> object:
