@@ -199,8 +199,9 @@ bench-prompt: $(STAMP)  ## what a request costs before anybody has said a word
 bench-learning: $(STAMP)  ## when the agent looks back, and what that costs
 	@$(BIN)/python bench/learning.py
 
-bench-mcp: $(STAMP)  ## what twenty MCP servers cost a first turn, and idle
-	@$(BIN)/python bench/mcp.py
+bench-mcp: $(STAMP)  ## what twenty MCP servers cost a first turn, and idle; and other agents in a notebook
+	@$(BIN)/python bench/mcp_servers.py
+	@$(BIN)/python bench/mcp_servers.py door
 
 bench-view: $(STAMP)  ## what showing a turn costs while it streams
 	@$(BIN)/python bench/view.py

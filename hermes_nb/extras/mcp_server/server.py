@@ -13,7 +13,9 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable
 
+import anyio
 import uvicorn
+from mcp import types
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -22,7 +24,6 @@ import hermes_nb
 from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.messages import Json
 from hermes_nb.extras.mcp_server.link import Kernel, Waits
-from mcp import types
 
 VARIABLE = "HERMES_NB_MCP_TOKEN"
 """Environment variable with the token for HTTP; without it, a new token each time."""
@@ -133,7 +134,8 @@ async def over_stdio(kernel: Kernel) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):  # a thread waits for input: end at once
         signal.signal(number, signal.SIG_DFL)
     server = server_for(kernel)
-    async with stdio_server() as (read, write):
+    output = anyio.wrap_file(os.fdopen(os.dup(1), "w", encoding="utf-8"))  # the SDK closes it
+    async with stdio_server(stdout=output) as (read, write):
         await server.run(read, write, server.create_initialization_options())
 
 

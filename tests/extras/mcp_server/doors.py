@@ -19,6 +19,31 @@ from mcp import ClientSession, StdioServerParameters
 from tests.kernels import Kernel, Result, kernel
 
 NOTEBOOK = "analysis.ipynb"
+LOOP = "import pathlib, time\nwhile not pathlib.Path('go').exists():\n    sum(range(1000))"
+"""A cell that computes until the file `go` exists."""
+TRIES = [
+    ("run_python", {"code": "open('got', 'w')"}),
+    ("insert_cell", {"source": "open('got', 'w')"}),
+    ("edit_cell", {"id": "cell-0", "new": "open('got', 'w')"}),
+    ("delete_cell", {"id": "cell-0"}),
+    ("move_cell", {"id": "cell-0"}),
+    ("run_cell", {"id": "cell-0"}),
+    ("run_cells", {"ids": ["cell-0"]}),
+    ("undo", {}),
+]
+"""Calls that change something."""
+TURN = """
+from hermes_nb import use_model
+from hermes_nb.models.scripted import ScriptedModel, call
+import pathlib
+use_model(ScriptedModel([call("run_python", code='''
+import asyncio, pathlib
+pathlib.Path("began").touch()
+while not pathlib.Path("go").exists():
+    await asyncio.sleep(0.01)
+'''), "done"]))
+"""
+"""A turn whose code runs until the file `go` exists; `began` exists from then on."""
 
 
 @dataclass

@@ -7,17 +7,17 @@ import base64
 import json
 import socket
 import subprocess
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import nbformat
 import pytest
 
-from tests.extras.mcp_server.doors import call, client, served, text
+from tests.extras.mcp_server.doors import LOOP, TRIES, TURN, call, client, served, text
 
 pytestmark = pytest.mark.kernel
 
-LOOP = "import pathlib, time\nwhile not pathlib.Path('go').exists():\n    sum(range(1000))"
 TOOLS = {
     *("notebook_outline", "read_cells", "insert_cell", "edit_cell", "delete_cell", "move_cell"),
     *("run_cell", "run_cells", "run_python", "inspect_variable", "list_variables", "undo"),
@@ -116,29 +116,6 @@ async def test_a_cancelled_call_never_runs(door):
     await writer.wait_closed()
 
 
-TRIES = [
-    ("run_python", {"code": "open('got', 'w')"}),
-    ("insert_cell", {"source": "open('got', 'w')"}),
-    ("edit_cell", {"id": "cell-0", "new": "open('got', 'w')"}),
-    ("delete_cell", {"id": "cell-0"}),
-    ("move_cell", {"id": "cell-0"}),
-    ("run_cell", {"id": "cell-0"}),
-    ("run_cells", {"ids": ["cell-0"]}),
-    ("undo", {}),
-]
-TURN = """
-from hermes_nb import use_model
-from hermes_nb.models.scripted import ScriptedModel, call
-import pathlib
-use_model(ScriptedModel([call("run_python", code='''
-import asyncio, pathlib
-pathlib.Path("began").touch()
-while not pathlib.Path("go").exists():
-    await asyncio.sleep(0.01)
-'''), "done"]))
-"""
-
-
 async def test_without_a_page_nothing_is_changed_or_run_even_in_a_turn_of_mode_all(door):
     door.serve()
     before, folder = door.path.read_bytes(), door.path.parent
@@ -197,6 +174,10 @@ async def test_peers_that_flood_hang_or_talk_nonsense_harm_nobody(door):
         with _connected(door) as peer:
             peer.sendall(nonsense)
             assert peer.recv(100) == b""
+    command = [sys.executable, "-m", "hermes_nb.cli", "mcp"]
+    options = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+    left = subprocess.run(command, env=door.env, check=False, **options)
+    assert (left.returncode, left.stdout, left.stderr) == (0, "", "")
     with _connected(door) as peer:  # dies in the middle of a call
         peer.sendall(b'{"id": 1, "op": "call", "name": "list_variables"}\n{"id')
     async with client(door.env) as session:

@@ -1,5 +1,8 @@
 """What twenty MCP servers cost: how much later a first turn ends, and what they do when idle.
 
+With `door`, what other agents meet in a live notebook instead: how soon they see the tools and a
+variable, and whether any of 200 tries changes something without an approval.
+
 Run with `make bench-mcp`. Fresh processes, by turns with and without servers, ask a loopback
 provider once; the servers are small programs that have been started before. Idle is the CPU of this
 side and of all servers in ten seconds after the last of them is ready.
@@ -7,18 +10,22 @@ side and of all servers in ten seconds after the last of them is ready.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from tests.extras.mcp_server.doors import LOOP, TRIES, TURN, Served, client, served, text
 from tests.loopback import Loopback, stream, text_chunks
+from tests.patience import until
 
 from figures import figure
 
@@ -60,7 +67,61 @@ def probe(home: Path, url: str, idle: float = 0) -> dict:
     return json.loads(out.stdout.splitlines()[-1])
 
 
-def main() -> None:
+LOOKS, ROUNDS = 100, 25
+"""How often a variable is looked at, and how often each forbidden call is tried."""
+
+
+async def looks(session) -> list[float]:
+    times = []
+    for _ in range(LOOKS):
+        began = time.perf_counter()
+        found = text(await session.call_tool("inspect_variable", {"name": "oak"}))
+        times.append((time.perf_counter() - began) * 1e3)
+        assert found.startswith("oak: int"), found
+    return sorted(times)
+
+
+async def tries(session, times: int) -> int:
+    """Return how many calls were not refused."""
+    await session.call_tool("read_cells")
+    results = [await session.call_tool(*each) for _ in range(times) for each in TRIES]
+    return sum("not open in a page" not in text(each) for each in results)
+
+
+async def beside(door: Served) -> None:
+    folder = door.path.parent
+    async with client(door.env) as session:
+        began = time.perf_counter()
+        assert len((await session.list_tools()).tools) == 12
+        figure("12 tools are listed", (time.perf_counter() - began) * 1e3, "ms", most=100)
+        idle = await looks(session)
+        door.kernel.client.execute(LOOP)
+        await asyncio.sleep(1)
+        busy = await looks(session)
+        (folder / "go").touch()
+        door.kernel.run("1")
+        print(f"a variable, p50 and p95: {idle[50]:.0f}, {idle[95]:.0f} ms; busy {busy[50]:.0f} ms")
+        figure("a variable is seen beside a Python loop, p95", busy[95], "ms", most=50)
+        passed = await tries(session, ROUNDS // 2)
+        door.reset()
+        before = door.path.read_bytes()
+        door.kernel.client.execute("%%hermes --approve all\ngo")
+        assert until((folder / "began").exists)
+        passed += await tries(session, ROUNDS - ROUNDS // 2)
+        passed += door.path.read_bytes() != before or (folder / "got").exists()
+        (folder / "go").touch()
+        figure(f"of {ROUNDS * len(TRIES)} tries passed the guard", passed, most=0)
+
+
+def door() -> None:
+    os.environ["HERMES_NB_CEILING"] = "all"
+    with tempfile.TemporaryDirectory() as name, served(Path(name), Path(name) / "home") as found:
+        assert not found.kernel.run(TURN).error
+        assert not found.kernel.run("%hermes serve").error
+        asyncio.run(beside(found))
+
+
+def cost() -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         Loopback(stream(text_chunks("Hello."))) as server,
@@ -89,4 +150,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    door() if sys.argv[1:] == ["door"] else cost()
