@@ -20,8 +20,8 @@ import socket
 import struct
 import time
 from argparse import Namespace
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -43,11 +43,12 @@ from hermes_nb.notebook.cell_tools import notebook_tools
 from hermes_nb.notebook.commands.edits import restorer_of
 from hermes_nb.notebook.document.document import NotebookDocument
 from hermes_nb.notebook.document.file import FileDocument
+from hermes_nb.notebook.execute.code_lock import agent_code
 from hermes_nb.notebook.execute.network import by_hermes
 from hermes_nb.notebook.execute.variable_history import history_of
 from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.run_tools import kernel_tools
-from hermes_nb.notebook.shell import Shell, has_kernel
+from hermes_nb.notebook.shell import has_kernel
 from hermes_nb.safety.guard import Guard, Mode
 from hermes_nb.safety.markup import code_span
 from hermes_nb.tools.schema import tool
@@ -100,36 +101,6 @@ async def serve(agent: KernelAgent, given: Namespace) -> str:
     )
 
 
-class CellLock:
-    """Lets calls run code one at a time, and only while none of the user's cells is running."""
-
-    def __init__(self, shell: Shell) -> None:
-        self._events, self._lock, self._free = shell.events, asyncio.Lock(), asyncio.Event()
-        self._events.register("pre_run_cell", self._begin)
-        self._events.register("post_run_cell", self._end)
-
-    def close(self) -> None:
-        self._events.unregister("pre_run_cell", self._begin)
-        self._events.unregister("post_run_cell", self._end)
-
-    @property
-    def why(self) -> str:
-        """Why a call is waiting."""
-        return "an agent's code is running" if self._free.is_set() else "a cell is running"
-
-    @asynccontextmanager
-    async def held(self) -> AsyncIterator[None]:
-        async with self._lock:
-            await self._free.wait()
-            yield
-
-    def _begin(self, *_: object) -> None:
-        self._free.clear()
-
-    def _end(self, *_: object) -> None:
-        self._free.set()
-
-
 class PageApprover:
     """Asks in the notebook's page whether a client's call may run; without a page, denies it."""
 
@@ -159,12 +130,13 @@ class Door:
         settings = agent.settings()
         sandbox = settings.sandbox
         self._guard = Guard(mode, required=sandbox.required, sandboxed=sandbox.use != "off")
-        self._agent, self._runtime, self._cells = agent, agent.runtime, CellLock(agent.shell)
+        self._agent, self._runtime, self._line = agent, agent.runtime, asyncio.Lock()
         self._main, self._thread = asyncio.get_running_loop(), LoopThread("hermes-door")
         self._name = kernel_id()[:12] or str(os.getpid())
         self._path = folder() / f"{self._name}.sock"
         self._numbers, self._clients = count(1), 0
         self._asked: set[str] = set()
+        self._runs = False
         self._pid = os.getpid()
 
     async def open(self) -> str:
@@ -190,7 +162,6 @@ class Door:
         with suppress(ValueError):
             self._agent.at_close.remove(self.close)
         self._thread.close()
-        self._cells.close()
         self._path.unlink(missing_ok=True)
 
     async def _listen(self) -> None:
@@ -240,8 +211,12 @@ class Door:
         """Make a tool wait for running cells, after the question whether it may run."""
 
         async def run(context: ToolContext, arguments: Arguments) -> object:
-            async with self._cells.held():
-                return await each.run(context, arguments)
+            async with self._line, agent_code(self._agent.shell):
+                self._runs = True
+                try:
+                    return await each.run(context, arguments)
+                finally:
+                    self._runs = False
 
         return each if each.risk is Risk.READ else replace(each, run=run)
 
@@ -279,7 +254,9 @@ class Door:
 
     def why(self, call: ToolCall) -> str:
         """Return what a call is waiting for."""
-        return "the user's answer in the notebook" if call.id in self._asked else self._cells.why
+        if call.id in self._asked:
+            return "the user's answer in the notebook"
+        return "an agent's code is running" if self._runs else "a cell is running"
 
     async def responds(self) -> bool:
         """Return whether the kernel's main thread is free."""

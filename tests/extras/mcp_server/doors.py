@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.types import CallToolResult, Implementation
 
-from mcp import ClientSession, StdioServerParameters
 from tests.kernels import Kernel, Result, kernel
 
 NOTEBOOK = "analysis.ipynb"
