@@ -19,7 +19,9 @@ from hermes_nb.models.chat.stream import THINKING
 from hermes_nb.models.chat.wire import (
     API_KEY,
     EMPTY,
+    Asked,
     Events,
+    TranslatedTools,
     array,
     fitting_id,
     indexed,
@@ -51,7 +53,7 @@ class AnthropicMessages:
         self._sends_thinking = True  # until the API rejects a block
         self._budgets = profile.effort == "thinking"
         self._blocks: Memo[list[_Block]] = Memo()
-        self._tools: tuple[object, list[Json]] = None, []
+        self._tools = TranslatedTools(_tool)
 
     def headers(self, key: str) -> Mapping[str, str]:
         return {"anthropic-version": ANTHROPIC_VERSION, **({API_KEY: key} if key else {})}
@@ -59,13 +61,8 @@ class AnthropicMessages:
     def items(self, messages: Sequence[Message]) -> list[bytes]:
         return [block for message in messages for block, _ in self._of(message)]
 
-    def fields(
-        self,
-        messages: Sequence[Message],
-        tools: Mapping[str, object],
-        options: Mapping[str, object],
-        effort: str,
-    ) -> Iterator[tuple[str, object]]:
+    def fields(self, asked: Asked) -> Iterator[tuple[str, object]]:
+        messages = asked.messages
         system, rest = [], messages
         if messages and messages[0].role == "system":
             rest = messages[1:]
@@ -78,11 +75,11 @@ class AnthropicMessages:
         if system:
             yield "system", array([block for block, _ in system])
         yield "messages", array([_turn(role, blocks) for role, blocks in turns])
-        yield from self._translated(tools)
+        yield from self._translated(asked)
         fields = {
             "max_tokens": self._profile.longest or LONGEST,
-            **self._effort(rest, effort),
-            **options,
+            **self._effort(rest, asked.effort),
+            **asked.options,
         }
         if "stop" in fields:
             fields["stop_sequences"] = fields.pop("stop")
@@ -131,15 +128,12 @@ class AnthropicMessages:
     def _marked(self, block: _Block) -> _Block:
         return block[0][:-1] + self._mark, True
 
-    def _translated(self, fields: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    def _translated(self, asked: Asked) -> Iterator[tuple[str, object]]:
         """Yield the strategy's fields in this API's format."""
-        if isinstance(listed := fields.get("tools"), list):
-            if self._tools[0] is not listed:
-                self._tools = listed, [_tool(each["function"]) for each in listed]
-            yield "tools", self._tools[1]
-        if fields.get("tool_choice") == "none":
+        yield from self._tools.field(asked)
+        if asked.tools.get("tool_choice") == "none":
             yield "tool_choice", {"type": "none"}
-        if stop := fields.get("stop"):
+        if stop := asked.tools.get("stop"):
             yield "stop_sequences", stop
 
     def _effort(self, messages: Sequence[Message], effort: str) -> Mapping[str, object]:

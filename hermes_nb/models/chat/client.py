@@ -40,7 +40,7 @@ from hermes_nb.models.caching import TTL
 from hermes_nb.models.chat.errors import classify, malformed
 from hermes_nb.models.chat.sse import StreamDecoder
 from hermes_nb.models.chat.stream import LIMIT, Assembly
-from hermes_nb.models.chat.wire import API_KEY, Pieces, Wire, WireConversation
+from hermes_nb.models.chat.wire import API_KEY, Asked, Pieces, Wire, WireConversation
 from hermes_nb.models.profiles import (
     OPENAI,
     Profile,
@@ -243,10 +243,11 @@ class OpenAIChat:
             request = replace(request, messages=kept)
         messages = self._strategy.messages(request)
         tools, effort = self._strategy.fields(request), request.effort or self._effort
+        asked = Asked(messages, tools, self._options, effort)
         # Join only once: each additional copy of a long conversation costs as much as a short
         # request.
         parts = [b'{"model":', dumps(self._name)]
-        for key, value in self._wire.fields(messages, tools, self._options, effort):
+        for key, value in self._wire.fields(asked):
             parts += (b",", dumps(key), b":")
             parts += value if isinstance(value, Pieces) else (self._field(key, value),)
         parts.append(b"}")

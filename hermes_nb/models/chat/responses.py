@@ -13,7 +13,9 @@ from hermes_nb.core.messages import Image, Json, Memo, Message, Text, ToolCall
 from hermes_nb.models.chat.stream import ITEMS
 from hermes_nb.models.chat.wire import (
     EMPTY,
+    Asked,
     Events,
+    TranslatedTools,
     array,
     fitting_id,
     indexed,
@@ -39,7 +41,7 @@ class OpenAIResponses:
         self._profile = profile
         self._keeps_reasoning = self._summarises = profile.reasons
         self._items: Memo[list[bytes]] = Memo()
-        self._tools: tuple[object, list[Json]] = None, []
+        self._tools = TranslatedTools(_tool)
 
     def headers(self, key: str) -> Mapping[str, str]:  # noqa: ARG002 - sent by the client as usual
         return {}
@@ -47,26 +49,18 @@ class OpenAIResponses:
     def items(self, messages: Sequence[Message]) -> list[bytes]:
         return [item for message in messages for item in self._of(message)]
 
-    def fields(
-        self,
-        messages: Sequence[Message],
-        tools: Mapping[str, object],
-        options: Mapping[str, object],
-        effort: str,
-    ) -> Iterator[tuple[str, object]]:
+    def fields(self, asked: Asked) -> Iterator[tuple[str, object]]:
+        messages = asked.messages
         if messages and messages[0].role == "system":
             yield "instructions", messages[0].text
             messages = messages[1:]
         yield "input", array(self.items(messages))
-        if isinstance(listed := tools.get("tools"), list):
-            if self._tools[0] is not listed:
-                self._tools = listed, [_tool(each["function"]) for each in listed]
-            yield "tools", self._tools[1]
-        if tools.get("tool_choice") == "none":
+        yield from self._tools.field(asked)
+        if asked.tools.get("tool_choice") == "none":
             yield "tool_choice", "none"
-        if reasoning := self._reasoning(effort):
+        if reasoning := self._reasoning(asked.effort):
             yield "reasoning", reasoning
-        yield from ((key, value) for key, value in options.items() if key not in _UNKNOWN)
+        yield from ((key, value) for key, value in asked.options.items() if key not in _UNKNOWN)
         yield "store", False
         if self._keeps_reasoning:
             yield "include", [ENCRYPTED]

@@ -13,7 +13,8 @@ import hashlib
 import re
 import sys
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from operator import call, is_
 from typing import Protocol, TypeAlias
 
@@ -53,6 +54,37 @@ class Events(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The content of a request, before a wire writes it."""
+
+    messages: Sequence[Message]
+    """The conversation in the tool-calling strategy's form."""
+    tools: Mapping[str, object]
+    """The strategy's fields, in chat.completions format."""
+    options: Mapping[str, object]
+    """The fields that the user has set for the model."""
+    effort: str
+    """How much to reason; "" for the model's default."""
+
+
+class TranslatedTools:
+    """The field `tools` in a protocol's own format, translated again only if the tools change."""
+
+    def __init__(self, translate: Callable[[Mapping[str, Json]], Mapping[str, Json]]) -> None:
+        self._translate = translate
+        self._listed: object = None
+        self._translated: list[Mapping[str, Json]] = []
+
+    def field(self, asked: Asked) -> Iterator[tuple[str, object]]:
+        """Yield the field, if there are tools."""
+        if isinstance(listed := asked.tools.get("tools"), list):
+            if self._listed is not listed:
+                self._listed = listed
+                self._translated = [self._translate(each["function"]) for each in listed]
+            yield "tools", self._translated
+
+
 class Wire(Protocol):
     """One provider protocol, for one model."""
 
@@ -67,21 +99,8 @@ class Wire(Protocol):
         """Return the parts of the conversation as JSON, in order and without cache marks."""
         ...
 
-    def fields(
-        self,
-        messages: Sequence[Message],
-        tools: Mapping[str, object],
-        options: Mapping[str, object],
-        effort: str,
-    ) -> Iterator[tuple[str, object]]:
-        """Yield the request's fields in order, without the model's name.
-
-        Args:
-            messages: The conversation in the tool-calling strategy's form.
-            tools: The strategy's fields, in chat.completions format.
-            options: The fields that the user has set for the model.
-            effort: How much to reason; "" for the model's default.
-        """
+    def fields(self, asked: Asked) -> Iterator[tuple[str, object]]:
+        """Yield the request's fields in order, without the model's name."""
         ...
 
     def adapt(self, refusal: str) -> bool:
@@ -163,18 +182,13 @@ class WireConversation:
     def headers(self, key: str) -> Mapping[str, str]:  # noqa: ARG002 - sent by the client as usual
         return {}
 
-    def fields(
-        self,
-        messages: Sequence[Message],
-        tools: Mapping[str, object],
-        options: Mapping[str, object],
-        effort: str,
-    ) -> Iterator[tuple[str, object]]:
-        items = self.items(messages)
+    def fields(self, asked: Asked) -> Iterator[tuple[str, object]]:
+        items = self.items(asked.messages)
         if self._profile.caching == "system_and_3":
             items = mark_items(items, ttl=self._ttl, results=self._marks_results)
         yield "messages", array(items)
-        yield from {**tools, **effort_fields(self._profile, effort), **options}.items()
+        effort = effort_fields(self._profile, asked.effort)
+        yield from {**asked.tools, **effort, **asked.options}.items()
         yield "stream", True
         if self._stream_usage:
             yield "stream_options", {"include_usage": True}
