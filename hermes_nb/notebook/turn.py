@@ -33,6 +33,8 @@ from hermes_nb.notebook.execute.nested import showing
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.page_reload import rejoined
 from hermes_nb.notebook.shell import Shell, can_ask, has_kernel, ours
+from hermes_nb.notebook.variable_changes import brief_change
+from hermes_nb.notebook.variable_changes import changes as changed_variables
 from hermes_nb.notebook.widget_messages import widgets_live
 from hermes_nb.safety.guard import Mode
 from hermes_nb.safety.markup import escape
@@ -230,6 +232,9 @@ class CellTurn:
             return
         turn = session.agent.turns
         self.transcript.session = session.id
+        self.transcript.variables = [
+            *map(brief_change, changed_variables(self._shell, session.id, turn))
+        ]
         if why := checkpoints.unsaved(session.id, turn):
             told = (
                 "Some changes of this turn cannot be undone, because their previous state could "

@@ -5,12 +5,14 @@ Before and after are texts whose first line describes the value; the lines below
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 
 from hermes_nb.agent.undo.changes import Change
+from hermes_nb.core.text import one_line
 from hermes_nb.notebook.execute.library_state import same_array
 from hermes_nb.notebook.execute.snapshot import Saved
 from hermes_nb.notebook.execute.state import equal
@@ -34,6 +36,8 @@ from hermes_nb.safety.redact import redact
 VALUES = 3
 """Maximum values that are shown before and after."""
 _VALUE = 80
+BRIEF = 40
+"""Maximum characters of each side of a brief description."""
 _SECONDS = 0.5
 
 Pair = tuple[str, str]
@@ -81,6 +85,20 @@ def not_saved(shell: Shell, session: str, turn: int) -> list[Change]:
     lost = history_of(shell).changes(session, turn).lost
     note = "not saved, so undo cannot restore it: {}"
     return [Change(name=n, kind="edited", note=note.format(what)) for n, what in lost.items()]
+
+
+def brief_change(change: VariableChange) -> str:
+    """Return a change in a few words: `df 612×6 → 591×6`, `+ model`, `− tmp`, `rows changed`."""
+    old, new = (text.partition("\n")[0] for text in (change.before, change.after))
+    if not (old and new):
+        return f"{'−' if old else '+'} {change.name}"
+    if old == new:
+        return f"{change.name} changed"
+    parts = [re.split(r",? ", text, maxsplit=1) for text in (old, new)]
+    same = parts[0][0] == parts[1][0] and all(map(len, parts)) and len(parts[0]) == len(parts[1])
+    shown = [part[-1] if same else text for part, text in zip(parts, (old, new), strict=True)]
+    was, is_ = (re.sub(r"(?<=\d) x (?=\d)", "×", one_line(text, BRIEF)) for text in shown)
+    return f"{change.name} {was} → {is_}"
 
 
 def _after(found: TurnVariables, name: str, namespace: Mapping[str, Foreign]) -> Foreign:

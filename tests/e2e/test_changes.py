@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tests.e2e.looking import THEMES, in_theme
+from tests.e2e.harness import HELD
+from tests.e2e.looking import THEMES, in_theme, violations
 from tests.e2e.test_approval import prepare, shown
 from tests.e2e.test_story import type_into
 
@@ -41,10 +42,25 @@ def test_changes_are_told_marked_and_taken_back_at_a_click(open_notebook, model)
     page.locator(MARKS).last.click()
     notebook.until(lambda: page.locator(MARKS).count() == 0)
     assert "hash" not in notebook.evaluate("m.cells[4].getMetadata().hermes")
-    page.click(BACK)
+    page.locator("summary", has_text="cells 4–5 added").click(position={"x": 20, "y": 8})
+    receipt = page.locator(".hermes-receipt")
+    assert receipt.locator("button").all_inner_texts() == ["Undo", "Show diff", "Ask again"]
+    page.evaluate("document.querySelectorAll('.hermes-receipt button').forEach(b => b.click())")
+    receipt.get_by_text("Show diff").focus()
+    page.keyboard.press("Enter", delay=HELD)
+    page.wait_for_selector("details[open] summary:has-text('cells 4–5 added')")
+    for theme in THEMES:
+        in_theme(notebook, theme)
+        assert violations(receipt) == []
+        notebook.shot(f"receipt-{theme}")
+    assert notebook.sources()[0] == NEW  # no script undoes it
+    receipt.get_by_text("Undo").focus()
+    page.keyboard.press("Enter", delay=HELD)
     notebook.until(lambda: notebook.sources()[0] == OLD)
     assert notebook.sources()[2:] == ["print('mine')"]
     page.get_by_text("is undone").first.wait_for()
+    receipt.get_by_text("undone ").wait_for()
+    assert receipt.locator("button").all_inner_texts() == ["Show diff", "Ask again"]
 
 
 def test_what_a_kernel_has_loaded_is_trusted_at_a_click(open_notebook, model):

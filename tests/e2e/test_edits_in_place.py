@@ -126,7 +126,7 @@ def test_what_was_applied_is_taken_back_with_one_key(open_notebook, server, mode
     notebook.page.add_style_tag(content="body{overflow:visible}")
     for theme in ("dark", "light"):
         in_theme(notebook, theme)
-        for part in (CAP, ".hermes-hunk", ".hermes-block"):
+        for part in (CAP, ".hermes-hunk", ".hermes-block", ".cm-line .hermes-word"):
             assert violations(notebook.page.locator(part).first) == []
         notebook.shot(f"edit-applied-{server.app}-{theme}")
     select(notebook, 1)

@@ -20,6 +20,8 @@ from hermes_nb.safety.redact import redact
 
 ROOM = 12_000
 """Maximum characters of a diff that a finished turn displays."""
+VARIABLES = 6
+"""Maximum number of variables to list."""
 _LINE = 300
 """Maximum characters of a diff line."""
 _WHOLE_LINE = "display:inline-block;min-width:100%;"
@@ -32,6 +34,17 @@ def line(changes: Sequence[Change], learned: int = 0) -> str:
     """Return the changes as one line of plain text; `learned` is the number of saved notes."""
     told = [one_line(visible(redact(part)), _LINE) for part in summary(changes)]
     return " · ".join([*told, *([f"{number_of(learned, 'note')} learned"] if learned else [])])
+
+
+def variables_line(variables: Sequence[str]) -> str:
+    """Return the changed variables as one line of plain text; "" without any.
+
+    The mark at its beginning lets comparisons of notebooks leave the line out.
+    """
+    parts = [one_line(visible(redact(each)), _LINE) for each in variables[:VARIABLES]]
+    if len(variables) > VARIABLES:
+        parts.append(f"{len(variables) - VARIABLES} more variables")
+    return f"± {' · '.join(parts)}" if parts else ""
 
 
 def ways_back(changes: Sequence[Change], learned: int, turn: int) -> list[str]:
@@ -56,13 +69,18 @@ def folded(changes: Sequence[Change], learned: int, turn: int, session: str, *, 
         return ""
     back = [f"<code>{each}</code>" for each in ways_back(changes, learned, turn)]
     if page and changes and session:
-        title = html.escape(f"turn {turn} of {session}")
-        back[0] = back[0].replace("<code>", f'<code title="{title}">')
+        back[0] = clickable(turn, session)
     head = " · ".join([escape(told), *back])
     body = as_markdown(changes, ROOM, page=page)
     if not body:
         return head
     return f"<details><summary>{head}</summary>\n\n{body}\n\n</details>"
+
+
+def clickable(turn: int, session: str) -> str:
+    """Return the command that undoes a turn, as HTML that the page runs on a click."""
+    title = html.escape(f"turn {turn} of {session}")
+    return f'<code title="{title}">%hermes undo {turn}</code>'
 
 
 def as_markdown(changes: Sequence[Change], room: int, *, page: bool = False) -> str:

@@ -68,6 +68,10 @@ MOST_STEPS = 30
 STEPS: Mapping[State, str] = {"done": "☑", "now": "◐", "open": "☐"}
 TODO = "todo"
 """The tool whose calls contain the plan."""
+NAMED = 2
+"""Maximum number of denied calls that the status line names."""
+GIST = 60
+"""Maximum characters of each."""
 PLAIN_CALLS = 60
 """Maximum number of call lines in the plain text."""
 
@@ -88,6 +92,7 @@ class Transcript:
         ending: the event that ended the turn; None while it runs.
         notes: lines that do not come from the model, as Markdown.
         changes: the turn's changes that have not been undone.
+        variables: the variables that the turn changed, each as a short text.
         learned: number of notes saved to memory by the turn.
         session: id of the turn's session.
         plan_lines: the turn's plan, one line of plain text per step.
@@ -106,6 +111,7 @@ class Transcript:
         self.ending: TurnEnded | None = None
         self.notes: list[str] = []
         self.changes: Sequence[Change] = ()
+        self.variables: Sequence[str] = ()
         self.learned = 0
         self.session = ""
         self.plan_lines: list[str] = []
@@ -262,6 +268,9 @@ class Transcript:
         outcome = self._outcome() if shown else ""
         blocks = [*self.notes, _within(redact(self.answer), room, safe_markdown), outcome]
         turn = self._turn, self.session
+        if named := escape(changes.variables_line(self.variables)):
+            undo = changes.clickable(*turn) if page and self.session else ""
+            blocks.append(named if self.changes or not undo else f"{named} · {undo}")
         if self.changes or self.learned:
             blocks.append(changes.folded(self.changes, self.learned, *turn, page=page))
         if plan := self.plan_lines:
@@ -296,9 +305,11 @@ class Transcript:
         if not self._began:
             return []
         lines = [plain_text(self._outcome()), plain_text(self._status(self._mark()))]
+        if self.variables:
+            lines.insert(1, changes.variables_line(self.variables))
         if (self.changes or self.learned) and (told := changes.line(self.changes, self.learned)):
             back = changes.ways_back(self.changes, self.learned, self._turn)
-            lines.insert(1, " · ".join([told, *back]))
+            lines.insert(-1, " · ".join([told, *back]))
         return [line for line in lines if line]
 
     def _message(self, message: Message) -> None:
@@ -382,7 +393,21 @@ class Transcript:
             return f"{MARKS['budget']} {self._seconds:.1f} s"
         reason, note = self.ending.reason, self.ending.note
         told = f" · {note}" if note == UNVERIFIED else ""
-        return f"{mark_of(reason, note)} {self._seconds:.1f} s{told}"
+        trouble = self._trouble() if reason == "answered" else ""
+        mark = f"! {trouble} ·" if trouble else mark_of(reason, note)
+        return f"{mark} {self._seconds:.1f} s{told}"
+
+    def _trouble(self) -> str:
+        """Return which calls were denied, and how many failed, as Markdown; "" if none."""
+        denied = [call for call in self.calls if call.status == "denied"]
+        told = [
+            f"{escape(one_line(each.gist or each.call.name, GIST))} (denied)" for each in denied
+        ]
+        told[NAMED:] = [f"{len(told) - NAMED} more"] if told[NAMED:] else []
+        failed = sum(call.status == "error" for call in self.calls)
+        parts = [f"Not run: {', '.join(told)}"] if told else []
+        parts += [f"{number_of(failed, 'call')} failed"] if failed else []
+        return " · ".join(parts)
 
     def _running_status(self) -> str:
         if self._asked:

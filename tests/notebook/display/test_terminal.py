@@ -186,8 +186,9 @@ def test_calls_run_live_and_stay_as_lines(terminal):
     assert answer[0] == "Let me look."
     assert re.match(r"  ✓ run_python for n in range\(5\): … · \d+\.", answer[1])
     assert answer[2].startswith("  ✗ run_python 1/0 · error · ")
-    assert answer[3] == "Done."
-    assert len(answer) == 5
+    assert answer[3:5] == ["Done.", "± + n"]
+    assert answer[5].startswith("! 1 call failed · ")
+    assert len(answer) == 6
 
 
 def test_a_question_with_choices_is_asked_in_the_terminal(terminal):

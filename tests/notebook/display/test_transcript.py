@@ -346,6 +346,47 @@ def test_a_finished_turn_says_what_it_changed_and_how_to_take_it_back():
     assert "undo" not in transcript.finished() + transcript.plain()
 
 
+def test_a_finished_turn_says_which_variables_it_changed():
+    transcript = folded(*called(), TurnEnded("answered"))
+    transcript.variables = ["df 612×6 → 591×6", "kept changed", "+ model", "− tmp"]
+    told = "± df 612×6 → 591×6 · kept changed · + model · − tmp"
+    assert f"\n{told}\n✓" in transcript.plain()
+    assert f"{told}\n\n<details>" in transcript.finished(page=True)
+    transcript.session = "s"
+    undo = '<code title="turn 1 of s">%hermes undo 1</code>'
+    assert f"{told} · {undo}\n\n<details>" in transcript.finished(page=True)
+    transcript.changes = CHANGES
+    assert f"{told}\n\n<details><summary>cell 3 added · " in transcript.finished(page=True)
+    assert f"\n{told}\ncell 3 added · " in transcript.plain()
+    transcript.variables = [f"+ v{n}" for n in range(9)]
+    assert "+ v5 · 3 more variables\ncell 3 added" in transcript.plain()
+
+
+@pytest.mark.parametrize(
+    ("statuses", "told"),
+    [
+        (["ok", "denied"], "! Not run: pip install x (denied)"),
+        (["error", "error"], "! 2 calls failed"),
+        (["denied", "error"], "! Not run: pytest -q (denied) · 1 call failed"),
+        (["denied"] * 4, "! Not run: pytest -q (denied), pip install x (denied), 2 more"),
+    ],
+)
+def test_a_turn_with_a_denied_or_failed_call_says_it_first(statuses, told):
+    commands = ["pytest -q", "pip install x", "make", "ls"]
+    events = [
+        event
+        for number, status in enumerate(statuses)
+        for event in called(
+            call=ToolCall(id=f"{number}", name="terminal", arguments={"command": commands[number]}),
+            status=status,
+        )
+    ]
+    transcript = folded(*events, TurnEnded("answered"))
+    assert f"<sub>{told} · " in transcript.finished().replace("&#40;", "(").replace("&#41;", ")")
+    assert f"\n{told} · " in transcript.plain()
+    assert "✓" not in transcript.plain().splitlines()[-1]
+
+
 @given(st.text(max_size=60), st.text(max_size=200), st.text(max_size=200))
 def test_nothing_in_what_changed_is_obeyed(name, before, after):
     transcript = folded(TurnEnded("answered"))

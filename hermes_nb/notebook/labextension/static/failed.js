@@ -36,14 +36,18 @@ export const start = given => {
 
   dom.eachCell(given, show);
 
-  const add = (name, label, act, kind) => {
+  const add = (name, label, act, kind, suits = () => true) => {
     const on = () => act(tracker.currentWidget, dom.cellMeant(given));
-    const fits = () => dom.cellMeant(given)?.node.matches(kind);
+    const fits = () => {
+      const cell = dom.cellMeant(given);
+      return cell?.node.matches(kind) && suits(cell);
+    };
     dom.command(given, name, label, on, fits, `.jp-Notebook ${kind}`);
   };
   for (const what of ['Fix', 'Explain']) {
     const name = what.toLowerCase();
-    add(name, `${what} this cell with Hermes`, (...at) => ask(name, ...at), '.jp-CodeCell');
+    const suits = what === 'Fix' ? errorOf : undefined;
+    add(name, `${what} this cell with Hermes`, (...at) => ask(name, ...at), '.jp-CodeCell', suits);
   }
   if (settings?.composite.composer !== 'off')
     add('about', 'Ask about this cell…', parts.side.about, '.jp-Cell');
