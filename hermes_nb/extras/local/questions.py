@@ -95,6 +95,7 @@ _COUNTED = (
 )
 _UNNAMED = frozenset(map(stem, "df data table frame dataset tbl raw result d t x".split()))
 """Parts of table names that don't say what a row is."""
+_SHOW = r"\W*(?:what(?:s| s| is) (?:in )?|show (?:me )?|describe )(?:the )?(?:table |data )?{}\W*"
 _GROUPS = r"per|by|for (?:each|every)|(?:in|on|at|of|from) (?:each|every)|each|every|across"
 
 
@@ -227,7 +228,9 @@ def read(text: str, table: Variable) -> Query | Unknown | None:
     query = next((made for form in _FORMS if (made := form(question)) is not None), None)
     left = _left(question)
     if left:
-        return Unknown(table, tuple(dict.fromkeys(word.text for word in left)))
+        known = "|".join([*_AGGREGATES, _MOST, _LEAST, _OVER, _UNDER])
+        strange = [word.text for word in left if not re.fullmatch(known, word.text)]
+        return Unknown(table, tuple(dict.fromkeys(strange or [word.text for word in left])))
     unused = query and any(each.column not in query.code for each in question.numbers)
     either = re.search(r"\b(?:or|either)\b", question.text) is not None
     either = either and len(question.filters) > 1 and ".isin(" not in question.rows
@@ -448,6 +451,9 @@ def _is_row(question: _Question, before: _Word | None, word: _Word) -> bool:
 # The forms of questions. Each returns a query or None.
 def _columns(question: _Question) -> Query | None:
     name = question.table.name
+    if re.fullmatch(_SHOW.format(re.escape(name.lower())), question.text):
+        question.take("describe")
+        return Query(f"{name}.dtypes.astype(str).to_dict()", f"`{name}` has these columns: {{}}.")
     if re.search(r"\brows\b.*\bcolumns\b", question.text) and not question.mentions:
         return Query(f"{name}.shape", f"`{name}` has {{}} rows and columns.")
     if question.missing or not re.search(r"\b(?:columns|fields|variables)\b", question.text):

@@ -57,7 +57,7 @@ _DATA = re.compile(
 )
 _ORDER = re.compile(
     r"^\W*(?:please )?(?:write|create|make|plot|draw|add|explain|translate|summari[sz]e|fix|run|use"
-    r"|describe|rename|drop|replace|convert|sort|merge|load|read|import|define|implement|reverse|fit|train)\b"
+    r"|rename|drop|replace|convert|sort|merge|load|read|import|define|implement|reverse|fit|train)\b"
 )
 _NAMED = re.compile(
     r"\b(?:variable|value of(?: the variable)?|(?:list|dict|table|array|series|dataframe|type)"
@@ -93,13 +93,21 @@ def next_step(request: Request, variables: Sequence[Variable]) -> Call | Say | N
         and seen[-1].name in RUNS
         and not is_wrong(seen[-1].text, failed=seen[-1].failed)
     ):
-        return Say(f"The result is {plain(seen[-1].text)}", verified=False)
+        return Say(_result(seen[-1].text), verified=False)
     if isinstance(step, Call) and step.name in RUNS:
         name = next((name for name in RUNS if name in request.tools), "")
         return Call(name, step.arguments) if name else None
     if isinstance(step, Call) and step.name not in request.tools:
         return None
     return step
+
+
+def _result(text: str) -> str:
+    """Return the answer after code of the weights: a short value, or that the code ran."""
+    value = plain(re.sub(r"\n?\[[^\]\n]*\]$", "", text).strip())
+    if not value or "\n" in value or value.startswith("<") or is_code(value):
+        return "I ran the code of the call above. Check it: it comes from a very small model."
+    return f"The result is {value}"
 
 
 def refused(reason: str) -> str:

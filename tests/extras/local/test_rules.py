@@ -10,12 +10,12 @@ import pandas as pd
 import pytest
 from hermes_nb.core.events import TurnEnded
 from hermes_nb.core.loop import Agent
-from hermes_nb.core.messages import Message, Reply
+from hermes_nb.core.messages import Message, Reply, ToolCall
 from hermes_nb.core.protocols import Request
-from hermes_nb.core.tools import Toolset
+from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.extras.local.model import EmbeddedModel
 from hermes_nb.extras.local.questions import Query, read
-from hermes_nb.extras.local.rules import checked, is_code
+from hermes_nb.extras.local.rules import Say, checked, is_code, next_step
 from hermes_nb.extras.local.weights import WeightsStore
 from hermes_nb.notebook.run_tools import kernel_tools
 from hermes_nb.notebook.variables import summaries, variables_of
@@ -100,6 +100,7 @@ def test_an_answer_is_composed_from_the_data(ask, question, answer):
         ("How many nurses are there?", "`nurses`"),
         ("What is the mean price of houses not in Bern?", "`not`"),
         ("What is the second highest price?", "`second`"),
+        ("What is the ratio of the largest to the smallest price?", "value for `ratio` (columns"),
         ("What is the value of learning_rate?", "there is no variable `learning_rate`"),
         ("What is the timeout in docs/app.ini?", "`docs/app.ini` does not mention `timeout`"),
         ("What does plan.docx say?", "there is no file `plan.docx` here"),
@@ -112,6 +113,13 @@ def test_what_is_not_there_is_admitted_without_a_check_mark(ask, question, reaso
     text, ended = ask(question)
     assert text.startswith("I couldn't find that: ") and reason in text
     assert ended.note == "no verified answer"
+
+
+@pytest.mark.parametrize("question", ["What is in houses?", "Describe the table houses."])
+def test_a_table_is_described_by_its_columns(ask, question):
+    text, ended = ask(question)
+    assert text.startswith("`houses` has these columns: city ") and "rooms int64" in text
+    assert not ended.note
 
 
 @pytest.mark.parametrize("question", ["Who are you?", "who made you", "Are you ChatGPT?"])
@@ -131,6 +139,24 @@ def test_a_failed_calculation_is_no_answer(ask, shell):
 def test_what_no_rule_covers_is_asked_of_the_weights(ask):
     _, ended = ask("Explain what a median is.")
     assert ended.reason == "failed" and "must download its weights" in ended.error
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ("np.int64(391)", "The result is 391"),
+        ("[new reverse: function]", "I ran the code of the call above."),
+        ("<Axes: xlabel='a'>\n[image/png 568x487, not shown]", "I ran the code of the call above."),
+        ("a  b\n1  2", "I ran the code of the call above."),
+    ],
+)
+def test_the_result_of_the_weights_code_is_not_verified(result, said):
+    call = ToolCall(id="c1", name="run_python", arguments={"code": "17 * 23"})
+    said_so_far = (Message.user("Calculate it."), Message.assistant(calls=[call]))
+    tool = Tool(name="run_python", description="", parameters={}, run=lambda *_: "")
+    messages = (*said_so_far, Message.tool(call, result))
+    step = next_step(Request(messages=messages, tools=Toolset([tool])), [])
+    assert isinstance(step, Say) and step.text.startswith(said) and not step.checked
 
 
 @pytest.mark.parametrize(
