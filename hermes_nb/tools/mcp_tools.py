@@ -33,9 +33,10 @@ from hermes_nb.tools.arguments import Checker
 from hermes_nb.tools.schema import tool
 
 if TYPE_CHECKING:
+    from mcp import ClientSession
+
     from hermes_nb.tools.mcp import Connection, Servers
     from hermes_nb.tools.mcp_wire import Document, ServerSpec
-    from mcp import ClientSession
 
 FILE = "mcp_tools.json"
 """Name of the cache in the Hermes directory: tools and references by the server's key."""

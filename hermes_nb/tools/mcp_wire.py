@@ -37,7 +37,6 @@ from hermes_nb.tools.process import MARK, kill_marked, signal_group
 
 if TYPE_CHECKING:
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-
     from mcp import ClientSession
 
 Result = TypeVar("Result")
@@ -176,11 +175,10 @@ class Wire:
     """Hides the differences between `mcp` 1.x and 2.x; `modern` is True for 2.x. Imports `mcp`."""
 
     def __init__(self) -> None:
-        from mcp.client import streamable_http
-        from mcp.shared import _httpx_utils, message
-
         import mcp
         from mcp import types
+        from mcp.client import streamable_http
+        from mcp.shared import _httpx_utils, message
 
         self.types, self._message = types, message
         self._adapter = getattr(types, "jsonrpc_message_adapter", None)

@@ -7,9 +7,9 @@ import sys
 
 import httpx
 import pytest
+from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
-from mcp import ClientSession
 from tests.extras.mcp_server.doors import call, served
 
 pytestmark = pytest.mark.kernel
