@@ -64,7 +64,6 @@ SCENARIOS = {
         "http-invalid-tool-headers",
         "json-schema-ref-no-deref",
         "json-schema-2020-12-preservation",
-        "auth/authorization-server-migration",
         "auth/iss-supported",
         "auth/iss-not-advertised",
         "auth/iss-supported-missing",
