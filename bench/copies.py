@@ -95,27 +95,31 @@ async def threads() -> None:
     started = time.perf_counter()
     answer = await told(copies, f"{THREADS}\nprint('done', model.score(x, x[:, 0] > .5) > 0.5)")
     assert "done True" in answer, answer
-    figure("polars and boosting after they were used here", time.perf_counter() - started, "s")
+    figure(
+        "polars and boosting after they were used here", time.perf_counter() - started, "s", most=10
+    )
 
 
 async def outside(folder: Path) -> list[str]:
     """Return the effects of the escapes, tried as code on a copy."""
     found: list[str] = []
+    copies, tried = Copies(shell()), 0  # before HOME changes, because IPython writes to it
     canary = escapes.Canary(folder)
     os.environ["CANARY_TOKEN"] = escapes.SECRET
     canary.build()
     around = escapes.Outside(canary)
     os.environ["HOME"] = str(canary.home)
     os.chdir(canary.work)
-    copies, tried = Copies(shell()), 0
     for name, code in scripts(canary, around):
         answer = await asyncio.wait_for(told(copies, code), 100)
         tried += 1
         effects = canary.sprung(answer.encode(), writes=False) + around.look()
         found += [f"{name}: {'; '.join(effects)}"] if effects else []
         if effects:
+            print(found[-1], flush=True)
             canary.build()
             around.renew()
+            os.chdir(canary.work)
     around.close()
     print(f"  {tried} attempts, {len(found)} with an effect")
     return found
