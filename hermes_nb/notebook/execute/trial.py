@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -172,10 +172,13 @@ class Copies:
     async def _prepare(self, place: _Place) -> None:
         """Start the process for the next time."""
         with suppress(NoSandboxError, OSError):
-            self._spare = await self._started(place)
+            self._spare = await self._started(place, _modules(self._shell))
 
-    async def _started(self, place: _Place) -> _Process:
-        """Start a process, in the loop's own thread, because it is killed with its thread."""
+    async def _started(self, place: _Place, modules: Sequence[str] = ()) -> _Process:
+        """Start a process, in the loop's own thread, because it is killed with its thread.
+
+        It imports `modules` before it takes code.
+        """
         launch = await in_thread(
             prepare,
             [sys.executable, "-I", "-c", _PROGRAM, str(_PACKAGE.parent)],
@@ -199,7 +202,7 @@ class Copies:
         weakref.finalize(process, replace(process).end)
         start = Start(
             path=[str(each) for each in sys.path],
-            modules=_modules(self._shell),
+            modules=list(modules),
             fonts=_fonts(),
             idle=IDLE_SECONDS,
         )
