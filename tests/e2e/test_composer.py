@@ -109,7 +109,9 @@ def test_prompts_queue_and_a_stop_gives_back_what_was_not_asked(side):
     write(side, "then a table")
     side.press("After this")
     waiting = answer(side, "then a table")
-    waiting.get_by_text("waiting for").wait_for()
+    waiting.get_by_text("waiting for").wait_for(state="attached")
+    mark = "e => getComputedStyle(e, '::before').content"
+    assert waiting.locator("summary").evaluate(mark) == '"queued: "'
     assert len(prompts(side)) == 1
     assert side.notebook.kernel("print(6 * 7)") == "42\n"  # cells run meanwhile
     gate.set()
@@ -121,7 +123,7 @@ def test_prompts_queue_and_a_stop_gives_back_what_was_not_asked(side):
     answer(side, "again").locator("strong").wait_for()
     write(side, "and then?")
     side.press("After this")
-    answer(side, "and then?").get_by_text("waiting for").wait_for()
+    answer(side, "and then?").get_by_text("waiting for").wait_for(state="attached")
     write(side, "half a thought")
     side.press("■ Stop")
     answer(side, "again").get_by_text("Stopped").wait_for()

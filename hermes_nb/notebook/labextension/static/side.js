@@ -29,9 +29,8 @@ export const start = ({ app, cells, dom, libraries, parts, settings }) => {
     const queue = () => send(here, { beside: ' --background' });
     const steer = () => send(here, { beside: ' --background', steers: true });
     const stop = async () => {
-      const queued = waiting.filter(({ isQueued }) => isQueued());
+      for (const { giveBack, isQueued } of waiting) if (isQueued()) giveBack();
       if (!(await parts.turns.stop(panel, ''))) parts.cells.tell('No turn is running.');
-      for (const { giveBack } of queued) giveBack();
     };
     const asCell = code => parts.cells.ask(panel, panel.content.activeCell?.model.id, code);
     const here = (code, text) => {
@@ -44,7 +43,11 @@ export const start = ({ app, cells, dom, libraries, parts, settings }) => {
       entry.layout.addWidget(output);
       answers.insertWidget(0, entry);
       answers.widgets[20]?.dispose();
+      const isQueued = () =>
+        model.length > 0 && /^waiting for \[/.test(model.get(0).metadata.hermes_beside);
       const begin = () => {
+        node.classList.toggle('hermes-queued', isQueued());
+        if (isQueued()) return;
         node.open = true;
         model.changed.disconnect(begin);
       };
@@ -58,8 +61,7 @@ export const start = ({ app, cells, dom, libraries, parts, settings }) => {
         prompt.value = `${prompt.value}\n\n${text}`.trim();
         entry.dispose();
       };
-      const state = () => model.length && model.get(0).metadata.hermes_beside;
-      waiting.unshift({ giveBack, isQueued: () => /^waiting for \[/.test(state()) });
+      waiting.unshift({ giveBack, isQueued });
       waiting.length = Math.min(waiting.length, 20);
       const over = ({ content }) => content && model.length || giveBack();
       output.future.done.then(over, over);
