@@ -267,14 +267,14 @@ def test_a_hanging_model_is_stopped_and_the_second_stop_leaves(serve, chat):
     talk.ready()
     time.sleep(PATIENCE)
     talk.type(STOP)
-    talk.until("leaves", 2)
+    talk.until("to exit")
     talk.ready()
     talk.type("again", ENTER)
     talk.until("Whole.")
     talk.ready()
     assert len(prompts_of(server)) == 2
     talk.type("half a line", STOP)
-    talk.until("leaves", 3)
+    talk.until("to exit", 2)
     talk.type(STOP)
     assert talk.left() == 0
 
