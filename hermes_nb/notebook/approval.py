@@ -127,7 +127,7 @@ class CellApprover:
         if has_kernel(self._shell) or can_draw(sys.stdout):
             show({"text/markdown": markdown, "text/plain": plain})
         else:
-            print(plain, flush=True)  # noqa: T201 - shows the question in a terminal
+            print(plain, flush=True)  # shows the question in a terminal
 
 
 def ask_user(question: str, read: Callable[[str], str] | None = None) -> str | None:
@@ -414,11 +414,11 @@ class _Bar:
             filled = BAR_WIDTH * done // max(total, 1)
             bar = "█" * filled + "░" * (BAR_WIDTH - filled)
             text = f"\r{bar} {done / 1e6:.0f} of {total / 1e6:.0f} MB"
-            print(text, end="", flush=True)  # noqa: T201 - a progress bar in the cell's output
+            print(text, end="", flush=True)  # a progress bar in the cell's output
 
     def close(self) -> None:
         if self._updates and self._drawn:
-            print(flush=True)  # noqa: T201 - ends the bar's line
+            print(flush=True)  # ends the bar's line
 
 
 VARIABLE = "HERMES_NB_APPROVE"

@@ -206,6 +206,9 @@ def guard(client: Json, spec: ServerSpec, metadata: dict[str, Json] | None = Non
     client.event_hooks["response"].append(answered)
 
 
+QUESTION = "Address that your browser returned to: "
+
+
 class Browser:
     """The user's part of a login: the page to open, and the address that it returns to.
 
@@ -216,7 +219,10 @@ class Browser:
     """
 
     def __init__(
-        self, listener: socket.socket | None, show: Callable[[str], None], paste: Callable[[], str]
+        self,
+        listener: socket.socket | None,
+        show: Callable[[str], None],
+        paste: Callable[[str], str],
     ) -> None:
         self.listener, self.show, self.paste = listener, show, paste
         self.metadata: dict[str, Json] = {}
@@ -240,7 +246,7 @@ class Browser:
     async def returned(self) -> Json:
         """Return the login's code and state; raise `ToolError` if it is refused."""
         if self.listener is None:
-            answer = _answer(self.paste())
+            answer = _answer(self.paste(QUESTION))
         else:
             server = await asyncio.start_server(self._serve, sock=self.listener, limit=HEAD)
             async with server:
@@ -323,7 +329,7 @@ async def _client(
 
 
 async def login(
-    spec: ServerSpec, show: Callable[[str], None], paste: Callable[[], str] | None = None
+    spec: ServerSpec, show: Callable[[str], None], paste: Callable[[str], str] | None = None
 ) -> None:
     """Log in to a server and store its tokens; raise `ToolError`.
 

@@ -128,8 +128,8 @@ async def _login(agent: KernelAgent, name: str, *, pastes: bool) -> str:
         )
         agent.note(f"Log in at <{url}>\n\n{after}")
 
-    def paste() -> str:
-        return ask_user("Address that your browser returned to: ") or ""
+    def paste(question: str) -> str:
+        return ask_user(question) or ""
 
     try:
         await login(spec, show, paste if pastes else None)

@@ -158,7 +158,7 @@ def _run(shell: Shell, job: Job, source: BinaryIO, printed: BinaryIO) -> Reply:
     shell.execution_count = job["count"]
     for name, (count, text) in job["files"].items():
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-        shell.compile._filename_map[name] = count  # noqa: SLF001 - there is no public API
+        shell.compile._filename_map[name] = count  # there is no public API
     failed = take_over(job["names"], head, buffers, shell.user_ns)
     run = execute(
         shell,

@@ -24,8 +24,8 @@ class UserFigures:
         self._show: Foreign = getattr(backend, "show", None)
         self._managers = list(self._gcf.figs.values()) if self._gcf else []
         if self._show:
-            self._due = list(self._show._to_draw)  # noqa: SLF001 - there is no public API
-            self._called = self._show._draw_called  # noqa: SLF001
+            self._due = list(self._show._to_draw)  # there is no public API
+            self._called = self._show._draw_called
             self._set_due([], called=False)
 
     @contextmanager
@@ -50,5 +50,5 @@ class UserFigures:
             self._set_due(self._due, called=self._called)
 
     def _set_due(self, figures: list[Foreign], *, called: bool) -> None:
-        self._show._to_draw = figures  # noqa: SLF001
-        self._show._draw_called = called  # noqa: SLF001
+        self._show._to_draw = figures
+        self._show._draw_called = called

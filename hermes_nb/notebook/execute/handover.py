@@ -210,7 +210,7 @@ class _Pickler(pickle.Pickler):
             self.dump(value)
         except TooLargeError:
             raise
-        except Exception as error:  # noqa: BLE001 - libraries may raise anything for odd values
+        except Exception as error:  # libraries may raise anything for odd values
             raise _Failed(name, f"{_described(type(value))}: {type(error).__name__}") from None
 
     def reducer_override(self, value: Foreign) -> Foreign:
@@ -430,7 +430,7 @@ def _by_library(value: Foreign, kind: Foreign) -> Reduced | None:
         reduced = kind.__reduce_ex__(value, 5)
     except TooLargeError:
         raise
-    except Exception:  # noqa: BLE001 - objects that refuse may raise anything
+    except Exception:  # objects that refuse may raise anything
         return None
     if type(reduced) is str:
         module = _module_of(kind)
@@ -616,7 +616,7 @@ def attribute(module: str, qualname: str) -> object:
 def new_function(code: bytes, cells: tuple[types.CellType, ...], module: str) -> Foreign:
     """Return a function without its defaults and attributes, which may refer to it."""
     where = vars(importlib.import_module(module)) if module else globals_
-    return types.FunctionType(marshal.loads(code), where, closure=cells or None)  # noqa: S302
+    return types.FunctionType(marshal.loads(code), where, closure=cells or None)
 
 
 def set_function(function: types.FunctionType, state: Sequence[Foreign]) -> None:
@@ -681,14 +681,14 @@ def take_over(
     """Bind the variables of a handover. Return those that failed, and why."""
     globals()["globals_"] = into
     file, failed = io.BytesIO(head), {}
-    unpickler = pickle.Unpickler(file, buffers=buffers)  # noqa: S301 - confined
+    unpickler = pickle.Unpickler(file, buffers=buffers)  # confined
     for name, (end, used) in names.items():
         try:
             into[name] = unpickler.load()
-        except Exception as error:  # noqa: BLE001 - classes of the notebook may raise anything
+        except Exception as error:  # classes of the notebook may raise anything
             failed[name] = f"{type(error).__name__}: {error}"[:200]
             known: Foreign = unpickler
             file.seek(end)
-            unpickler = pickle.Unpickler(file, buffers=buffers[used:])  # noqa: S301
+            unpickler = pickle.Unpickler(file, buffers=buffers[used:])
             setattr(unpickler, "memo", known.memo)  # noqa: B010 - missing in the type stubs
     return failed

@@ -169,10 +169,14 @@ def _nothing(*_: object) -> tuple[object, ...]:
 
 
 # -- pandas --------------------------------------------------------------------------------------
+ALWAYS_COPIES = 3
+"""First major version of pandas that always copies on write."""
+
+
 def _copies_on_write() -> bool:
     pandas: Foreign = sys.modules["pandas"]
     major = int(pandas.__version__.partition(".")[0])
-    return major > 2 or pandas.options.mode.copy_on_write is True  # noqa: PLR2004
+    return major >= ALWAYS_COPIES or pandas.options.mode.copy_on_write is True
 
 
 def _manager(value: Foreign) -> Foreign:
@@ -217,13 +221,13 @@ def _same_index(one: Foreign, two: Foreign) -> bool:
     if type(one) is not type(two) or len(one) != len(two):
         return False
     if (levels := getattr(one, "_levels", None)) is not None:
-        codes = zip(one._codes, two._codes, strict=True)  # noqa: SLF001
-        return all(map(_same_index, levels, two._levels)) and all(  # noqa: SLF001
+        codes = zip(one._codes, two._codes, strict=True)
+        return all(map(_same_index, levels, two._levels)) and all(
             same_array(a, b) for a, b in codes
         )
     if (ordered := getattr(one, "_range", None)) is not None:
-        return bool(ordered == two._range)  # noqa: SLF001
-    return _same_values(one._data, two._data)  # noqa: SLF001
+        return bool(ordered == two._range)
+    return _same_values(one._data, two._data)
 
 
 def _same_values(one: Foreign, two: Foreign) -> bool:
@@ -237,7 +241,7 @@ def _same_values(one: Foreign, two: Foreign) -> bool:
         same = all(a.get(key) == b.get(key) for key in ("data", "shape", "strides", "typestr"))
         return same or same_array(one, two)
     if (arrow := getattr(one, "_pa_array", None)) is not None:
-        return arrow is two._pa_array or bool(arrow.equals(two._pa_array))  # noqa: SLF001
+        return arrow is two._pa_array or bool(arrow.equals(two._pa_array))
     if one.dtype is not two.dtype and one.dtype != two.dtype:
         return False
     parts = [name for name in ("_ndarray", "_data", "_mask") if hasattr(one, name)]
@@ -288,7 +292,7 @@ def _frame_shown(state: tuple[Foreign, list[Foreign]]) -> object:
     pandas: Foreign = sys.modules["pandas"]
     manager = state[0].copy(deep=False)
     kind = pandas.DataFrame if manager.ndim > 1 else pandas.Series
-    return kind._from_mgr(manager, axes=manager.axes)  # noqa: SLF001 - public constructors copy
+    return kind._from_mgr(manager, axes=manager.axes)  # public constructors copy
 
 
 def _index_save(value: Foreign) -> tuple[Foreign, ...]:
@@ -411,10 +415,16 @@ class Setting:
 
     name: str
     """What it is, for the user."""
-    read: Callable[[], Foreign]
-    """Return its value, or None if the library is not loaded."""
+    module: str
+    """The module that has it."""
+    read: Callable[[Foreign], Foreign]
+    """Return its value from that module."""
     write: Callable[[Foreign], None]
     """Set its value."""
+
+    def value(self) -> Foreign:
+        """Return its value, or None if the module is not loaded."""
+        return self.read(sys.modules[self.module]) if self.module in sys.modules else None
 
     def same(self, one: Foreign, two: Foreign) -> bool:
         """Return whether two values are equal, without comparing the user's objects."""
@@ -436,15 +446,11 @@ def _environment(was: dict[str, str]) -> None:
     os.environ.update({k: v for k, v in was.items() if os.environ.get(k) != v})
 
 
-def _directory() -> str | None:
+def _directory(system: Foreign) -> Foreign:
     try:
-        return os.getcwd()  # noqa: PTH109 - the same, without a Path
+        return system.getcwd()
     except OSError:  # deleted
         return None
-
-
-def _module(name: str, read: Callable[[Foreign], Foreign]) -> Callable[[], Foreign]:
-    return lambda: read(sys.modules[name]) if name in sys.modules else None
 
 
 def _call(module: str, name: str, *given: object, **options: object) -> None:
@@ -462,7 +468,7 @@ def _options(config: Foreign) -> dict[str, Foreign]:
             else:
                 found[path + name] = value
 
-    visit(config._global_config, "")  # noqa: SLF001 - `get_option` takes 100 times as long
+    visit(config._global_config, "")  # `get_option` takes 100 times as long
     return found
 
 
@@ -483,24 +489,37 @@ def _set_rc(was: dict[str, Foreign]) -> None:
 
 
 SETTINGS = (
-    Setting("the random state of Python", random.getstate, random.setstate),
+    Setting(
+        "the random state of Python",
+        "random",
+        lambda module: module.getstate(),
+        random.setstate,
+    ),
     Setting(
         "the random state of numpy",
-        _module("numpy.random", lambda numpy: numpy.get_state()),
+        "numpy.random",
+        lambda module: module.get_state(),
         lambda was: _call("numpy.random", "set_state", was),
     ),
-    Setting("environment variables", lambda: dict(os.environ), _environment),
-    Setting("the working directory", _directory, os.chdir),
-    Setting("sys.path", lambda: [*sys.path], lambda was: sys.path.__setitem__(slice(None), was)),
+    Setting("environment variables", "os", lambda module: dict(module.environ), _environment),
+    Setting("the working directory", "os", _directory, os.chdir),
+    Setting(
+        "sys.path",
+        "sys",
+        lambda module: [*module.path],
+        lambda was: sys.path.__setitem__(slice(None), was),
+    ),
     Setting(
         "the options of matplotlib",
-        _module("matplotlib", lambda library: dict(dict.items(library.rcParams))),
+        "matplotlib",
+        lambda module: dict(dict.items(module.rcParams)),
         _set_rc,
     ),
-    Setting("the options of pandas", _module("pandas._config.config", _options), _set_options),
+    Setting("the options of pandas", "pandas._config.config", _options, _set_options),
     Setting(
         "the print options of numpy",
-        _module("numpy", lambda numpy: numpy.get_printoptions()),
+        "numpy",
+        lambda module: module.get_printoptions(),
         lambda was: _call("numpy", "set_printoptions", **was),
     ),
 )
@@ -509,4 +528,4 @@ SETTINGS = (
 
 def settings_now() -> list[Foreign]:
     """Return the current values of `SETTINGS`."""
-    return [setting.read() for setting in SETTINGS]
+    return [setting.value() for setting in SETTINGS]

@@ -86,7 +86,7 @@ class Saved:
         """Return whether the object still has this state; False if it refuses to be read."""
         try:
             return self.kind.same(self.value, self.state)
-        except Exception:  # noqa: BLE001 - an object may be in any state now
+        except Exception:  # an object may be in any state now
             return False
 
     def again(self) -> Saved:
@@ -174,7 +174,7 @@ class Snapshot:
                 todo += self._save(value, kind, root)
             except CannotKeep as what:
                 self._lose(root, str(what))
-            except Exception as error:  # noqa: BLE001 - an object may refuse to be read
+            except Exception as error:  # an object may refuse to be read
                 self._lose(root, f"{called(type(value))} ({type(error).__name__})")
 
     def _save(self, value: Foreign, kind: Kind, root: str) -> Iterable[object]:

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import hermes_nb
 from hermes_nb.core.errors import ToolError
@@ -84,18 +85,17 @@ class _Process:
 
     def send(self, *parts: bytes | memoryview) -> None:
         """Write to the process; blocks. If it has ended, its missing reply will tell."""
-        assert self.popen.stdin is not None  # noqa: S101
+        pipe = cast("BinaryIO", self.popen.stdin)
         with suppress(OSError, ValueError):
             for part in parts:
-                self.popen.stdin.write(part)
-            self.popen.stdin.flush()
+                pipe.write(part)
+            pipe.flush()
 
     def ask(self, job: Job, handover: Handover) -> bytes:
         """Send a job and return the reply, or b"" if the process ended without one; blocks."""
-        assert self.popen.stdout is not None  # noqa: S101
         self.send(json.dumps(job).encode() + b"\n", handover.head, *handover.buffers)
         with suppress(OSError, ValueError):
-            return self.popen.stdout.readline(MOST_REPLY + 1)
+            return cast("BinaryIO", self.popen.stdout).readline(MOST_REPLY + 1)
         return b""
 
     def end(self) -> None:
@@ -224,7 +224,7 @@ def _modules(shell: Shell) -> list[str]:
 
 def _sources(shell: Shell, files: Iterable[str]) -> dict[str, tuple[int, str]]:
     """Return the execution counts and sources of the notebook's cells among these files."""
-    counts = shell.compile._filename_map  # noqa: SLF001 - there is no public API
+    counts = shell.compile._filename_map  # there is no public API
     return {
         name: (counts[name], "".join(linecache.getlines(name)))
         for name in files

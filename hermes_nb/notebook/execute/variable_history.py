@@ -149,7 +149,7 @@ class VariableHistory:
             key = id(saved.value)
             run.objects[key] = Changed(start, saved, after, names[key])
         for index, (setting, was) in enumerate(zip(SETTINGS, settings, strict=True)):
-            is_ = setting.read()
+            is_ = setting.value()
             if was is not None and not setting.same(was, is_):
                 run.settings[index] = Changed(start, was, is_)
         if bound := [name for name in rebound if name in self._namespace]:
@@ -229,7 +229,7 @@ class _Undo:
             return False
         try:
             saved.kind.restore(saved.value, saved.state)
-        except Exception as error:  # noqa: BLE001 - an object may refuse its old state
+        except Exception as error:  # an object may refuse its old state
             why = str(error) if isinstance(error, CannotKeep) else type(error).__name__
             self.conflicts[name] = f"{_DIFFERS}: {why}"
             return False
@@ -256,7 +256,7 @@ class _Undo:
 
     def _setting(self, index: int, each: Changed) -> bool:
         setting = SETTINGS[index]
-        now = setting.read()
+        now = setting.value()
         if setting.same(now, each.before):
             return True
         if not self._force and not setting.same(now, each.after):
@@ -264,7 +264,7 @@ class _Undo:
             return False
         try:
             setting.write(each.before)
-        except Exception as error:  # noqa: BLE001 - such as a deleted directory
+        except Exception as error:  # such as a deleted directory
             self.conflicts[setting.name] = f"{_DIFFERS}: {type(error).__name__}"
             return False
         self.done[setting.name] = "restored"

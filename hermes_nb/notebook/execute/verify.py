@@ -204,13 +204,13 @@ def _check(
     if verdict is Verdict.DIFFERS:
         at = max(0, parting(*texts) - 20)
         sides = [one_line(redact(text[at : at + _SHOWN]), 80) or "(nothing)" for text in texts]
-        return CellCheck(number, _why(verdict, random), f"{sides[0]} → {sides[1]}")
+        return CellCheck(number, _why(verdict, random=random), f"{sides[0]} → {sides[1]}")
     if _images(old["outputs"]) != _images(new["outputs"]):
-        return CellCheck(number, _why(Verdict.PICTURE, random))
+        return CellCheck(number, _why(Verdict.PICTURE, random=random))
     return CellCheck(number, verdict)
 
 
-def _why(verdict: Verdict, random: bool) -> Verdict:  # noqa: FBT001 - private
+def _why(verdict: Verdict, *, random: bool) -> Verdict:
     return Verdict.RANDOM if random else verdict
 
 

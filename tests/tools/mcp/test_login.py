@@ -281,7 +281,7 @@ def test_an_answer_with_a_wrong_state_is_refused(home, authority):
     assert authority.paths.count("/token") == 1
     spec = spec_of(authority.url, home / "other")
     pages = []
-    pasted = lambda: returned(pages[0]).replace("state=", "state=x")  # noqa: E731
+    pasted = lambda _: returned(pages[0]).replace("state=", "state=x")  # noqa: E731
     assert "belongs to another login" in refused(spec, pages.append, pasted)
 
 
@@ -289,7 +289,7 @@ def test_a_code_that_was_used_is_refused(home, authority):
     """The address of one login is worth nothing in another, nor is its code."""
     pages, answers = [], []
 
-    def paste():
+    def paste(_):
         answers.append(returned(pages[-1]))
         return answers[-1]
 
