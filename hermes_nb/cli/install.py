@@ -140,7 +140,7 @@ def _kernelspec(name: str) -> Path:
         spec = manager.get_kernel_spec(name)
     except (NoSuchKernel, json.JSONDecodeError) as error:
         known = ", ".join(sorted(manager.find_kernel_specs())) or "none"
-        raise ConfigError(f"there is no usable kernelspec {name!r}; those here: {known}") from error
+        raise ConfigError(f"there is no usable kernelspec {name!r}; available: {known}") from error
     return Path(spec.resource_dir) / "kernel.json"
 
 

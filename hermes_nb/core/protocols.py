@@ -265,7 +265,8 @@ class SessionStore(Protocol):
         Args:
             session_id: only this session's family, see `lineage`
             notebook: only the families of this notebook's sessions
-            since: without the other two, only sessions started then (epoch) or later
+            since: only sessions started at this time (epoch seconds) or later; used if neither
+                of the other two is given
         """
         ...
 

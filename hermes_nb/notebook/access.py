@@ -8,7 +8,7 @@ The path comes from the first of these that is available:
 4. VS Code's variable
 5. `JPY_SESSION_NAME`, outdated after a rename
 
-jupyter_server is not imported: in a kernel that takes 15 s.
+jupyter_server is not imported, because importing it in a kernel takes 15 s.
 
 An open notebook is only edited through its page, so that unsaved input is kept and each edit is one
 step in the front end's undo history. Its file is not written while a session has it open. A closed

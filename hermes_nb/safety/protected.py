@@ -86,9 +86,9 @@ class Names:
 
 @cache
 def known_names(kind: Literal["secret", "run", "later"]) -> Names:
-    """Return a list of names.
+    """Return the names of a kind.
 
-    `later` includes `run`, the files that programs execute or read as settings.
+    `run` lists files that programs execute or read as settings. `later` includes them.
     """
     parts = [table("names")[each] for each in (("run", "later") if kind == "later" else (kind,))]
     folders, pairs, files = (

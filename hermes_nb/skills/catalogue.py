@@ -145,7 +145,7 @@ class Catalogue:
             return SkillSnapshot(skills, skipped)
 
     def find(self, name: str) -> Skill:
-        """Return a skill by its name or `category/name`; raise SkillError with similar names."""
+        """Return a skill by name or `category/name`; SkillError lists similar names."""
         plain = name.strip().strip("/")
         snapshot = self.snapshot()
         if found := snapshot.skills.get(plain):

@@ -154,7 +154,7 @@ class Library(Changer):
         )
 
     def get(self, name: str) -> Skill:
-        """Return a skill by its name or `category/name`; raise SkillError with similar names."""
+        """Return a skill by name or `category/name`; SkillError lists similar names."""
         return self._catalogue.find(name)
 
     def skipped(self) -> Sequence[SkippedSkill]:

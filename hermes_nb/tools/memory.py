@@ -122,7 +122,7 @@ def _memory(memory: Notes, source: str, on_written: Callable[[Outcome], None]) -
 
 
 def _with_action(arguments: Arguments) -> Arguments:
-    """Return the arguments; if the call has no step of its own, the first of `operations` is it."""
+    """Return the arguments; if the call itself has no action, use the first of `operations`."""
     operations = arguments.get("operations")
     if not isinstance(operations, list) or not operations or not isinstance(operations[0], Mapping):
         return arguments

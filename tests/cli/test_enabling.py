@@ -212,7 +212,7 @@ def test_one_kernelspec(profile, tmp_path, monkeypatch, capsys):
     assert files(folder) == before
     for name, gist in [
         ("other", "does not start IPython's kernel"), ("bare", "has no hermes_nb"),
-        ("none", "no usable kernelspec 'none'; those here: "),
+        ("none", "no usable kernelspec 'none'; available: "),
     ]:  # fmt: skip
         capsys.readouterr()
         assert main(["enable", "--kernelspec", name]) == 1

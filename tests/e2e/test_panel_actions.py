@@ -164,7 +164,7 @@ def test_skills_are_found_read_switched_deleted_and_brought_back(side):
     side.press("Delete")
     side.said("eleted")
     assert not file.exists()
-    side.panel.get_by_title("undo the last change of a skill", exact=True).click()
+    side.panel.get_by_title("undo the last change to a skill", exact=True).click()
     side.said("Undid delete")
     assert file.exists()
 

@@ -114,7 +114,7 @@ def _client(context: Json) -> str:
 
 
 def _progress(context: Json) -> Waits | None:
-    """Return what reports to a client why its call waits; None if it did not ask for reports."""
+    """Return a function that tells a client why its call waits, or None if it wants no reports."""
     meta = context.meta
     if not meta or (token := meta.progressToken if _FIRST else meta.get("progress_token")) is None:
         return None

@@ -105,7 +105,7 @@ class IndexedMessage:
     """The forms of its words (strings of terms, see `words.of_form`), and its marks."""
 
     def number(self, block: int, position: int) -> int:
-        """Return its index number, given its position in the session."""
+        """Return a document's index number, given its position in the session."""
         return numbered(block, position, self.role, terms=self.length)
 
 

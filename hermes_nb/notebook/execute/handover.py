@@ -450,7 +450,7 @@ def _shadows(value: object, kind: type) -> bool:
 
 
 def _attributes(value: object) -> dict[str, Foreign]:
-    """Return an object's attributes. A class may define another `__dict__`, which is not asked."""
+    """Return an object's attributes. An override by its class is not consulted."""
     for each in _mro_of(type(value)):
         own = _dict_of(each).get("__dict__")
         if type(own) is types.GetSetDescriptorType:

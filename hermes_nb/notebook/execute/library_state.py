@@ -1,4 +1,4 @@
-"""How numpy, pandas and polars objects are saved, and settings outside of any variable.
+"""Save and restore numpy, pandas and polars objects, and library settings outside of variables.
 
 Nothing is imported: a library that is not loaded has no objects. pandas 3 copies on write, so the
 state of a table is a shallow copy of its blocks. Earlier versions copy, and so do arrays. This

@@ -168,7 +168,7 @@ class SkillsTab(Tab):
         self._undo.show(
             Act(
                 _plain(now.undoable),
-                "undo the last change of a skill",
+                "undo the last change to a skill",
                 partial(self._take_back, now.undoable),
             )
         )
