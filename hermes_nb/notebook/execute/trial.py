@@ -284,6 +284,6 @@ def _output(given: Json) -> Output | None:
     data = {
         str(mime): value if str(mime).startswith("image/") else redact(value)
         for mime, value in dict(given["data"]).items()
-        if isinstance(value, str)
+        if isinstance(value, str) and str(mime).startswith(("text/", "image/"))
     }
     return {"output_type": kind, "data": data, "metadata": {}}

@@ -12,6 +12,7 @@ from hermes_nb.core.errors import ToolDenied, ToolError
 from hermes_nb.core.messages import ToolCall
 from hermes_nb.core.protocols import Approval
 from hermes_nb.core.tools import ToolContext, Toolset
+from hermes_nb.notebook.display.drawings import drawings
 from hermes_nb.notebook.execute import trial
 from hermes_nb.notebook.run_tools import kernel_tools
 from hermes_nb.safety import guard as guards
@@ -122,6 +123,17 @@ def test_it_sends_nothing_and_cannot_signal_the_kernel(trying):
         code = f"import os, socket\nprint(socket.socket().connect_ex({address!r}))"
         told = trying(f"{code}\ntry: os.kill({os.getpid()}, 9)\nexcept OSError: print('refused')")
         assert server.exchanges == [] and told.endswith("refused") and not told.startswith("0")
+
+
+def test_no_chart_reaches_the_page_because_it_could_load_an_address(trying):
+    """A page fetches the address that a chart's data names, and that address can carry data."""
+    charts = ("vega.v5", "vegalite.v5", "plotly.v1")
+    shown = {f"application/vnd.{each}+json": "https://example.com/?leak=1" for each in charts}
+    code = f"display({shown | {'image/png': 'AAAA', 'text/plain': 'bar'}!r}, raw=True)"
+    call = ToolCall(id="1", name="try_python", arguments={"code": code})
+    copies = trial.Copies(trying.shell)
+    execution, _ = trying.runner.run(copies.run(ToolContext(call=call), code))
+    assert drawings(execution.outputs) == [{"image/png": "AAAA", "text/plain": "bar"}]
 
 
 def test_errors_outputs_and_awaiting_are_those_of_run_python(trying):
