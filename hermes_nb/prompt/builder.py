@@ -39,10 +39,10 @@ ENFORCEMENT = (
 )
 ENFORCED_FAMILIES = ("gpt", "codex", "gemini", "gemma", "grok", "glm", "qwen", "deepseek")
 """Parts of the names of models that tend to announce calls rather than make them."""
+TRYING_HINT = "Look at data and try code with try_python, which changes nothing."
 KERNEL_HINT = (
-    "Look at data and try code with try_python, which changes nothing. run_python works on the "
-    "user's live variables, and its changes stay. It leaves no trace in the notebook: put code "
-    "that the user will want to keep in a cell."
+    "run_python works on the user's live variables, and its changes stay. It leaves no trace in "
+    "the notebook: put code that the user will want to keep in a cell."
 )
 PATHS_HINT = "Relative paths start in the working directory, which file tools cannot leave."
 NOTEBOOK_HINT = (
@@ -177,6 +177,7 @@ def build(material: PromptTexts, occasion: PromptContext) -> Prompt:
     """Return the prompt with all layers that have text."""
     platform = [HINTS[occasion.platform]]
     if "run_python" in occasion.tools:
+        platform += [TRYING_HINT] if "try_python" in occasion.tools else []
         platform.append(KERNEL_HINT)
     if "read_file" in occasion.tools:
         platform.append(PATHS_HINT)
