@@ -159,7 +159,7 @@ def profile(tmp_path, monkeypatch):
 
 def test_enable_and_disable_know_the_files_of_today(profile, capsys):
     assert main(["enable", "--user"]) == 0
-    assert capsys.readouterr().out.count("as it was") >= 1
+    assert capsys.readouterr().out.count("unchanged") >= 1
     assert STARTUP.splitlines()[0] in (profile / "startup" / "00-hermes-nb.py").read_text()
     assert main(["disable", "--user"]) == 0
     assert not profile.exists()

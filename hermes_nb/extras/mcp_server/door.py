@@ -350,12 +350,22 @@ class _Connection:
         note = ""
         if name in VARIABLES:  # a slow `repr` must not delay other calls
             outcome = await in_thread(asyncio.run, execute(call, tools, context))
-        elif name in CELLS and self._door.saved and not await self._door.responds():
-            outcome, note = await execute(call, file, context), f"{SAVED}\n"
+        elif name in CELLS and self._door.saved:
+            live = await self._door.responds() and await self._soon(call, tools, context)
+            note = "" if live else f"{SAVED}\n"
+            outcome = live or await execute(call, file, context)
         else:
             outcome = await self._waited(call, _executed(call, tools, context), say)
         images = [{"mime": each.mime, "data": each.data} for each in outcome.message.images]
         await say(status=outcome.status, text=note + outcome.message.text, images=images)
+
+    async def _soon(self, call: ToolCall, tools: Toolset, context: ToolContext) -> Outcome | None:
+        """Run a call on the kernel's loop; return None if a cell has started before it ends."""
+        try:
+            work = self._door.on_main(_executed(call, tools, context))
+            return await asyncio.wait_for(work, BUSY)
+        except TimeoutError:
+            return None
 
     async def _waited(
         self, call: ToolCall, work: Coroutine[None, None, Outcome], say: Say
