@@ -241,7 +241,10 @@ def _edit(bench: KnownCells) -> Tool:
 def _delete(bench: KnownCells) -> Tool:
     async def preview(context: ToolContext, arguments: Arguments) -> Content:
         _, (cell,) = await bench.known(context.place, [arguments["id"]])
-        return Content(shown=f"{name_of(cell)}\n{_shown(cell.source, '')}")
+        return Content(
+            shown=f"{name_of(cell)}\n{_shown(cell.source, '')}",
+            digests={f"cell {cell.id}": digest(cell.source)},
+        )
 
     @tool(toolset=TOOLSET, risk=Risk.WRITE, exclusive=True, preview=preview, describe=bench.gist)
     async def delete_cell(context: ToolContext, id: str) -> str:

@@ -30,12 +30,21 @@ from weakref import WeakKeyDictionary
 
 from hermes_nb.agent.settings.config import APPROVE_MODES
 from hermes_nb.core.calls import Outcome, bounded, execute
-from hermes_nb.core.errors import ConfigError, HermesError
+from hermes_nb.core.errors import ConfigError, HermesError, ToolError
 from hermes_nb.core.files import make_private
 from hermes_nb.core.messages import Json, Message, ToolCall
 from hermes_nb.core.protocols import Approval, ApprovalRequest
 from hermes_nb.core.threads import LoopThread, in_thread
-from hermes_nb.core.tools import Arguments, Place, Risk, Tool, ToolContext, Toolset
+from hermes_nb.core.tools import (
+    Arguments,
+    Content,
+    Place,
+    Risk,
+    Tool,
+    ToolContext,
+    Toolset,
+    foreseen,
+)
 from hermes_nb.extras.mcp_server.link import BUSY, folder
 from hermes_nb.notebook.access import kernel_id
 from hermes_nb.notebook.approval import CellApprover
@@ -65,6 +74,7 @@ LONGEST = 1 << 20
 MOST_CLIENTS, MOST_CALLS = 32, 32
 """Maximum number of connections, and of the running calls of each."""
 SAVED = "(The kernel is busy. This is the notebook as it was last saved.)"
+CHANGED = "the cell has changed while the call was waiting: read it, and call the tool again"
 NOBODY = (
     "the notebook is not open in a page that could ask. The user can open it in JupyterLab or "
     "Notebook 7, or run `%hermes serve --approve edits` (or `all`)"
@@ -205,13 +215,28 @@ class Door:
             self._runtime.offered(each, guard=self._guard, approver=approver, source="mcp")
             for each in offered
         )
-        return next(made), next(made)
+        return next(made).map(self._in_line), next(made)
 
-    def _in_turn(self, each: Tool) -> Tool:
-        """Make a tool wait for running cells, after the question whether it may run."""
+    def _in_line(self, each: Tool) -> Tool:
+        """Make a tool wait for other calls, so that none changes a cell after the user's answer."""
 
         async def run(context: ToolContext, arguments: Arguments) -> object:
-            async with self._line, agent_code(self._agent.shell):
+            async with self._line:
+                return await each.run(context, arguments)
+
+        return each if each.risk is Risk.READ else replace(each, run=run)
+
+    def _in_turn(self, each: Tool) -> Tool:
+        """Make a tool wait for running cells, after the question whether it may run.
+
+        It does not run if a cell that was in the question has changed meanwhile.
+        """
+
+        async def run(context: ToolContext, arguments: Arguments) -> object:
+            before = await _previewed(each, context, arguments)
+            async with agent_code(self._agent.shell):
+                if before.changes(await _previewed(each, context, arguments)):
+                    raise ToolError(CHANGED)
                 self._runs = True
                 try:
                     return await each.run(context, arguments)
@@ -252,9 +277,9 @@ class Door:
             sees_images=True,
         )
 
-    def why(self, call: ToolCall) -> str:
-        """Return what a call is waiting for."""
-        if call.id in self._asked:
+    def why(self) -> str:
+        """Return what calls are waiting for."""
+        if self._asked:
             return "the user's answer in the notebook"
         return "an agent's code is running" if self._runs else "a cell is running"
 
@@ -355,7 +380,7 @@ class _Connection:
             note = "" if live else f"{SAVED}\n"
             outcome = live or await execute(call, file, context)
         else:
-            outcome = await self._waited(call, _executed(call, tools, context), say)
+            outcome = await self._waited(_executed(call, tools, context), say)
         images = [{"mime": each.mime, "data": each.data} for each in outcome.message.images]
         await say(status=outcome.status, text=note + outcome.message.text, images=images)
 
@@ -367,18 +392,22 @@ class _Connection:
         except TimeoutError:
             return None
 
-    async def _waited(
-        self, call: ToolCall, work: Coroutine[None, None, Outcome], say: Say
-    ) -> Outcome:
+    async def _waited(self, work: Coroutine[None, None, Outcome], say: Say) -> Outcome:
         """Run a call on the kernel's loop, and report every second why it has not ended."""
         began = time.monotonic()
         waiting = asyncio.ensure_future(self._door.on_main(work))
         try:
             while not (await asyncio.wait({waiting}, timeout=BUSY))[0]:
-                await say(waits=round(time.monotonic() - began, 1), why=self._door.why(call))
+                await say(waits=round(time.monotonic() - began, 1), why=self._door.why())
             return waiting.result()
         finally:
             waiting.cancel()
+
+
+async def _previewed(each: Tool, context: ToolContext, arguments: Arguments) -> Content:
+    """Return what a call would change or run; raise ToolError."""
+    seen = await foreseen(each.preview, context, arguments) if each.preview else ""
+    return Content(shown=seen) if isinstance(seen, str) else seen
 
 
 @by_hermes

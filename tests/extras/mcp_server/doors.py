@@ -21,6 +21,16 @@ from tests.kernels import Kernel, Result, kernel
 NOTEBOOK = "analysis.ipynb"
 LOOP = "import pathlib, time\nwhile not pathlib.Path('go').exists():\n    sum(range(1000))"
 """A cell that computes until the file `go` exists."""
+AWAITING = """
+import asyncio, pathlib
+from hermes_nb.notebook.execute.code_lock import code_lock
+lock = code_lock(get_ipython())._lock
+while not pathlib.Path("go").exists():
+    if lock._waiters:
+        pathlib.Path("began").touch()
+    await asyncio.sleep(0.01)
+"""
+"""A cell that awaits until the file `go` exists; `began` exists once a call waits for it."""
 TRIES = [
     ("run_python", {"code": "open('got', 'w')"}),
     ("insert_cell", {"source": "open('got', 'w')"}),

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import nbformat
 import pytest
 
-from tests.extras.mcp_server.doors import LOOP, TRIES, TURN, call, client, served, text
+from tests.extras.mcp_server.doors import AWAITING, LOOP, TRIES, TURN, call, client, served, text
 
 pytestmark = pytest.mark.kernel
 
@@ -90,6 +90,26 @@ async def test_looking_is_answered_while_a_cell_runs_and_the_rest_waits_and_says
         result = await session.call_tool("run_python", code, progress_callback=hear)
         assert not result.isError and "a cell is running" in heard[0]
         assert "fir = 5" in await call(session, "list_variables")
+
+
+@pytest.mark.parametrize("name", ["run_cell", "delete_cell"])
+async def test_a_cell_that_changes_while_its_call_waits_is_left_alone(door, name):
+    """The user allowed the text that the cell had; reading it again allows nothing more."""
+    door.serve("--approve all")
+    async with client(door.env) as session:
+        await call(session, "read_cells", ids=["cell-0"])
+        door.kernel.client.execute(AWAITING)
+        waiting = asyncio.create_task(session.call_tool(name, {"id": "cell-0"}))
+        while not (door.path.parent / "began").exists():
+            await asyncio.sleep(0.05)
+        edited = nbformat.read(door.path, as_version=4)
+        edited.cells[0].source = "open('got', 'w')"
+        nbformat.write(edited, door.path)
+        assert "got" in await call(session, "read_cells", ids=["cell-0"])
+        (door.path.parent / "go").touch()
+        result = await waiting
+        assert result.isError and "has changed while the call was waiting" in text(result)
+    assert door.sources == ["open('got', 'w')"] and not (door.path.parent / "got").exists()
 
 
 async def test_a_cancelled_call_never_runs(door):
