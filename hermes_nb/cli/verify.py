@@ -11,6 +11,7 @@ from hermes_nb.cli.command import FAILED, OK, STOPPED, UsageProblem
 from hermes_nb.cli.run import read
 from hermes_nb.core.escapes import visible
 from hermes_nb.models.cassette import SUFFIX
+from hermes_nb.notebook.approval import allowed_mode
 from hermes_nb.notebook.execute.verify import Verification, effects, verify
 
 
@@ -32,6 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
         verify(
             notebook,
             directory=file.absolute().parent,
+            allowed=allowed_mode(str(file.absolute())),
             cassette=cassette.absolute() if cassette.exists() else None,
             timeout=arguments.timeout,
         )

@@ -422,7 +422,7 @@ class _Bar:
 
 
 VARIABLE = "HERMES_NB_APPROVE"
-_LETS = {"edits": "change files and cells", "all": "run and change anything"}
+_LETS: dict[Mode, str] = {"edits": "change files and cells", "all": "run and change anything"}
 
 
 class Permission:
@@ -511,11 +511,7 @@ class Permission:
         """
         if wanted not in _LETS or not has_kernel(self._shell):
             return True, wanted  # in a terminal, the user types every line
-        environ = {name: value for name, value in os.environ.items() if name != VARIABLE}
-        started = load_settings(
-            overrides={"approve": self._began or None},
-            environ=environ | ({VARIABLE: STARTED} if STARTED else {}),
-        )
+        started = _started(self._began)
         mode, notebook, trust = started.approve, self._access.path, Trust(started.home)
         above = MODES[MODES.index(wanted) :]
         if within(wanted, mode) == wanted or any(
@@ -540,6 +536,23 @@ class Permission:
         if yes and notebook:
             Trust(home_directory()).accept(notebook, _text(wanted))
         return yes
+
+
+def _started(approve: str = "") -> Settings:
+    """Return the settings, with the approval mode of this process's start."""
+    environ = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    return load_settings(
+        overrides={"approve": approve or None},
+        environ=environ | ({VARIABLE: STARTED} if STARTED else {}),
+    )
+
+
+def allowed_mode(notebook: str) -> Mode:
+    """Return the highest approval mode that a notebook's cells may choose without a question."""
+    started = _started()
+    trust = Trust(started.home)
+    kept = [each for each in _LETS if notebook and trust.accepts(notebook, _text(each))]
+    return within(max([started.approve, *kept], key=MODES.index))
 
 
 def _ours() -> dict[str, str]:

@@ -12,7 +12,7 @@ from hermes_nb.core.errors import ConfigError, ToolError
 from hermes_nb.core.files import make_private, write_atomic
 from hermes_nb.core.messages import Json
 from hermes_nb.models.cassette import SUFFIX
-from hermes_nb.notebook.approval import ask_user
+from hermes_nb.notebook.approval import allowed_mode, ask_user
 from hermes_nb.notebook.display.tables import grid, moment
 from hermes_nb.notebook.document.document import Cell
 from hermes_nb.notebook.execute.verify import Verification, digest_of, effects
@@ -39,6 +39,7 @@ async def verify(agent: KernelAgent, given: Namespace) -> str:
     found = await run(
         _notebook(cells),
         directory=path.parent if path else working_directory(),
+        allowed=allowed_mode(agent.notebook),
         cassette=cassette if cassette and cassette.exists() else None,
     )
     if path:

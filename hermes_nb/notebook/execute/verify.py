@@ -24,6 +24,7 @@ from hermes_nb.models.cassette import SUFFIX, is_miss, parting
 from hermes_nb.models.volatile import RESULTS, masked
 from hermes_nb.notebook.document.outputs import strip_ansi
 from hermes_nb.notebook.execute.fresh_kernel import CleanRun, copy_of
+from hermes_nb.safety.guard import Mode
 from hermes_nb.safety.redact import redact
 
 UNCOMPARED = frozenset({"hermes-ignore-output", "nbval-ignore-output"})
@@ -124,6 +125,7 @@ async def verify(
     notebook: Mapping[str, Json],
     *,
     directory: Path,
+    allowed: Mode,
     cassette: Path | None = None,
     timeout: float | None = None,
     progress: Callable[[str], None] = lambda _: None,
@@ -133,6 +135,8 @@ async def verify(
     Args:
         notebook: the notebook in nbformat 4, with outputs; it is not changed.
         directory: the working directory.
+        allowed: highest approval mode of its `%%hermes` cells. The calls in a recording are real,
+            and whoever wrote the notebook wrote them.
         cassette: recording for its `%%hermes` cells; without one, these cells are not run.
         timeout: limit in seconds for the whole run.
         progress: called with a line for each cell.
@@ -143,7 +147,7 @@ async def verify(
     with tempfile.TemporaryDirectory(prefix="hermes-home-", ignore_cleanup_errors=True) as home:
         env = {
             "HERMES_HOME": home,
-            "HERMES_NB_CEILING": "all",
+            "HERMES_NB_CEILING": allowed,
             "HERMES_NB_CASSETTE": "replay",
             "HERMES_NB_CASSETTE_FILE": str(cassette or Path(home, f"none{SUFFIX}")),
         }

@@ -13,6 +13,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.loopback import Loopback, calls, says
+
 ROOT = Path(__file__).parents[3]
 PLOT = "import matplotlib.pyplot as plt\nplt.figure()\nplt.plot({values})\nplt.show()"
 
@@ -125,6 +127,33 @@ def test_cells_that_ask_a_model_are_replayed_or_not_run(tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 not run" in done.stdout
+
+
+@pytest.mark.parametrize("mode", ["ask", "all"])
+def test_a_recording_runs_code_only_in_a_mode_that_the_user_allowed(tmp_path, mode):
+    """Agreeing to run the notebook's cells is not agreeing to calls that no cell shows."""
+    turn = "%%hermes --approve all --no-context\nSummarise the data."
+    code = {"code": "open('made.txt', 'w').write('x')"}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "HERMES_HOME": str(tmp_path / "author")}
+    with Loopback(calls(("run_python", code)), says("Done.")) as server:
+        recording = {
+            "HERMES_NB_CEILING": "all",
+            "HERMES_NB_CASSETTE": "record",
+            "HERMES_NB_CASSETTE_FILE": str(tmp_path / "n.hermes.jsonl"),
+            "HERMES_NB_BASE_URL": server.url,
+            "HERMES_NB_MODEL": "m",
+        }
+        file = notebook(tmp_path, "%load_ext hermes_nb", turn, run=False)
+        nb = nbformat.read(file, as_version=4)
+        NotebookClient(nb, resources={"metadata": {"path": tmp_path}}).execute(
+            env=environment | recording
+        )
+    nbformat.write(nb, file)
+    (tmp_path / "made.txt").unlink()
+    home = str(tmp_path / "home")
+    done = verify(file, "--yes", HERMES_HOME=home, HERMES_NB_APPROVE=mode)
+    assert (tmp_path / "made.txt").exists() == (mode == "all")
+    assert ("1 not run" in done.stdout) == (mode == "ask"), done.stdout + done.stderr
 
 
 def test_it_asks_first_and_says_what_runs(tmp_path):
