@@ -367,9 +367,10 @@ def use_hooks(
     this.
     """
     from hermes_nb.notebook.execute.collector import current_run
+    from hermes_nb.notebook.execute.network import by_call
     from hermes_nb.tools.hooks import Hooks
 
-    if current_run.get() is not None:
+    if current_run.get() is not None or by_call():
         raise ConfigError("code that Hermes runs cannot change hooks")
     hooks = Hooks(
         before_tool=before_tool,

@@ -127,6 +127,22 @@ def test_code_that_hermes_runs_cannot_set_them(notebook):
     assert not Path("a.txt").exists()
 
 
+def test_a_thread_that_such_code_starts_cannot_set_them_either(notebook):
+    use_hooks(before_tool=lambda context: "no" if context.call.name == "write_file" else None)
+    code = """
+import hermes_nb, threading
+from contextlib import suppress
+def change():
+    with suppress(Exception):
+        hermes_nb.use_hooks()
+thread = threading.Thread(target=change)
+thread.start()
+thread.join()
+"""
+    notebook.ask(call("run_python", code=code), WRITE, "I could not.")
+    assert not Path("a.txt").exists()
+
+
 def test_hooks_apply_to_child_agents(notebook):
     use_hooks(before_tool=lambda context: "not here" if context.call.name == "read_file" else None)
     Path("b.txt").write_text("the plan")
