@@ -388,9 +388,14 @@ def _address(module: object, qualname: object, value: object) -> Reduced | None:
 
 
 def _by_name(value: Foreign) -> Reduced | None:
-    """Return a function by its module and name. Its type is known, so reading them is harmless."""
-    module = getattr(value, "__module__", None) or "numpy"  # ufuncs have none
-    name = getattr(value, "__qualname__", None) or value.__name__
+    """Return a function by its module and name. Its type is known, so reading them is harmless.
+
+    They may be objects of the notebook, so nothing asks whether they are true.
+    """
+    module = getattr(value, "__module__", None)
+    module = "numpy" if module is None else module  # ufuncs have none
+    name = getattr(value, "__qualname__", None)
+    name = value.__name__ if name is None else name
     named = _address(module, name, value)
     if named is None and type(value) is types.BuiltinFunctionType:
         named = _address(getattr(value.__self__, "__name__", None), value.__name__, value)

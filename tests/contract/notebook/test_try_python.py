@@ -136,6 +136,18 @@ def test_no_chart_reaches_the_page_because_it_could_load_an_address(trying):
     assert drawings(execution.outputs) == [{"image/png": "AAAA", "text/plain": "bar"}]
 
 
+def test_no_name_of_a_function_runs_code_while_it_is_copied(trying):
+    trying.shell.run_cell(
+        "ran = []\n"
+        "class Odd(str):\n"
+        "    def __bool__(self):\n        ran.append(1)\n        return True\n"
+        "def f(): return 5\n"
+        "f.__module__, f.__qualname__ = Odd('m'), Odd('f')"
+    )
+    trying("f")
+    assert trying.shell.user_ns["ran"] == []
+
+
 def test_errors_outputs_and_awaiting_are_those_of_run_python(trying):
     trying.shell.run_cell("def f(x):\n    return 1 / x")
     codes = ["print('a'); 1 + 1", "import asyncio; await asyncio.sleep(0); 3", "f(0)"]
