@@ -97,7 +97,7 @@ def test_70_no_is_for_this_kernel(server, owned_by, desk, answer, capsys, home):
     with pytest.raises(ConfigError):
         first.ask()
     assert "Use which" not in capsys.readouterr().out
-    assert "found, not accepted" in first("models") and "found, not accepted" in first("status")
+    assert "found but not accepted" in first("models") and "found but not accepted" in first("status")
     assert server.exchanges == [] and not accepted_in(home)
     answer("n")
     with pytest.raises(ConfigError):
@@ -131,7 +131,7 @@ def test_70_yes_is_remembered_until_the_owner_is_another(
     assert "back again" in str(server.bodies)
     assert "Accepted: " in second("models")
     second("models forget")
-    assert not accepted_in(home) and "found, not accepted" in second("models")
+    assert not accepted_in(home) and "found but not accepted" in second("models")
 
 
 def test_70_a_command_asks_once_more(server, owned_by, desk, answer, capsys, monkeypatch):
