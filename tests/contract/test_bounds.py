@@ -49,7 +49,7 @@ def test_a_call_of_megabytes_is_refused_with_its_limit(home, tmp_path, kind, way
         ticks = asyncio.run(told(hermes))
     result = model.requests[-1].messages[-1].text
     limit = "500,000" if name == "write_file" else "50,000"
-    assert f"{limit} at most" in result and ticks
+    assert f"at most {limit}" in result and ticks
     assert not (tmp_path / "a.txt").exists()
     # Neither stored nor sent back.
     assert sum(len(str(message)) for message in model.requests[-1].messages) < 50_000

@@ -151,7 +151,7 @@ def test_17_random_bytes(tmp_path, seed):
     store.close()
     store = SqliteStore(path)
     assert sum(len(store.rows(session)) for session in ids) == kept
-    assert store.warnings == [] or "cannot be read" in store.warnings[0]
+    assert store.warnings == [] or "can no longer be read" in store.warnings[0]
     store.close()
     if list(tmp_path.glob("*.damaged-*")):
         assert is_intact(path)

@@ -76,7 +76,7 @@ def test_27_huge_memory(home, unit):
     assert len(snapshot.memory) < 2_200 * 3 + 500
     assert "over its limit" in snapshot.memory and "over its limit" in snapshot.notes[-1]
     assert "id_rsa" not in snapshot.memory
-    assert not outcome.applied and "left alone" in outcome.message
+    assert not outcome.applied and "was not changed" in outcome.message
     assert len(outcome.message) < 1_000
     assert path.read_bytes() == data
     assert [each.name for each in path.parent.iterdir()] == ["MEMORY.md"]

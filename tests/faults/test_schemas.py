@@ -309,7 +309,7 @@ def test_78_foreign(home, mark):
         assert [hermes.ask("a").reason, hermes.ask("b").reason] == ["answered"] * 2
         (warning,) = hermes.warnings
     assert "is the database of another program: move it away" in warning
-    assert "not saved" in hermes.warnings[1]
+    assert "could not be saved" in hermes.warnings[1]
     assert path.read_bytes() == before
     assert names(path) == {"notebook.db", "SOUL.md"}
 

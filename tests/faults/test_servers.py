@@ -97,7 +97,9 @@ def test_70_no_is_for_this_kernel(server, owned_by, desk, answer, capsys, home):
     with pytest.raises(ConfigError):
         first.ask()
     assert "Use which" not in capsys.readouterr().out
-    assert "found but not accepted" in first("models") and "found but not accepted" in first("status")
+    assert "found but not accepted" in first("models") and "found but not accepted" in first(
+        "status"
+    )
     assert server.exchanges == [] and not accepted_in(home)
     answer("n")
     with pytest.raises(ConfigError):

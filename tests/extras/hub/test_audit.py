@@ -252,6 +252,8 @@ def test_who_else_makes_agents_or_runs_calls():
         "learning/review.py",  # Runtime.quiet_tools
         "session/flush.py",  # the same
         "notebook/references.py",  # References
+        "mcp_server/door.py",  # Runtime.offered
+        "execute/copy_worker.py",  # run_python's code in a copy, not a call
     }
 
 

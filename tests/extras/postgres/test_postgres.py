@@ -363,7 +363,7 @@ def test_tables_are_made_once_and_only_those_of_our_version_are_written(
         server.store("ada", tmp_path, "fresh").sessions()
     with ThreadPoolExecutor(4) as pool:
         done = list(pool.map(lambda _: initialise(url, PASSWORD), range(4)))
-    assert sorted(done) == ["version 2, created", *["version 2, already up to date"] * 3]
+    assert sorted(done) == [*["version 2, already up to date"] * 3, "version 2, created"]
     store = server.store("ada", tmp_path, "fresh")
     session = filled(store, "one")
     for _ in range(9):  # the server has a plan for it by now

@@ -32,7 +32,7 @@ SLIPS = {
     "doctr --offline": "doctor --offline",
 }
 LONE = (
-    "next more continue again go yes no ok thanks stop why proceed done test plot refactor improve "
+    "next more continue again go yes no ok thanks why proceed done test plot refactor improve "
     "compare summarize translate start read clean hello hi cancel clear"
 ).split()
 

@@ -349,6 +349,7 @@ def agent(shell, story, tmp_path):
         notebook=KEY,
         document=document,
         shell=shell,
+        guests={},
     )
     store.close()
 
