@@ -70,11 +70,11 @@ def test_a_model_without_eyes_gets_a_note_where_the_picture_was(shared, server):
     body, count = server.bodies[-1], len(server.bodies)
     assert "image_url" not in str(body)
     assert "1 picture left out here" in str(body["messages"])
-    result = shared.run("%%hermes --image fig\nLook")
+    result = shared.run("%%hermes --image fig\nGlimpse")
     assert result.status == "error"
     told = ("not known to accept images", "claude", "config vision on")
     assert all(part in str(result.error) for part in told)
     assert len(server.bodies) == count
     shared.run("%hermes config vision on")
     assert shared.run("%%hermes --image fig\nSee").status == "ok"
-    assert "image_url" in str(server.bodies[-1]) and "Look" not in str(server.bodies[-1])
+    assert "image_url" in str(server.bodies[-1]) and "Glimpse" not in str(server.bodies[-1])

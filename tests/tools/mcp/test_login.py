@@ -298,7 +298,7 @@ def test_a_code_that_was_used_is_refused(home, authority):
 
     asyncio.run(login(spec_of(authority.url, home), pages.append, paste))
     spec = spec_of(authority.url, home / "other")
-    assert "belongs to another login" in refused(spec, pages.append, lambda: answers[0])
+    assert "belongs to another login" in refused(spec, pages.append, lambda _: answers[0])
     again = lambda _: (new := returned(pages[-1])).replace(code(new), code(answers[0]))  # noqa: E731
     assert "does not exist" in refused(spec, pages.append, again)
 
