@@ -416,7 +416,8 @@ OPAQUE = frozenset(
 IMMUTABLE = frozenset(
     "datetime _datetime decimal _decimal fractions uuid pathlib re _sre zoneinfo ipaddress operator"
     " _operator typing enum inspect numpy pandas pyarrow polars matplotlib scipy sklearn"
-    " statsmodels contourpy kiwisolver _abc abc builtins types functools _functools".split()
+    " statsmodels contourpy kiwisolver pybind11_builtins _abc abc builtins types functools"
+    " _functools".split()
 )
 """Packages whose C objects are replaced rather than changed, unless they are iterators."""
 TRANSIENT = frozenset({"_item_cache", "_cache", "_stale_viewlims", "_parents"})
