@@ -258,7 +258,7 @@ def test_large_outputs_do_not_cross(open_notebook):
         "try: await document.set_outputs('cell1', found[1].outputs)\n"
         "except ToolError as error: print(error)"
     )
-    assert "were cut" in text
+    assert "were truncated when they were read" in text
 
 
 def test_the_notebook_is_found_by_what_the_page_says(open_notebook):
