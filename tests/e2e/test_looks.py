@@ -164,7 +164,7 @@ def test_a_question_can_be_read_in_both_themes(side):
     side.stage("write it down")
     side.notebook.start(2)
     box = side.notebook.page.locator(".hermes-ask")
-    for first in ("Apply", "Show and run"):
+    for first in ("Apply", "Run once"):
         box.get_by_role("button", name=first).wait_for()
         for theme in THEMES:
             in_theme(side.notebook, theme)
