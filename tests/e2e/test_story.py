@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.e2e.looking import in_theme, violations
-from tests.e2e.test_approval import prepare, results, shown
+from tests.e2e.test_approval import ASK, prepare, results, shown
 from tests.loopback import stream, text_chunks, tool_chunks
 
 BOTH = pytest.mark.parametrize("server", ["lab", "notebook7"], indirect=True)
@@ -60,9 +60,11 @@ def test_insert_run_edit_and_undo(open_notebook, server, model):
     assert "+ z = x ** 3" in diff
     undone = shown(notebook.run(6))
     assert "is undone" in undone
-    assert "Variables keep their current values" in undone
+    assert "`z` removed" in undone
+    assert "Variables keep" not in undone
     assert notebook.sources()[2] == "z = x ** 2\nprint('side effect')\nz"
     assert notebook.sources()[0] == "# unsaved words of the user"
+    assert notebook.value("['z' in globals(), x]") == [False, 12]
     notebook.shot(f"undone-{server.app}")
 
 
@@ -138,7 +140,7 @@ def test_a_failed_cell_is_mended_and_run_again(open_notebook, model):
         ("run_cell", {"id": failed}),
     )
     notebook.start(2)
-    for label in ("Apply", "Run once"):
+    for label in ("Keep", "Run once"):
         notebook.page.wait_for_selector(f".hermes-ask button:has-text('{label}')", timeout=60_000)
         notebook.shot(f"fix-{label.split()[0].lower()}")
         notebook.page.click(f".hermes-ask button:has-text('{label}')")
@@ -194,7 +196,7 @@ def test_a_failed_cell_is_mended_in_two_clicks(open_notebook, server, model):
     edit = {"id": failed, "old": "10 / 0", "new": "10 / 4"}
     next_turn(model, ("read_cells", {"ids": [failed]}), ("edit_cell", edit))
     bar.get_by_text("Fix with Hermes").click()
-    page.get_by_role("button", name="Keep and run").click()
+    page.locator(ASK).get_by_role("button", name="Keep and run").click()
     notebook.until(lambda: notebook.sources()[0] == "total = 10 / 4")
     notebook.until(lambda: not bar.count())
     asked = model.bodies[0]["messages"][-1]["content"]
