@@ -187,9 +187,10 @@ def test_limits(trying, monkeypatch):
         trying("x = bytearray(3 << 30)")
     with pytest.raises(ToolError, match="ended without a result"):
         trying("import os; os._exit(3)")
-    monkeypatch.setattr(trial, "SECONDS", 0.5)
-    with pytest.raises(ToolError, match=r"TimeLimit: stopped after 0\.5 s"):
-        trying("print('x')\nwhile True: pass")
+    with monkeypatch.context() as patched:
+        patched.setattr(trial, "SECONDS", 0.5)
+        with pytest.raises(ToolError, match=r"TimeLimit: stopped after 0\.5 s"):
+            trying("print('x')\nwhile True: pass")
     trying.shell.run_cell("import numpy as np; big = np.empty(63_000_000)")
     with pytest.raises(ToolError, match="more than 500 MB; use run_python"):
         trying("big.sum()")
