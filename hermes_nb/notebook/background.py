@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from hermes_nb.core import threads
 from hermes_nb.notebook.execute.code_lock import CodeLock, code_lock, turn_context
-from hermes_nb.notebook.interrupt import PATIENCE
+from hermes_nb.notebook.interrupt import PATIENCE, Stopped, stopped_in_view
 from hermes_nb.notebook.shell import Shell, TurnCell, can_ask, next_number, request_of
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class RunningTurn:
         self.ahead: RunningTurn | None = None
         """The turn for which this one waits; None once it runs."""
         self.turn = turn
+        self._shell = shell
         self._lock: CodeLock | None = code_lock(shell)
         self._loop = asyncio.get_running_loop()
         self._detached = self._loop.create_future()
@@ -70,8 +71,8 @@ class RunningTurn:
     async def result(self) -> str:
         """Wait in the turn's cell and return the answer; "" once it runs next to the cells.
 
-        Cancelling this interrupts the turn and raises CancelledError after its end. Raises the
-        turn's errors.
+        Cancelling this interrupts the turn and raises CancelledError after its end. Raises
+        `Stopped` if the page's button stopped the turn, and the turn's errors.
         """
         cancelled = False
         async with self._lock.lent() if self._lock is not None else nullcontext():
@@ -88,6 +89,8 @@ class RunningTurn:
             return ""
         if self._raised is not None:
             raise self._raised
+        if self.task.cancelled():
+            raise stopped_in_view(self._shell) if self.turn.begun else Stopped("stopped")
         return self.task.result()
 
     async def ended(self) -> None:

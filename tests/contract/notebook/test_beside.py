@@ -177,6 +177,7 @@ def test_stop_ends_a_turn_for_which_its_cell_waits(cells):
     assert cells.control(stop="turn")["stopped"] == 1
     cells.until(lambda: cells.done("turn"))
     assert "Stopped." in cells.text("turn")
+    assert "turn" not in cells.errors  # its view says it
 
 
 def test_a_message_reaches_the_model_before_its_next_request(cells):
