@@ -24,8 +24,8 @@ SCRIPTS = Path(sysconfig.get_path("scripts"))
 LEAST_SKILLS = 10
 
 
-EXTRAS = ("aiohttp", "nio", "psycopg", "telegram")
-"""What modules of adapters and of the store on a server import, each brought by an extra."""
+EXTRAS = ("aiohttp", "mcp", "nio", "psycopg", "telegram", "uvicorn")
+"""What modules of adapters, of the MCP server and of the store on a server import, each brought by an extra."""
 
 
 def main(notebook: str) -> int:
