@@ -25,7 +25,7 @@ LEAST_SKILLS = 10
 
 
 EXTRAS = ("aiohttp", "mcp", "nio", "psycopg", "telegram", "uvicorn")
-"""What modules of adapters, of the MCP server and of the store on a server import, each brought by an extra."""
+"""What adapters, the MCP server and the store on a server import, each brought by an extra."""
 
 
 def main(notebook: str) -> int:
