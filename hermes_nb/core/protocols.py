@@ -603,6 +603,8 @@ class Approval:
     """Text for the model: the reason for a denial, or the answer to a question with choices."""
     denied: frozenset[str] = frozenset()
     """Ids of the calls that the user rejected, of a question about several calls."""
+    seen: frozenset[str] = frozenset()
+    """Names of the content that the question showed as it was when the user answered."""
 
 
 class Approver(Protocol):

@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
@@ -94,10 +95,14 @@ class CellApprover:
             if given is None:
                 return Approval("deny", LEFT)
             # A deletion must match the cell that was shown.
-            if self._learn is not None and request.tool.name == "edit_cell":
-                for cell in given.get("cells") or ():
-                    self._learn(cell)
-            return _chosen(given, request)
+            if self._learn is None or request.tool.name != "edit_cell":
+                return _chosen(given, request)
+            # The cell showed its change together with what the user had typed meanwhile.
+            cells = given.get("cells") or ()
+            for cell in cells:
+                self._learn(cell)
+            seen = frozenset(f"cell {cell['id']}" for cell in cells)
+            return replace(_chosen(given, request), seen=seen)
         if self._frontend.expected and not self._frontend.problem:
             # In a closed page, `input()` would wait forever.
             return Approval("deny", LEFT)

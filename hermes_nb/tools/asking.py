@@ -269,7 +269,8 @@ class _GuardedCall:
             return approval, []
         now = await in_thread(look, self.tool, self.arguments)
         self.shape = "" if content.changes(now) else self.shape
-        return approval, before.changes(await self.previewed(now))
+        changed = before.changes(await self.previewed(now))
+        return approval, [name for name in changed if name not in approval.seen]
 
     async def previewed(self, content: Content) -> Content:
         """Return the content to display: the tool's own preview, if it has one."""
