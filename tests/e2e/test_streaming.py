@@ -14,6 +14,14 @@ from tests.patience import STOPS_WITHIN
 
 BOTH = pytest.mark.parametrize("server", ["lab", "notebook7"], indirect=True)
 STOP = ".hermes-stop button"
+COVERED = f"""() => {{
+  const box = document.querySelector('{STOP}').parentNode.getBoundingClientRect();
+  const text = document.createRange();
+  text.selectNodeContents([...document.querySelectorAll('.jp-RenderedMarkdown sub')].at(-1));
+  return [...text.getClientRects()].filter(each =>
+    each.right > box.left && each.bottom > box.top && each.top < box.bottom).length;
+}}"""
+"""How many pieces of the status line are behind the buttons."""
 LIVE = ".jp-RenderedMarkdown blockquote > pre"
 VIEW = ".jp-Cell-outputArea:has-text('loopback ·')"
 
@@ -49,6 +57,14 @@ for share in range(40):
 """
 
 
+def covers_nothing_in_a_narrow_page(page):
+    """Assert that the buttons are beside the status line."""
+    page.set_viewport_size({"width": 800, "height": 900})
+    page.wait_for_function("document.querySelector('.jp-Notebook').offsetWidth <= 800")
+    assert page.evaluate(COVERED) == 0
+    page.set_viewport_size({"width": 1200, "height": 900})
+
+
 @BOTH
 def test_the_last_lines_of_what_runs_are_seen_and_a_button_stops_it(open_notebook, server, model):
     notebook = open_notebook("%%hermes --approve all\nrun it", "'below'")
@@ -64,6 +80,7 @@ def test_the_last_lines_of_what_runs_are_seen_and_a_button_stops_it(open_noteboo
     text = page.inner_text(LIVE)
     assert 3 <= len(text.splitlines()) <= 5 and "epoch 1" not in text
     notebook.shot(f"live-{server.app}")
+    covers_nothing_in_a_narrow_page(page)
     page.wait_for_selector(f"{LIVE}:has-text('% of the rows')")
     text = page.inner_text(LIVE)
     assert "[redacted]" in text and "a1a1" not in text and "\x1b" not in text
