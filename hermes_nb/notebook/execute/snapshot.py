@@ -44,6 +44,8 @@ _EVERYTHING = frozenset(
 """Names by which code reaches every variable."""
 _EVERY = 64
 """Objects between two looks at the clock."""
+_PACKAGES = frozenset({"site-packages", "dist-packages"})
+"""Folders of installed packages, also those outside of the environment, such as the user's."""
 _INSTALLED = tuple(
     str(Path(path).resolve()) for path in {*sysconfig.get_paths().values(), sys.prefix}
 )
@@ -273,7 +275,8 @@ def is_own(value: object) -> bool:
 
 @functools.cache
 def _is_installed(file: str) -> bool:
-    return str(Path(file).resolve()).startswith(_INSTALLED)
+    path = Path(file).resolve()
+    return str(path).startswith(_INSTALLED) or not _PACKAGES.isdisjoint(path.parts)
 
 
 def reachable(code: str, namespace: Mapping[str, Foreign]) -> set[str] | None:
