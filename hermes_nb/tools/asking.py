@@ -23,6 +23,7 @@ from hermes_nb.core.escapes import visible
 from hermes_nb.core.events import Answer, ApprovalAsked, ApprovalGiven
 from hermes_nb.core.messages import Message, ToolCall
 from hermes_nb.core.protocols import Approval, ApprovalRequest, Approver
+from hermes_nb.core.text import capitalised
 from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import (
     Arguments,
@@ -252,7 +253,8 @@ class _GuardedCall:
         before = await self.previewed(content)
         self.shape = self.shape if before.whole else ""
         if changed:
-            question = replace(question, why=f"{_names(changed)} has changed. {question.why}")
+            why = f"{_names(changed)} has changed. {capitalised(question.why)}"
+            question = replace(question, why=why)
         self.code = before.code if question.runs else ""
         shown = "\n\n".join(each.shown for each in (before, *(others or {}).values()))
         question = replace(question, shown=shown, shape=self.shape, runs=bool(self.code))
