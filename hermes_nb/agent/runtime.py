@@ -7,6 +7,7 @@ Only this module and `models` refer to concrete classes.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -63,6 +64,14 @@ SINKS = "hermes_nb.event_sinks"
 """The entry point group for packages that observe turns."""
 OTEL = "otel"
 """The entry in `SINKS` that is used only if the setting `otel.enabled` is on."""
+
+
+def import_parts() -> None:
+    """Import what a session's first turn needs; in a thread, it does not block the event loop."""
+    for name in ("files", "terminal", "origins", "asking", "sessions"):
+        importlib.import_module(f"hermes_nb.tools.{name}")
+    importlib.import_module("hermes_nb.context.engine")
+    importlib.import_module("yaml")  # for skills
 
 
 def build_engine(

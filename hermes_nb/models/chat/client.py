@@ -15,7 +15,6 @@ transports bytes.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import os
 import re
 import ssl
@@ -344,15 +343,16 @@ class OpenAIChat:
         headers = frozenset(self._headers.items())
         address = self._base_url, self._secret, self._connect, self._idle, headers
         key = asyncio.get_running_loop(), address
-        if key not in _SHARED:  # another thread may be importing it
+        client = None
+        if key not in _SHARED:  # in a thread: it imports openai, and may load certificates
             async with untimed():
-                await asyncio.to_thread(importlib.import_module, "openai")
-        shared = _SHARED.get(key)
+                client = await asyncio.to_thread(self._make)
+        shared = _SHARED.get(key)  # another task may have been faster
         if shared is None:
             for other in tuple(_SHARED):
                 if other[0].is_closed():
                     _SHARED.pop(other, None)
-            client = self._make()
+            client = client or self._make()
             shared = _SHARED[key] = _Shared(client, _until_the_loop_ends(client), WeakSet())
             await anext(shared.ending)
         shared.users.add(self)
