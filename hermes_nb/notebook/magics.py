@@ -332,8 +332,9 @@ def use_model(model: ChatModel) -> None:
     """Let the agent of this kernel use a model object, such as a `ScriptedModel`, from now on.
 
     `%hermes model NAME` switches back to a model by name. Raises `ConfigError` if the extension is
-    not loaded.
+    not loaded, or if Hermes runs the code that calls this.
     """
+    _refuse_in_agent_code("the model")
     _magics().agent.use(model)
 
 
@@ -343,11 +344,12 @@ def use_tools(*tools: Tool | Callable[..., Any]) -> None:
     A plain function is converted as by `@tool`. A tool replaces an earlier one that you added under
     the same name. It cannot replace a tool of Hermes: the next turn reports the conflict.
 
-    Raises `ConfigError` if `%load_ext hermes_nb` has not run, and TypeError for an object that
-    cannot become a tool.
+    Raises `ConfigError` if `%load_ext hermes_nb` has not run, or if Hermes runs the code that calls
+    this, and TypeError for an object that cannot become a tool.
     """
     from hermes_nb.tools.schema import as_tool
 
+    _refuse_in_agent_code("tools")
     _magics().agent.use_tools([as_tool(each) for each in tools])
 
 
@@ -366,12 +368,9 @@ def use_hooks(
     Raises `ConfigError` if `%load_ext hermes_nb` has not run, or if Hermes runs the code that calls
     this.
     """
-    from hermes_nb.notebook.execute.collector import current_run
-    from hermes_nb.notebook.execute.network import by_call
     from hermes_nb.tools.hooks import Hooks
 
-    if current_run.get() is not None or by_call():
-        raise ConfigError("code that Hermes runs cannot change hooks")
+    _refuse_in_agent_code("hooks")
     hooks = Hooks(
         before_tool=before_tool,
         after_tool=after_tool,
@@ -387,6 +386,15 @@ def last_turn() -> Turn | None:
     None before the first turn. Raises `ConfigError` if `%load_ext hermes_nb` has not run.
     """
     return _magics().agent.turn
+
+
+def _refuse_in_agent_code(what: str) -> None:
+    """Raise `ConfigError` if Hermes runs the calling code, or has run what this code came from."""
+    from hermes_nb.notebook.execute.collector import current_run
+    from hermes_nb.notebook.execute.network import by_call
+
+    if current_run.get() is not None or by_call():
+        raise ConfigError(f"code that Hermes runs cannot change {what}")
 
 
 def _magics() -> HermesMagics:

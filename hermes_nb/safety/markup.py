@@ -269,7 +269,10 @@ def _sign(token: re.Match[str], *, lone: bool) -> str:
     return BACKSLASH + token[0][1:]
 
 
-_HTML = "div span b i small br ul ol li code pre p em strong details summary sub mark".split()
+_HTML = (
+    "div span b i small br ul ol li code pre p em strong details summary sub mark "
+    "table caption thead tbody tfoot tr th td"
+).split()
 _SVG = "svg g rect line polyline title".split()
 _SHAPE = frozenset("x y x1 y1 x2 y2 width height rx fill points".split())
 _ATTRIBUTES = {
@@ -295,7 +298,7 @@ def _cleaner() -> Callable[[str], str]:
 
 
 def clean_html(fragment: str) -> str:
-    """Reduce an HTML fragment from this package to text, plain elements and simple SVG."""
+    """Reduce an HTML fragment to text, plain elements and simple SVG, which load nothing."""
     return _cleaner()(fragment)
 
 

@@ -125,6 +125,7 @@ class Publisher:
                 return
             if display_id and self._collector.update(display_id, data, metadata):
                 return
+            data = self._collector.kept(data)
         self._outer.publish(data=data, metadata=metadata, transient=transient, update=update)
 
     def clear_output(self, wait: bool = False) -> None:  # noqa: FBT001, FBT002 - IPython's signature

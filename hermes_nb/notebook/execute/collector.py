@@ -18,6 +18,7 @@ from hermes_nb.core.messages import Json
 from hermes_nb.core.text import latest
 from hermes_nb.notebook.execute.network import in_thread_of_call
 from hermes_nb.notebook.previews import bundle, well_formed
+from hermes_nb.safety.markup import clean_html
 
 Output = dict[str, Json]
 
@@ -62,10 +63,18 @@ class _Entry:
         return "".join(self.blocks) + "".join(self.pending)
 
 
-class OutputCollector:
-    """Collects a run's outputs; any thread may write."""
+_LOADS_NOTHING = frozenset({"text/plain", "image/png", "image/jpeg", "image/gif"})
+"""MIME types that a page displays without loading anything."""
 
-    def __init__(self) -> None:
+
+class OutputCollector:
+    """Collects a run's outputs; any thread may write.
+
+    With `offline`, displays cannot make the page load anything from the network.
+    """
+
+    def __init__(self, *, offline: bool = False) -> None:
+        self._offline = offline
         # Reentrant: a finaliser may print while the same thread holds the lock.
         self._lock = threading.RLock()
         self._pid = os.getpid()
@@ -107,13 +116,26 @@ class OutputCollector:
     def display(
         self, data: Mapping[str, Json], metadata: object = None, display_id: str | None = None
     ) -> None:
-        output = {"output_type": "display_data", **bundle(data, metadata)}
+        output = {"output_type": "display_data", **bundle(self.kept(data), metadata)}
         self._add(output, display_id)
 
     def result(self, data: Mapping[str, Json], metadata: object = None) -> None:
         """Add an `execute_result` output; nested code has no execution count."""
         output = {"output_type": "execute_result", "execution_count": None}
-        self._add({**output, **bundle(data, metadata)})
+        self._add({**output, **bundle(self.kept(data), metadata)})
+
+    def kept(self, data: Mapping[str, Json]) -> Mapping[str, Json]:
+        """Return the part of a MIME bundle that is displayed.
+
+        An address in an interactive chart, a widget or HTML can carry data out of the kernel, as
+        the page fetches it. Therefore `offline` only keeps text, images and plain HTML.
+        """
+        if not self._offline:
+            return data
+        kept = {mime: value for mime, value in data.items() if mime in _LOADS_NOTHING}
+        if isinstance(page := data.get("text/html"), str):
+            kept["text/html"] = clean_html(page)
+        return kept
 
     def error(self, ename: str, evalue: str, traceback: list[str]) -> None:
         told: Output = {"ename": well_formed(ename), "evalue": well_formed(evalue)}
@@ -132,7 +154,7 @@ class OutputCollector:
             shown = [e.output for e in (*self._head, *self._tail) if e.display_id == display_id]
             found = [output for output in shown if output is not None]
             for output in found:
-                output.update(bundle(data, metadata))
+                output.update(bundle(self.kept(data), metadata))
         return bool(found)
 
     def clear(self, *, wait: bool = False) -> None:

@@ -220,12 +220,13 @@ async def execute(
         code: the code, which may contain magics.
         timeout: limit in seconds; has no effect on synchronous code on Windows or outside the main
             thread.
-        offline: deny network access to this code and to everything that it leaves running.
+        offline: deny network access to this code, to everything that it leaves running, and to what
+            it displays.
         approved: whether the user has allowed network access; the code may then also call functions
             that were defined by offline code.
         place: the turn for which changed variables are recorded, so that undo can restore them.
     """
-    collector = OutputCollector()
+    collector = OutputCollector(offline=offline)
     agent = getattr(ours(shell), "awake", None)  # its permission mode does not apply to the code
     async with _its_turn(shell, collector):
         started = time.monotonic()

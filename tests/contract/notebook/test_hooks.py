@@ -127,6 +127,24 @@ def test_code_that_hermes_runs_cannot_set_them(notebook):
     assert not Path("a.txt").exists()
 
 
+@pytest.mark.parametrize(
+    ("code", "what"),
+    [
+        (
+            "from hermes_nb.models.scripted import ScriptedModel; use_model(ScriptedModel([]))",
+            "the model",
+        ),
+        ("use_tools(print)", "tools"),
+    ],
+)
+def test_code_that_hermes_runs_cannot_change_the_model_or_tools(notebook, code, what):
+    code = f"from hermes_nb import use_model, use_tools\n{code}"
+    notebook.ask(call("run_python", code=code), WRITE, "Done.", approve="all")
+    assert f"code that Hermes runs cannot change {what}" in notebook.results[0]
+    assert Path("a.txt").exists()  # the turn went on with its own model
+    assert "Hello" in notebook.ask("Hello.")
+
+
 def test_a_thread_that_such_code_starts_cannot_set_them_either(notebook):
     use_hooks(before_tool=lambda context: "no" if context.call.name == "write_file" else None)
     code = """
