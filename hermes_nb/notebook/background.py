@@ -7,9 +7,11 @@ reach it on the control channel, which kernels read even while code runs.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hermes_nb.core import threads
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from hermes_nb.notebook.turn import CellTurn
 
 AFTER_CELL = "stopping, after your cell"
+IN_COMPILED_CODE = "stopping, waiting for compiled code in {tool}"
+NAMED = 1.0
+"""Seconds after a stop until the status line names the compiled code that delays it."""
 
 
 class RunningTurn:
@@ -106,7 +111,15 @@ class RunningTurn:
         if not self._lock or not self._lock.interrupt(self.cell):
             self.cancel()
         self._stopped = self._stopped or time.monotonic()
+        show = partial(self._context.copy().run, self._show_stopping)
+        threading.Thread(target=show, name="hermes-stop", daemon=True).start()
         return self._lock is not None and self._lock.in_users_cell and self.cell.over
+
+    def _show_stopping(self) -> None:
+        """Update the status line from a thread, because code may block the event loop."""
+        self.turn.refresh()
+        time.sleep(NAMED)
+        self.turn.refresh()
 
     def cancel(self) -> None:
         """Interrupt the turn when the event loop runs; can be called in a signal handler."""
@@ -131,10 +144,20 @@ class RunningTurn:
 
     def _state(self) -> str:
         """Return what the turn waits for, other than its model."""
-        in_cell = self._lock is not None and self._lock.in_users_cell
         if self._stopped:
-            return AFTER_CELL if in_cell and self.cell.over else "stopping"
+            return self._stopping()
         if self.ahead is not None:
             return f"waiting for [{self.ahead.cell.count}]"
         waits = self._lock is not None and self._lock.waits(self.cell)
         return "waiting for your cell" if waits else ""
+
+    def _stopping(self) -> str:
+        """Return what a stopped turn waits for."""
+        lock = self._lock
+        if lock is None:
+            return "stopping"
+        if lock.in_users_cell and self.cell.over:
+            return AFTER_CELL
+        if time.monotonic() - self._stopped >= NAMED and lock.in_compiled_code(self.cell):
+            return IN_COMPILED_CODE.format(tool=self.turn.transcript.calls[-1].call.name)
+        return "stopping"

@@ -192,6 +192,11 @@ class CellTurn:
         if isinstance(self.view, CellView):
             self.view.begin()
 
+    def refresh(self) -> None:
+        """Show the turn's state; can be called from any thread."""
+        if isinstance(self.view, CellView):
+            self.view.refresh()
+
     def explain(self, error: BaseException) -> None:
         """Show why a turn next to the cells did not begin, because no cell shows the error."""
         if self.transcript.beside and not self.begun:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from argparse import Namespace
 from collections.abc import Mapping
 
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.notebook.background import NAMED
 from hermes_nb.notebook.kernel_agent import KernelAgent
 
 
@@ -18,10 +21,19 @@ def steer(agent: KernelAgent, given: Namespace) -> str:
     return "Hermes reads this before its next request."
 
 
-def stop(agent: KernelAgent, _given: Namespace) -> str:
-    """Stop all turns."""
-    stopped = [each.stop() for each in list(agent.running)]
-    return "Stopping." if stopped else "No turn is running."
+async def stop(agent: KernelAgent, _given: Namespace) -> str:
+    """Stop all turns, and wait up to a second for their end."""
+    found = list(agent.running)
+    for each in found:
+        each.stop()
+    if not found:
+        return "No turn is running."
+    end = time.monotonic() + NAMED
+    while not all(each.task.done() for each in found):  # a subshell cannot await them
+        if time.monotonic() > end:
+            return "Stopping."
+        await asyncio.sleep(0.01)
+    return "Stopped."
 
 
 async def wait(agent: KernelAgent, _given: Namespace) -> str:

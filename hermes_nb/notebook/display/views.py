@@ -183,6 +183,12 @@ class CellView:
         self.transcript.notes.append(markdown)
         self._update(running=True)
 
+    def refresh(self) -> None:
+        """Update a displayed, running turn; can be called from any thread."""
+        with self._one:
+            if self._display_id and not self._closed:
+                self._update(running=True)
+
     def close(self) -> None:
         if self._closed:
             return

@@ -20,6 +20,7 @@ from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
+from hermes_nb.notebook.interrupt import Signals
 from hermes_nb.notebook.shell import Foreign, Shell, TurnCell, publisher_of, turn_cell
 
 EXECUTE = "execute_request"
@@ -176,6 +177,12 @@ class CodeLock:
     def in_users_cell(self) -> bool:
         """Whether a cell of the user's is running."""
         return self._lock.locked() and self._runs is None
+
+    def in_compiled_code(self, cell: TurnCell) -> bool:
+        """Return whether a turn's code has not noticed its interrupt yet."""
+        signals = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
+        unnoticed = isinstance(signals, Signals) and not signals.interrupted
+        return self._runs is cell and unnoticed
 
     def interrupt(self, cell: TurnCell) -> bool:
         """Interrupt a turn's code; return False if none is running. Call it from any thread.

@@ -266,3 +266,31 @@ def test_turns_whose_result_code_needs_run_in_order(cells, options):
     cells.run(f"%%hermes --background {options}\nWhat is it?", "turn")
     assert RUNNING not in cells.text("turn")
     assert cells.run("print(agent().turn.text)") == "Forty-two.\n"
+
+
+def test_stop_names_the_users_cell_behind_which_it_waits(cells):
+    begin(cells, LONG, delay=0.1)
+    mine = cells.send("time.sleep(2.5); print('mine')", "mine")
+    cells.rest(0.3)
+    cells.control(stop="turn")
+    cells.until(lambda: "stopping, after your cell" in cells.text("turn"))
+    assert not cells.done(mine)
+    cells.until(lambda: cells.done(mine))
+    assert "Stopped." in end(cells)
+
+
+COMPILED = "import hashlib; hashlib.pbkdf2_hmac('sha1', b'a', b'b', 6_000_000)"
+
+
+def test_stop_names_compiled_code_that_does_not_notice_it(cells):
+    begin(cells, f"code({COMPILED!r}), 'Never.'", delay=0.01)
+    cells.until(lambda: "hashlib" in cells.text("turn"))
+    cells.rest(0.5)
+    assert cells.control(stop="turn")["stopped"] == 1
+    cells.until(lambda: "stopping, waiting for compiled code in run_python" in cells.text("turn"))
+    assert "Never." not in end(cells)
+
+
+def test_the_command_stop_waits_for_the_end_of_the_turns(cells):
+    begin(cells, LONG, delay=0.1)
+    assert cells.run("%hermes stop\nprint(agent().running)") == "Stopped.\n[]\n"
