@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import linecache
+import os
 import signal
 import subprocess
 import sys
@@ -33,8 +34,9 @@ from hermes_nb.notebook.execute.handover import Handover, TooLargeError, hand_ov
 from hermes_nb.notebook.execute.nested import CellError, Execution
 from hermes_nb.notebook.shell import Shell, next_number, working_directory
 from hermes_nb.safety.guard import Way
+from hermes_nb.safety.later import Mark, mark_of
 from hermes_nb.safety.permissions import NoSandboxError, SandboxProfile
-from hermes_nb.safety.places import python
+from hermes_nb.safety.places import editable, python
 from hermes_nb.safety.protected import survey
 from hermes_nb.safety.redact import redact
 from hermes_nb.safety.sandbox import Launch, prepare
@@ -64,15 +66,19 @@ class _Place:
     """The working directory, which it can read."""
     profile: SandboxProfile
     """Its permissions: read-only, or no sandbox."""
-    secrets: tuple[str, ...] = ()
-    """Paths in the working directory that are hidden from it."""
+    secrets: tuple[tuple[str, Mark], ...] = ()
+    """The paths that are hidden from it, with their state. The kernel drops what covers a path when
+    another file takes its place."""
 
     @classmethod
     def now(cls, profile: SandboxProfile) -> _Place:
         root = working_directory().resolve()
         if SandboxProfile.OUTSIDE in profile:
             return cls(root, profile)
-        return cls(root, profile, tuple(survey(root, home=Path.home().resolve()).secrets))
+        home = Path.home().resolve()
+        folders = (root, *map(Path, map(os.path.realpath, editable())))
+        hidden = (path for each in folders for path in survey(each, home=home).secrets)
+        return cls(root, profile, tuple((path, mark_of(path)) for path in hidden))
 
 
 @dataclass(slots=True, weakref_slot=True)

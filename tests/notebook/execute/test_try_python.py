@@ -231,6 +231,17 @@ def test_the_process_waits_and_ends(trying, monkeypatch):
     assert children() == []
 
 
+def test_a_waiting_process_cannot_read_a_secret_that_the_user_saves_again(trying):
+    """An editor replaces the file, and the kernel then drops what covered it."""
+    Path(".env").write_text("KEY=sekret-81723")
+    trying("1")
+    trying.runner.run(asyncio.sleep(0.5))
+    assert len(children()) == 1
+    Path("new").write_text("KEY=sekret-99104")
+    Path("new").replace(".env")
+    assert "sekret" not in trying("try: print(open('.env').read())\nexcept OSError: print('refused')")
+
+
 def children():
     """Return the ids of the processes that wait for code."""
     found = []
