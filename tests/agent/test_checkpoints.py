@@ -334,7 +334,7 @@ class Recorder:
         self.asked.append((document, before, after, force))
         return CellsRestored(**self.answer)
 
-    def restore_variables(self, session, turn, *, force=False):
+    def restore_variables(self, session, turn, *, force=False, redo=False):
         return VariablesRestored()
 
 
@@ -375,7 +375,7 @@ def test_without_a_restorer_or_a_notebook_the_cells_are_a_conflict(saved):
         async def restore_cells(self, document, before, after, *, force=False):
             raise ToolError("the notebook is out of reach")
 
-        def restore_variables(self, session, turn, *, force=False):
+        def restore_variables(self, session, turn, *, force=False, redo=False):
             return VariablesRestored()
 
     saved.save_cells(S, 1, "n", [cell("a", "1")], [cell("a", "2")])

@@ -137,20 +137,25 @@ class Checkpoints:
         *,
         restorer: Restorer | None = None,
         force: bool = False,
+        redo: bool = False,
     ) -> UndoReport:
         """Undo a turn's changes to files and cells, and report the result.
 
         Args:
             session: the session's id
-            turn: the turn's number; by default, the last one not yet undone
+            turn: the turn's number; by default, the last one not yet undone, and with `redo` the
+                last one undone
             restorer: restores cells; without it, changes to cells are reported as conflicts
             force: overwrite changes made after the turn; this can also complete a partial undo
+            redo: make the changes of an undone turn again
 
         Raises:
             NothingToUndo: there is no such turn
         """
         number, why = self._unsaved.get(session, (0, ""))
         undoer = Undoer(self._store, self._file_bytes)
+        if redo:
+            return await undoer.undo(session, turn, restorer=restorer, force=force, redo=True)
         if turn is None and number > undoer.latest(session):
             del self._unsaved[session]  # reported once; the next undo applies to the previous turn
             message = (

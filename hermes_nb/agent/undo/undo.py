@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Protocol
 
@@ -82,9 +83,12 @@ class Restorer(Protocol):
         ...
 
     def restore_variables(
-        self, session: str, turn: int, *, force: bool = False
+        self, session: str, turn: int, *, force: bool = False, redo: bool = False
     ) -> VariablesRestored:
-        """Restore the variables that a turn changed; `force` overwrites later changes too."""
+        """Restore the variables that a turn, or with `redo` its undo, changed.
+
+        `force` overwrites later changes too.
+        """
         ...
 
 
@@ -132,19 +136,26 @@ class Undoer:
         return list(dict.fromkeys(each.turn for each in reversed(found)))
 
     async def undo(
-        self, session: str, turn: int | None, *, restorer: Restorer | None, force: bool
+        self,
+        session: str,
+        turn: int | None,
+        *,
+        restorer: Restorer | None,
+        force: bool,
+        redo: bool = False,
     ) -> UndoReport:
-        """Undo a turn: first its files, then its cells, then variables."""
-        record, report, cells = await in_thread(self._undo_files, session, turn, force=force)
+        """Undo a turn, or with `redo` its undo: first its files, then its cells, then variables."""
+        how = {"force": force, "redo": redo}
+        record, report, cells = await in_thread(self._undo_files, session, turn, **how)
         done, conflicts = list(report.done), list(report.conflicts)
         for name, sheets in cells.items():
             result = await _restored(name, sheets, restorer, force=force)
             done += [UndoLine(name, text) for text in result.done]
             conflicts += [UndoLine(name, text) for text in result.conflicts]
-            await in_thread(self._note_cells, session, record, name, result)
+            await in_thread(self._note_cells, session, record, name, result, redo=redo)
         notes = report.notes
         if restorer is not None:
-            variables = restorer.restore_variables(session, report.turn, force=force)
+            variables = restorer.restore_variables(session, report.turn, **how)
             done += variables.done
             conflicts += variables.conflicts
             notes += variables.notes
@@ -167,48 +178,59 @@ class Undoer:
         return [change for change in found if change is not None]
 
     def _undo_files(
-        self, session: str, turn: int | None, *, force: bool
+        self, session: str, turn: int | None, *, force: bool, redo: bool
     ) -> tuple[int, UndoReport, dict[str, Sheets]]:
-        """Restore files; return the record's number, a report, and the cells to restore."""
+        """Restore files; return the record's number, a report, and the cells to restore.
+
+        The cells are in the states to leave and to restore, as those of a turn that did the reverse
+        with `redo`.
+        """
         done: list[UndoLine] = []
         conflicts: list[UndoLine] = []
         with self._index(session) as index:
-            record = _find(index, turn, ("", "partly") if force or turn is not None else ("",))
+            if redo:
+                record = _find_undone(index, turn)
+            else:
+                record = _find(index, turn, ("", "partly") if force or turn is not None else ("",))
             for path, item in record.files.items():
-                if item.undone:
+                if item.undone is not redo:
                     continue
                 try:
+                    meant = _reversed(item) if redo else item
                     text = put_back(
-                        Path(path), item, self._store.get, limit=self._file_bytes, force=force
+                        Path(path), meant, self._store.get, limit=self._file_bytes, force=force
                     )
                 except (NotRestored, SavedCopyLost) as error:
                     conflicts.append(UndoLine(path, str(error)))
                     continue
-                record.files[path] = replace(item, undone=True)
+                record.files[path] = replace(item, undone=not redo)
                 if text:
                     done.append(UndoLine(path, text))
-            record.state = _state(record)
+            record.state = _state(record, redo=redo)
             self._store.save(session, index)
             cells = {
-                name: self._sheets(index, item)
+                name: self._sheets(index, item, redo=redo)
                 for name, item in record.cells.items()
-                if not item.undone
+                if redo or not item.undone
             }
         report = UndoReport(
             turn=record.turn,
             when=record.when,
             done=tuple(done),
             conflicts=tuple(conflicts),
-            notes=tuple(record.notes),
+            notes=() if redo else tuple(record.notes),
         )
         return record.number, report, cells
 
-    def _note_cells(self, session: str, number: int, name: str, result: CellsRestored) -> None:
+    def _note_cells(
+        self, session: str, number: int, name: str, result: CellsRestored, *, redo: bool
+    ) -> None:
         """Record the result for a notebook's cells."""
         with self._index(session) as index:
             if record := index.record(number):
-                record.cells[name] = replace(record.cells[name], undone=not result.conflicts)
-                record.state = _state(record)
+                undone = bool(result.conflicts) is redo
+                record.cells[name] = replace(record.cells[name], undone=undone)
+                record.state = _state(record, redo=redo)
                 index.renamed.update(result.renamed)
                 self._store.save(session, index)
 
@@ -219,8 +241,11 @@ class Undoer:
                 record.state = "partly"
                 self._store.save(session, index)
 
-    def _sheets(self, index: SessionIndex, item: CellsItem) -> Sheets:
-        """Load cells before and after a turn, with their current ids; return an error if lost."""
+    def _sheets(self, index: SessionIndex, item: CellsItem, *, redo: bool = False) -> Sheets:
+        """Load cells before and after a turn, with their current ids; return an error if lost.
+
+        With `redo`, they are exchanged.
+        """
         try:
             before, after = (
                 [
@@ -231,7 +256,7 @@ class Undoer:
             )
         except SavedCopyLost as error:
             return error
-        return before, after
+        return (after, before) if redo else (before, after)
 
     def _file_change(self, path: str, item: FileItem, root: Path | None) -> Change | None:
         name = shown_path(path, root)
@@ -279,10 +304,31 @@ async def _restored(
     return CellsRestored()
 
 
-def _state(record: TurnRecord) -> TurnState:
+def _state(record: TurnRecord, *, redo: bool) -> TurnState:
     undone = [item.undone for item in record.files.values()]
     undone += [item.undone for item in record.cells.values()]
+    if redo:
+        return "partly" if any(undone) else ""
     return "undone" if all(undone) else "partly"
+
+
+def _reversed(item: FileItem) -> FileItem:
+    """Return a file's states exchanged, to redo a change."""
+    unknown = FileState(kind="odd", why="its state after the turn is unknown")
+    return replace(item, before=item.after or unknown, after=item.before)
+
+
+def _find_undone(index: SessionIndex, turn: int | None) -> TurnRecord:
+    """Return the turn to redo: by default the first one of those that are undone at the end."""
+    if turn is None:
+        last = list(takewhile(lambda each: each.state, reversed(index.turns)))
+        others = [each for each in index.turns if each.state]
+        found = [*reversed(last), *reversed(others)]
+    else:
+        found = [each for each in reversed(index.turns) if each.turn == turn and each.state]
+    if not found:
+        raise NothingToUndo("no turn is undone" if turn is None else f"turn {turn} is not undone")
+    return found[0]
 
 
 def _find(index: SessionIndex, turn: int | None, states: Sequence[str]) -> TurnRecord:

@@ -1,4 +1,4 @@
-"""`%hermes undo`, `retry` and `diff`: undo, repeat or show a turn's changes."""
+"""`%hermes undo`, `redo`, `retry` and `diff`: undo, redo, repeat or show a turn's changes."""
 
 from __future__ import annotations
 
@@ -61,6 +61,26 @@ async def undo(agent: KernelAgent, given: Namespace) -> str:
         shown.append(_shown(report, force=given.force, whose=whose))
         unknown = unknown or report.turn not in known
     return "\n\n".join([*shown, *([NAMESPACE] if unknown else [])])
+
+
+async def redo(agent: KernelAgent, given: Namespace) -> str:
+    """Make the changes of an undone turn again, and return a report in Markdown.
+
+    Without a number, redo the turn that the last undo is about.
+    """
+    if not (session := given.of or _session_id(agent, guests=False)):
+        return NO_SESSION
+    history = history_of(agent.shell)
+    known = history.turns(session)
+    report = await agent.access.checkpoints.undo(
+        session,
+        None if given.turn == "" else given.turn,
+        restorer=restorer_of(agent, variables=history),
+        force=given.force,
+        redo=True,
+    )
+    shown = _shown(report, force=given.force, command="redo")
+    return shown if report.turn in known else f"{shown}\n\n{NAMESPACE}"
 
 
 def restorer_of(agent: KernelAgent, *, variables: VariableHistory | None) -> DocumentRestorer:
@@ -150,12 +170,14 @@ def _shown(report: UndoReport, *, force: bool, command: str = "undo", whose: str
     when = time.strftime("%H:%M", time.localtime(report.when))
     title = f"**Turn {report.turn}**{f' of {code_span(whose)}' if whose else ''} ({when})"
     blocks: list[str] = []
+    done = "redone" if command == "redo" else "undone"
     if report.done:
-        blocks.append(f"{title} is undone:\n\n{_listed(report.done)}")
+        blocks.append(f"{title} is {done}:\n\n{_listed(report.done)}")
     elif report.conflicts:
-        blocks.append(f"{title}: nothing was undone.")
+        blocks.append(f"{title}: nothing was {done}.")
     else:
-        blocks.append(f"{title}: nothing to undo, files and cells are as they were before it.")
+        side = "after" if done == "redone" else "before"
+        blocks.append(f"{title}: nothing to {command}, files and cells are as they were {side} it.")
     if report.conflicts:
         again = "" if force else f" `%hermes {command} --force` overwrites what was changed since."
         blocks.append(f"Left alone:{again}\n\n{_listed(report.conflicts)}")

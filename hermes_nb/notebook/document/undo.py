@@ -213,12 +213,12 @@ class DocumentRestorer:
         self._variables = variables
 
     def restore_variables(
-        self, session: str, turn: int, *, force: bool = False
+        self, session: str, turn: int, *, force: bool = False, redo: bool = False
     ) -> VariablesRestored:
         """Restore the variables that a turn changed; see `Restorer`."""
         if self._variables is None:
             return VariablesRestored()
-        return self._variables(session, turn, force=force)
+        return self._variables(session, turn, force=force, redo=redo)
 
     async def restore_cells(
         self, document: str, before: Cells, after: Cells, *, force: bool = False

@@ -114,6 +114,7 @@ class VariableHistory:
     def __init__(self, namespace: dict[str, Foreign]) -> None:
         self._namespace = namespace
         self._turns: dict[tuple[str, int], TurnVariables] = {}
+        self._undone: dict[tuple[str, int], TurnVariables] = {}  # before and after exchanged
         self._runs = itertools.count()
 
     @contextmanager
@@ -157,38 +158,45 @@ class VariableHistory:
             run.fresh = {k: v for k, v in new.saved.items() if k not in before.saved}
 
     def _make_room(self) -> None:
-        """Forget the oldest turns."""
-        turns = list(self._turns)
-        sizes = {key: each.size() for key, each in self._turns.items()}
-        while turns[:-1] and (
-            len(turns) > KEEP_TURNS or sum(sizes[key] for key in turns) > KEEP_BYTES
-        ):
-            del self._turns[turns.pop(0)]
+        """Forget the oldest turns, first those that are undone."""
+        held = [(turns, key) for turns in (self._undone, self._turns) for key in turns]
+        sizes = [turns[key].size() for turns, key in held]
+        for number, (turns, key) in enumerate(held[:-1]):
+            if len(held) - number <= KEEP_TURNS and sum(sizes[number:]) <= KEEP_BYTES:
+                break
+            del turns[key]
 
     def turns(self, session: str) -> list[int]:
         """Return the turns of a session that ran code and whose variables are kept."""
-        return [turn for name, turn in self._turns if name == session]
+        return [turn for name, turn in (*self._turns, *self._undone) if name == session]
 
     def changes(self, session: str, turn: int) -> TurnVariables:
         """Return what a turn changed; empty if nothing, if undone, or if no longer kept."""
         return self._turns.get((session, turn), TurnVariables())
 
-    def undo(self, session: str, turn: int, *, force: bool = False) -> VariablesRestored:
+    def undo(
+        self, session: str, turn: int, *, force: bool = False, redo: bool = False
+    ) -> VariablesRestored:
         """Restore the variables that a turn changed, except those changed since.
 
-        With `force`, those too.
+        With `force`, those too. With `redo`, restore what an undo of the turn changed.
         """
-        found = self._turns.get((session, turn))
+        turns, others = self._turns, self._undone
+        if redo:
+            turns, others = others, turns
+        found = turns.get((session, turn))
         if found is None:
             return VariablesRestored()
-        undo = _Undo(self._namespace, found, force)
+        reverse = others.setdefault((session, turn), TurnVariables())
+        reverse.fresh.update(found.fresh)
+        undo = _Undo(self._namespace, found, reverse, force)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # numpy warns when a shape is set
             undo.run()
         notes = [f"`{name}` was not saved: {what}" for name, what in found.lost.items()]
         found.lost.clear()
         if not found:
-            del self._turns[(session, turn)]
+            del turns[(session, turn)]
         return VariablesRestored(
             done=tuple(UndoLine(name, text) for name, text in undo.done.items()),
             conflicts=tuple(UndoLine(name, text) for name, text in undo.conflicts.items()),
@@ -198,10 +206,11 @@ class VariableHistory:
 
 @dataclass(slots=True)
 class _Undo:
-    """One undo of a turn; what was restored is removed from the turn."""
+    """One undo of a turn; what was restored is moved from the turn to its reverse."""
 
     _namespace: dict[str, Foreign]
     _turn: TurnVariables
+    _reverse: TurnVariables
     _force: bool
     done: dict[str, str] = field(default_factory=dict)
     conflicts: dict[str, str] = field(default_factory=dict)
@@ -210,7 +219,7 @@ class _Undo:
         fresh = () if self._force else self._turn.fresh.values()
         edited = {saved.root for saved in fresh if not saved.same()}
         for key, each in [*self._turn.objects.items()]:
-            if self._object(each):
+            if self._object(key, each):
                 del self._turn.objects[key]
         for name, each in [*self._turn.bindings.items()]:
             if self._binding(name, each, edited):
@@ -219,7 +228,7 @@ class _Undo:
             if self._setting(index, each):
                 del self._turn.settings[index]
 
-    def _object(self, each: Changed) -> bool:
+    def _object(self, key: int, each: Changed) -> bool:
         saved: Saved = each.before
         name = ", ".join(each.names[:3]) or saved.root
         if saved.same():
@@ -237,6 +246,14 @@ class _Undo:
             self.conflicts[name] = f"{_DIFFERS}: {named_type(saved.value)}"
             return False
         self.done.setdefault(name, "restored")
+        if each.after is None:
+            self._reverse.lost[name] = "its new state cannot be restored"
+        else:
+            # A copy, because the object may now share parts with the state that it was given.
+            after = None
+            with suppress(Exception):  # in that case, later changes to it are not noticed
+                after = saved.again()
+            self._reverse.objects[key] = Changed(each.start, each.after, after, each.names)
         return True
 
     def _binding(self, name: str, each: Changed, edited: set[str]) -> bool:
@@ -252,6 +269,7 @@ class _Undo:
         else:
             self._namespace[name] = each.before
             self.done[name] = "restored" if now is not MISSING else "brought back"
+        self._reverse.bindings[name] = Changed(each.start, now, each.before, each.names)
         return True
 
     def _setting(self, index: int, each: Changed) -> bool:
@@ -268,6 +286,7 @@ class _Undo:
             self.conflicts[setting.name] = f"{_DIFFERS}: {type(error).__name__}"
             return False
         self.done[setting.name] = "restored"
+        self._reverse.settings[index] = Changed(each.start, now, each.before)
         return True
 
 

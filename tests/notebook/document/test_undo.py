@@ -34,6 +34,11 @@ from IPython.utils.capture import capture_output
 S, KEY = "session", "/work/notebook.ipynb"
 
 
+async def redo(agent, words):
+    """Run `%hermes redo`."""
+    return await edits.redo(agent, COMMANDS["redo"].arguments(words))
+
+
 async def undo(agent, words):
     """Run `%hermes undo`."""
     return await edits.undo(agent, COMMANDS["undo"].arguments(words))
@@ -287,7 +292,7 @@ async def act(document, held, action, text):
 
 @given(st.integers(0, 5), st.lists(actions, min_size=1, max_size=8))
 @settings(max_examples=60)
-def test_undo_gives_the_original_when_the_user_did_nothing(tmp_path_factory, size, edits):
+def test_undo_and_redo_give_both_states_when_the_user_did_nothing(tmp_path_factory, size, edits):
     async def main(folder):
         told = Story(folder, *(f"original {n}" for n in range(size)))
         for n in range(size):
@@ -295,15 +300,25 @@ def test_undo_gives_the_original_when_the_user_did_nothing(tmp_path_factory, siz
         before = told.document.contents
         for n, edit in enumerate(edits):
             await act(told.agent(), told.document, edit, f"agent {n}")
+        after = told.document.contents
         try:
             report = await told.undo()
         except NothingToUndo:  # only moves of a cell to where it was
             assert told.document.contents == before
-        else:
-            assert report.conflicts == ()
+            return
+        assert report.conflicts == ()
         assert told.document.contents == before
+        for state in (after, before, after):
+            report = await told.undo(redo=state is after)
+            assert report.conflicts == ()
+            assert _sound(told.document.contents) == _sound(state)
 
     asyncio.run(main(tmp_path_factory.mktemp("undo")))
+
+
+def _sound(contents):
+    """Return the contents without outputs of Markdown cells, which have none in a notebook."""
+    return [each if each[0] == "code" else (*each[:2], [], None, each[4]) for each in contents]
 
 
 @given(st.integers(1, 5), st.lists(st.tuples(st.booleans(), actions), min_size=1, max_size=10))
@@ -411,3 +426,33 @@ async def test_cells_of_another_notebook_stay_and_after_a_restart_its_last_sessi
     assert told.document.sources[0] == "c"
     await undo(agent, "")
     assert told.document.sources[0] == "b"
+
+
+async def test_redo_follows_the_last_undo_and_leaves_later_changes_alone(shell, agent, tmp_path):
+    told, document = agent.told, agent.told.document
+    path = (tmp_path / "made.txt").resolve()
+    for turn, text in ((1, "b"), (2, "c")):
+        told.turn = turn
+        await told.agent().replace("c1", text, seen=document.seen("c1"))
+        told.checkpoints.before(S, turn, [path])
+        path.write_text(text, encoding="utf-8")
+        told.checkpoints.after(S, turn, [path])
+    with pytest.raises(NothingToUndo, match="no turn is undone"):
+        await redo(agent, "")
+    await undo(agent, "--to 0")
+    assert (document.sources[0], path.exists()) == ("a", False)
+    text = await redo(agent, "")
+    assert "**Turn 1**" in text and "is redone:" in text
+    assert (document.sources[0], path.read_text(encoding="utf-8")) == ("b", "b")
+    with pytest.raises(NothingToUndo, match="turn 1 is not undone"):
+        await redo(agent, "1")
+    path.write_text("mine", encoding="utf-8")
+    await document.replace("c1", "mine", seen=document.seen("c1"))
+    text = await redo(agent, "")
+    assert "**Turn 2**" in text and "nothing was redone" in text
+    assert "`%hermes redo --force` overwrites" in text
+    assert (document.sources[0], path.read_text(encoding="utf-8")) == ("mine", "mine")
+    await redo(agent, "2 --force")
+    assert (document.sources[0], path.read_text(encoding="utf-8")) == ("c", "c")
+    assert "nothing was undone" not in await undo(agent, "")
+    assert (document.sources[0], path.read_text(encoding="utf-8")) == ("b", "b")

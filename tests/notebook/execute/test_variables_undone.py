@@ -51,6 +51,39 @@ def test_undo_restores_variables_in_place(play):
     assert "Variables keep" not in shown
 
 
+def test_redo_restores_what_undo_changed_in_the_same_objects(play):
+    desk = play(
+        (
+            "import numpy as np\nimport os\nimport pandas as pd\n"
+            "df = pd.DataFrame({'a': [1, 2]})\nxs = [1, {'k': []}]\ngone = 5\n"
+            "array = np.zeros(3)\nview = array[:2]\nmine = [1]",
+            "df.loc[0, 'a'] = 7\ndf['b'] = 3\nxs[1]['k'].append(1)\nxs.append(2)\nnew = [xs]\n"
+            "del gone\narray[0] = 9\nos.environ['REDONE'] = '1'\nmine.append(2)",
+        )
+    )
+    names = desk.shell.user_ns
+    df, xs, view, new = (names[name] for name in ("df", "xs", "view", "new"))
+    for _ in range(2):
+        desk("undo")
+        assert (list(df), xs, list(view), names["gone"]) == (["a"], [1, {"k": []}], [0, 0], 5)
+        assert "new" not in names
+        assert desk.shell.ev("'REDONE' not in os.environ")
+        shown = desk("redo")
+        assert df.to_dict("list") == {"a": [7, 2], "b": [3, 3]}
+        assert (xs, list(view)) == ([1, {"k": [1]}, 2], [9, 0])
+        assert names["new"] is new and new[0] is xs and names["df"] is df
+        assert "gone" not in names
+        assert desk.shell.ev("os.environ.pop('REDONE') and os.environ.setdefault('REDONE', '1')")
+        assert "is redone:" in shown and "`new` brought back" in shown
+    desk("undo")
+    desk.shell.ex("mine.append('mine')\nxs.append('mine')")
+    shown = desk("redo")
+    assert names["mine"] == [1, "mine"]
+    assert all(f"`{name}` changed since and not restored" in shown for name in ("xs", "mine"))
+    desk("redo --force")
+    assert names["mine"] == [1, 2]
+
+
 def test_a_variable_changed_since_is_a_conflict_until_it_is_forced(play):
     desk = play(("xs = [1]\nys = [1]\nn = 1", "xs.append(2)\nys.append(2)\nn = 2\nnew = []"))
     names = desk.shell.user_ns
