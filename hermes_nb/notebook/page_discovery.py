@@ -107,6 +107,8 @@ class Info:
     """Version of the extension."""
     protocol: int = 0
     """Version of the page's messages, or 0 if it sends no version."""
+    undoes: bool = False
+    """Whether the page has buttons that undo a turn, found by its output metadata."""
     widgets: bool = False
     """Whether the page can show ipywidgets."""
 

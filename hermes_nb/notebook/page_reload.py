@@ -160,7 +160,8 @@ class _Joining:
                 shown["text/markdown"] = self._transcript.finished(
                     room=ANSWER, page=True, status=not drew
                 )
-            outputs = [_output(shown), *(self._pictures if over else ())]
+            marks = self._transcript.metadata if over else None
+            outputs = [_output(shown, marks), *(self._pictures if over else ())]
             outputs += [_output(footer(self._transcript))] if over and drew else []
             outputs += [_output(LOST)] if over and self._more_code else []
             await self._frontend.call(

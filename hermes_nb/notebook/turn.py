@@ -32,7 +32,7 @@ from hermes_nb.notebook.display.views import CellView, FinalView, StatusView, Tu
 from hermes_nb.notebook.execute.nested import showing
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.page_reload import rejoined
-from hermes_nb.notebook.shell import Shell, can_ask, has_kernel, ours
+from hermes_nb.notebook.shell import Shell, can_ask, has_kernel, ours, running_cell
 from hermes_nb.notebook.variable_changes import brief_change
 from hermes_nb.notebook.variable_changes import changes as changed_variables
 from hermes_nb.notebook.widget_messages import widgets_live
@@ -185,6 +185,8 @@ class CellTurn:
                 yield
             finally:
                 if self.transcript.started:
+                    page = frontend.page if running_cell(self._shell) else None
+                    self.transcript.buttons = page is not None and page.undoes
                     self.view.close()
 
     def begin(self) -> None:

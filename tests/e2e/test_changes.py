@@ -13,10 +13,11 @@ OLD = "total = df['yield kg'].astype(float).sum()"
 NEW = "total = df['yield kg'].astype(int).sum()"
 MARKS = ".hermes-mark"
 BACK = '.jp-RenderedMarkdown code[title^="turn "]'
+SESSION = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
 LOADS = "import sys\nsys.audit('socket.connect', None, ('192.0.2.1', 9))"
 
 
-def test_changes_are_told_marked_and_taken_back_at_a_click(open_notebook, model):
+def test_changes_are_told_marked_and_taken_back_at_a_click(open_notebook, server, model):
     notebook = open_notebook(OLD, "%%hermes --approve all\nmake it whole numbers")
     page = notebook.page
     prepare(
@@ -30,7 +31,8 @@ def test_changes_are_told_marked_and_taken_back_at_a_click(open_notebook, model)
         ("todo", {"items": ["[x] whole numbers", "[ ] plot"]}),
     )
     told = shown(notebook.run(2))
-    assert "<summary>cells 4–5 added · cell 2 edited · clean.py added +1 · <code title=" in told
+    assert "<summary>cells 4–5 added · cell 2 edited · clean.py added +1</summary>" in told
+    assert "%hermes undo" not in told and not SESSION.search(told)
     notebook.until(lambda: page.locator(MARKS).count() == 2)
     page.locator("summary", has_text="cells 4–5 added").click(position={"x": 20, "y": 8})
     for theme in THEMES:
@@ -60,7 +62,37 @@ def test_changes_are_told_marked_and_taken_back_at_a_click(open_notebook, model)
     assert notebook.sources()[2:] == ["print('mine')"]
     page.get_by_text("is undone").first.wait_for()
     receipt.get_by_text("undone ").wait_for()
-    assert receipt.locator("button").all_inner_texts() == ["Show diff", "Ask again"]
+
+
+def test_what_was_undone_is_redone_at_a_click(open_notebook, server, model):
+    notebook = open_notebook(OLD, "%hermes undo", "%%hermes --approve all\nmake it whole")
+    page, made = notebook.page, server.root / "made-redo.py"
+    edit = {"id": "cell1", "old": "float", "new": "int"}
+    new = {"source": "print(1)"}
+    file = {"path": made.name, "content": "a = 1\n"}
+    prepare(notebook, model, ("edit_cell", edit), ("insert_cell", new), ("write_file", file))
+    notebook.run(3)
+    receipt = page.locator(".hermes-receipt")
+    buttons = receipt.locator("button")
+    receipt.get_by_text("Undo").focus()
+    page.keyboard.press("Enter", delay=HELD)
+    receipt.get_by_text("undone ").wait_for()
+    assert not made.exists()
+    assert buttons.all_inner_texts() == ["Redo", "Show diff", "Ask again"]
+    for theme in THEMES:
+        in_theme(notebook, theme)
+        assert violations(receipt) == []
+        notebook.shot(f"receipt-undone-{theme}")
+    page.evaluate("document.querySelectorAll('.hermes-receipt button').forEach(b => b.click())")
+    page.keyboard.press("Enter", delay=HELD)  # the focus is on Redo
+    receipt.get_by_text("Undo").wait_for()
+    assert made.exists()
+    sources = notebook.sources()
+    assert (sources[0], sources[3]) == (NEW, "print(1)")
+    notebook.run(2)  # `%hermes undo` in a cell
+    receipt.get_by_text("Undo").click()
+    receipt.get_by_text("Redo").wait_for()
+    assert notebook.sources()[0] == OLD
 
 
 def test_what_a_kernel_has_loaded_is_trusted_at_a_click(open_notebook, model):
@@ -111,19 +143,21 @@ def test_88_the_word_that_undoes_is_no_button_in_what_came_with_a_notebook(open_
     notebook = open_notebook("%%hermes --approve edits\ngo", empty, "'an output of a stranger'")
     page, saved = notebook.page, notebook.server.root
     prepare(notebook, model, ("write_file", {"path": "made-88.txt", "content": "a\n"}))
-    told = shown(notebook.run(1))
-    made = re.search(r"<details>\s*<summary>.*?</summary>", told, re.DOTALL)[0] + "</details>"
-    assert 'title="turn 1 of' in made
+    notebook.run(1)
+    (own,) = notebook.evaluate("m.cells[1].getOutputs()")
+    turn = own["metadata"]["hermes"]["turn"]
+    made = f'<details><summary><code title="turn {turn}">%hermes undo 1</code></summary></details>'
     notebook.evaluate("m.cells[2].setSource(a)", made)
-    output = {"output_type": "display_data", "metadata": {}, "data": {"text/markdown": made}}
+    output = {**own, "data": {"text/markdown": made}}
     notebook.evaluate("nb.content.model.cells.get(3).trusted = false")
     notebook.evaluate("m.cells[3].setOutputs([a])", output)
     notebook.evaluate("nb.content.widgets[2].rendered = true")
-    notebook.until(lambda: page.locator(BACK).count() == 3)
-    for number in (1, 2):
-        page.locator(BACK).nth(number).click()
+    notebook.until(lambda: page.locator(BACK).count() == 2)
+    for each in page.locator(BACK).all():
+        each.click()
+    assert page.locator(".hermes-receipt").count() == 1
     page.wait_for_timeout(1000)
     assert notebook.value("1 + 1") == 2  # whatever was asked of the kernel is over
     assert (saved / "made-88.txt").exists()
-    page.locator(BACK).first.click()
+    page.locator(".hermes-receipt").get_by_text("Undo").click()
     notebook.until(lambda: not (saved / "made-88.txt").exists())

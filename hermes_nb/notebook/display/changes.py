@@ -22,6 +22,8 @@ ROOM = 12_000
 """Maximum characters of a diff that a finished turn displays."""
 VARIABLES = 6
 """Maximum number of variables to list."""
+DIFF = "Changes of this turn"
+"""Title of the diff, as in labextension/static/changes.js."""
 _LINE = 300
 """Maximum characters of a diff line."""
 _WHOLE_LINE = "display:inline-block;min-width:100%;"
@@ -53,7 +55,15 @@ def ways_back(changes: Sequence[Change], learned: int, turn: int) -> list[str]:
     return [*undo, *(["%hermes memory undo"] if learned else [])]
 
 
-def folded(changes: Sequence[Change], learned: int, turn: int, session: str, *, page: bool) -> str:
+def folded(
+    changes: Sequence[Change],
+    learned: int,
+    turn: int,
+    session: str,
+    *,
+    page: bool,
+    buttons: bool = False,
+) -> str:
     """Return the line as Markdown, which opens to the diff; "" without changes.
 
     Args:
@@ -63,6 +73,7 @@ def folded(changes: Sequence[Change], learned: int, turn: int, session: str, *, 
         session: id of its session, for the first command's tooltip. The tooltip allows
             `%hermes undo TURN of SESSION` when another session is active.
         page: true to use HTML with colours, for display in a notebook page.
+        buttons: true if the page has buttons to undo the changes, so that no command is needed.
     """
     told = line(changes, learned)
     if not told:
@@ -70,11 +81,12 @@ def folded(changes: Sequence[Change], learned: int, turn: int, session: str, *, 
     back = [f"<code>{each}</code>" for each in ways_back(changes, learned, turn)]
     if page and changes and session:
         back[0] = clickable(turn, session)
-    head = " · ".join([escape(told), *back])
+    head = " · ".join([escape(told), *([] if buttons else back)])
     body = as_markdown(changes, ROOM, page=page)
     if not body:
         return head
-    return f"<details><summary>{head}</summary>\n\n{body}\n\n</details>"
+    title = f' title="{DIFF}"' if buttons else ""  # the page finds it by this title
+    return f"<details{title}><summary>{head}</summary>\n\n{body}\n\n</details>"
 
 
 def clickable(turn: int, session: str) -> str:

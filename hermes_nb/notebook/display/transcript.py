@@ -94,6 +94,7 @@ class Transcript:
         changes: the turn's changes that have not been undone.
         variables: the variables that the turn changed, each as a short text.
         learned: number of notes saved to memory by the turn.
+        buttons: true if the page has buttons to undo the turn, so that its text needs no command.
         session: id of the turn's session.
         plan_lines: the turn's plan, one line of plain text per step.
     """
@@ -113,6 +114,7 @@ class Transcript:
         self.changes: Sequence[Change] = ()
         self.variables: Sequence[str] = ()
         self.learned = 0
+        self.buttons = False
         self.session = ""
         self.plan_lines: list[str] = []
         self._turn = 0
@@ -156,8 +158,11 @@ class Transcript:
 
     @property
     def metadata(self) -> dict[str, object]:
-        """A finished turn's output metadata for programs: the denied calls."""
-        return {"hermes": {"refused": self.refused}} if self.refused else {}
+        """A finished turn's output metadata: the denied calls, and the turn if it has changes."""
+        told: dict[str, object] = {"refused": self.refused} if self.refused else {}
+        if self.session and (self.variables or self.changes):
+            told["turn"] = f"{self._turn} of {self.session}"  # what the page's buttons undo
+        return {"hermes": told} if told else {}
 
     def call(self, call_id: str) -> CallView:
         return self._calls[call_id]
@@ -269,10 +274,11 @@ class Transcript:
         blocks = [*self.notes, _within(redact(self.answer), room, safe_markdown), outcome]
         turn = self._turn, self.session
         if named := escape(changes.variables_line(self.variables)):
-            undo = changes.clickable(*turn) if page and self.session else ""
+            undo = changes.clickable(*turn) if page and self.session and not self.buttons else ""
             blocks.append(named if self.changes or not undo else f"{named} · {undo}")
         if self.changes or self.learned:
-            blocks.append(changes.folded(self.changes, self.learned, *turn, page=page))
+            parts = self.changes, self.learned, *turn
+            blocks.append(changes.folded(*parts, page=page, buttons=page and self.buttons))
         if plan := self.plan_lines:
             listed = "  \n".join(map(escape, plan))
             blocks.append(folded(f"plan: {told(self._plan)}", listed))

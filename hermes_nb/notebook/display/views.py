@@ -254,7 +254,9 @@ class CellView:
             self._shown = time.monotonic()
             # Read by the page: *Stop* is offered below the output of an ended cell, too.
             beside = running and self.transcript.beside
-            marks = {"hermes_beside": self.transcript.state() or "running"} if beside else {}
+            marks = {} if running else self.transcript.metadata
+            if beside:
+                marks = {"hermes_beside": self.transcript.state() or "running"}
             again = bool(self._display_id)
             self._display_id = self._display_id or token_hex(16)
             shell: Foreign = get_ipython()

@@ -342,6 +342,10 @@ def test_a_finished_turn_says_what_it_changed_and_how_to_take_it_back():
         assert f"{head} · <code>%hermes undo 1</code> · <code>%hermes memory undo</code>" in shown
     assert "```diff\n- a = 1\n+ a = <b>2\n```" in transcript.finished()
     assert "```diff" not in shown and "<b>2" not in shown and ">&lt;b&gt;2</ins></span>" in shown
+    transcript.buttons = True  # in such a page, the text needs no command
+    shown = transcript.finished(page=True)
+    assert f'<details title="Changes of this turn">{head}</summary>' in shown
+    assert "%hermes" not in shown and "%hermes undo 1" in transcript.finished() + transcript.plain()
     transcript.changes, transcript.learned = (), 0
     assert "undo" not in transcript.finished() + transcript.plain()
 
@@ -355,6 +359,10 @@ def test_a_finished_turn_says_which_variables_it_changed():
     transcript.session = "s"
     undo = '<code title="turn 1 of s">%hermes undo 1</code>'
     assert f"{told} · {undo}\n\n<details>" in transcript.finished(page=True)
+    transcript.buttons = True
+    assert f"{told}\n\n<details>" in transcript.finished(page=True)
+    assert transcript.metadata == {"hermes": {"turn": "1 of s"}}
+    transcript.buttons = False
     transcript.changes = CHANGES
     assert f"{told}\n\n<details><summary>cell 3 added · " in transcript.finished(page=True)
     assert f"\n{told}\ncell 3 added · " in transcript.plain()

@@ -23,7 +23,8 @@ export const connect = ({ app, cells, tracker, ...given }) => {
       widgets: panel.content.rendermime.mimeTypes.includes(WIDGET),
       app: app.name,
       version: app.version,
-      protocol: PROTOCOL
+      protocol: PROTOCOL,
+      undoes: true
     })
   };
   for (const { operations } of parts) Object.assign(ops, operations);

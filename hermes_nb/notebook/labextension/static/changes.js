@@ -4,6 +4,9 @@ export const start = ({ cells, dom, parts, tracker }) => {
   // has not run.
   const WORDS = /^%hermes (undo \d{1,9}|trust kernel)$/;
   const TURN = /^turn \d{1,9} of ([\w-]{1,64})$/;
+  const WHICH = /^\d{1,9} of [\w-]{1,64}$/;
+  const OLDER = /<code title="turn (\d+ of [\w-]+)">%hermes undo/; // in answers without metadata
+  const DIFF = 'details[title="Changes of this turn"]';
   const WAY_BACK = '.jp-RenderedMarkdown code[title^="turn "]';
 
   // Beside the cells; what the kernel says is shown.
@@ -46,46 +49,64 @@ export const start = ({ cells, dom, parts, tracker }) => {
 
   const undone = new Map(); // when, by the turn's title
   const receipts = new WeakMap(); // boxes, by cell widget
-  const ours = output => /<code title="turn \d+ of /.test(output?.data?.['text/markdown'] ?? '');
+  const shown = output => [output.data?.['text/markdown'] ?? ''].flat().join('');
+  const turnOf = ({ outputs }) => {
+    for (let i = 0; i < outputs.length; i++) {
+      const output = outputs.get(i).toJSON();
+      const turn = output.metadata?.hermes?.turn ?? OLDER.exec(shown(output))?.[1];
+      if (WHICH.test(turn)) return turn;
+    }
+    return null;
+  };
 
-  const fill = (box, panel, cell) => {
+  const fill = (box, panel, cell, turn) => {
     // The text is drawn after the output is there, and the page may draw it again.
-    const code = () => cell.outputArea?.node.querySelector(WAY_BACK);
-    const fold = () => code()?.closest('details');
-    const done = () => undone.get(code()?.title);
-    const undo = async () => {
-      const { title } = code();
-      const told = await follow(panel, code());
-      if (!/ is undone:/.test(told)) return;
+    const fold = () =>
+      cell.outputArea.node.querySelector(DIFF) ??
+      cell.outputArea.node.querySelector(WAY_BACK)?.closest('details');
+    const act = async (word, done) => {
+      const told = await run(panel, `%hermes ${word} ${turn}`, { cellId: cell.model.id });
+      if (!done.test(told)) return;
       const when = new Date().toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
-      undone.set(title, when);
-      fill(box, panel, cell);
+      if (word === 'redo') undone.delete(turn);
+      else undone.set(turn, when);
+      const focused = box.contains(document.activeElement);
+      fill(box, panel, cell, turn);
+      if (focused) box.querySelector('button').focus();
     };
     const diff = () => {
       if (fold()) fold().open = !fold().open;
     };
     const again = () => parts.cells.run(panel, panel.content.widgets.indexOf(cell));
-    box.replaceChildren(
-      done() ? dom.element('span', 'hermes-dim', `undone ${done()}`) : dom.button('Undo', undo),
-      dom.button('Show diff', diff),
-      dom.button('Ask again', () => void again())
-    );
+    const when = undone.get(turn);
+    const made = when
+      ? [
+          dom.element('span', 'hermes-dim', `undone ${when}`),
+          dom.button('Redo', () => void act('redo', / is redone:|nothing to redo|is not undone/))
+        ]
+      : [dom.button('Undo', () => void act('undo', / is undone:|nothing to undo|already undone/))];
+    const outputs = Array.from({ length: cell.model.outputs.length }, (_, i) =>
+      shown(cell.model.outputs.get(i).toJSON()));
+    if (outputs.some(each => each.includes('<details title="Changes ') || OLDER.test(each)))
+      made.push(dom.button('Show diff', diff));
+    box.replaceChildren(...made, dom.button('Ask again', () => void again()));
   };
 
   const receipt = (panel, cell) => {
     const { model, outputArea } = cell;
     const mine = model.type === 'code' && model.trusted && cells.kernelOf(panel);
-    const has = mine && model.sharedModel.executionState !== 'running' && outputArea?.widgets.some(
-      (_, i) => ours(model.outputs.get(i)?.toJSON()));
+    const has =
+      mine && model.sharedModel.executionState !== 'running' && outputArea && turnOf(model);
     const old = receipts.get(cell);
-    if (old ? has && old === outputArea.node.lastElementChild : !has) return;
+    const same = old?.dataset.turn === has && old === outputArea?.node.lastElementChild;
+    if (old ? has && same : !has) return;
     old?.remove();
     receipts.delete(cell);
     if (!has) return;
     const box = dom.element('div', 'hermes-ui hermes-receipt', '', {
-      role: 'group', 'aria-label': 'This turn'
+      role: 'group', 'aria-label': 'This turn', 'data-turn': has
     });
-    fill(box, panel, cell);
+    fill(box, panel, cell, has);
     outputArea.node.append(box);
     receipts.set(cell, box);
   };
