@@ -124,7 +124,12 @@ class KernelAgent:
         self.tools_in_use = ToolsInUse()
         self.approver = CellApprover(shell, self.access.frontend, learn=self.access.learn)
         self.message_builder = UserMessageBuilder(
-            shell, self.access, guard=self.guard, say=say, mcp=self.mcp
+            shell,
+            self.access,
+            guard=self.guard,
+            say=say,
+            mcp=self.mcp,
+            library=lambda: self.knowledge.library,
         )
         self._given = Toolset()
         self._hooks: list[Hooks] = []

@@ -7,15 +7,19 @@ other line starts with `- `.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_nb.agent.session.session import Session
+from hermes_nb.agent.settings.files import read_dotenv
 from hermes_nb.core.messages import Message, Part, Text
 from hermes_nb.core.protocols import Variable
 from hermes_nb.core.text import one_line
+from hermes_nb.core.threads import in_thread
 from hermes_nb.notebook.access import NotebookAccess
 from hermes_nb.notebook.document.outline_updates import CellsNote, KnownOutline, cells_note
 from hermes_nb.notebook.execute.network import kernel_origin
@@ -24,7 +28,11 @@ from hermes_nb.notebook.interpolate import interpolate
 from hermes_nb.notebook.shell import Shell
 from hermes_nb.notebook.variables import variables_of
 from hermes_nb.safety.guard import Guard
+from hermes_nb.safety.markup import code_span
+from hermes_nb.skills.document import SkillError
+from hermes_nb.skills.library import Library, unset_variables
 from hermes_nb.tools.mcp_tools import McpTools
+from hermes_nb.tools.skills import instructions
 
 if TYPE_CHECKING:
     from hermes_nb.notebook.turn import TurnEnv
@@ -38,6 +46,8 @@ _COLUMNS = 20
 _VARIABLE = 700
 _MARK = 60
 """Characters reserved for the line that counts omitted lines."""
+SKILL = re.compile(r"/((?:[a-z0-9][\w.-]*/)?[a-z0-9][\w.-]*)(?=\s|\Z)")
+"""The start of a prompt that runs a turn with a skill: `/NAME` or `/CATEGORY/NAME`."""
 
 
 class UserMessageBuilder:
@@ -51,7 +61,9 @@ class UserMessageBuilder:
         guard: Guard,
         say: Callable[[str], None],
         mcp: McpTools,
+        library: Callable[[], Library],
     ) -> None:
+        self._library = library
         self._shell = shell
         self._guard = guard
         self._mcp = mcp
@@ -72,11 +84,32 @@ class UserMessageBuilder:
             names = "; ".join(f"{n}. {each.told}" for n, each in enumerate(env.pictures, 1))
             parts += [Text(f"[Pictures with this message: {names}]", "ours")]
             parts += [each.image for each in env.pictures]
+        if named := SKILL.match(prompt):
+            parts += await self._skill(named[1], env)
         if "@" in prompt:
             parts += await self._named(prompt, env)
         if env.options.context and (note := await self._news(env)).text:
             parts.append(note)
         return Message(role="user", parts=tuple(parts))
+
+    async def _skill(self, name: str, env: TurnEnv) -> list[Part]:
+        """Return the skill with which a prompt starts, and tell the user what it lacks."""
+        show, typed = self._say if env.view is None else env.view.note, code_span(f"/{name}")
+        library = self._library()
+        try:
+            skill = library.get(name)
+            saved = read_dotenv(env.settings.home)
+            for variable in unset_variables(skill):
+                if variable in saved:
+                    os.environ[variable] = saved[variable]
+                else:
+                    asks = f"`%hermes key {variable}` asks for it"
+                    show(f"{typed} needs {code_span(variable)}, which is not set; {asks}.")
+            text = await in_thread(instructions, library, skill.name)
+        except SkillError as error:
+            show(f"{typed} is sent as typed: {one_line(str(error), 200)}")
+            return []
+        return [Text(f"[Follow this skill in this turn: {name}]\n{text}", "ours")]
 
     async def _named(self, prompt: str, env: TurnEnv) -> list[Part]:
         """Return a prompt's attachments, and show the user a list of them."""

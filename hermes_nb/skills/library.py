@@ -28,6 +28,11 @@ INDEX_BUDGET = 2_000
 """Tokens for the list of skills in the system prompt."""
 
 
+def unset_variables(skill: Skill) -> list[str]:
+    """Return the environment variables that a skill requires and that are not set."""
+    return [name for name in skill.environment if not os.environ.get(name)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkillView:
     """A skill's document or one of its files, ready for display."""
@@ -142,7 +147,7 @@ class Library(Changer):
         text, about = self._text(skill, path, relative, data)
         if relative == DOCUMENT:
             marks = (*skill.marks, *marks)
-            if unset := [name for name in skill.environment if not os.environ.get(name)]:
+            if unset := unset_variables(skill):
                 told = f"it needs {', '.join(unset)} in the environment, but that is not set"
                 marks = (f"{told}: tell the user before you follow it", *marks)
         if not skill.root.vouched:

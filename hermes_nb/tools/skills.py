@@ -75,13 +75,19 @@ def _skill_view(library: Library) -> Tool:
         Args:
             file_path: e.g. references/api.md; default: SKILL.md without frontmatter
         """
-        view = library.view(name, file_path or None)
-        if file_path:
-            return f"{_heading(view)}\n\n{view.text or view.about}"
-        library.used(view.skill.name)
-        return f"{_heading(view)}\n[{_about(view.skill)}]\n\n{_body(view.text)}"
+        if not file_path:
+            return instructions(library, name)
+        view = library.view(name, file_path)
+        return f"{_heading(view)}\n\n{view.text or view.about}"
 
     return skill_view
+
+
+def instructions(library: Library, name: str) -> str:
+    """Return a skill's instructions for the model, and count the use; raise SkillError."""
+    view = library.view(name)
+    library.used(view.skill.name)
+    return f"{_heading(view)}\n[{_about(view.skill)}]\n\n{_body(view.text)}"
 
 
 def _skill_manage(library: Library, changes: Managing) -> Tool:

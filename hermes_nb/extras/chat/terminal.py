@@ -138,7 +138,8 @@ async def _handed_over(magics: HermesMagics, text: str) -> bool:
     """Run a command or a turn and display errors; return False if the user stopped it."""
     try:
         if typed := COMMAND.fullmatch(text):
-            await magics.hermes(_checked(typed[2].strip()) if typed[1] == "/" else typed[2])
+            line = typed[2].strip()
+            await magics.hermes(_checked(magics, line) if typed[1] == "/" else line)
         else:
             await magics.hermes("", text)
     except StoppedInView:
@@ -158,10 +159,13 @@ def _say(text: str) -> None:
         print(textwrap.fill(line, width, break_long_words=False))
 
 
-def _checked(line: str) -> str:
-    """Return the command line after a `/`; raise `ConfigError` if it is not a command."""
+def _checked(magics: HermesMagics, line: str) -> str:
+    """Return the line after a `/`; raise `ConfigError` if it names no command and no skill."""
     if line and not line.startswith("-") and find(line) is None:
-        what = f"there is no command /{line.split(maxsplit=1)[0]}; /help lists them"
+        name = line.split(maxsplit=1)[0]
+        if any(name == skill.name for skill in magics.agent.knowledge.library.list()):
+            return f"skill {line}"
+        what = f"there is no command /{name}; /help lists them"
         raise ConfigError(f"{what}. To send it as a prompt, put a space before the slash")
     return line
 

@@ -182,6 +182,20 @@ def memory(agent: KernelAgent, given: Namespace) -> str:
     return f"{told}. New sessions use it; `%hermes reload` applies it to this one."
 
 
+async def skill(agent: KernelAgent, given: Namespace) -> str:
+    """Run a turn that follows a skill."""
+    try:
+        name = agent.knowledge.library.get(given.skill).name
+    except SkillError as error:
+        raise ConfigError(_for_user(error)) from error
+    await agent.ask(f"/{name} {given.prompt}".rstrip())
+    return ""
+
+
+def _for_user(error: SkillError) -> str:
+    return str(error).replace("skills_list lists", "`%hermes skills` lists")
+
+
 def skills(agent: KernelAgent, given: Namespace) -> str | Awaitable[str]:
     """List, show or change skills, or manage sources of other people's skills."""
     action, name, library = given.action, given.skill, agent.knowledge.library
@@ -190,7 +204,7 @@ def skills(agent: KernelAgent, given: Namespace) -> str | Awaitable[str]:
     try:
         match action:
             case "" | "list":
-                return _skill_list(agent.knowledge) + _waits(agent)
+                return _skill_list(agent.knowledge, given.words) + _waits(agent)
             case "show":
                 return _skill_shown(agent.knowledge, name)
             case "enable" | "disable":
@@ -206,10 +220,7 @@ def skills(agent: KernelAgent, given: Namespace) -> str | Awaitable[str]:
             case _:
                 return _sourced(agent, action, given.rest)
     except SkillError as error:
-        told = str(error).replace(
-            "skills_list lists", "`%hermes skills` lists"
-        )  # the tool's name is for the model
-        raise ConfigError(told) from error
+        raise ConfigError(_for_user(error)) from error
 
 
 async def _sourced(agent: KernelAgent, action: str, words: str) -> str:
@@ -409,7 +420,8 @@ def _entry(known: PromptSources, target: str, number: str) -> str:
     raise ConfigError(message if entries else f"{target} has no entries")
 
 
-def _skill_list(known: PromptSources) -> str:
+def _skill_list(known: PromptSources, words: str) -> str:
+    """Return all skills and those that are not offered, or the skills that match some words."""
     rows = [
         (
             code_span(f"{skill.category}/{skill.name}" if skill.category else skill.name)
@@ -418,16 +430,20 @@ def _skill_list(known: PromptSources) -> str:
             skill.source,
             f"{skill.usage.uses}×" if skill.usage.uses else "–",
         )
-        for skill in known.library.list(all_of_them=True)
+        for skill in known.library.list(query=words, all_of_them=True)
     ]
-    blocks = [grid(("skill", "what for", "from", "used"), rows)] if rows else ["No skills yet."]
-    if skipped := known.library.skipped():
+    none = "No skill matches these words." if words else "No skills yet."
+    blocks = [grid(("skill", "what for", "from", "used"), rows) if rows else none]
+    if not words and (skipped := known.library.skipped()):
         lines = [
             (code_span(each.name), each.source, escape(one_line(visible(each.reason), 160)))
             for each in skipped
         ]
         blocks.append("Not offered:\n\n" + grid(("skill", "from", "why"), lines))
-    blocks.append("`%hermes skills show NAME`, also `enable`, `disable`, `delete`, `undo`, `trust`")
+    blocks.append(
+        "`%hermes skill NAME` follows one. `%hermes skills show NAME`, also `enable`, `disable`, "
+        "`delete`, `undo`, `trust`"
+    )
     return "\n\n".join(blocks)
 
 

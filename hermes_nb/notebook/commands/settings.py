@@ -45,7 +45,8 @@ async def key(agent: KernelAgent, given: Namespace) -> str:
     words = given.action or given.variable
     known = PROVIDERS.get(words.lower())
     name = known.key if known else words
-    if name and not NAME.fullmatch(name):  # it may be the key itself
+    # Any other word may be the key itself.
+    if name and not NAME.fullmatch(name) and name not in _needed(agent):
         forget(agent.shell)
         raise ConfigError(ADVICE)
     if not can_ask(agent.shell):
@@ -65,6 +66,11 @@ async def key(agent: KernelAgent, given: Namespace) -> str:
     told = await in_thread(_keep, agent, name, value)
     agent.change_models()
     return told.replace(value, "[key]")
+
+
+def _needed(agent: KernelAgent) -> set[str]:
+    """Return the environment variables that skills require."""
+    return {name for skill in agent.knowledge.library.list() for name in skill.environment}
 
 
 def _name_of(value: str, settings: Settings) -> str:
@@ -100,6 +106,9 @@ def _keep(agent: KernelAgent, name: str, value: str) -> str:
         raise ConfigError(message) from error
     kept = f"Saved as {code_span(name)} in {code_span(str(home / '.env'))}, readable only by you."
     told = [kept, f"{escape(found)}."]
+    if end is None and name in _needed(agent):
+        os.environ.setdefault(name, value)
+        told = [kept, "A skill requires it, so it is also set in this kernel's environment."]
     if os.environ.get(name, value) != value:
         told.append(
             f"But {code_span(name)} in this kernel's environment is different and takes precedence."

@@ -373,6 +373,8 @@ class Completions:
         from hermes_nb.notebook.completion import completed, in_words
 
         shell = self._magics.shell
+        if inside and "\n" not in above and re.fullmatch(r"/[\w.-]*", line):
+            return line, _beginning([f"/{name}" for name in self._names("skills")], line) or [line]
         found = completed(typed if inside else line, shell, Path(), self.servers)
         return found or (in_words(typed, shell) if inside else self.offered(line))
 

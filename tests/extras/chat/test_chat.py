@@ -150,6 +150,15 @@ def test_a_prompt_of_several_lines_and_one_from_the_history(serve, chat):
     assert ["one\ntwo!" in each for each in prompts_of(server)] == [True]
 
 
+def test_a_slash_and_a_name_follow_a_skill(serve, chat):
+    server = serve(says("Tidied."))
+    talk = chat()
+    talk.ready()
+    talk.type("/tidy-notebook keep the plots", ENTER)
+    talk.until("Tidied.")
+    assert "[Follow this skill in this turn: tidy-notebook]" in prompts_of(server)[0]
+
+
 def test_commands_are_those_of_the_magic_and_completed(serve, chat, tmp_path):
     (tmp_path / "penguins.csv").write_text("a,b\n1,2\n")
     server = serve(says("Two columns."))
