@@ -1,8 +1,9 @@
 """Ask the user before a tool call runs, and before an unconfigured model is used.
 
-Questions appear as buttons if a page answers, otherwise as `input()`. If neither is possible, the
-policy decides. The page renders all text as plain text, never as HTML, and shows the question again
-after a reload. Only the answer is saved in the notebook, in the line that shows the call.
+Questions appear as buttons if a page answers, otherwise as `input()`, or as text that `%hermes yes`
+answers while the turn runs next to the user's cells. If none is possible, the policy decides. The
+page renders all text as plain text, never as HTML, and shows the question again after a reload.
+Only the answer is saved in the notebook, in the line that shows the call.
 
 On a shared machine, anyone can listen on a well-known port. So a local server is offered together
 with its owner's name, and used only after the user accepts it. Downloading the built-in model's
@@ -15,6 +16,7 @@ kernel, only the mode set when the process started applies.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import re
@@ -23,7 +25,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
@@ -43,7 +45,15 @@ from hermes_nb.notebook.display.views import can_draw, show
 from hermes_nb.notebook.execute.network import by_call
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.interrupt import user_code
-from hermes_nb.notebook.shell import Shell, can_ask, has_kernel, running_cell, runs_beside
+from hermes_nb.notebook.shell import (
+    Shell,
+    TurnCell,
+    can_ask,
+    has_kernel,
+    running_cell,
+    runs_beside,
+    turn_cell,
+)
 from hermes_nb.safety.guard import COPY, MODES, Guard, Mode
 from hermes_nb.safety.markup import code_block, escape
 from hermes_nb.safety.provenance import Trust
@@ -60,6 +70,81 @@ LEFT = (
 )
 ABSENT = 600.0
 """Seconds that a question waits for a disconnected page, for example while a laptop sleeps."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenQuestion:
+    """A question of a turn next to the user's cells."""
+
+    request: ApprovalRequest
+    cell: TurnCell
+    """The turn's cell, below which the question is shown."""
+    answered: asyncio.Future[Approval]
+
+    def allow(self, word: str) -> None:
+        """Answer with a word of `words`, or "" for an approval; raise `ConfigError` for another."""
+        approval = answer_of(
+            word or ("" if self.request.choices is not None else "yes"), self.request
+        )
+        if approval.answer == "deny":
+            raise ConfigError(how_to_answer(self.request))
+        self.answer(approval)
+
+    def answer(self, approval: Approval) -> None:
+        """Pass the answer to the turn; can be called from any thread."""
+
+        def settle() -> None:
+            if not self.answered.done():
+                self.answered.set_result(approval)
+
+        self.answered.get_loop().call_soon_threadsafe(settle)
+
+
+class TypedAnswers:
+    """Questions that no page shows, of turns next to the user's cells; commands answer them."""
+
+    def __init__(self) -> None:
+        self.open: list[OpenQuestion] = []
+        self.some = asyncio.Event()
+        """Set while a question is open."""
+
+    async def ask(self, request: ApprovalRequest, cell: TurnCell) -> Approval:
+        """Show how to answer a displayed question, and wait for `%hermes yes` or `%hermes no`."""
+        told = how_to_answer(request)
+        show({"text/markdown": told, "text/plain": told.replace("`", "")})
+        question = OpenQuestion(request, cell, asyncio.get_running_loop().create_future())
+        self.open.append(question)
+        self.some.set()
+        try:
+            return await question.answered
+        finally:
+            self.open.remove(question)
+            if not self.open:
+                self.some.clear()
+
+    def question(self, cell: int | None) -> OpenQuestion:
+        """Return the open question, of the turn in cell [`cell`] if given; else ConfigError."""
+        found = [each for each in self.open if cell in (None, each.cell.count)]
+        if not found:
+            raise ConfigError("no question waits for a typed answer")
+        if len({each.cell.count for each in found}) > 1:
+            cells = ", ".join(f"[{each.cell.count}]" for each in found)
+            raise ConfigError(f"several turns ask ({cells}); add `--cell N` to say which one")
+        return found[0]
+
+
+def how_to_answer(request: ApprovalRequest) -> str:
+    """Return the commands that answer a question."""
+    if request.choices is not None:
+        listed = [
+            f"{n}. {escape(visible(each))}" for n, each in enumerate(request.choices, start=1)
+        ]
+        how = "Answer with `%hermes yes` and a number or your own words, or with `%hermes no`."
+        return "\n".join([*listed, *([""] if listed else []), how])
+    more = {"run": request.runs, "turn": request.turn, "always": request.shape}
+    more |= {"outside": request.outside}
+    words = [f"`%hermes yes {word}`" for word, offered in more.items() if offered]
+    return f"Answer with {', '.join(['`%hermes yes`', *words])} or `%hermes no WHY`."
 
 
 class CellApprover:
@@ -82,6 +167,7 @@ class CellApprover:
         self._read = read
         self._frontend = frontend or FrontEnd(shell)
         self._learn = learn
+        self.typed = TypedAnswers()
 
     async def ask(self, request: ApprovalRequest) -> Approval:
         """Ask the user about a tool call; without a clear approval, return a denial."""
@@ -106,8 +192,9 @@ class CellApprover:
         if self._frontend.expected and not self._frontend.problem:
             # In a closed page, `input()` would wait forever.
             return Approval("deny", LEFT)
-        if runs_beside():
-            return Approval("deny", unanswered(request, REMEDY))
+        if (cell := turn_cell.get()) is not None and cell.over:
+            self._show(request)
+            return await self.typed.ask(request, cell)
         self._show(request)
         line = question_line(request)
         answer = ask_user(line) if self._read is None else await self._read(line)

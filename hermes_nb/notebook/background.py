@@ -98,10 +98,10 @@ class RunningTurn:
             raise stopped_in_view(self._shell) if self.turn.begun else Stopped("stopped")
         return self.task.result()
 
-    async def ended(self) -> None:
-        """Wait for the end of a turn that runs next to the cells; it may run code meanwhile."""
+    async def ended(self, other: asyncio.Task[object]) -> None:
+        """Wait for the end of the turn or of another task; the turn may run code meanwhile."""
         async with self._lock.lent() if self._lock is not None else nullcontext():
-            await asyncio.wait({self.task})
+            await asyncio.wait({self.task, other}, return_when=asyncio.FIRST_COMPLETED)
 
     def stop(self) -> bool:
         """Interrupt the turn and the code that it runs; return whether a cell delays that.

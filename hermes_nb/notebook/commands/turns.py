@@ -8,8 +8,12 @@ from argparse import Namespace
 from collections.abc import Mapping
 
 from hermes_nb.core.errors import ConfigError
+from hermes_nb.core.protocols import Approval
+from hermes_nb.notebook.approval import OpenQuestion
 from hermes_nb.notebook.background import NAMED
 from hermes_nb.notebook.kernel_agent import KernelAgent
+
+ASKS = "A turn asks you something. Answer with `%hermes yes` or `%hermes no`, then wait again."
 
 
 def steer(agent: KernelAgent, given: Namespace) -> str:
@@ -37,10 +41,35 @@ async def stop(agent: KernelAgent, _given: Namespace) -> str:
 
 
 async def wait(agent: KernelAgent, _given: Namespace) -> str:
-    """Wait for all turns; they may run code meanwhile."""
-    for each in list(agent.running):
-        await each.ended()
-    return ""
+    """Wait for all turns, or for a question of one; they may run code meanwhile."""
+    asked = asyncio.create_task(agent.approver.typed.some.wait())
+    try:
+        for each in list(agent.running):
+            await each.ended(asked)
+    finally:
+        asked.cancel()
+    return ASKS if agent.approver.typed.open else ""
+
+
+def yes(agent: KernelAgent, given: Namespace) -> str:
+    """Approve what a turn asks."""
+    question = _question(agent, given)
+    question.allow(given.answer)
+    return f"Answered the question of [{question.cell.count}]."
+
+
+def no(agent: KernelAgent, given: Namespace) -> str:
+    """Deny what a turn asks."""
+    question = _question(agent, given)
+    question.answer(Approval("deny", given.why))
+    return f"Denied what [{question.cell.count}] asked."
+
+
+def _question(agent: KernelAgent, given: Namespace) -> OpenQuestion:
+    try:
+        return agent.approver.typed.question(int(given.cell) if given.cell else None)
+    except ValueError:
+        raise ConfigError("`--cell N` needs the number of the turn's cell, such as 3") from None
 
 
 def answer(agent: KernelAgent | None, asked: Mapping[str, str]) -> dict[str, object]:

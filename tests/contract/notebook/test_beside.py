@@ -12,7 +12,7 @@ from tests.beside import ASK, PINS, beside_kernel
 pytestmark = [pytest.mark.kernel, pytest.mark.timeout(180)]
 
 LONG = "'word ' * 60"
-RUNNING = "◌"
+RUNNING, ASKING = "◌", "‖"
 
 
 @pytest.fixture(scope="module", params=list(PINS))
@@ -40,7 +40,7 @@ def begin(cells, steps, *, delay=0.05, prompt="What is y?", cell="turn"):
 
 def end(cells, cell="turn"):
     """Wait for the end of a turn; return what its cell shows."""
-    cells.until(lambda: RUNNING not in cells.text(cell))
+    cells.until(lambda: not {RUNNING, ASKING} & {*cells.text(cell)})
     return cells.text(cell)
 
 
@@ -253,11 +253,88 @@ def test_errors_of_a_turn_are_shown_in_its_view(cells):
     assert "early" not in cells.errors
 
 
-def test_a_question_without_a_page_does_not_hold_up_cells(cells):
-    cells.run("plays(code('q = 1'), 'Not run.')")
-    cells.run("%%hermes --background --approve ask\nRun it", "turn")
-    assert "denied" in end(cells)
+def ask(cells, steps="code('q = 1'), 'It is done.'", options=""):
+    """Start a turn that asks for approval where no page can show the question."""
+    cells.run("globals().pop('q', None)")
+    cells.run(f"plays({steps}, delay=0.01)")
+    cells.run(f"%%hermes --background --approve ask {options}\nRun it", "turn")
+    cells.until(lambda: "%hermes no" in cells.text("turn"))
+
+
+def test_a_command_answers_a_question_that_no_page_shows(cells):
+    ask(cells)
+    assert "q = 1" in cells.text("turn")
     assert cells.run("print('q' in globals())") == "False\n"
+    assert cells.run("%hermes yes") == f"Answered the question of [{cells.count['turn']}]."
+    assert "It is done." in end(cells)
+    assert cells.run("print(q)") == "1\n"
+    cells.run("%hermes yes", "late")
+    assert cells.errors["late"] == "ConfigError"
+
+
+def test_the_reason_of_a_denial_reaches_the_model(cells):
+    ask(cells, "code('q = 1'), 'Not run.'")
+    cells.run("%hermes no yes is not my answer")
+    assert "Not run." in end(cells)
+    assert cells.run("print('q' in globals())") == "False\n"
+    read = cells.run("print([m.text for m in agent().session.messages if m.role == 'tool'])")
+    assert "yes is not my answer" in read
+
+
+def test_waiting_for_the_turns_ends_at_a_question(cells):
+    ask(cells)
+    assert "Answer with" in cells.run("%hermes wait")
+    cells.run("%hermes yes maybe", "unclear")
+    assert cells.errors["unclear"] == "ConfigError"
+    cells.run("%hermes yes")
+    cells.run("%hermes wait")
+    assert cells.run("print(q)") == "1\n"
+
+
+def test_a_question_with_choices_takes_a_number_or_words(cells):
+    steps = "call('clarify', question='Which file?', choices=['2023', '2024']), 'It is done.'"
+    ask(cells, steps, "--tools default,clarify")
+    assert "2. 2024" in cells.text("turn")
+    cells.run("%hermes yes 2")
+    assert "It is done." in end(cells)
+    read = cells.run("print([m.text for m in agent().session.messages if m.role == 'tool'])")
+    assert "2024" in read
+    cells.run("%hermes tools default")
+
+
+def test_a_turn_can_be_stopped_while_it_asks(cells):
+    ask(cells)
+    cells.run("%hermes stop")
+    assert "Stopped." in end(cells)
+    cells.run("%hermes yes", "late")
+    assert cells.errors["late"] == "ConfigError"
+    assert cells.run("print('q' in globals())") == "False\n"
+
+
+def test_code_of_the_agent_cannot_answer_its_questions(cells):
+    answers = (
+        "import threading, time\n"
+        "def answer():\n"
+        "    for _ in range(40):\n"
+        "        time.sleep(0.05)\n"
+        "        try: agent_ = ours(get_ipython()).agent; found = agent_.approver.typed.open\n"
+        "        except Exception as error: told.append(repr(error)); continue\n"
+        "        if found:\n"
+        "            try: asyncio.run(get_ipython().run_line_magic('hermes', 'yes'))\n"
+        "            except BaseException as error: told.append(repr(error)); return\n"
+        "told = []\n"
+        "threading.Thread(target=answer).start()"
+    )
+    cells.run(f"plays(code({answers!r}), code('q = 1'), 'Done.', delay=0.01)")
+    cells.run("globals().pop('q', None)")
+    cells.run("%%hermes --background --approve ask\nRun it", "turn")
+    cells.until(lambda: "%hermes no" in cells.text("turn"))
+    cells.run("%hermes yes")
+    cells.until(lambda: cells.text("turn").count("%hermes no") == 2)
+    cells.until(lambda: "ConfigError" in cells.run("print(told)"))
+    assert cells.run("print('q' in globals())") == "False\n"
+    cells.run("%hermes no")
+    end(cells)
 
 
 @pytest.mark.parametrize("options", ["--into answer", "--quiet"])
