@@ -23,7 +23,11 @@ from weakref import WeakKeyDictionary
 from hermes_nb.notebook.interrupt import Signals
 from hermes_nb.notebook.shell import Foreign, Shell, TurnCell, publisher_of, turn_cell
 
-EXECUTE = "execute_request"
+EXECUTE, SHUTDOWN = "execute_request", "shutdown_request"
+ENDING = 1.0
+"""Seconds for which a kernel that shuts down waits for the end of its turns."""
+AGAIN = 0.02
+"""Seconds between two looks at whether they have ended."""
 SETTLE = 0.05
 """Seconds without a cell before a background turn runs code, so that cells which were started
 together (*Run All*) also run together."""
@@ -59,6 +63,8 @@ class CodeLock:
         """Called by an interrupt between cells: stops this turn, or all; False if none runs."""
         self._handle = self._kernel.shell_handlers[EXECUTE]
         self._kernel.shell_handlers[EXECUTE] = self._execute
+        self._shut_down = self._kernel.control_handlers[SHUTDOWN]
+        self._kernel.control_handlers[SHUTDOWN] = self._shutdown
         self._publisher = publisher_of(shell)
         self._publisher.register_hook(_in_own_cell)
         if (self._kernel.get_parent().get("header") or {}).get("msg_type") == EXECUTE:
@@ -67,6 +73,7 @@ class CodeLock:
     def close(self) -> None:
         """Stop locking."""
         self._kernel.shell_handlers[EXECUTE] = self._handle
+        self._kernel.control_handlers[SHUTDOWN] = self._shut_down
         self._publisher.unregister_hook(_in_own_cell)
         if self._kernel.saved_sigint_handler == self._interrupted:
             self._kernel.saved_sigint_handler = self._idle
@@ -97,6 +104,16 @@ class CodeLock:
         finally:
             _holder.reset(token)
             self._end(holder)
+
+    async def _shutdown(self, stream: Foreign, identities: Foreign, message: Foreign) -> None:
+        """Stop all turns before the kernel ends, so that they save their partial answers."""
+        if (cell := self._runs) is not None:
+            self.interrupt(cell)
+        for _ in range(round(ENDING / AGAIN)):
+            if not self.stop(None):
+                break
+            await asyncio.sleep(AGAIN)
+        await _awaited(self._shut_down(stream, identities, message))
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
