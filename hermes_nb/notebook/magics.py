@@ -216,7 +216,16 @@ class HermesMagics(Magics):
             raise stopped_in_view(self.shell) from None
 
     async def _ask(self, line: str, cell: str | None) -> None:
-        """Run a turn with the options and prompt from a line or cell."""
+        """Run a turn with the options and prompt from a line or cell.
+
+        Raises `ConfigError` for a prompt of code that a turn has left behind.
+        """
+        from hermes_nb.notebook.execute.collector import current_run
+        from hermes_nb.notebook.execute.network import by_call
+
+        if current_run.get() is None and by_call():  # during the turn, it is busy
+            told = "code that an agent runs cannot send a prompt; the user can, in a cell"
+            raise ConfigError(told)
         arguments, rest = self._parse(line)
         prompt = "\n".join(text for text in (rest, cell) if text and text.strip())
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import sys
+import threading
 
 import nbformat
 import pytest
@@ -54,6 +55,39 @@ def test_code_that_the_agent_runs_does_not_raise_its_mode(magics, shell, tmp_pat
     assert shell.run_cell("%%hermes\ngo").success
     assert "no one can approve calls" in model.requests[3].messages[-1].text
     assert not (tmp_path / "made").exists()
+
+
+LEFT = """
+import asyncio, threading
+
+async def go(line):
+    try:
+        await get_ipython().find_line_magic("hermes")(line)
+    except Exception as error:
+        said.append(str(error))
+
+def later():
+    begin.wait()
+    for line in ("approve all", "--new save this"):
+        asyncio.run(go(line))
+        asyncio.run_coroutine_threadsafe(go(line), loop).result()
+
+thread = threading.Thread(target=later)
+thread.start()
+"""
+
+
+def test_a_thread_left_by_the_agents_code_neither_raises_the_mode_nor_sends_a_prompt(magics, shell):
+    """Neither by itself nor by a callback in the event loop of the main thread."""
+    model = plays(magics, call("run_python", code=LEFT), "ok", "done")
+    with asyncio.Runner() as runner:
+        begin, said = threading.Event(), []
+        shell.user_ns |= {"loop": runner.get_loop(), "begin": begin, "said": said}
+        assert shell.run_cell("%%hermes --approve all\ngo").success
+        begin.set()
+        runner.run(asyncio.to_thread(shell.user_ns["thread"].join))
+    assert magics.agent.settings().approve == "ask" and len(model.requests) == 2
+    assert [each.startswith("code that an agent runs cannot") for each in said] == [True] * 4
 
 
 @pytest.mark.parametrize("code", RAISED[:4])

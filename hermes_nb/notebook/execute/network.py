@@ -314,8 +314,12 @@ def in_thread_of_call() -> bool:
 
 
 def by_call() -> bool:
-    """Return whether the calling code belongs to a call, or to a task or thread left by one."""
-    return in_thread_of_call() or _current.get() not in (None, _HERMES, _USER)
+    """Return whether the calling code belongs to a call, or to what one has left behind.
+
+    Functions passed to events are recognised only if an offline call has defined them.
+    """
+    called = in_thread_of_call() or _current.get() not in (None, _HERMES, _USER)
+    return called or _in_left_code()
 
 
 def _inherit(function: object, party: Party | None) -> None:
@@ -324,9 +328,16 @@ def _inherit(function: object, party: Party | None) -> None:
     if isinstance(thread, threading.Thread):
         if party is not None:
             agents = thread.name.startswith(_OWN_THREADS) and not party.offline
-            _threads[thread] = _HERMES if agents else party
+            _threads[thread] = heir = _HERMES if agents else party
+            if heir not in (_HERMES, _USER):  # its callbacks in a loop inherit the context
+                thread.run = partial(_run_as, heir, thread.run)  # type: ignore[method-assign]
     elif party is not None and party.offline:
         raise PermissionError(f"{REFUSED}; start threads with `threading.Thread`")
+
+
+def _run_as(party: Party, run: Callable[[], None]) -> None:
+    _current.set(party)
+    run()
 
 
 def _left(event: str, party: Party | None) -> bool:
@@ -340,6 +351,11 @@ def _left(event: str, party: Party | None) -> bool:
     on_main = threading.current_thread() is threading.main_thread()
     if party is None and on_main and not _now.ending:
         return True  # a library function, passed to an event, a loop or a finalizer
+    return _in_left_code()
+
+
+def _in_left_code() -> bool:
+    """Return whether a function that an offline call has defined is running."""
     return bool(_left_code) and any(id(each.f_code) in _left_code for each in _frames())
 
 
