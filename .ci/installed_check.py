@@ -24,7 +24,7 @@ SCRIPTS = Path(sysconfig.get_path("scripts"))
 LEAST_SKILLS = 10
 
 
-EXTRAS = ("aiohttp", "mcp", "nio", "psycopg", "telegram", "uvicorn")
+EXTRAS = ("acp", "aiohttp", "mcp", "nio", "psycopg", "telegram", "uvicorn")
 """What adapters, the MCP server and the store on a server import, each brought by an extra."""
 
 

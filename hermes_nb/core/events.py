@@ -245,6 +245,8 @@ class TurnEnded:
     note: str = ""
     """After `budget`: the money or token budget and its usage; "" for the request limit. After
     `answered`: why the answer is incomplete or not verified, or ""."""
+    failure: str = field(default="", compare=False)
+    """Kind of the model's failure, a value of `FailureKind`; "" for other errors."""
 
 
 @dataclass(frozen=True, slots=True)

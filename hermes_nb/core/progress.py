@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Sequence
 
-from hermes_nb.core.errors import HermesError, TurnInterrupted
+from hermes_nb.core.errors import HermesError, ModelError, TurnInterrupted
 from hermes_nb.core.events import (
     ChildFinished,
     ChildProgress,
@@ -104,7 +104,8 @@ class Progress:
         if isinstance(error, TurnInterrupted) or not isinstance(error, Exception):
             return TurnEnded("interrupted")
         if isinstance(error, HermesError):
-            return TurnEnded("failed", one_line(str(error), ERROR_CHARACTERS))
+            failure = error.kind.value if isinstance(error, ModelError) else ""
+            return TurnEnded("failed", one_line(str(error), ERROR_CHARACTERS), failure=failure)
         logger.error("the turn failed", exc_info=error)
         return TurnEnded("failed", one_line(f"{type(error).__name__}: {error}", ERROR_CHARACTERS))
 

@@ -55,7 +55,13 @@ TERMINAL_HINT = (
 CHAT_HINT = (
     "Your answer is sent to a chat app: use short paragraphs and no tables. send_file sends files."
 )
-HINTS = {"notebook": NOTEBOOK_HINT, "terminal": TERMINAL_HINT, "chat": CHAT_HINT}
+EDITOR_HINT = "Your answer is displayed in an editor, which renders Markdown."
+HINTS = {
+    "notebook": NOTEBOOK_HINT,
+    "terminal": TERMINAL_HINT,
+    "chat": CHAT_HINT,
+    "editor": EDITOR_HINT,
+}
 """Hint about how answers are displayed, by platform."""
 
 LayerName = Literal[
@@ -71,7 +77,7 @@ LayerName = Literal[
     "platform",
 ]
 """The layers, in the prompt's order."""
-Platform = Literal["notebook", "terminal", "chat"]
+Platform = Literal["notebook", "terminal", "chat", "editor"]
 """Where answers are displayed."""
 
 

@@ -71,7 +71,7 @@ class Identity:
     @property
     def platform(self) -> Platform:
         """The front end that displays its answers; the prompt describes that front end's format."""
-        known: dict[str, Platform] = {"notebook": "notebook", "chat": "chat"}
+        known: dict[str, Platform] = {"notebook": "notebook", "chat": "chat", "editor": "editor"}
         return known.get(self.source, "terminal")
 
 

@@ -20,11 +20,12 @@ from pathlib import Path
 from hermes_nb.agent.learning.reviews import looking_back
 from hermes_nb.agent.models import build_model
 from hermes_nb.agent.runtime import Opening
+from hermes_nb.agent.session.revert import undo_turn
 from hermes_nb.agent.session.session import Session
 from hermes_nb.agent.session.turn import turn_of
 from hermes_nb.agent.session.usage import session_usage
 from hermes_nb.agent.settings.config import load_settings
-from hermes_nb.agent.undo.checkpoints import Checkpoints, NothingToUndo
+from hermes_nb.agent.undo.checkpoints import Checkpoints
 from hermes_nb.context.boundaries import is_ours
 from hermes_nb.core.budget import Budget, Limits
 from hermes_nb.core.errors import ConfigError, HermesError, ToolError
@@ -338,22 +339,9 @@ class ChatAgent:
             raise ConfigError("this chat has no session, so there is nothing to undo")
         opening = self._opened(row)
         try:
-            session = await in_thread(opening.session)
-            asked = session.asked()
-            reports = [
-                await self._checkpoints.undo(session.id, turn)
-                for turn in await in_thread(self._checkpoints.since, session.id, asked.at)
-            ]
-            if stay := [f"{c.name} {c.text}" for report in reports for c in report.conflicts]:
-                return "\n".join([*stay, "The conversation was not changed."])
-            session.rewind()
-        except NothingToUndo as nothing:
-            return str(nothing)
+            return await undo_turn(await in_thread(opening.session), self._checkpoints)
         finally:
             await opening.aclose()
-        done = [f"{line.name} {line.text}" for report in reports for line in report.done]
-        gist = one_line(asked.message.text, 60)
-        return "\n".join([f"Undone: {gist!r}, and its answer.", *done])
 
 
 def command_of(text: str) -> tuple[str, str]:

@@ -281,9 +281,13 @@ class CallView:
         if self.children:
             out.append("  \n".join(child.line() for child in self.children.values()))
         if self.result:
-            told = _NOT_SENT.sub(r"[\1]", _WRAPPED.sub(r"\2", self.result))
-            out.append(code_block(_cut(told), "text"))
+            out.append(code_block(_cut(without_tags(self.result)), "text"))
         return out
+
+
+def without_tags(result: str) -> str:
+    """Return a call's result as the user sees it."""
+    return _NOT_SENT.sub(r"[\1]", _WRAPPED.sub(r"\2", result))
 
 
 def gist_of(call: ToolCall, described: str = "") -> str:

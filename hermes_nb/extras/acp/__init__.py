@@ -1,0 +1,1 @@
+"""Hermes in editors and chats: an agent of the Agent Client Protocol."""
