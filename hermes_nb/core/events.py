@@ -3,7 +3,7 @@
 ```
 turn    = TurnStarted MessageAdded(user) step* TurnEnded
 step    = [compression]
-          (TextDelta | ReasoningDelta | RequestRetried [compression] | UsageReported)*
+          (TextDelta | ReasoningDelta | CallDelta | RequestRetried [compression] | UsageReported)*
           UsageReported MessageAdded(assistant) segment* [MessageAdded(user)]
 compression = UsageReported* [ContextCompressed], one UsageReported per request of the engine
 segment = the calls that run in parallel; each is
@@ -80,6 +80,18 @@ class ReasoningDelta:
     was_text: bool = False
     """Whether this replaces the text deltas of the current step, which turned out to be
     reasoning."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallDelta:
+    """More of a call that the model is writing, for display only."""
+
+    number: int
+    """Number of the call in the reply, from 0."""
+    name: str
+    """Name of the tool so far."""
+    text: str
+    """The added arguments, as JSON text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +289,7 @@ class ReviewFinished:
 
 BackgroundEvent = ReviewStarted | ReviewFinished
 """Events outside turns, from another thread."""
-Delta = TextDelta | ReasoningDelta | RequestRetried | UsageReported
+Delta = TextDelta | ReasoningDelta | CallDelta | RequestRetried | UsageReported
 """Events of a streaming request."""
 ChildEvent = ChildStarted | ChildProgress | ChildFinished
 """Events of child agents."""

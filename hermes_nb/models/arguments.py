@@ -274,6 +274,14 @@ class CallFragments:
         self._all: list[_Fragments] = []
         self._by_index: dict[int, _Fragments] = {}
         self._by_id: dict[str, _Fragments] = {}
+        self._latest: _Fragments | None = None
+
+    @property
+    def latest(self) -> tuple[int, str]:
+        """Number and name of the call that the last fragment belongs to."""
+        if self._latest is None:
+            return 0, ""
+        return self._all.index(self._latest), clean_text(self._latest.name)
 
     def feed(self, fragment: Mapping[str, Json], position: int | None, *, room: int) -> int:
         """Add one fragment and return its size in characters.
@@ -291,7 +299,7 @@ class CallFragments:
         call_id, index = _text(fragment.get("id")), fragment.get("index")
         call_id = call_id if len(call_id) <= _LONGEST_ID else ""
         index = index if isinstance(index, int) else position
-        call = self._find(index, call_id, name, arguments)
+        call = self._latest = self._find(index, call_id, name, arguments)
         if name:
             call.add_name(name)
         call.extra = fragment.get("extra_content") or call.extra

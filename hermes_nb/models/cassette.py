@@ -25,7 +25,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from hermes_nb.core.errors import ConfigError, FailureKind, ModelError
-from hermes_nb.core.events import Delta, ReasoningDelta, RequestRetried, TextDelta, UsageReported
+from hermes_nb.core.events import (
+    CallDelta,
+    Delta,
+    ReasoningDelta,
+    RequestRetried,
+    TextDelta,
+    UsageReported,
+)
 from hermes_nb.core.messages import Json, Reply
 from hermes_nb.core.protocols import ChatModel, Request
 from hermes_nb.safety.administrator import policy
@@ -179,7 +186,9 @@ class Cassette:
                         canonical, item, pieces, model=model.name, window=model.window
                     )
                     self.tape.add(made, canonical)
-                elif isinstance(item, UsageReported) or item.text:
+                elif isinstance(item, UsageReported) or (
+                    not isinstance(item, CallDelta) and item.text
+                ):
                     pieces.append(item)
                 yield item
 

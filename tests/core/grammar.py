@@ -5,6 +5,7 @@ from __future__ import annotations
 from hermes_nb.core.events import (
     ApprovalAsked,
     ApprovalGiven,
+    CallDelta,
     ChildFinished,
     ChildProgress,
     ChildStarted,
@@ -22,7 +23,15 @@ from hermes_nb.core.events import (
 )
 
 BETWEEN_CALLS = (
-    *(ContextCompressed, MessageAdded, ReasoningDelta, RequestRetried, TextDelta, UsageReported),
+    *(
+        CallDelta,
+        ContextCompressed,
+        MessageAdded,
+        ReasoningDelta,
+        RequestRetried,
+        TextDelta,
+        UsageReported,
+    ),
 )
 CHILD_EVENTS = (ChildStarted, ChildProgress, ChildFinished)
 CALL_EVENTS = (ApprovalAsked, ApprovalGiven, ToolProgress, ToolFinished)

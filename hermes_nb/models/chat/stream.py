@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from hermes_nb.core.events import ReasoningDelta, TextDelta
+from hermes_nb.core.events import CallDelta, ReasoningDelta, TextDelta
 from hermes_nb.core.json_values import clean, clean_text
 from hermes_nb.core.messages import Json, Message, Reply, ToolCall, Usage
 from hermes_nb.core.thinking import Piece, Thinking
@@ -111,7 +111,7 @@ THINKING, ITEMS = "thinking_blocks", "reasoning_items"
 block has its `index` among all parts of the reply."""
 _BLOCKS = ("reasoning_details", THINKING, ITEMS)
 
-Shown = TextDelta | ReasoningDelta
+Shown = TextDelta | ReasoningDelta | CallDelta
 
 
 class Assembly:
@@ -227,7 +227,7 @@ class Assembly:
         if isinstance(delta := choice.get("delta") or whole, Mapping):
             yield from self._reasoned(delta)
             yield from self._said(delta)
-            self._called(delta, whole=delta is whole)
+            yield from self._called(delta, whole=delta is whole)
         elif isinstance(text := choice.get("text"), str):
             yield from self._text(text)
         reason = choice.get("finish_reason")
@@ -281,16 +281,27 @@ class Assembly:
             self._finish = self._finish or "filtered"
             yield from self._text(refusal)
 
-    def _called(self, delta: Mapping[str, Json], *, whole: bool) -> None:
+    def _called(self, delta: Mapping[str, Json], *, whole: bool) -> Iterator[Shown]:
         if isinstance(calls := delta.get("tool_calls"), list):
             # Several calls in one chunk are different calls, even without an index.
             numbered = whole or len(calls) > 1
             for position, call in enumerate(calls):
                 if isinstance(call, Mapping):
                     at = position if numbered else None
-                    self._left -= self._calls.feed(call, at, room=max(self._left, 0))
+                    made = self._fragment(call, at)
+                    yield from () if whole else made
         elif isinstance(old := delta.get("function_call"), Mapping):
-            self._left -= self._calls.feed({"function": old}, 0, room=max(self._left, 0))
+            yield from self._fragment({"function": old}, 0)
+
+    def _fragment(self, call: Mapping[str, Json], at: int | None) -> list[Shown]:
+        """Add a fragment of a call, and return its arguments to show if they are text."""
+        self._left -= self._calls.feed(call, at, room=max(self._left, 0))
+        number, name = self._calls.latest
+        function = call.get("function")
+        text = function.get("arguments") if isinstance(function, Mapping) else None
+        if name and isinstance(text, str) and text:
+            return [CallDelta(number, name, clean_text(text))]
+        return []
 
     def _text(self, text: str) -> Iterator[Shown]:
         yield from self._told_apart(self._thinking.feed(self._within(text)))

@@ -116,6 +116,11 @@ LIVE_WIDTH = 100
 """Maximum characters of each of these lines."""
 LIVE_AFTER = 1.0
 """Seconds after which a running call shows these lines."""
+WRITING = 2
+"""Number of lines shown of a call that the model is writing (the last ones)."""
+_BREAK = re.compile(r"(?<!\\)((?:\\\\)*)\\n")
+"""A line break in JSON text."""
+_OPENING = re.compile(r'\s*\{\s*"\w+"\s*:\s*"?')
 _NOT_SENT = re.compile(r"\[(image/\w+ \d+x\d+), not shown\]")
 """Replaces an image for a model that cannot read images; the user sees the image."""
 MARKS = {"ok": "✓", "error": "✗", "denied": "⊘", "interrupted": "■", "skipped": "–", "": "◌"}
@@ -128,6 +133,25 @@ _WRAPPED = re.compile(
     re.DOTALL,
 )
 """The tags around untrusted content for the model (`safety.scan`), which the user doesn't see."""
+
+
+def tail(text: str, count: int) -> list[str]:
+    """Return the last lines of a text for display, without empty ones."""
+    shown = visible(redact(text), lines=True).expandtabs(4).split("\n")
+    lines = [line.rstrip() for line in shown if line.strip()][-count:]
+    return [line if len(line) <= LIVE_WIDTH else f"{line[: LIVE_WIDTH - 1]}…" for line in lines]
+
+
+def written(text: str) -> tuple[int, list[str]]:
+    """Return how many lines a call's arguments have so far, and the last ones, for display.
+
+    `text` is the beginning of a JSON object, usually with one long text.
+    """
+    lines = _BREAK.sub(r"\1\n", text).split("\n")
+    shown = "\n".join(_OPENING.sub("", line, count=1) for line in lines[-WRITING:])
+    for escaped, plain in (('\\"', '"'), ("\\t", "\t"), ("\\\\", "\\")):
+        shown = shown.replace(escaped, plain)
+    return len(lines), tail(shown, WRITING)
 
 
 @dataclass(slots=True)
@@ -214,11 +238,7 @@ class CallView:
 
     def show(self, text: str) -> None:
         """Record the end of its output so far."""
-        shown = visible(redact(text), lines=True).expandtabs(4).split("\n")
-        lines = [line.rstrip() for line in shown if line.strip()][-LIVE:]
-        self.live = [
-            line if len(line) <= LIVE_WIDTH else f"{line[: LIVE_WIDTH - 1]}…" for line in lines
-        ]
+        self.live = tail(text, LIVE)
 
     def _settle(self) -> None:
         if self.asked:

@@ -20,6 +20,7 @@ from hermes_nb.core.escapes import readable, visible
 from hermes_nb.core.events import (
     ApprovalAsked,
     ApprovalGiven,
+    CallDelta,
     ChildFinished,
     ChildProgress,
     ChildStarted,
@@ -49,9 +50,10 @@ from hermes_nb.notebook.display.calls import (
     gist_of,
     take_in,
     thought,
+    written,
 )
 from hermes_nb.notebook.display.tables import plain_text
-from hermes_nb.safety.markup import escape, safe_markdown
+from hermes_nb.safety.markup import code_block, escape, safe_markdown
 from hermes_nb.safety.redact import redact
 from hermes_nb.tools.plan import State, steps, told
 
@@ -122,6 +124,8 @@ class Transcript:
         self._steps: list[TurnStep] = []
         self._draft: list[str] = []
         self._reasoning: list[str] = []
+        self._writing: tuple[int, str] = 0, ""  # number and name of the call being written
+        self._arguments: list[str] = []
         self._calls: dict[str, CallView] = {}
         self._shown = 0  # number of calls with a line, which excludes calls for the plan
         self._open: set[str] = set()
@@ -192,8 +196,15 @@ class Transcript:
                 self._retried = None
                 if was_text:
                     self._draft.clear()
+            case CallDelta(number, name, text):
+                if self._writing[0] != number:
+                    self._arguments.clear()
+                self._writing = number, name
+                self._arguments.append(text)
+                self._retried = None
             case RequestRetried():
                 self._draft.clear()
+                self._arguments.clear()
                 self._retried = event
             case UsageReported(usage, model, purpose):
                 self.usage += usage
@@ -223,10 +234,21 @@ class Transcript:
             more = "" if said.rstrip().endswith(("…", "...")) else " …"
             blocks.append(safe_markdown(redact(said)) + more)
         blocks += self.notes[self._before :]
+        if lines := self._written()[1]:
+            blocks.append(code_block("\n".join(lines), "text"))
         if self._reasoning and not self._draft and not self._calls:
             blocks.append("> " + escape(one_line("".join(self._reasoning)[-400:], 200)))
         blocks.append(f"<sub>{self._running_status()}</sub>")
         return "\n\n".join(block for block in blocks if block.strip())
+
+    def _written(self) -> tuple[str, list[str]]:
+        """Return what the model is writing, and the last lines of it; ("", []) for no call."""
+        if not self._arguments or self._writing[1] == TODO:
+            return "", []
+        self._arguments[:] = ["".join(self._arguments)]
+        count, lines = written(self._arguments[0])
+        told = f"writing {one_line(visible(self._writing[1]), 80)}"
+        return (f"{told} · {number_of(count, 'line')}", lines) if count > 1 else (told, [])
 
     def _so_far(self) -> list[str]:
         """Return the text and calls so far in order, so displayed parts keep their position."""
@@ -322,6 +344,7 @@ class Transcript:
         if message.role == "assistant":
             self._steps.append(TurnStep(text=message.text))
             self._draft.clear()
+            self._arguments.clear()
             self._retried = None
             if self._reasoning:
                 self._reasoning.append("\n\n")
@@ -418,7 +441,7 @@ class Transcript:
     def _running_status(self) -> str:
         if self._asked:
             return self._status(f"{WAITING} waiting for you")
-        return self._status(f"◌ {escape(self.state() or 'running')}")
+        return self._status(f"◌ {escape(self.state() or self._written()[0] or 'running')}")
 
     def _pending(self) -> list[str]:
         """Return the reason the model is sending nothing: a retry, loading, or no data."""

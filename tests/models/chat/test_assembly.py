@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from hermes_nb.core.errors import FailureKind, ModelError
-from hermes_nb.core.events import ReasoningDelta, TextDelta
+from hermes_nb.core.events import CallDelta, ReasoningDelta, TextDelta
 from hermes_nb.models.call_reader import PlainReader
 from hermes_nb.models.chat.stream import Assembly
 from hypothesis import given
@@ -76,6 +76,16 @@ def test_arguments_that_did_not_arrive_whole_are_a_problem(ending, arguments):
     whole, cut = assemble(chunks, done=False)[1].message.calls
     assert not whole.problem
     assert "cut off" in cut.problem and not cut.arguments
+
+
+def test_a_call_is_shown_while_it_is_written():
+    pieces = [{"name": "run_python", "arguments": ""}, {"arguments": '{"code": "a'}]
+    pieces += [{"arguments": r"\nb"}, {"arguments": '"}'}]
+    calls = [{"index": i, "id": f"c{i}", "function": p} for i in (0, 1) for p in pieces]
+    shown, reply = assemble([{"choices": [{"delta": {"tool_calls": [call]}}]} for call in calls])
+    texts = ['{"code": "a', r"\nb", '"}']
+    assert shown == [CallDelta(n, "run_python", text) for n in (0, 1) for text in texts]
+    assert [each.arguments for each in reply.message.calls] == [{"code": "a\nb"}] * 2
 
 
 def test_a_whole_reply_in_place_of_a_stream():

@@ -12,6 +12,7 @@ from hermes_nb.agent.undo.changes import Change
 from hermes_nb.core.events import (
     ApprovalAsked,
     ApprovalGiven,
+    CallDelta,
     ChildFinished,
     ChildProgress,
     ChildStarted,
@@ -469,3 +470,24 @@ def test_a_turn_that_is_shown_after_each_event_looks_as_one_that_is_shown_once(m
             once(each)
         assert shown.running() == once.running()
     assert (shown.finished(), shown.plain()) == (once.finished(), once.plain())
+
+
+def test_a_running_turn_shows_what_the_model_is_writing():
+    transcript = folded(TurnStarted(1), CallDelta(0, "run_python", '{"code": "a = \\"1\\"'))
+    assert "◌ writing run_python · " in transcript.running().replace("&#95;", "_")
+    pieces = [r"\nb = 'x", r"\\n'\nfor", r" c in b:\n", "\\tprint(c)"]
+    for piece in pieces:
+        transcript(CallDelta(0, "run_python", piece))
+    shown = transcript.running()
+    assert "```text\nfor c in b:\n    print(c)\n```" in shown
+    assert "writing run_python · 4 lines · " in transcript.status_line()
+    transcript(CallDelta(1, "write_file", '{"path": "a.py"'))
+    assert "writing write_file · " in transcript.status_line()
+    assert "print" not in transcript.running()
+    transcript(RequestRetried("lost", 0.0, 1))
+    assert "writing" not in transcript.status_line()
+    transcript(CallDelta(0, "run_python", '{"code": "ghp_' + "a1" * 18 + r"\n"))
+    assert "a1a1" not in transcript.running()
+    for event in called():
+        transcript(event)
+    assert "writing" not in transcript.running()
