@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import platformdirs
+from hermes_nb.notebook.frontend import PROTOCOL
 
 from tests.kernels import Kernel, kernel
 
@@ -29,6 +30,15 @@ from hermes_nb.notebook.shell import ours
 frontend.QUICK = frontend.SILENT = 0.05
 def plays(*steps, delay=0.05):
     use_model(ScriptedModel(list(steps), delay=delay))
+def plays_by_prompt(scripts, delay=0.05):
+    def step(request):
+        first = [m.text.split("\\n")[0] if m.role == "user" else "" for m in request.messages]
+        at = max(n for n, text in enumerate(first) if text in scripts)
+        after = request.messages[at:]
+        added = [m.text.splitlines()[-1] for m in after if m.text.startswith("[The user adds")]
+        answer = scripts[first[at]][sum(m.role == "assistant" for m in after)]
+        return answer(added) if callable(answer) else answer
+    use_model(ScriptedModel([step] * 10_000, delay=delay))
 def code(text):
     return call("run_python", code=text)
 def agent():
@@ -49,6 +59,9 @@ class BesideKernel:
         self.errors: dict[str, str] = {}
         self.count: dict[str, int] = {}
         self.order: list[str] = []
+        self.page = False
+        self.asked: dict[str, dict[str, Any]] = {}  # the open questions, by cell, if `page` is set
+        self._boxes: dict[str, tuple[str, str]] = {}
         self._cells: dict[str, str] = {}
         self._done: set[str] = set()
 
@@ -128,6 +141,30 @@ class BesideKernel:
             self.errors[cell] = content["ename"]
         elif kind in ("display_data", "execute_result", "update_display_data"):
             self._display(cell, kind, content)
+        elif self.page and kind == "comm_open" and content["target_name"] == "hermes_nb":
+            facts = {"path": "a.ipynb", "name": "page", "holds": True, "protocol": PROTOCOL}
+            facts["client"] = self.kernel.client.session.session
+            self._tell(content["comm_id"], {"hello": facts})
+        elif self.page and kind == "comm_msg" and content["data"].get("to") == "page":
+            self._page(content["comm_id"], content["data"])
+
+    def _page(self, comm: str, request: dict[str, Any]) -> None:
+        if request["op"] == "ask":
+            cell = request["args"]["cell"]
+            self.asked[cell], self._boxes[cell] = request["args"], (comm, request["id"])
+        elif request["id"]:
+            found = [] if request["op"] == "list" else {}
+            self._tell(comm, {"id": request["id"], "result": found})
+
+    def answer(self, cell: str, how: str) -> None:
+        """Answer the question of a cell."""
+        del self.asked[cell]
+        comm, number = self._boxes.pop(cell)
+        self._tell(comm, {"id": number, "result": {"answer": how}})
+
+    def _tell(self, comm: str, data: dict[str, Any]) -> None:
+        client = self.kernel.client
+        client.shell_channel.send(client.session.msg("comm_msg", {"comm_id": comm, "data": data}))
 
     def _display(self, cell: str, kind: str, content: dict[str, Any]) -> None:
         data = content["data"]
@@ -173,3 +210,14 @@ def packages(version: str) -> Path:
     except OSError:  # another run was faster
         shutil.rmtree(making)
     return folder
+
+
+def scripts(*names, n=0):
+    """Return a script for each prompt: code that prints its name, then an answer with its name."""
+    each = "await asyncio.sleep(0.05)" if n % 2 else "time.sleep(0.05)"
+    code = "code(\"print('{0} a'); {1}; print('{0} b'); done.append('{0}')\")"
+    made = (
+        f"'{name}': [{code.format(name, each)}, 'The answer of {name}. ' * 4, 'Once more, {name}.']"
+        for name in names
+    )
+    return f"{{{', '.join(made)}}}"

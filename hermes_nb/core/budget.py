@@ -78,6 +78,11 @@ class Budget:
             known = sum(cost for cost in priced if cost is not None)
             self._used = replace(total, cost=None if priced == (None, None) else known)
 
+    def recount(self, used: Usage) -> None:
+        """Replace the usage so far by a newer count, of other processes too."""
+        with self._lock:
+            self._used, self._unpriced = used, False
+
     def refusal(self, prompt: int, *, requests: int = 1) -> Refusal | None:
         """Return why `requests` prompts of `prompt` tokens each exceed the budget, or None."""
         used, limits = self.used, self.limits

@@ -249,6 +249,16 @@ async def untimed() -> AsyncGenerator[None]:
 _PRESSED = threading.Event()
 
 
+_stop: contextvars.ContextVar[threading.Event] = contextvars.ContextVar("stop", default=_PRESSED)
+
+
+def own_stop() -> threading.Event:
+    """Return a stop signal for the current context alone; set it to stop the context's turn."""
+    stop = threading.Event()
+    _stop.set(stop)
+    return stop
+
+
 def press() -> None:
     """Signal that the user wants to stop the running turn; safe in a signal handler."""
     _PRESSED.set()
@@ -279,4 +289,5 @@ def hurried() -> bool:
     """
     if getattr(_own, "hurried", False):
         return True
-    return _PRESSED.is_set() and threading.current_thread() is threading.main_thread()
+    pressed = _PRESSED.is_set() or _stop.get().is_set()
+    return pressed and threading.current_thread() is threading.main_thread()

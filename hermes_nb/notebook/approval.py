@@ -517,6 +517,23 @@ VARIABLE = "HERMES_NB_APPROVE"
 _LETS: dict[Mode, str] = {"edits": "change files and cells", "all": "run and change anything"}
 
 
+class KernelGuard(Guard):
+    """A kernel's guard: each turn has an approval mode of its own; without a turn, it is `ask`."""
+
+    __slots__ = ()
+
+    @property
+    def mode(self) -> Mode:
+        """The approval mode of the turn to which the calling code belongs."""
+        cell = turn_cell.get()
+        return (cell.mode if cell is not None else None) or "ask"
+
+    @mode.setter
+    def mode(self, mode: Mode) -> None:
+        if (cell := turn_cell.get()) is not None and cell.mode is not None:
+            cell.mode = mode
+
+
 class Permission:
     """Decides which approval modes the cells of one kernel may choose."""
 

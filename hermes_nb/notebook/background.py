@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,12 +21,25 @@ from hermes_nb.notebook.interrupt import PATIENCE, Stopped, stopped_in_view
 from hermes_nb.notebook.shell import Shell, TurnCell, can_ask, next_number, request_of
 
 if TYPE_CHECKING:
+    from hermes_nb.agent.session.session import Session
+    from hermes_nb.agent.session.turn import Turn
     from hermes_nb.notebook.turn import CellTurn
+
 
 AFTER_CELL = "stopping, after your cell"
 IN_COMPILED_CODE = "stopping, waiting for compiled code in {tool}"
 NAMED = 1.0
 """Seconds after a stop until the status line names the compiled code that delays it."""
+
+
+@dataclass(slots=True, eq=False)
+class Line:
+    """The turns of one session, which run one after another."""
+
+    name: str = ""
+    """The session's id, or the title of one that is yet to start; "" for a new one."""
+    session: Session | None = None
+    """The session, once a turn has opened it."""
 
 
 class RunningTurn:
@@ -37,6 +51,16 @@ class RunningTurn:
         )
         self.ahead: RunningTurn | None = None
         """The turn for which this one waits; None once it runs."""
+        self.admitted = False
+        """Whether it has stopped waiting for other turns."""
+        self.alone = False
+        """Whether no other turn may run at the same time."""
+        self.line: Line | None = None
+        """Its place among the turns of its session; None until that matters."""
+        self.session: Session | None = None
+        """Its session, once it is open."""
+        self.came: Turn | None = None
+        """Its result, once it has ended."""
         self.turn = turn
         self._shell = shell
         self._lock: CodeLock | None = code_lock(shell)
@@ -52,26 +76,27 @@ class RunningTurn:
         """Start the task; `ended` is called when it has ended."""
         self._raised: BaseException | None = None
         self._context = turn_context(self.cell)
+        self._stop = self._context.run(threads.own_stop)
         if self.cell.over:
             self._context.run(self.turn.begin)
-        self.task = self._loop.create_task(self._guarded(work, ended), context=self._context)
-        self.task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        self.task = self._loop.create_task(self._guarded(work), context=self._context)
+
+        def over(task: asyncio.Task[str]) -> None:
+            work.close()  # a task that is cancelled at once never starts it
+            ended(self)
+            task.cancelled() or task.exception()
+
+        self.task.add_done_callback(over)
         if self._lock is not None:
             self._lock.watch()
 
-    async def _guarded(
-        self, work: Coroutine[object, None, str], ended: Callable[[RunningTurn], None]
-    ) -> str:
+    async def _guarded(self, work: Coroutine[object, None, str]) -> str:
         """Store what would end the event loop: a Ctrl-C during `input()`, or an exit."""
         try:
             return await work
         except (KeyboardInterrupt, SystemExit) as error:
             self._raised = error
             return ""
-        finally:
-            if self.cell.over:
-                threads.release()
-            ended(self)
 
     async def result(self) -> str:
         """Wait in the turn's cell and return the answer; "" once it runs next to the cells.
@@ -126,7 +151,7 @@ class RunningTurn:
         if time.monotonic() - self._stopped < PATIENCE:
             return
         self._stopped = time.monotonic()
-        threads.press()
+        self._stop.set()
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self.task.cancel)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from hermes_nb.agent.session.session import Session
@@ -26,6 +27,7 @@ from hermes_nb.core.events import (
     UsageReported,
 )
 from hermes_nb.core.messages import Usage
+from hermes_nb.core.protocols import EventSink
 
 MOST_SESSIONS = 50
 """Maximum sessions whose activity is stored; the least recently used one is dropped."""
@@ -49,6 +51,21 @@ class Account:
     """Usage of each turn, oldest first."""
     compressions: list[Compressed] = field(default_factory=list)
     """Compressions in order."""
+    asked: dict[str, ApprovalAsked] = field(default_factory=dict)
+    """Pending questions by call id."""
+    turn: int = 0
+    """The number of the last turn."""
+    running: int = 0
+    """The number of the running turn, or 0 for none."""
+    sink: EventSink | None = None
+    """Receives the session's events for the hub."""
+
+    def spend(self, usage: Usage) -> None:
+        """Count usage; usage between turns counts towards the earlier one."""
+        if self.turns:
+            self.turns[-1] += usage
+        else:
+            self.turns.append(usage)
 
 
 class Listener(Protocol):
@@ -66,32 +83,40 @@ class Listener(Protocol):
 class EventHub:
     """The state that panels display.
 
-    `running` is the number of the running turn, or 0 for none. `asked` has pending questions by
-    call id. `reviewing` is the running review, `reviewed` the last one that ended, and
-    `reviewed_at` the time it ended, in seconds since the epoch.
+    `reviewing` is the running review, `reviewed` the last one that ended, and `reviewed_at` the
+    time it ended, in seconds since the epoch.
     """
 
     def __init__(self) -> None:
         self.listeners: list[Listener] = []
-        self.running = 0
-        self.asked: dict[str, ApprovalAsked] = {}
         self.reviewing: ReviewStarted | None = None
         self.reviewed: ReviewFinished | None = None
         self.reviewed_at = 0.0
         self._accounts: dict[str, Account] = {}
         self._account = Account()
-        self._turn = 0
+
+    @property
+    def running(self) -> int:
+        """The number of the current session's running turn, or 0 for none."""
+        return self._account.running
+
+    @property
+    def asked(self) -> list[ApprovalAsked]:
+        """The pending questions of all turns."""
+        accounts = {id(each): each for each in (*self._accounts.values(), self._account)}
+        return [asked for each in accounts.values() for asked in each.asked.values()]
 
     def enter(self, session: Session) -> None:
         """Listen to a session from now on; it becomes the current one."""
-        self._account = self.of(session.id)
+        account = self._account = self.of(session.id)
         self._accounts.pop(session.id, None)
-        self._accounts[session.id] = self._account  # moved to the end: most recently used
+        self._accounts[session.id] = account  # moved to the end: most recently used
         if len(self._accounts) > MOST_SESSIONS:
             del self._accounts[next(iter(self._accounts))]
-        self._turn = session.agent.turns
-        if self not in session.agent.sinks:
-            session.agent.sinks.append(self)
+        account.turn = session.agent.turns
+        account.sink = account.sink or partial(self._hear, account)
+        if account.sink not in session.agent.sinks:
+            session.agent.sinks.append(account.sink)
 
     def of(self, session_id: str) -> Account:
         """Return a session's account, which is empty if the session was not active here."""
@@ -99,23 +124,26 @@ class EventHub:
 
     def __call__(self, event: Event) -> None:
         """Handle an event of the current session."""
+        self._hear(self._account, event)
+
+    def _hear(self, account: Account, event: Event) -> None:
         match event:
             case TurnStarted(turn):
-                self.running = self._turn = turn
-                self._account.turns.append(Usage())
+                account.running = account.turn = turn
+                account.turns.append(Usage())
             case UsageReported(usage=usage) | ChildFinished(usage=usage):
-                self._spend(usage)
+                account.spend(usage)
             case ContextCompressed(phase=phase) if phase != "rewound":
-                self._account.compressions.append(Compressed(self._turn, event))
+                account.compressions.append(Compressed(account.turn, event))
             case ApprovalAsked(call):
-                self.asked[call.id] = event
+                account.asked[call.id] = event
             case ApprovalGiven(call_id):
-                self.asked.pop(call_id, None)
+                account.asked.pop(call_id, None)
             case ToolFinished(call):
-                self.asked.pop(call.id, None)
+                account.asked.pop(call.id, None)
             case TurnEnded():
-                self.running = 0
-                self.asked.clear()
+                account.running = 0
+                account.asked.clear()
             case _:
                 pass
         self._tell(event)
@@ -135,13 +163,6 @@ class EventHub:
         for watcher in list(self.listeners):
             watcher.close()
         self.listeners.clear()
-
-    def _spend(self, usage: Usage) -> None:
-        turns = self._account.turns
-        if turns:  # usage between turns counts towards the earlier one
-            turns[-1] += usage
-        else:
-            turns.append(usage)
 
     def _tell(self, event: Event | BackgroundEvent) -> None:
         for watcher in list(self.listeners):

@@ -138,8 +138,11 @@ class ModelsInUse:
         finally:
             await model.aclose()
 
-    async def make_ready(self, note: Callable[[str], None]) -> None:
-        """Build and prepare the model; ask the user first if the settings don't specify one."""
+    async def make_ready(self, note: Callable[[str], None], *, alone: bool = True) -> None:
+        """Build and prepare the model; ask the user first if the settings don't specify one.
+
+        `alone` means that no other turn is running, which might use a model from earlier.
+        """
         check_given(self._model if self._given else None)  # the policy may have changed
         self._settings.now().policy.check("cassettes", self._deck.mode)
         if can_ask(self._shell):
@@ -147,7 +150,7 @@ class ModelsInUse:
         if self._model is None:
             self._model = await in_thread(self._named, self._settings.now())
         self._retire_others()
-        while self._retired:  # close connections and child processes
+        while alone and self._retired:  # close connections and child processes
             await self._retired.pop().aclose()
         if self._ready is not self._model:
             await prepare(self.main, self._shell, self._settings.now(), note)

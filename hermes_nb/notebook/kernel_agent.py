@@ -15,7 +15,7 @@ from hermes_nb.agent.jobs import Jobs
 from hermes_nb.agent.learning.reviews import Reviews
 from hermes_nb.agent.models import build_deck
 from hermes_nb.agent.prompt_sources import PromptSources
-from hermes_nb.agent.runtime import Runtime, import_parts
+from hermes_nb.agent.runtime import Runtime
 from hermes_nb.agent.session.manager import SessionManager
 from hermes_nb.agent.session.recorder import close_store
 from hermes_nb.agent.session.session import Session, SessionSpec
@@ -27,13 +27,12 @@ from hermes_nb.core.loop import BUSY
 from hermes_nb.core.messages import Json
 from hermes_nb.core.protocols import ChatModel, SessionStore, Variable
 from hermes_nb.core.text import TITLE, one_line
-from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Place, Tool, Toolset
 from hermes_nb.models.cassette import Mode as CassetteMode
 from hermes_nb.models.profiles import traits_of
 from hermes_nb.notebook.access import NotebookAccess
-from hermes_nb.notebook.approval import CellApprover, Permission
-from hermes_nb.notebook.background import RunningTurn
+from hermes_nb.notebook.approval import CellApprover, KernelGuard, Permission
+from hermes_nb.notebook.background import Line, RunningTurn
 from hermes_nb.notebook.cell_tools import own_tools
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.views import TurnView
@@ -58,11 +57,12 @@ from hermes_nb.notebook.shell import (
 from hermes_nb.notebook.turn import CellTurn, TurnEnv, TurnOptions
 from hermes_nb.notebook.user_message import UserMessageBuilder
 from hermes_nb.notebook.variables import variables_of
-from hermes_nb.safety.guard import Guard
 from hermes_nb.tools.hooks import Hooks
 from hermes_nb.tools.mcp_tools import McpTools
 
 UNREAD = "The turn ended before it read what you added. Your next prompt includes it."
+MOST_TURNS = 3
+"""Maximum number of turns that run at the same time."""
 MINE = "mine"
 """The toolset of user tools that do not specify one."""
 
@@ -97,12 +97,12 @@ class KernelAgent:
         """
         self.shell = shell
         self.last: Transcript | None = None
-        self.view: TurnView | None = None
         self.turn: Turn | None = None
         self._turn_session = ""
         self.running: list[RunningTurn] = []
-        self._line = asyncio.Lock()
-        self._unread: list[str] = []
+        self._preparing = asyncio.Lock()
+        self._apart: list[RunningTurn] = []
+        self._unread: dict[str, list[str]] = {}  # by session
         self.unsent = [] if unsent is None else unsent
         self.guests: dict[str, int] = {}
         self.at_close: list[Callable[[], None]] = []
@@ -110,7 +110,7 @@ class KernelAgent:
         self.hub = EventHub()
         self.jobs = Jobs()
         self.mcp = McpTools()
-        self.guard = Guard()
+        self.guard = KernelGuard()
         self._settings = KernelSettings(overrides)
         self.access = NotebookAccess(shell, self._settings, moved=self._moved, frontend=frontend)
         self.permission = Permission(shell, self.guard, self.access, began=began, note=self.note)
@@ -156,6 +156,15 @@ class KernelAgent:
                 entered=self.hub.enter,
             )
         return self._sessions
+
+    @property
+    def view(self) -> TurnView | None:
+        """The view of the turn to which the calling code belongs, or for which its cell waits."""
+        cell = turn_cell.get()
+        for each in self.running:
+            if each.cell.mode and (each.cell is cell if cell else not each.cell.over):
+                return each.turn.view
+        return None
 
     @property
     def turn_here(self) -> Turn | None:
@@ -225,12 +234,16 @@ class KernelAgent:
         needed = options.into or options.quiet or options.dry_run or self.deck.on
         return not needed and can_ask(self.shell) and code_lock(self.shell) is not None
 
-    def steer(self, text: str) -> bool:
-        """Pass a text to the running turn with its next request; False if there is no turn.
+    def steer(self, text: str, cell: int | None = None) -> bool:
+        """Pass a text to a running turn with its next request; False if there is no turn.
 
-        It can be called from any thread. With a cassette, only prompts can be repeated.
+        It is the turn of cell [`cell`], if given, otherwise that of the current session or, without
+        one, the oldest. It can be called from any thread. With a cassette, only prompts can be
+        repeated.
         """
-        running = next(iter(self.running), None)
+        found = [each for each in [*self.running] if cell in (None, each.cell.count)]
+        here = [each for each in found if each.session and each.session is self.session]
+        running = next(iter(here or found), None)
         return running is not None and not self.deck.on and running.turn.steering.add(text)
 
     def stop(self, cell: TurnCell | None = None) -> bool:
@@ -251,7 +264,9 @@ class KernelAgent:
             lock.stop = self.stop
         turn = CellTurn(self.shell, options)
         running = RunningTurn(self.shell, turn, beside=beside)
-        running.ahead = self.running[-1] if self.running else None
+        running.alone = not self.can_run_beside(options)
+        apart = (options.session or options.new) and len(self.running) < MOST_TURNS
+        running.ahead = self.running[-1] if self.running and not apart else None
         self.running.append(running)
         running.begin(self._run(prompt, running), self.running.remove)
         return running
@@ -259,32 +274,55 @@ class KernelAgent:
     @by_hermes
     async def _run(self, prompt: str, running: RunningTurn) -> str:
         turn = running.turn
-        async with self._in_line(running):
-            if turn.options.context:
-                self.access.frontend.search()
-            for text in self._unread:
-                turn.steering.add(text)
-            self._unread.clear()
-            async with self._taking(prompt, turn):
-                env = await self._prepare(prompt, turn)
+        await self._wait_in_line(running)
+        if turn.options.context:
+            self.access.frontend.search()
+        async with self._taking(prompt, running):
+            async with self._preparing:
+                env = await self._prepare(prompt, running)
                 message = await self.message_builder.message(prompt, env)
-                await turn.take(env, message)
-            return self._reviewed(turn)
+            await turn.take(env, message)
+        return self._reviewed(running)
 
-    @asynccontextmanager
-    async def _in_line(self, running: RunningTurn) -> AsyncIterator[None]:
-        """Wait for the turns that were started earlier."""
+    async def _wait_in_line(self, running: RunningTurn) -> None:
+        """Wait for earlier turns of the same session, and while `MOST_TURNS` are running."""
         try:
-            await self._line.acquire()
-        except asyncio.CancelledError as error:
+            while (ahead := self._ahead(running)) is not None:
+                running.ahead = ahead
+                others = {each.task for each in self.running if each is not running}
+                await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED)
+        except BaseException as error:
             running.turn.explain(error)
             running.turn.view.close()
             raise
-        running.ahead = None
-        try:
-            yield
-        finally:
-            self._line.release()
+        running.ahead, running.admitted = None, True
+
+    def _ahead(self, running: RunningTurn) -> RunningTurn | None:
+        """Return a turn for which this one has to wait, or None."""
+        earlier = self.running[: self.running.index(running)]
+        if not earlier:
+            return None
+        for each in (*earlier, running):
+            each.line = each.line or self._line_of(each)
+        # An external memory and a cassette follow one conversation at a time.
+        apart = running.alone or self.deck.on or bool(self.settings().memory.provider)
+        found = [each for each in earlier if apart or each.alone or each.line is running.line]
+        admitted = [each for each in self.running if each.admitted]
+        return found[-1] if found else next(iter(admitted[MOST_TURNS - 1 :]), None)
+
+    def _line_of(self, running: RunningTurn) -> Line:
+        """Return the line of the session that a turn will continue."""
+        options = running.turn.options
+        earlier = self.running[: self.running.index(running)]
+        last = earlier[-1] if earlier else None
+        follows = last is not None and last.session is None and last not in self._apart
+        if last is not None and last.line and follows and not (options.session or options.new):
+            return last.line
+        found = self.sessions.foresee(options.session, new=options.new, afresh=self.deck.on)
+        name = found.id if found is not None else options.session
+        lines = (each.line for each in earlier if each.line is not None)
+        known = (line for line in lines if name in (line.name, line.session and line.session.id))
+        return (next(known, None) if name else None) or Line(name)
 
     async def _preview(self, prompt: str, options: TurnOptions) -> str:
         """Build a turn's first request without sending it, and return it as Markdown.
@@ -315,28 +353,23 @@ class KernelAgent:
             )
         return request.given(options, self.shell.user_ns)
 
-    async def _prepare(self, prompt: str, turn: CellTurn) -> TurnEnv:
+    async def _prepare(self, prompt: str, running: RunningTurn) -> TurnEnv:
         """Get the model and the session ready, and return the turn's environment."""
-        options = turn.options
+        turn, options = running.turn, running.turn.options
         if options.model:
             self.choose_model(options.model)
-        await self.models.make_ready(self.note)
-        if not self.equipped:
-            await in_thread(import_parts)
+        alone = [each for each in self.running if each.admitted] == [running]
+        await self.models.make_ready(self.note, alone=alone)
         # Evaluated before the session starts: if an image fails, nothing is sent or stored.
         pictures = self.models.pictures(options.images, self.models.main)
         if options.new:
             self.new()
         settings = self.settings()
         spec = self.spec(settings)
-        session = self.sessions.take_up(
-            one_line(prompt, TITLE),
-            spec,
-            name=options.session,
-            new=options.new,
-            afresh=self.deck.on,
-        )
+        session = self._taken_up(prompt, running, spec)
         await session.keep_stopped(self.unsent)
+        for text in self._unread.pop(session.id, ()):
+            turn.steering.add(text)
         self.tell_what_was_learned(session)
         tools = self.tools_in_use.chosen(spec, options.tools)
         session.use(tools)
@@ -355,29 +388,48 @@ class KernelAgent:
             view=turn.view,
         )
 
-    def _reviewed(self, turn: CellTurn) -> str:
+    def _taken_up(self, prompt: str, running: RunningTurn, spec: SessionSpec) -> Session:
+        """Return a turn's session, which becomes the current one."""
+        options, line = running.turn.options, running.line or Line()
+        name, new = options.session, options.new
+        if running.line is not None and not (name or new):  # it began while others were running
+            current = self.sessions.current
+            name = line.session.id if line.session is not None else line.name
+            new = not name
+            if name == current.id if current is not None else line.session is None:
+                name = ""
+        session = self.sessions.take_up(
+            one_line(prompt, TITLE), spec, name=name, new=new, afresh=self.deck.on
+        )
+        running.line, running.session = line, session
+        line.session = session
+        return session
+
+    def _reviewed(self, running: RunningTurn) -> str:
         """Return the answer, and review the session if due; raises the same errors as `ask`."""
-        came = self.turn
-        if came is not None and came.reason == "failed" and not traits_of(self.models.main).local:
+        came, session = running.came, running.session
+        if came is None or session is None:
+            raise Stopped("stopped")
+        if came.reason == "failed" and not traits_of(session.agent.model).local:
             # This way, a corrected key or address takes effect. A local model has neither: keep it
             # loaded.
             self.models.renew()
-        if came is None or came.reason == "interrupted":
-            raise Stopped("stopped") if came is None else stopped_in_view(self.shell)
+        if came.reason == "interrupted":
+            raise stopped_in_view(self.shell)
         if came.reason == "failed":
             raise TurnFailed(came.error)
-        if self.session is not None and self._looks_back:
-            self.reviews.after_turn(self.session, live=not self.deck.on)
-        return turn.transcript.answer
+        if self._looks_back:
+            self.reviews.after_turn(session, live=not self.deck.on)
+        return running.turn.transcript.answer
 
     @asynccontextmanager
-    async def _taking(self, prompt: str, turn: CellTurn) -> AsyncIterator[None]:
+    async def _taking(self, prompt: str, running: RunningTurn) -> AsyncIterator[None]:
         """Show a turn and apply its options; if interrupted before it begins, save the prompt."""
-        options = turn.options
+        turn, options = running.turn, running.turn.options
         try:
             async with turn.shown(self.access.frontend):
                 try:
-                    async with self._under(turn):
+                    async with self._under(running):
                         yield
                 except BaseException as error:
                     turn.explain(error)
@@ -385,43 +437,51 @@ class KernelAgent:
         except (asyncio.CancelledError, KeyboardInterrupt):
             if not turn.begun:
                 self.unsent.append(prompt)
-                if self.session is not None and not (options.new or options.session):
-                    await self.session.keep_stopped(self.unsent)
+                session = running.session or self.session
+                others = [each.session for each in self.running if each is not running]
+                named = options.new or options.session
+                if session is not None and not named and session not in others:
+                    await session.keep_stopped(self.unsent)
             raise
 
     @asynccontextmanager
-    async def _under(self, turn: CellTurn) -> AsyncIterator[None]:
-        """Set the view and the guard for a turn, and restore them afterwards."""
-        guard, mode = self.guard, self.guard.mode
-        self.view, self.turn = turn.view, None
+    async def _under(self, running: RunningTurn) -> AsyncIterator[None]:
+        """Apply a turn's approval mode and settings."""
+        guard, self.turn = self.guard, None
+        running.cell.mode = guard.mode
         with self._settings.kept():
             try:
                 settings = self.settings()
-                wanted = turn.options.approve or settings.approve
-                guard.mode = await self.permission.granted_in_page(wanted)
+                wanted = running.turn.options.approve or settings.approve
+                running.cell.mode = await self.permission.granted_in_page(wanted)
                 guard.required = settings.sandbox.required
                 guard.sandboxed = settings.sandbox.use != "off"
                 yield
             finally:
-                self._came_to(turn)
-                guard.mode = mode
-                self.view = None
+                self._came_to(running)
+                running.cell.mode = None
 
-    def _came_to(self, turn: CellTurn) -> None:
+    def _came_to(self, running: RunningTurn) -> None:
         """Store a turn's result, and bind its answer to the variable named by `--into`."""
+        turn, session = running.turn, running.session
         if left := turn.steering.close():
-            self._unread += left
+            self._unread.setdefault(session.id if session is not None else "", []).extend(left)
             turn.view.note(UNREAD)
-        if turn.begun and self.session is not None:
+        if session is None:
+            return
+        if turn.begun:
             self.last = turn.transcript
-            turn.tell_changes(self.session, self.access.checkpoints, self.knowledge)
+            turn.tell_changes(session, self.access.checkpoints, self.knowledge)
         if turn.result is not None:
-            self.turn = with_remedy(turn.result, address=self.settings().endpoint.base_url)
-            self._turn_session = self.place.session
+            address = self.settings().endpoint.base_url
+            running.came = self.turn = with_remedy(turn.result, address=address)
+            self._turn_session = session.id
             turn.bind(self.shell.user_ns)
+        self.sessions.release(session)
 
     def new(self) -> None:
         """End the current session; the next turn starts a new one."""
+        self._apart = [*self.running]
         if self._sessions is not None:
             self._sessions.end()
         if self.mcp.thaw():
@@ -429,6 +489,7 @@ class KernelAgent:
 
     def resume(self, wanted: str = "") -> Session:
         """Resume a session by id or title, or "" for the latest; raise `ConfigError` if missing."""
+        self._apart = [*self.running]
         return self.sessions.resume(wanted, self.spec(self.settings()))
 
     def spec(self, settings: Settings) -> SessionSpec:
@@ -581,7 +642,6 @@ class KernelAgent:
 
     def note(self, markdown: str) -> None:
         """Show a message in the turn to which the calling code belongs, or in the cell's output."""
-        # A command in a cell next to the turn shows its messages in that cell.
-        elsewhere = turn_cell.get() is None and any(each.cell.over for each in self.running)
-        show = self._say if self.view is None or elsewhere else self.view.note
+        view = self.view
+        show = self._say if view is None else view.note
         show(markdown)

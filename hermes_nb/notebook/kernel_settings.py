@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 
 from hermes_nb.agent.settings.config import Settings, load_settings
 from hermes_nb.core.messages import Json
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A turn's settings."""
+
+    read: Settings | None = None
+    ended: bool = False
+
+
+_turn: ContextVar[_Turn | None] = ContextVar("hermes_nb_turn_settings", default=None)
+"""The settings of the turn to which the current code belongs."""
 
 
 class KernelSettings:
@@ -18,17 +32,18 @@ class KernelSettings:
     def __init__(self, overrides: Callable[[], Mapping[str, Json]] = dict) -> None:
         self._overrides = overrides
         self._chosen: dict[str, Json] = {}
-        self._read: Settings | None = None
-        self._in_turn = False
 
     def now(self, **options: object) -> Settings:
         """Return the settings, read once per turn; `options` that are not None override them."""
         wished = {name: value for name, value in options.items() if value is not None}
-        if self._read is not None and not wished:
-            return self._read
+        turn = _turn.get()
+        if turn is not None and (wished or turn.ended):
+            turn = None
+        if turn is not None and turn.read is not None:
+            return turn.read
         found = load_settings(overrides={**self._overrides(), **self._chosen, **wished})
-        if self._in_turn and not wished:
-            self._read = found
+        if turn is not None:
+            turn.read = found
         return found
 
     def choose(self, key: str, value: object) -> None:
@@ -36,13 +51,17 @@ class KernelSettings:
         wanted = {**self._chosen, key: value}
         found = load_settings(overrides={**self._overrides(), **wanted})
         found.insist(*([] if value is None else [key]))
-        self._chosen, self._read = wanted, None
+        self._chosen = wanted
+        if (turn := _turn.get()) is not None:
+            turn.read = None
 
     @contextmanager
     def kept(self) -> Iterator[None]:
         """Read the settings only once during this block, which is a turn."""
-        self._in_turn = True
+        turn = _Turn()
+        token = _turn.set(turn)
         try:
             yield
         finally:
-            self._in_turn, self._read = False, None
+            turn.ended = True
+            _turn.reset(token)

@@ -205,9 +205,10 @@ def _run_cell(bench: KnownCells) -> Tool:
 
     async def known(context: ToolContext, arguments: Arguments) -> ToolOutput | None:
         """Return the output of a cell that the reply before this call wrote and ran."""
-        if bench.ran is None or bench.ran[0] not in _just_answered(context):
+        ran = bench.ran.get(context.place.session)
+        if ran is None or ran[0] not in _just_answered(context):
             return None
-        _, written, output = bench.ran
+        _, written, output = ran
         _, (cell,) = await bench.known(context.place, [arguments["id"]])
         if (cell.id, cell.source) != (written.id, written.source):
             return None
@@ -415,7 +416,7 @@ async def run_approved(
         ran = await run_known(bench, context, [cell.id], CELL_TIMEOUT)
     except ToolError as error:
         ran = ToolOutput(str(error), origin=error.origin)
-    bench.ran = (context.call.id, cell, ran)
+    bench.ran[context.place.session] = (context.call.id, cell, ran)
     return replace(ran, text=f"{written}\n{ran.text}")
 
 

@@ -8,9 +8,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from hermes_nb.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from hermes_nb.safety.guard import Mode
 
 EXTENSION = "hermes_nb"
 MAGIC = "hermes"
@@ -107,6 +110,8 @@ class TurnCell:
     """Whether the user could answer `input()` in this cell."""
     count: int
     """The cell's execution count."""
+    mode: Mode | None = None
+    """The turn's approval mode; None before and after the turn."""
     over: bool = False
     """Whether the turn runs next to the user's cells, because this one does not wait for it."""
 

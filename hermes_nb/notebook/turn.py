@@ -32,7 +32,7 @@ from hermes_nb.notebook.display.views import CellView, FinalView, StatusView, Tu
 from hermes_nb.notebook.execute.nested import showing
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.page_reload import rejoined
-from hermes_nb.notebook.shell import Shell, can_ask, has_kernel, ours, running_cell
+from hermes_nb.notebook.shell import Shell, can_ask, has_kernel, ours, running_cell, turn_cell
 from hermes_nb.notebook.variable_changes import brief_change
 from hermes_nb.notebook.variable_changes import changes as changed_variables
 from hermes_nb.notebook.widget_messages import widgets_live
@@ -215,7 +215,7 @@ class CellTurn:
         self.transcript.model = session.agent.model.name
         self.transcript.loading = traits_of(session.agent.model).loading
         self.transcript.describe = session.agent.tools.describe
-        self.transcript.live = partial(showing, self._shell)
+        self.transcript.live = partial(showing, self._shell, turn_cell.get())
         session.agent.steering = self.steering
         turn = session.turn(
             message,

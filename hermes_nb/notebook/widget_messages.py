@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import inspect
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from weakref import WeakKeyDictionary
 
 from hermes_nb.core.messages import Json
 from hermes_nb.notebook.interrupt import user_code
@@ -58,16 +59,36 @@ WIDGETS = "jupyter.widget"
 """Target name of widget comms."""
 
 
+_answering: WeakKeyDictionary[Foreign, tuple[ExitStack, int]] = WeakKeyDictionary()
+"""What ends the handling in each kernel, and how many turns need it."""
+
+
 @asynccontextmanager
 async def widgets_live(shell: Shell) -> AsyncIterator[None]:
     """Handle widget messages during this block, and report idle after each."""
     kernel = getattr(shell, "kernel", None)
-    handlers = getattr(kernel, "shell_handlers", {})
-    handle = handlers.get(MESSAGE)
+    handle = getattr(kernel, "shell_handlers", {}).get(MESSAGE)
     if handle is None or not (_is_silent(kernel) or holds_back(kernel)):
         yield
         return
-    tell = teller(kernel)
+    ending, turns = _answering.get(kernel) or (ExitStack(), 0)
+    if not turns:
+        ending.enter_context(_answered(kernel, handle))
+    _answering[kernel] = ending, turns + 1
+    try:
+        async with comms_heard():
+            yield
+    finally:
+        _, turns = _answering.pop(kernel)
+        if turns > 1:  # turns that run side by side may end in any order
+            _answering[kernel] = ending, turns - 1
+        else:
+            ending.close()
+
+
+@contextmanager
+def _answered(kernel: Foreign, handle: Foreign) -> Iterator[None]:
+    tell, handlers = teller(kernel), kernel.shell_handlers
 
     def answered(stream: Foreign, identities: Foreign, message: Foreign) -> Foreign:
         try:
@@ -81,8 +102,7 @@ async def widgets_live(shell: Shell) -> AsyncIterator[None]:
 
     handlers[MESSAGE] = answered
     try:
-        async with comms_heard():
-            yield
+        yield
     finally:
         if handlers.get(MESSAGE) is answered:
             handlers[MESSAGE] = handle

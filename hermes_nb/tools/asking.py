@@ -15,7 +15,7 @@ import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import PurePath
 
 from hermes_nb.core.errors import ToolDenied, ToolError
@@ -41,6 +41,8 @@ from hermes_nb.safety.provenance import outside
 ROUNDS = 3
 """Maximum number of times to ask the user while the call's content keeps changing."""
 ABSENT = "no one was available to answer"
+SESSIONS = 16
+"""Maximum number of sessions whose answers cover later calls at the same time."""
 _NAMED = 3
 """Maximum number of changed items that a question lists by name."""
 
@@ -52,7 +54,7 @@ def asking(toolset: Toolset, guard: Guard, approver: Approver) -> Toolset:
     runs in parallel with others. The tool's context specifies how it may run (see `guard.Way`), and
     lets it ask further questions. A denied call raises `ToolDenied`.
     """
-    given = _Given()
+    given = lru_cache(SESSIONS)(lambda _session: _Given())
 
     def ask(tool: Tool) -> Tool:
         async def run(context: ToolContext, arguments: Arguments) -> object:
@@ -60,7 +62,8 @@ def asking(toolset: Toolset, guard: Guard, approver: Approver) -> Toolset:
                 output = await tool.known(context, arguments)
                 if output is not None:
                     return output
-            call = _GuardedCall(tool, context, arguments, guard, approver, given)
+            answers = given(context.place.session)
+            call = _GuardedCall(tool, context, arguments, guard, approver, answers)
             way = await call.permitted()
             permitted = replace(context, permit=way, ask=call.further, remember=call.remember)
             return await tool.run(permitted, arguments)

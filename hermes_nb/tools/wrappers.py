@@ -13,7 +13,7 @@ import re
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 from hermes_nb.core.calls import NO_OUTPUT, as_output
@@ -33,6 +33,8 @@ from hermes_nb.tools.installed import left, left_of_added
 
 CAP = 50_000
 TURN_CAP = 200_000
+TURNS = 64
+"""Maximum number of turns whose results are counted at the same time."""
 KEPT = 500
 """Maximum number of full outputs saved as files, across all sessions."""
 ORIGINS = {
@@ -72,14 +74,16 @@ def limited(
             the file's name. None to drop them.
     """
     lock = threading.Lock()
-    turn, left = -1, 0
 
-    def taken(of: int, wanted: int) -> int:
-        nonlocal turn, left
+    @lru_cache(TURNS)
+    def left(_session: str, _turn: int) -> list[int]:
+        return [turn_cap]
+
+    def taken(context: ToolContext, wanted: int) -> int:
         with lock:
-            turn, left = of, left if of == turn else turn_cap
-            granted = min(wanted, left)
-            left -= granted
+            room = left(context.place.session, context.turn)
+            granted = min(wanted, room[0])
+            room[0] -= granted
             return granted
 
     def limit(tool: Tool) -> Tool:
@@ -89,7 +93,7 @@ def limited(
             context: ToolContext, _arguments: Arguments, output: ToolOutput
         ) -> ToolOutput:
             text = output.text
-            room = taken(context.turn, min(own, len(text)))
+            room = taken(context, min(own, len(text)))
             if room >= len(text):
                 return output
             place = await in_thread(_spilled, spill, context, text) if spill else ""

@@ -45,6 +45,19 @@ def test_a_sessions_reviews_count_with_it(store, family):
     assert session_usage(store, family[2]).cost is None
 
 
+def test_turns_of_two_sessions_spend_from_one_budget_of_the_notebook(store, family):
+    limits = BudgetSettings(notebook_tokens=2_000)
+    two = [family[0], family[2]]
+    (one,), (other,) = (
+        standing_budgets(store, each, notebook=NOTEBOOK, limits=limits, known=Usage())
+        for each in two
+    )
+    one.spend(used(0.1, 900))
+    other.spend(used(0.1, 900))
+    assert one.used.input == other.used.input == 2_100
+    assert one.refusal(0) and other.refusal(0)
+
+
 def test_a_notebook_is_all_its_sessions(store, family):
     whole = notebook_usage(store, NOTEBOOK)
     assert whole.cost == pytest.approx(0.12)

@@ -36,6 +36,8 @@ class SessionManager:
         entered: Callable[[Session], None] = lambda _: None,
     ) -> None:
         self.current: Session | None = None
+        self._held: list[Session] = []  # those in which turns run
+        self._parting: dict[Session, Callable[[], None]] = {}
         self._store = store
         self._notebook = notebook
         self.source = source
@@ -56,19 +58,39 @@ class SessionManager:
             self._note(
                 f"this notebook's earlier sessions could not be moved to its new name: {error}"
             )
-        if self.current is not None:
-            self.current.relocate(notebook, to)
+        for session in (self.current, *self._held):
+            if session is not None:
+                session.relocate(notebook, to)
 
     def end(self) -> None:
         """End the current session; the next turn starts another."""
         if self.current is not None:
-            self.current.end()
+            self._part(self.current, self.current.end)
         self.current = None
+
+    @property
+    def used(self) -> set[str]:
+        """The ids of the current session and of those in which turns run."""
+        return {each.id for each in (self.current, *self._held) if each is not None}
+
+    def release(self, session: Session) -> None:
+        """Note that a session's turn, for which `take_up` returned it, has ended."""
+        self._held.remove(session)
+        if (parted := self._parting.pop(session, None)) is not None:
+            parted()
+
+    def _part(self, session: Session, leave: Callable[[], None]) -> None:
+        """Leave or end a session, at the end of a turn that is running in it."""
+        if session in self._held:
+            self._parting[session] = leave
+        else:
+            leave()
 
     def _enter(self, session: Session) -> Session:
         """Make a session the current one and release the previous one."""
-        if self.current is not None:
-            self.current.leave()
+        if self.current is not None and self.current is not session:
+            self._part(self.current, self.current.leave)
+        self._parting.pop(session, None)
         self.current = session
         self._entered(session)
         return session
@@ -88,7 +110,8 @@ class SessionManager:
     ) -> Session:
         """Return the session for a turn and make it the current one.
 
-        See `foresee`. A new session gets `title` as its title.
+        See `foresee`. A new session gets `title` as its title. Call `release` at the turn's end:
+        until then, the session stays open, even if another one becomes the current one.
         """
         if name:
             session = self.join(name, spec)
@@ -98,6 +121,7 @@ class SessionManager:
                 found = self.pick_up(spec)
             session = found or self.start(title, spec)
         session.adopt(spec)
+        self._held.append(session)
         return session
 
     def join(self, name: str, spec: SessionSpec) -> Session:
@@ -204,13 +228,10 @@ class SessionManager:
     def _resumed(self, stored: StoredSession, spec: SessionSpec) -> Session:
         if stored.source == CHILD:
             raise ConfigError(_is_child(stored))
-        session = Session.resume(
-            stored,
-            store=self._store,
-            spec=spec,
-            warn=self._note,
+        session = next((each for each in self._held if each.id == stored.id), None)
+        return self._enter(
+            session or Session.resume(stored, store=self._store, spec=spec, warn=self._note)
         )
-        return self._enter(session)
 
     def _is(self, session: Session, name: str) -> bool:
         stored = self._store.get(session.id)

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from weakref import WeakValueDictionary
 
 from hermes_nb.agent.settings.config import BudgetSettings
-from hermes_nb.core.budget import Budget
+from hermes_nb.core.budget import Budget, Limits
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.messages import Usage
 from hermes_nb.core.protocols import SessionStore
+
+_shared: WeakValueDictionary[tuple[int, str, Limits], Budget] = WeakValueDictionary()
+"""Notebooks' budgets by store, path and limits, from which all sessions of this process spend."""
 
 
 def together(usages: Iterable[Usage]) -> Usage:
@@ -61,9 +65,15 @@ def standing_budgets(
         if not limit:
             continue
         whole = scope == "this notebook" and notebook
+        key = (id(store), notebook, limit)
+        shared = _shared.get(key) if whole else None
         try:
             used = notebook_usage(store, notebook) if whole else session_usage(store, session_id)
         except StoreError:
-            used = known
-        budgets.append(Budget(limit, scope=scope, used=used))
+            used = known if shared is None else shared.used
+        budget = shared or Budget(limit, scope=scope, used=used)
+        budget.recount(used)
+        if whole:
+            _shared[key] = budget
+        budgets.append(budget)
     return budgets

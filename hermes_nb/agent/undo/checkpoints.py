@@ -8,11 +8,14 @@ that version. If saving fails, the tool still runs, and undo reports what could 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from hermes_nb.agent.undo.cells import Cells, NoRoom, keep_cells
 from hermes_nb.agent.undo.changes import Change
@@ -67,6 +70,15 @@ class Checkpoints:
         # another process is never continued, because its turn numbers may differ.
         self._open: dict[str, tuple[int, int]] = {}
         self._unsaved: dict[str, tuple[int, str]] = {}
+        self._changing: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def changing(self, paths: Iterable[Path]) -> AsyncIterator[None]:
+        """Let one call change these files at a time: turns can run side by side."""
+        async with AsyncExitStack() as held:
+            for path in sorted(set(paths)):
+                await held.enter_async_context(self._changing.setdefault(path, asyncio.Lock()))
+            yield
 
     def forget(self, sessions: Iterable[str]) -> None:
         """Remove sessions' undo data; raise TimeoutError or OSError."""
@@ -274,16 +286,13 @@ def checkpointed(toolset: Toolset, checkpoints: Checkpoints, root: Path) -> Tool
         async def run(context: ToolContext, arguments: Arguments) -> object:
             turn = context.place.session, context.place.turn
 
-            def before() -> tuple[list[Path], list[str]]:
-                paths, outside = _paths(tool, space, arguments)
-                checkpoints.before(*turn, paths)
-                return paths, outside
-
-            paths, outside = await in_thread(before)
-            try:
-                result = await tool.run(context, arguments)
-            finally:
-                await in_thread(checkpoints.after, *turn, paths)
+            paths, outside = await in_thread(_paths, tool, space, arguments)
+            async with checkpoints.changing(paths):
+                await in_thread(checkpoints.before, *turn, paths)
+                try:
+                    result = await tool.run(context, arguments)
+                finally:
+                    await in_thread(checkpoints.after, *turn, paths)
             for path in outside:
                 text = f"{path!r} is outside the working directory and was not saved for undo"
                 await in_thread(checkpoints.note, *turn, text)

@@ -209,7 +209,7 @@ async def map_(agent: KernelAgent, options: Namespace) -> str:
     if options.into and (not options.into.isidentifier() or keyword.iskeyword(options.into)):
         raise ConfigError(f"--into {options.into!r} is not a variable name; nothing was sent")
     inputs = inputs_of(files, root=working_directory(), readers={".ipynb": notebook_text})
-    if agent.view is not None:
+    if agent.running:
         raise SessionBusy(BUSY)
     ending = AsyncExitStack()
 

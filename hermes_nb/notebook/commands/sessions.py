@@ -321,10 +321,13 @@ async def sessions(agent: KernelAgent, given: Namespace) -> str:
         raise ConfigError(f"say which: {line} ID…` or {line} --older-than 90d`")
     current = agent.session.id if agent.session else ""
     wanted = [agent.sessions.find(name, loosely=False) for name in names]
-    if current and current in [each.id for each in wanted]:
-        raise ConfigError(f"{current} is in use here; run `%hermes new` first")
+    used = agent.sessions.used
+    for each in wanted:
+        if each.id in used:
+            raise ConfigError(f"{each.id} is in use here; run `%hermes new` first")
     if days is not None:
-        wanted = older(agent.store, days, but=current)
+        found = older(agent.store, days, but=current)
+        wanted = [each for each in found if each.id not in used]
     home = agent.settings().home
     what = await in_thread(gather, agent.store, home, wanted)
     if not what.sessions:

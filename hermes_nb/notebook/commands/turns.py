@@ -17,10 +17,10 @@ ASKS = "A turn asks you something. Answer with `%hermes yes` or `%hermes no`, th
 
 
 def steer(agent: KernelAgent, given: Namespace) -> str:
-    """Pass a text to the running turn."""
+    """Pass a text to a running turn."""
     if not given.text:
         raise ConfigError("`%hermes steer TEXT` needs the text to add")
-    if not agent.steer(given.text):
+    if not agent.steer(given.text, _number(given)):
         raise ConfigError("no running turn can read this; send it as a prompt")
     return "Hermes reads this before its next request."
 
@@ -66,8 +66,13 @@ def no(agent: KernelAgent, given: Namespace) -> str:
 
 
 def _question(agent: KernelAgent, given: Namespace) -> OpenQuestion:
+    return agent.approver.typed.question(_number(given))
+
+
+def _number(given: Namespace) -> int | None:
+    """Return the execution count that `--cell` names, or None."""
     try:
-        return agent.approver.typed.question(int(given.cell) if given.cell else None)
+        return int(given.cell) if given.cell else None
     except ValueError:
         raise ConfigError("`--cell N` needs the number of the turn's cell, such as 3") from None
 

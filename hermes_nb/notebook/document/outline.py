@@ -119,14 +119,15 @@ class KnownCells:
     """Returns whether a source is untrusted content."""
     _words: dict[str, tuple[int | None, str]] = field(default_factory=dict)
     """The cells' execution counts and first words by id, in notebook order."""
-    _inserted: tuple[Arguments, str] | None = None
-    """The turn's metadata, and the id of the last cell that the agent inserted."""
+    _inserted: dict[str, tuple[Arguments, str]] = field(default_factory=dict)
+    """The turn's metadata, and the id of the last cell that it inserted, by session."""
     _written: dict[tuple[str, str], Cell] = field(default_factory=dict)
     """The cells that the agent wrote in this kernel, by notebook and id."""
     _own: frozenset[str] = frozenset()
     """Ids of the cells that are still as the agent wrote them."""
-    ran: tuple[str, Cell, ToolOutput] | None = None
-    """The last call that wrote a cell and ran it with the user's approval: id, cell and output."""
+    ran: dict[str, tuple[str, Cell, ToolOutput]] = field(default_factory=dict)
+    """Each session's last call that wrote a cell and ran it with the user's approval: id, cell and
+    output."""
 
     async def cells(self, place: Place) -> tuple[NotebookDocument, list[Cell]]:
         """Return the notebook and its cells, without outputs."""
@@ -159,16 +160,15 @@ class KnownCells:
         This is the last cell that the turn inserted, or otherwise the turn's own cell.
         """
         ids = {cell.id for cell in cells}
-        if self._inserted is not None:
-            mark, last = self._inserted
-            if last in ids and mark == turn_mark(place):
-                return last
+        mark, last = self._inserted.get(place.session, ({}, ""))
+        if last in ids and mark == turn_mark(place):
+            return last
         here = place.cell or document.selected
         return here if here in ids else None
 
     def placed(self, cell: Cell, place: Place) -> None:
         """Record the agent's latest new cell."""
-        self._inserted = (turn_mark(place), cell.id)
+        self._inserted[place.session] = (turn_mark(place), cell.id)
         self.moved(cell)
 
     def wrote(self, notebook: str, cell: Cell) -> None:

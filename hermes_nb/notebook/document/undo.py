@@ -40,6 +40,9 @@ from hermes_nb.notebook.document.document import (
 CUT_MARKS = ("hermes_clipped", "[... an output of ")
 """Marks in outputs that were too large to be read completely; such outputs cannot be restored."""
 
+MOST_TURNS = 8
+"""Maximum number of turns whose edits are tracked at the same time."""
+
 CellStates = dict[str, dict[str, Json]]
 """Cells in checkpoint format, by id and in order."""
 Open = Callable[[str], Awaitable[NotebookDocument]]
@@ -69,11 +72,11 @@ class _Turn:
 
 
 class CellKeeper:
-    """Tracks the agent's edits to each notebook during a turn."""
+    """Tracks the agent's edits to each notebook during a turn of each session."""
 
     def __init__(self, checkpoints: Checkpoints) -> None:
         self._checkpoints = checkpoints
-        self._turns: dict[str, _Turn] = {}
+        self._turns: dict[tuple[str, str], _Turn] = {}  # by notebook and session, latest last
 
     def kept(self, document: NotebookDocument, key: str, place: Place) -> KeptDocument:
         """Wrap the document to save every edit made by the turn in `place`.
@@ -85,13 +88,16 @@ class CellKeeper:
     async def opened(self, document: NotebookDocument, name: str, place: Place) -> _Turn:
         """Return the notebook's state in this turn, created at the first edit."""
         key = (place.session, place.turn)
-        known = self._turns.get(name)
+        known = self._turns.get((name, place.session))
         if known is None or known.key != key:
             # Without outputs, which are needed only for edited cells.
             cells = {
                 cell.id: {**cell_json(cell), "outputs": None} for cell in await document.cells()
             }
-            known = self._turns[name] = _Turn(key, cells, dict(cells))
+            self._turns.pop((name, place.session), None)
+            known = self._turns[name, place.session] = _Turn(key, cells, dict(cells))
+            for old in [*self._turns][:-MOST_TURNS]:
+                del self._turns[old]
         return known
 
     async def save(self, turn: _Turn, name: str) -> None:

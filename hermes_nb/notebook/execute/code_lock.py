@@ -57,7 +57,7 @@ class CodeLock:
         self._guard = threading.Lock()
         self._runs: TurnCell | None = None
         self._aimed: TurnCell | None = None
-        self._waiting: TurnCell | None = None
+        self._waiting: set[TurnCell | None] = set()
         self._idle: Foreign = None
         self.stop: Callable[[TurnCell | None], bool] = lambda _: False
         """Called by an interrupt between cells: stops this turn, or all; False if none runs."""
@@ -156,7 +156,7 @@ class CodeLock:
             self._lock.release()
 
     async def _acquire(self, cell: TurnCell | None) -> None:
-        self._waiting = cell
+        self._waiting.add(cell)
         try:
             await self._lock.acquire()
             beside = cell is not None and cell.over
@@ -165,7 +165,7 @@ class CodeLock:
                 await asyncio.sleep(rest)
                 await self._lock.acquire()
         finally:
-            self._waiting = None
+            self._waiting.discard(cell)
 
     @asynccontextmanager
     async def lent(self) -> AsyncIterator[None]:
@@ -188,7 +188,7 @@ class CodeLock:
 
     def waits(self, cell: TurnCell) -> bool:
         """Return whether a turn waits for a cell of the user's before it can run code."""
-        return self._waiting is cell
+        return cell in self._waiting and self._runs is None
 
     @property
     def in_users_cell(self) -> bool:

@@ -18,6 +18,7 @@ from hermes_nb.core.messages import Json
 from hermes_nb.core.text import latest
 from hermes_nb.notebook.execute.network import in_thread_of_call
 from hermes_nb.notebook.previews import bundle, well_formed
+from hermes_nb.notebook.shell import turn_cell
 from hermes_nb.safety.markup import clean_html
 
 Output = dict[str, Json]
@@ -70,10 +71,12 @@ _LOADS_NOTHING = frozenset({"text/plain", "image/png", "image/jpeg", "image/gif"
 class OutputCollector:
     """Collects a run's outputs; any thread may write.
 
-    With `offline`, displays cannot make the page load anything from the network.
+    `cell` is the cell of the run's turn. With `offline`, displays cannot make the page load
+    anything from the network.
     """
 
     def __init__(self, *, offline: bool = False) -> None:
+        self.cell = turn_cell.get()
         self._offline = offline
         # Reentrant: a finaliser may print while the same thread holds the lock.
         self._lock = threading.RLock()

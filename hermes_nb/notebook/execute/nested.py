@@ -38,7 +38,7 @@ from hermes_nb.notebook.execute.figures import UserFigures
 from hermes_nb.notebook.execute.network import kernel_origin, watched
 from hermes_nb.notebook.execute.variable_history import TurnVariables, history_of
 from hermes_nb.notebook.interrupt import Signals, TimeLimit, has_time_limit, user_code
-from hermes_nb.notebook.shell import Foreign, Shell, ours
+from hermes_nb.notebook.shell import Foreign, Shell, TurnCell, ours
 
 
 class NestedCell:
@@ -153,13 +153,15 @@ _running: WeakKeyDictionary[Shell, OutputCollector] = WeakKeyDictionary()
 """The collector of each shell's innermost nested run."""
 
 
-def showing(shell: Shell) -> str | None:
-    """Return the end of the running nested code's output; None if none is running.
+def showing(shell: Shell, cell: TurnCell | None) -> str | None:
+    """Return the end of the output of a turn's running code; None if none is running.
 
     Can be called from any thread, even while the code blocks the event loop.
     """
     running = _running.get(shell)
-    return None if running is None else settle_lines(strip_ansi(running.latest()))
+    if running is None or running.cell is not cell:
+        return None
+    return settle_lines(strip_ansi(running.latest()))
 
 
 class CellError(NamedTuple):

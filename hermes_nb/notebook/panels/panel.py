@@ -219,7 +219,7 @@ class Panel:
             self._actions.start(self._unfold)
 
     def _questions(self) -> str:
-        asked = list(self._agent.hub.asked.values())
+        asked = self._agent.hub.asked
         lines = [f"<b>{shown(q.call.name, 40)}</b> {shown(q.shown, 100)}" for q in asked]
         if not lines:
             return ""

@@ -445,7 +445,7 @@ def test_output_is_seen_from_other_threads_while_the_code_holds_the_loop(run, sh
 
     def look():
         while not over.wait(0.01):
-            heard.append(showing(shell))
+            heard.append(showing(shell, None))
 
     looking = threading.Thread(target=look)
     looking.start()
@@ -455,7 +455,7 @@ def test_output_is_seen_from_other_threads_while_the_code_holds_the_loop(run, sh
     looking.join()
     assert {"begun\n 2 %", "begun\n 3 %"} <= set(heard)
     assert text(done).count("begun") == 1
-    assert showing(shell) is None
+    assert showing(shell, None) is None
 
 
 def test_a_nested_run_is_cheap(shell):
