@@ -213,6 +213,9 @@ class _Judge:
             words += (expand(glob, self.directory, self._hurry) if glob else []) or [word]
         if draft.stdin is not None:
             self._reads([draft.stdin])
+            if self.hidden and self._inside(self.directory / draft.stdin):
+                # A plan's input is opened outside of the sandbox, where nothing is hidden.
+                needs_shell(f"it reads {draft.stdin!r} as its input")
         if name == "command":
             if words[:1] not in (["-v"], ["-V"]):
                 needs_shell("it runs a program in an unusual way")

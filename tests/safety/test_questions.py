@@ -44,6 +44,15 @@ def test_what_only_reads_runs_without_a_shell_and_unasked(work):
 
 
 @confined
+def test_the_input_of_a_program_is_no_way_around_the_sandbox(work):
+    """The sandbox hides the second name of a secret, so the file must be opened inside it."""
+    (work / ".env").write_text("KEY=sekret-81723\n", encoding="utf-8")
+    (work / "notes.md").hardlink_to(work / ".env")
+    shown, questions = run(work, "cat < notes.md", "cat notes.md < notes.md", answer="deny")
+    assert "sekret" not in "".join(shown) + "".join(each.shown for each in questions)
+
+
+@confined
 @pytest.mark.parametrize(
     "command",
     [
