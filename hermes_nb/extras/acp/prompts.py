@@ -7,6 +7,7 @@ import binascii
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from acp import schema
@@ -19,14 +20,16 @@ from hermes_nb.safety.marks import marks_of
 from hermes_nb.tools.consult import KINDS, MOST_BYTES
 from hermes_nb.tools.encodings import SAMPLE, kind_of
 
-Block = (
+Block: TypeAlias = (
     schema.TextContentBlock
     | schema.ImageContentBlock
     | schema.AudioContentBlock
     | schema.ResourceContentBlock
     | schema.EmbeddedResourceContentBlock
 )
-Server = schema.HttpMcpServer | schema.SseMcpServer | schema.AcpMcpServer | schema.McpServerStdio
+Server: TypeAlias = (
+    schema.HttpMcpServer | schema.SseMcpServer | schema.AcpMcpServer | schema.McpServerStdio
+)
 
 
 def message_of(blocks: Sequence[Block], root: Path, home: Path) -> Message:

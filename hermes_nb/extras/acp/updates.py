@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
+from typing import TypeAlias
 
 from acp import (
     image_block,
@@ -45,7 +46,7 @@ from hermes_nb.safety.markup import code_block
 from hermes_nb.safety.redact import redact
 from hermes_nb.tools.plan import steps
 
-Update = (
+Update: TypeAlias = (
     schema.AgentMessageChunk
     | schema.AgentPlanUpdate
     | schema.AgentThoughtChunk
@@ -56,7 +57,7 @@ Update = (
     | schema.UsageUpdate
     | schema.UserMessageChunk
 )
-Content = schema.ContentToolCallContent | schema.FileEditToolCallContent
+Content: TypeAlias = schema.ContentToolCallContent | schema.FileEditToolCallContent
 KINDS: dict[Risk, schema.ToolKind] = {
     Risk.READ: "read",
     Risk.REMEMBER: "other",
