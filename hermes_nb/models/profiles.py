@@ -84,6 +84,8 @@ class Profile:
     """Name of the request field for the maximum answer length."""
     stream_usage: bool = True
     """Whether to request token usage in the stream."""
+    strict: bool = False
+    """Whether the model's chat template requires that user and assistant alternate."""
     short_ids: bool = False
     """Whether call ids must have exactly nine letters and digits."""
     call_extras: bool = False
@@ -139,6 +141,7 @@ def profile_for(name: str, base_url: str | None = None) -> Profile:
         echo_policy=reasoning["policy"],
         vision=bool(re.search(known["sees"], family) or _longest(family, known["vision"])),
         reasons=bool(re.search(known["reasons"], family)),
+        strict=bool(re.search(known["strict"], family)),
         longest=_longest(family, known["answers"]),
     )
     return _at(host, family, profile)

@@ -18,6 +18,7 @@ from functools import partial
 
 from hermes_nb.core.messages import Memo, Message
 from hermes_nb.core.protocols import Request, Variable
+from hermes_nb.core.steering import ADDED
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.extras.local.object_reader import REPLY, ObjectReader
@@ -348,7 +349,7 @@ def _sent(conversation: _Conversation, message: Message) -> Message:
 
 def _question(text: str, known: frozenset[str]) -> str:
     """Return the user's text, with variables from the context that are not in the prompt."""
-    question, _, context = f"\n{text}".partition(f"\n{CONTEXT}\n")
+    question, _, context = f"\n{text.removeprefix(ADDED)}".partition(f"\n{CONTEXT}\n")
     lines = [line for line in context.splitlines() if line.startswith("- ")]
     fresh = [line for line in lines if _head(line) not in known][:CONTEXT_LINES]
     return "\n".join([head_tail(question[1:].strip(), QUESTION_CHARACTERS), *fresh])

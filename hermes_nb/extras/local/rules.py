@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from hermes_nb.core.messages import Message, Reply
 from hermes_nb.core.protocols import Request, Variable
+from hermes_nb.core.steering import ADDED
 from hermes_nb.extras.local import file_questions, questions
 from hermes_nb.extras.local.answers import spoken
 from hermes_nb.extras.local.file_questions import Call, Say, Seen
@@ -77,8 +78,8 @@ _CODE = re.compile(
 
 
 def asked(text: str) -> str:
-    """Return a user message without the notebook's context."""
-    return f"\n{text}".partition(f"\n{CONTEXT}\n")[0].strip()
+    """Return a user message without the notebook's context and the mark of an added one."""
+    return f"\n{text.removeprefix(ADDED)}".partition(f"\n{CONTEXT}\n")[0].strip()
 
 
 def next_step(request: Request, variables: Sequence[Variable]) -> Call | Say | None:

@@ -35,6 +35,8 @@ def _pattern(text: str) -> re.Pattern[str]:
 _OVERFLOW, _QUOTA, _BAD_KEY, _NO_MODEL = (
     _pattern(_TABLES[name]) for name in ("overflow", "quota", "bad_key", "no_model")
 )
+ROLES = _pattern(_TABLES["roles"])
+"""What servers say if a chat template refuses a user message after a tool's or another user's."""
 _WINDOWS = tuple(map(_pattern, _TABLES["windows"]))
 _BY_STATUS = {int(status): FailureKind(kind) for status, kind in _TABLES["statuses"].items()}
 _BY_WORD = [(_pattern(text), FailureKind(kind)) for kind, text in _TABLES["words"].items()]
@@ -211,6 +213,8 @@ def _kind(status: int | None, detail: _Detail, *, waits: bool) -> FailureKind:
         return FailureKind.QUOTA
     if _BAD_KEY.search(text):
         return FailureKind.AUTH
+    if ROLES.search(text):
+        return FailureKind.BAD_REQUEST  # llama.cpp reports 500
     if status in _MODEL_NAMED and _NO_MODEL.search(text):
         return FailureKind.NOT_FOUND
     if status is not None and status != HTTPStatus.OK:

@@ -21,6 +21,7 @@ from typing import Protocol, TypeAlias
 from hermes_nb.core.json_values import dumps
 from hermes_nb.core.messages import Image, Json, Memo, Message, Text, ToolCall
 from hermes_nb.models.caching import TTL, mark_items
+from hermes_nb.models.chat.errors import ROLES
 from hermes_nb.models.chat.stream import EXTRAS
 from hermes_nb.models.profiles import Profile, effort_fields
 
@@ -117,6 +118,8 @@ STOPPED = "[stopped before it was finished]"
 EMPTY = {"user": "[no text]", "assistant": "[no text]", "tool": "[no output]", "system": ""}
 """Placeholders for empty text, which several providers reject."""
 PICTURES = "Pictures from the tool results above:"
+READING = b'{"role":"assistant","content":"I read what you add."}'
+"""Between two messages that a strict template would refuse, such as a tool result and a user's."""
 UNSEEN = "[{count} left out here: this model does not take pictures]"
 """Placeholder for images sent to a model that cannot see."""
 
@@ -152,6 +155,7 @@ def pictures(messages: Sequence[Message], profile: Profile) -> dict[str, Json] |
     return {"role": "user", "content": [_part(Text(PICTURES)), *map(_part, images)]}
 
 
+_ASKING = ("user", "tool")
 _Last: TypeAlias = tuple[int, "list[weakref.ref[Message]]", list[bytes]]
 """The last conversation: first index with reasoning, its messages, their serialised items."""
 
@@ -175,6 +179,7 @@ class WireConversation:
         self._ttl = ttl
         self._marks_results = True  # until a provider rejects it
         self._stream_usage = profile.stream_usage
+        self._strict = profile.strict
         self._items: Memo[bytes] = Memo()
         self._pictures: Memo[bytes] = Memo()
         self._last: _Last = 0, [], []
@@ -200,6 +205,9 @@ class WireConversation:
         if self._marks_results and _NO_MARK.search(refusal):
             self._marks_results = False
             return self._profile.caching == "system_and_3"
+        if not self._strict and ROLES.search(refusal):
+            self._strict, self._last = True, (0, [], [])
+            return True
         return False
 
     def events(self) -> Events:
@@ -220,6 +228,8 @@ class WireConversation:
             if message.role != "tool" and batch:
                 out.extend(self._shown(batch))
                 batch = []
+            if message.role == "user" and position and messages[position - 1].role in _ASKING:
+                out += [READING] if self._strict else []
             out.append(self._item(message, echo=position >= since))
             if message.role == "tool":
                 batch.append(message)
@@ -245,6 +255,8 @@ class WireConversation:
     def _shown(self, batch: Sequence[Message]) -> Iterator[bytes]:
         """Yield the message with a batch's images, cached by the batch's last result."""
         if any(message.images for message in batch):
+            if self._strict:
+                yield READING
             yield self._pictures.get(batch[-1], lambda: dumps(pictures(batch, self._profile)))
 
     def _echo_since(self, messages: Sequence[Message]) -> int:

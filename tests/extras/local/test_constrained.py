@@ -10,6 +10,7 @@ import pytest
 from hermes_nb.core.json_values import clean_text
 from hermes_nb.core.messages import Message, ToolCall
 from hermes_nb.core.protocols import Request, Variable
+from hermes_nb.core.steering import steered
 from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.extras.local.object_reader import ObjectReader
 from hermes_nb.extras.local.prompting import (
@@ -62,6 +63,13 @@ def request(*messages: Message, tools: Toolset = TOOLS, system=SYSTEM, **options
 def exchange(name="run_python", value="len(df)", result="344", *, failed=False, number=1):
     call = ToolCall(id=f"c{number}", name=name, arguments={"code": value})
     return Message.assistant(calls=[call]), Message.tool(call, result, failed=failed)
+
+
+def test_a_message_added_to_the_turn_is_a_plain_question():
+    sent = Constrained(list).messages(
+        request(Message.user("How many rows?"), *exchange(), steered(["And columns?"]))
+    )
+    assert sent[-1].text == "And columns?"
 
 
 def names(fields) -> list[str]:

@@ -9,11 +9,13 @@ import subprocess
 import sys
 import threading
 from contextlib import aclosing, suppress
+from itertools import pairwise
 
 import pytest
 from hermes_nb.core.errors import FailureKind, ModelError
 from hermes_nb.core.messages import Image, Message, Reply, ToolCall
 from hermes_nb.core.protocols import Request
+from hermes_nb.core.steering import steered
 from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.models.chat.client import OpenAIChat
 from hermes_nb.models.chat.wire import to_wire
@@ -260,3 +262,41 @@ def test_leaving_an_answer_closes_the_connection(steps, cancelled):
 
     with Loopback(ServerReply([*steps, stall])) as server:
         asyncio.run(scenario(OpenAIChat("m", base_url=server.url), server))
+
+
+ROLES = (
+    failure(400, {"error": {"message": "Unexpected role 'user' after role 'tool'"}}),
+    failure(500, {"error": {"message": "Conversation roles must alternate user/assistant"}}),
+)
+
+
+def strict(messages):
+    """Return whether a strict template accepts this order of roles."""
+    roles = [each["role"] for each in messages]
+    return not any(b == "user" and a in ("user", "tool") for a, b in pairwise(roles))
+
+
+@pytest.mark.parametrize("refusal", ROLES)
+def test_a_message_added_to_the_turn_passes_a_strict_template(refusal):
+    start = (Message.user("hi"), steered(["in kilograms"]))
+    call = Message.assistant(
+        "", calls=[ToolCall(id="abcdefghi", name="read_file", arguments={"path": "a"})]
+    )
+    later = (call, Message.tool(call.calls[0], "text"), steered(["use b"]))
+    grown = request(*start), request(*start, *later)
+    with Loopback(refusal, HELLO, HELLO) as server:
+        asyncio.run(collect(OpenAIChat("m", base_url=server.url), *grown))
+        first, *sent = [body["messages"] for body in server.bodies]
+    assert not strict(first)
+    assert all(map(strict, sent))
+    assert sent[1][: len(sent[0])] == sent[0]
+    assert [each["content"] for each in sent[1] if each["role"] == "tool"] == ["text"]
+    assert sent[1][-1] == {"role": "user", "content": steered(["use b"]).text}
+
+
+@pytest.mark.parametrize(("name", "few"), [("mistral-small", 3), ("gemma-3-27b", 3), ("m", 2)])
+def test_only_known_strict_templates_get_a_message_between(name, few):
+    asked = request(Message.user("hi"), steered(["in kilograms"]), tools=Toolset())
+    with Loopback(HELLO) as server:
+        asyncio.run(collect(OpenAIChat(name, base_url=server.url), asked))
+        assert len(server.bodies[0]["messages"]) == few
