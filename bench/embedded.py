@@ -2,7 +2,8 @@
 
 `python bench/embedded.py` asks the questions of `embedded_questions.py` in `%%hermes` cells of a
 real kernel, each in a new session. Only the words of the answer count: no footers, calls or
-tracebacks. `--aside` asks the questions that were set aside; run it to measure, not to develop.
+tracebacks. `--set aside` and `--set newcomers` ask other questions; run them to measure, not to
+develop.
 Needs the weights, which `python -m hermes_nb.models.weights` downloads; `HERMES_NB_GGUF` selects
 another size.
 """
@@ -26,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import psutil
 from tests.kernels import Kernel, kernel
 
-from embedded_questions import ASIDE, TUNED, Check, Part, admitted
+from embedded_questions import SETS, Check, Part, admitted
 from figures import figure
 
 LEAST = {"tables": 0.70, "files": 0.60, "unknown": 0.90, "talk": 0.90}
@@ -53,6 +54,10 @@ class Answer:
     """Whether the answer's words are right."""
     bad: bool
     """Whether it is code or an error, under a check mark."""
+    false: bool
+    """Whether it is wrong and does not say that it could not be found out."""
+    ticked: bool
+    """Whether a check mark is below it."""
     seconds: float
     """Duration of the turn."""
     tokens: int
@@ -74,7 +79,8 @@ def ask(running: Kernel, text: str, check: Check) -> Answer:
     mark = "ok   " if right else "WRONG"
     print(f"{mark}{' BAD' if bad else ''} {seconds:5.1f} s {requests} r {tokens:3d} t", end=" ")
     print(text, *calls, repr(words[:300]), sep="\n        ", flush=True)
-    return Answer(right=right, bad=bad, seconds=seconds, tokens=tokens)
+    false = not right and not admitted(words)
+    return Answer(right=right, bad=bad, false=false, ticked=ticked, seconds=seconds, tokens=tokens)
 
 
 def asked(part: Part, folder: Path) -> Iterator[Answer]:
@@ -122,6 +128,8 @@ def main(parts: list[Part]) -> None:
         print(f"== {part.name}: {here} of {len(found)}\n", flush=True)
     for kind, count in total.items():
         figure(f"right or admitted, {kind}", right[kind] / count, least=LEAST[kind])
+    print(f"wrong answers, not admitted: {sum(each.false for each in answers)}")
+    figure("wrong answers with a check mark", sum(a.false and a.ticked for a in answers), most=0)
     figure("code or an error as an answer", sum(each.bad for each in answers), most=0)
     figure("median of a question", statistics.median(a.seconds for a in answers), "s", most=10)
     print(f"tokens generated: {sum(each.tokens for each in answers)}")
@@ -130,7 +138,7 @@ def main(parts: list[Part]) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", help="names of parts; all of them without")
-    parser.add_argument("--aside", action="store_true", help="ask the questions set aside")
+    parser.add_argument("--set", choices=tuple(SETS), default="tuned", help="which questions")
     options = parser.parse_args()
-    made = [make() for make in (ASIDE if options.aside else TUNED)]
+    made = [make() for make in SETS[options.set]]
     main([part for part in made if not options.parts or part.name in options.parts])

@@ -1,7 +1,8 @@
 """The questions of `bench/embedded.py`: tables, files, and questions without an answer.
 
-`TUNED` is the set that the harness was developed with. `ASIDE` was written before that, and is
-asked only to measure: its tables and files appear nowhere else.
+`TUNED` is the set that the rules were developed with. `ASIDE` was written before that, and is
+asked only to measure: its tables and files appear nowhere else. `NEWCOMERS` was written by somebody
+who had not seen the rules, as people type: with typing errors, other words, and some of it German.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ PENGUINS = Path(__file__).parents[1] / "notebooks" / "data" / "penguins.csv"
 Check = Callable[[str], bool]
 ADMITS = re.compile(
     r"(?:could ?n[o']t|can ?n[o']t|can't|cannot|unable to) (?:find|tell|say|answer|look)"
-    r"|don't (?:know|have)|there is no\b|no such",
+    r"|don't (?:know|have)|there is no\b|no such"
+    r"|nicht (?:finden|gefunden|beantworten)|weiß (?:ich|es) nicht|es gibt kein",
     re.IGNORECASE,
 )
 """An answer that says that it could not be found out."""
@@ -471,5 +473,145 @@ def talk() -> Part:
     return Part(name="talk", questions=asked)
 
 
+def songs_table() -> pd.DataFrame:
+    """Return made-up songs."""
+    rng = np.random.default_rng(47)
+    n = 120
+    nouns = ["River", "Engine", "Window", "Lantern", "Harbour", "Feather", "Signal", "Orchard"]
+    moods = ["Blue", "Broken", "Early", "Golden", "Hollow", "Late", "Paper", "Quiet", "Red"]
+    moods += ["Second", "Silver", "Slow", "Strange", "Wild", "Winter"]
+    table = pd.DataFrame(
+        {
+            "title": rng.permutation([f"{mood} {noun}" for mood in moods for noun in nouns]),
+            "artist": rng.choice(["Mira Holt", "The Ferns", "DJ Oko", "Lumen", "Sal Ortega"], n),
+            "genre": rng.choice(["rock", "pop", "jazz", "electronic"], n, p=[0.4, 0.3, 0.1, 0.2]),
+            "year": rng.integers(1978, 2024, n),
+            "plays": rng.integers(200, 900_000, n),
+            "length_sec": rng.normal(215, 40, n).round(0),
+            "explicit": rng.random(n) < 0.15,
+        }
+    )
+    table.loc[table.index[::17], "length_sec"] = np.nan
+    return table
+
+
+def songs() -> Part:
+    """Return questions about songs, as newcomers type them."""
+    s = songs_table()
+    asked = (
+        ("how many songs r in there", number(len(s))),
+        ("whats the longest song?", words(s.title[s.length_sec.idxmax()])),
+        ("avrage length of the songs", number(s.length_sec.mean())),
+        (
+            "which artist got the most plays",
+            one_of(s.groupby("artist").plays.sum().idxmax(), s.artist),
+        ),
+        ("how many songs from before 2000?", number(int((s.year < 2000).sum()))),
+        ("show me the top 3 songs by plays", words(*s.nlargest(3, "plays").title)),
+        ("wie viele Lieder sind explicit?", number(int(s.explicit.sum()))),
+        ("is there any missing data?", number(int(s.isna().sum().sum()))),
+        ("how many diffrent genres", number(4)),
+        ("what percent of the songs is rock", number(100 * (s.genre == "rock").mean())),
+    )
+    return Part(name="tables-songs", questions=asked, variable="df", table=s)
+
+
+def harvest() -> Part:
+    """Return questions about a table with German columns, in two languages."""
+    rng = np.random.default_rng(48)
+    n = 90
+    e = pd.DataFrame(
+        {
+            "Hof": rng.choice(["Sonnenhof", "Lindenhof", "Talmühle"], n, p=[0.5, 0.3, 0.2]),
+            "Obst": rng.choice(["Apfel", "Birne", "Kirsche", "Pflaume"], n),
+            "Jahr": rng.choice([2021, 2022, 2023], n),
+            "Kilo": rng.integers(80, 2400, n),
+            "Preis_pro_kg": rng.uniform(0.8, 4.5, n).round(2),
+            "Bio": rng.random(n) < 0.4,
+        }
+    )
+    e.loc[e.index[::11], "Preis_pro_kg"] = np.nan
+    fruits, apples = e.groupby("Obst"), e[(e.Obst == "Apfel") & (e.Jahr == 2023)]
+    asked = (
+        ("Wie viele Zeilen hat die Tabelle?", number(n)),
+        (
+            "Welcher Hof hat am meisten geerntet?",
+            one_of(e.groupby("Hof").Kilo.sum().idxmax(), e.Hof),
+        ),
+        ("Durchschnittspreis pro Obst", number(*fruits.Preis_pro_kg.mean())),
+        ("was war die größte Ernte", number(int(e.Kilo.max()))),
+        ("wieviel kilo Äpfel wurden 2023 geerntet?", number(int(apples.Kilo.sum()))),
+        (
+            "how much did Sonnenhof harvest in total?",
+            number(int(e[e.Hof == "Sonnenhof"].Kilo.sum())),
+        ),
+        (
+            "which fruit is the most expensive one on average?",
+            one_of(fruits.Preis_pro_kg.mean().idxmax(), e.Obst),
+        ),
+        ("Gibt es fehlende Werte?", number(int(e.isna().sum().sum()))),
+        ("how many kg were organic", number(int(e[e.Bio].Kilo.sum()))),
+        ("what was the average price in 2022", number(e[e.Jahr == 2022].Preis_pro_kg.mean())),
+    )
+    return Part(name="tables-harvest", questions=asked, variable="ernte", table=e)
+
+
+THESIS = {
+    "notes.md": "# Thesis\n\nTopic: how readers rate short stories.\n\n"
+    "- hand in on 30 September\n- supervisor is Dr. Amari\n- ask the library for volume 3\n",
+    "params.json": '{\n  "learning_rate": 0.003,\n  "epochs": 12,\n  "seed": 7\n}\n',
+    "analysis.py": "import csv\n\n\ndef clean_text(text):\n    return text.strip().lower()\n\n\n"
+    'def load():\n    with open("data/stories.csv") as file:\n'
+    "        return list(csv.DictReader(file))\n",
+    "results.csv": "run,accuracy\n1,0.84\n2,0.91\n3,0.88\n",
+    "einkauf.txt": "Milch\n6 Eier\nHafer\nBirnen\n",
+    "rezept.md": "# Pfannkuchen\n\n- 400 g Mehl\n- 3 Eier\n- 0,5 l Milch\n\n"
+    "Alles verrühren, 20 Minuten ruhen lassen.\n",
+    "data/stories.csv": "id,words,rating\n1,1200,4\n2,950,3\n",
+}
+
+
+def thesis() -> Part:
+    """Return questions about a student's files, as newcomers type them."""
+    asked = (
+        ("what files do i have here", words("notes.md", "analysis.py", "rezept.md")),
+        ("Was steht in einkauf.txt?", words("Milch", "Eier", "Hafer", "Birnen")),
+        ("which learning rate is used in params.json", number(0.003)),
+        ("wie viel Mehl brauche ich laut rezept.md", number(400)),
+        ("when do i have to hand in the thesis? its in notes.md", words("30 September")),
+        ("how many lines of code is analysis.py", lambda text: number(10)(text) or number(6)(text)),
+        ("whats in the data folder", words("stories.csv")),
+        ("where is the function clean_text defined", words("analysis.py")),
+        ("summarise notes.md pls", words("stories", "30 September")),
+        ("What's the best accuracy in results.csv?", number(0.91)),
+    )
+    return Part(name="files-thesis", questions=asked, files=THESIS)
+
+
+def newcomers_unknown() -> Part:
+    """Return questions without an answer, as newcomers type them."""
+    asked = (
+        "which song is the saddest",
+        "who produced the song with the most plays",
+        "avg tempo by genre",
+        "Welches Lied gefällt den Kindern am besten?",
+        "how many songs are in spanish?",
+        "wie hoch ist die Miete laut notes.md?",
+        "what batch size is used in params.json",
+        "what does train.py do",
+        "what's the weather like in Berlin rn",
+        "what's in the variable result",
+    )
+    return Part(
+        name="unknown-newcomers",
+        questions=tuple((text, admitted) for text in asked),
+        variable="df",
+        table=songs_table(),
+        files=THESIS,
+    )
+
+
 TUNED = (penguins, orders, rides, notes, unknown, talk)
 ASIDE = (flights, patients, project, unanswerable)
+NEWCOMERS = (songs, harvest, thesis, newcomers_unknown)
+SETS = {"tuned": TUNED, "aside": ASIDE, "newcomers": NEWCOMERS}

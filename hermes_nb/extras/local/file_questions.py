@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from hermes_nb.extras.local.questions import is_english
 from hermes_nb.storage.words import stem
 
 _NAME = re.compile(
@@ -20,10 +21,12 @@ _FOLDER = re.compile(
     r"\b(?:the )?([\w./-]+?)/? (?:folder|directory)\b|\b(?:in|inside) ([\w.-]+(?:/[\w.-]+)*)/"
 )
 _FILES = re.compile(r"\b(?:files?|folder|directory)\b")
-_DEFINES = re.compile(r"\bdefin\w+ (?:the )?(?:function |class |variable )?[`'\"]?(\w+)")
+_THING = r"(?:the )?(?:function |class |method |variable )?[`'\"]?"
+_WHERE = re.compile(rf"\b[Ww]here(?: is|'?s| are) {_THING}(\w+)[`'\"]? (?:defined|declared)\b")
+_DEFINES = re.compile(rf"\bdefin\w+ {_THING}(\w+)")
 _MENTIONS = re.compile(
     r"\b(?:mentions?|contains?|uses?|imports?|includes?|says?|talks? about|has|have)\b"
-    r" (?:the (?:word|text) )?[`'\"]?([^`'\"?.!]+)"
+    r" (?:the (?:word|text) )?(?!here\b|there\b)[`'\"]?([^`'\"?.!]+)"
 )
 _STOP = frozenset(
     """a an the this that these those there it its i you we they is are was were be been do does did
@@ -36,7 +39,7 @@ _STOP = frozenset(
 )
 _LICENCE = {"licens": "licenc"}
 _ABOUT = re.compile(r"\babout\?*\s*$|\b(?:summar\w+|purpose)\b|\bwhat does \S+ (?:do|contain)\b")
-_SETTING = re.compile(r"^\W*([\w.-]+)\s*(?:=|:|==)\s*(\S.*)$")
+_SETTING = re.compile(r"^\W*([A-Za-z_][\w.-]*)[\"']?\s*(?:=|:|==)\s*(\S.*?),?$")
 _HEADING = re.compile(r"^#+ |^\[.+\]$|^[\w -]+:$")
 MOST_LINES, MOST_NAMES = 4, 30
 """Maximum lines and file names in an answer."""
@@ -76,7 +79,7 @@ class Seen:
 
 def about_files(text: str) -> bool:
     """Return whether a question is about files."""
-    return _NAME.search(text) is not None or _FILES.search(text.lower()) is not None
+    return any(found.search(text) for found in (_NAME, _WHERE)) or bool(_FILES.search(text.lower()))
 
 
 def step(text: str, seen: Sequence[Seen]) -> Call | Say | None:
@@ -127,7 +130,7 @@ def _search(text: str) -> Call | None:
     """Return the search for "which file mentions …"."""
     if not re.search(r"\b(?:which|what|where|any)\b", text.lower()):
         return None
-    if found := _DEFINES.search(text):
+    if found := _WHERE.search(text) or _DEFINES.search(text):
         name = re.escape(found[1])
         return Call("search_files", {"pattern": rf"\b(def|class) {name}\b|^\s*{name}\s*[:=]"})
     if (found := _MENTIONS.search(text)) and _FILES.search(text[: found.start()].lower()):
@@ -179,7 +182,7 @@ def _answer(text: str, path: str, shown: str) -> Say:
         separator = "\t" if path.endswith(".tsv") else ","
         return Say(f"The columns of `{path}` are {_several(lines[0].split(separator))}.")
     if table and re.search(
-        r"\b(?:average|mean|median|total|sum|how many|most|highest|lowest)\b", lower
+        r"\b(?:average|mean|median|total|sum|how many|most|highest|lowest|best|worst)\b", lower
     ):
         return Say(
             f"`{path}` is not loaded as a table; load it with pandas and ask again", found=False
@@ -187,7 +190,8 @@ def _answer(text: str, path: str, shown: str) -> Say:
     if re.search(r"\b(?:open|todo|remaining|left to do|undone)\b", lower) and "[ ]" in shown:
         return _quoted(path, [line.replace("[ ]", "").strip() for line in lines if "[ ]" in line])
     if _ABOUT.search(lower) and not re.search(r"\bsay", lower):
-        return _quoted(path, [line for line in _plain(lines) if line][:2])
+        most = MOST_LINES if "summar" in lower else 2
+        return _quoted(path, [line for line in _plain(lines) if line][:most])
     return _best(text, path, lines)
 
 
@@ -215,9 +219,11 @@ def _best(text: str, path: str, lines: Sequence[str]) -> Say:
     missing = [w for w in words if _LICENCE.get(stem(w), stem(w)) not in _stems("\n".join(lines))]
     suffixes = set(re.findall(r"\.(\w+)\b", text.lower()))
     missing = [word for word in missing if word not in suffixes]
-    if missing or not wanted:
-        about = f" `{missing[0]}`" if missing else " that"
-        return Say(f"`{path}` does not mention{about}", found=False)
+    if not words:  # "what is in notes.md"
+        return _quoted(path, [line for line in _plain(lines) if line][:MOST_LINES])
+    english = is_english(text)
+    if (missing and english) or len(missing) == len(words):
+        return Say(f"`{path}` does not mention `{missing[0]}`", found=False)
     heading, scores = "", list[tuple[float, int]]()
     for number, line in enumerate(lines):
         if _HEADING.match(line):
@@ -230,7 +236,7 @@ def _best(text: str, path: str, lines: Sequence[str]) -> Say:
     dated = re.match(r"\W*(?:when|how (?:many|much|long|high|old))\b", text.lower())
     if dated and not any(re.search(r"\d", line) for line in shown):
         return Say(f"`{path}` gives no number for that", found=False)
-    return _quoted(path, shown)
+    return replace(_quoted(path, shown), verified=english)
 
 
 def _said(lines: Sequence[str], number: int) -> list[str]:

@@ -377,7 +377,7 @@ class EmbeddedModel:
                 if not len(request.tools):
                     yield item
                 elif isinstance(item, Reply):
-                    yield checked(item, request)
+                    yield checked(item, request, self._variables())
                 else:  # text is shown once it is known not to be code
                     yield ReasoningDelta("")
 
@@ -485,7 +485,7 @@ def _larger(weights: Weights) -> str:
     size = round(larger.size / MEGABYTE)
     return (
         f" (HERMES_NB_GGUF=1.5b, set before the kernel starts, chooses a better one: {size:,} MB, "
-        "which takes three times as long to answer)"
+        "which takes twice as long to answer)"
     )
 
 

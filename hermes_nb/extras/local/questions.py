@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from hermes_nb.core.protocols import Variable
-from hermes_nb.storage.words import stem
+from hermes_nb.storage.words import fold, stem, stop_words
 
 _TOKEN = re.compile(r"\d[\d,]*(?:\.\d+)?|[^\W\d]\w*")
 _PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_a-zA-Z]+")
@@ -36,13 +37,14 @@ FILLERS = frozenset(
     makes made sell sells sold see seen saw gave given start starts end ends number amount
     level kind kinds type work works pay pays use uses need needs like likes belong belongs
     live lives people person persons item items sample samples observation observations out
-    types single one ones different distinct unique""".split()
+    types single one ones different distinct unique r u ur pls plz thx hi hey
+    gimme""".split()
 )
 """Words without content of their own in a question about a table."""
 _PAST = frozenset("flew drove ran rode paid bought spent ate won lost met sent held kept".split())
 _BE = frozenset("is are was were be been being".split())
 _AGGREGATES = {
-    r"averages?|mean|means|typical|on average": "mean",
+    r"averages?|avg|mean|means|typical|on average": "mean",
     r"median": "median",
     r"standard deviation|std|spread": "std",
     r"variance": "var",
@@ -91,11 +93,18 @@ _SAID = {">": "above", "<": "below", ">=": "at least", "<=": "at most", "==": "e
 _MISSING = r"missing|null|nan|nans|empty|blank|unknown|lack|lacks|lacking|no|without"
 _COUNTED = (
     r"how many|number of|most|fewest|all|percentage of|share of|fraction of|per|an?|count|"
-    r"old\w+|young\w+|heav\w+|light\w+|tall\w+|cheap\w*|expensive|(?:do|did|have|has|are|were|of)"
+    r"old\w+|young\w+|heav\w+|light\w+|tall\w+|long\w+|short\w+|cheap\w*|expensive|top \d+|"
+    r"(?:do|did|have|has|are|were|of)"
 )
 _UNNAMED = frozenset(map(stem, "df data table frame dataset tbl raw result d t x".split()))
 """Parts of table names that don't say what a row is."""
 _SHOW = r"\W*(?:what(?:s| s| is) (?:in )?|show (?:me )?|describe )(?:the )?(?:table |data )?{}\W*"
+_OFTEN = frozenset(
+    """average median maximum minimum highest lowest largest smallest longest shortest oldest
+    youngest cheapest expensive number percentage percent share missing different distinct unique
+    values columns correlation between total""".split()
+)
+"""Words that are recognised with a typing error. Names are not, since they may be similar."""
 _GROUPS = r"per|by|for (?:each|every)|(?:in|on|at|of|from) (?:each|every)|each|every|across"
 
 
@@ -229,6 +238,8 @@ def read(text: str, table: Variable) -> Query | Unknown | None:
     left = _left(question)
     if left:
         known = "|".join([*_AGGREGATES, _MOST, _LEAST, _OVER, _UNDER])
+        if not is_english(text):
+            return None
         strange = [word.text for word in left if not re.fullmatch(known, word.text)]
         return Unknown(table, tuple(dict.fromkeys(strange or [word.text for word in left])))
     unused = query and any(each.column not in query.code for each in question.numbers)
@@ -248,12 +259,35 @@ def mentioned(text: str, table: Variable) -> int:
 def _linked(text: str, table: Variable) -> _Question:
     """Return a question whose columns and values have been found."""
     original = re.sub(r"[`'\"‘’“”()?!]", " ", text)
+    known = {*FILLERS, *map(str.lower, [*(table.columns or {}), *chain(*table.values().values())])}
+    original = re.sub(
+        r"[a-z]{5,}", lambda word: word[0] if word[0] in known else corrected(word[0]), original
+    )
     lower = original.lower() if len(original.lower()) == len(original) else original
     words = [_Word(found[0], found.start(), found.end()) for found in _TOKEN.finditer(lower)]
     question = _Question(lower, original, table, words)
     _link_columns(question)
     _link_values(question)
     return question
+
+
+def corrected(word: str) -> str:
+    """Return the frequent word that a word is with a letter missing, added or moved."""
+    if word in _OFTEN or re.fullmatch(f"{_MOST}|{_LEAST}|{_OVER}|{_UNDER}", word):
+        return word
+    for right in _OFTEN:
+        short, long = sorted((word, right), key=len)
+        added = len(long) == len(short) + 1 and any(
+            long[:n] + long[n + 1 :] == short for n in range(len(long))
+        )
+        if word[0] == right[0] and (added or sorted(word) == sorted(right)):
+            return right
+    return word
+
+
+def is_english(text: str) -> bool:
+    """Return whether most function words of a text are English, or none of another language."""
+    return "the" in stop_words(fold(text).split())
 
 
 def _parts(name: str) -> list[str]:
@@ -445,6 +479,8 @@ def _is_row(question: _Question, before: _Word | None, word: _Word) -> bool:
     if before is None or not word.text.isalpha() or not question.own <= _UNNAMED:
         return False
     lead = question.text[: word.start].rstrip()
+    if any(0 <= mention.start - word.end <= 1 for mention in question.mentions):
+        return False  # it describes a column
     return before.valued or re.search(rf"\b(?:{_COUNTED})(?: the)?$", lead) is not None
 
 
@@ -515,6 +551,9 @@ def _extreme(question: _Question) -> Query | None:
     if not kinds:
         return None
     kind, meant = kinds[0], list(_meant(question, question.text))
+    about = re.search(rf"\b(?:{'|'.join(_ABOUT)})\b", question.text)
+    if about and not (question.numbers or meant):
+        return None  # the longest, in a table without lengths
     sign = "idxmax" if question.says(_MOST) else "idxmin" if question.says(_LEAST) else ""
     if not sign:
         return None
@@ -584,6 +623,33 @@ def _count(question: _Question) -> Query | None:
     return Query(f"len({rows})", f"`{name}` has {{}} rows{where}.")
 
 
+def _top(question: _Question) -> Query | None:
+    """List the rows with the largest or smallest values: "the top 3 songs by plays"."""
+    number = r"(?P<n>\d{1,2})"
+    phrase = rf"(?:top|best|bottom|worst) {number}|{number.replace('n', 'm')} (?:{_MOST}|{_LEAST})"
+    found = re.search(rf"\b(?:{phrase})\b", question.text)
+    titles = _titles(question.table)
+    targets = question.numbers or list(_meant(question, question.text))
+    if found is None or not titles or len(targets) != 1:
+        return None
+    if re.search(rf"\b(?:{'|'.join(_AGGREGATES)})\b", question.text):
+        return None
+    if any(each.column not in titles for each in question.kinds) or not question.says(phrase):
+        return None
+    count, target, where = found["n"] or found["m"], targets[0].column, question.where
+    least = re.search(rf"\b(?:bottom|{_LEAST})\b", found[0]) is not None
+    end = "smallest" if least else "largest"
+    code = f"{question.rows}.n{end}({count}, {target!r})[[{titles[0]!r}, {target!r}]]"
+    code += ".astype(str).agg(' '.join, axis=1).tolist()"
+    says = f"The {count} rows of `{question.table.name}` with the {end} `{target}`{where}: {{}}."
+    return Query(code, says)
+
+
+def _titles(table: Variable) -> list[str]:
+    """Return the columns that name a row."""
+    return [c for c in table.columns or {} if {"name", "titl"} & set(_parts(c))]
+
+
 def _compute(question: _Question) -> Query | None:
     """Compute a mean, total, largest value or the like, perhaps by group."""
     targets = question.numbers or list(_meant(question, question.text))
@@ -600,7 +666,7 @@ def _compute(question: _Question) -> Query | None:
 def _which_row(question: _Question, aggregate: str, target: _Mention) -> Query | None:
     """Name the row with the largest value: "which movie is the longest?"."""
     asks = re.match(r"\W*(?:which|who)\b", question.text) is not None
-    columns = [c for c in question.table.columns or {} if {"name", "titl"} & set(_parts(c))]
+    columns = _titles(question.table)
     if question.kinds or (not asks and not (columns and re.match(r"\W*what\b", question.text))):
         return None
     chosen = [*columns[:1], target.column] if columns else list(question.table.columns or {})
@@ -642,4 +708,4 @@ def _listing(question: _Question) -> Query | None:
     return Query(code, f"The values of `{column}`{where} are {{}}.")
 
 
-_FORMS = (_absent, _columns, _related, _share, _extreme, _count, _compute, _listing)
+_FORMS = (_absent, _columns, _related, _share, _top, _extreme, _count, _compute, _listing)

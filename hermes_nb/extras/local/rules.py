@@ -54,7 +54,8 @@ _ELSEWHERE = re.compile(
 )
 _DATA = re.compile(
     r"\b(?:how many|number of|average|mean|median|total|sum|maximum|minimum|max|min|highest|lowest|"
-    r"most|fewest|largest|smallest|missing|correlat\w+|rows?|columns?|per|percentage|share)\b"
+    r"most|fewest|largest|smallest|the \w{4,}est|missing|correlat\w+|"
+    r"rows?|columns?|per|percentage|share)\b"
 )
 _ORDER = re.compile(
     r"^\W*(?:please )?(?:write|create|make|plot|draw|add|explain|translate|summari[sz]e|fix|run|use"
@@ -121,14 +122,22 @@ def is_code(text: str) -> bool:
     return _CODE.search(text) is not None
 
 
-def checked(reply: Reply, request: Request) -> Reply:
-    """Return a reply of the weights, which is not verified; it is never code or an error."""
+def checked(reply: Reply, request: Request, variables: Sequence[Variable] = ()) -> Reply:
+    """Return a reply of the weights, which is not verified.
+
+    It is never code, an error, or a statement about a table without a calculation.
+    """
     if reply.message.calls or not reply.message.text.strip():
         return reply
     question, seen = _turn(request.messages)
     wrong = bool(seen) and is_wrong(seen[-1].text, failed=seen[-1].failed)
     message = reply.message
-    if wrong or (is_code(message.text) and not _CODE_ASKED.search(question.lower())):
+    lower = question.lower()
+    about = f"{question} {message.text}"
+    invented = not (seen or _ORDER.search(lower) or _CODE_ASKED.search(lower)) and any(
+        questions.mentioned(about, each) for each in variables if each.columns
+    )
+    if wrong or invented or (is_code(message.text) and not _CODE_ASKED.search(lower)):
         tried = f"; {len(seen)} calculations failed" if wrong else ""
         reason = f"the built-in model is too small for this question{tried}"
         message = Message.assistant(refused(reason))
@@ -140,7 +149,8 @@ def _turn(messages: Sequence[Message]) -> tuple[str, list[Seen]]:
     question, seen, calls = "", list[Seen](), dict[str, tuple[str, dict[str, object]]]()
     for message in messages:
         if message.role == "user":
-            question, seen, calls = asked(message.text), [], {}
+            spelled = re.sub(r"\b([Ww]hat|[Ww]here|[Ww]ho)s\b", r"\1's", asked(message.text))
+            question, seen, calls = spelled, [], {}
         calls |= {call.id: (call.name, dict(call.arguments)) for call in message.calls}
         if message.role == "tool" and message.call_id in calls:
             seen.append(Seen(*calls[message.call_id], message.text.strip(), message.failed))
@@ -157,7 +167,10 @@ def _step(question: str, seen: Sequence[Seen], variables: Sequence[Variable]) ->
             return Say("nothing here can look that up or predict it", found=False)
     elif _REFUSED.search(seen[-1].text) and seen[-1].failed:
         return Say("the tool was not allowed to run", found=False)
-    if _ORDER.search(lower):
+    sums_up = re.match(r"(?:please )?summari[sz]e\b", lower) and file_questions.about_files(
+        question
+    )
+    if _ORDER.search(lower) and not sums_up:
         return None
     if found := _CELL.search(lower):
         return _cell(found[1], seen)
@@ -187,7 +200,9 @@ def _variable(
         words = re.findall(r"[A-Za-z_]\w*", question)
         whole = re.fullmatch(r"\W*what(?:'s| is) (?:in )?(\w+)\W*", question, re.IGNORECASE)
         name = next((w for w in words if whole and w == whole[1] and w in names), "")
-    if not name or name.lower() in questions.FILLERS or (name in names and names[name].columns):
+    said = found is not None and re.search(r"\b(?:called|named)\b", found[0]) is not None
+    filler = name.lower() in questions.FILLERS and not said
+    if not name or filler or (name in names and names[name].columns):
         return None
     if name not in names:
         if "_" not in name and not re.search(

@@ -33,6 +33,7 @@ TABLE = pd.DataFrame(
         "price_chf": [500.0, 700.0, None, 900.0],
         "garden": ["yes", "no", "yes", "yes"],
         "department": ["IT", "IT", "HR", "HR"],
+        "owner_name": ["Al", "Bo", "Cy", "Di"],
         "sold": pd.to_datetime(["2020-01-01", "2021-05-01", "2021-06-01", "2022-01-01"]),
     }
 )
@@ -84,6 +85,28 @@ def ask(shell, tmp_path):
         ("When is the deadline in notes.md?", "`notes.md` says: The deadline is 21 March."),
         ("Which columns does rows.csv have?", "The columns of `rows.csv` are a and b."),
         ("Which file mentions Ana?", "It is in `notes.md`."),
+        ("what files do i have here", "This folder contains `docs/`, `notes.md` and `rows.csv`."),
+        ("whats in the docs folder", "`docs` contains `app.ini`."),
+        ("whats in notes.md", "`notes.md` says: Notes · The deadline is 21 March. · Ana leads."),
+        (
+            "pls summarise notes.md",
+            "`notes.md` says: Notes · The deadline is 21 March. · Ana leads.",
+        ),
+        ("how many houses r there", "`houses` has 4 rows."),
+        ("avrage price of the houses", "The mean `price_chf` is 700."),
+        ("how many diffrent cities", "There are 3 different values of `city`."),
+        (
+            "show the top 2 owners by rooms",
+            "The 2 rows of `houses` with the largest `rooms`: Cy 5 and Bo 4.",
+        ),
+        (
+            "2 cheapest houses",
+            "The 2 rows of `houses` with the smallest `price_chf`: Al 500.0 and Bo 700.0.",
+        ),
+        (
+            "whats the most expensive house?",
+            "The row with the largest `price_chf`: owner_name Di and price_chf 900.",
+        ),
     ],
 )
 def test_an_answer_is_composed_from_the_data(ask, question, answer):
@@ -106,6 +129,13 @@ def test_an_answer_is_composed_from_the_data(ask, question, answer):
         ("What does plan.docx say?", "there is no file `plan.docx` here"),
         ("What is the mean of a in rows.csv?", "`rows.csv` is not loaded as a table"),
         ("Which file mentions Kubernetes?", "no file here contains that"),
+        ("Which house is the saddest?", "`saddest`"),
+        ("How many houses are in each district?", "`district`"),
+        ("Which city has the longest houses on average?", "`longest`"),
+        ("What is the total price of the 2 cheapest houses?", "`2`"),
+        ("How long is the list called names?", "there is no variable `names`"),
+        ("What is the best value of a in rows.csv?", "`rows.csv` is not loaded as a table"),
+        ("wie hoch ist die Miete laut notes.md", "`notes.md` does not mention"),
         ("What will the price be tomorrow?", "nothing here can look that up"),
     ],
 )
@@ -173,6 +203,22 @@ def test_words_of_the_weights_are_not_verified_and_never_code(said, shown):
     reply = checked(Reply(message=Message.assistant(said)), asked)
     assert reply.message.text.startswith(shown) and not is_code(reply.message.text)
     assert reply.finish == "unverified"
+
+
+@pytest.mark.parametrize(
+    ("question", "said", "is_shown"),
+    [
+        ("Wie hoch ist der Preis?", "The largest price_chf is 100.", False),
+        ("was kostet ein Haus in Bern", "It costs 500.", False),
+        ("Explain what a price index is.", "It compares prices.", True),
+        ("What is the capital of France?", "Paris.", True),
+    ],
+)
+def test_the_weights_say_nothing_about_a_table_without_a_calculation(question, said, is_shown):
+    asked = Request(messages=(Message.user(question),), tools=Toolset())
+    reply = Reply(message=Message.assistant(said))
+    shown = checked(reply, asked, summaries({"houses": TABLE})).message.text
+    assert shown == said if is_shown else shown.startswith("I couldn't find that: ")
 
 
 @pytest.mark.parametrize("seed", range(40))
