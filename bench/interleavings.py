@@ -7,6 +7,10 @@ or appeared in another cell. tests/faults/test_beside.py runs 1 % of them.
 `python bench/interleavings.py several [ROUNDS] [VERSION]` (100 rounds by default) plays three turns
 of different sessions at the same time, and reports each text, call or output in the wrong cell.
 tests/contract/notebook/test_several_turns.py runs a few.
+
+`python bench/interleavings.py steers [NUMBER] [VERSION]` (200 by default) adds that many messages
+to running turns, and reports each one that the conversation does not contain exactly once, and the
+longest time until one was accepted.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from __future__ import annotations
 import random
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -137,13 +142,41 @@ def _three(cells: BesideKernel, chance: random.Random) -> Iterator[str]:
         yield str(dict(cells.errors))
 
 
+def steers(cells: BesideKernel, number: int, seed: int) -> Iterator[str]:
+    """Add messages to running turns at random times; yield a description of each lost one."""
+    chance, accepted, slowest, sent = random.Random(seed), [], 0.0, 0
+    steps = ("code('time.sleep(0.1)')", "code('await asyncio.sleep(0.1)')", "'word ' * 8")
+    while sent < number:
+        script = ", ".join([*(chance.choice(steps) for _ in range(3)), *["'More words.'"] * 9])
+        cells.run(f"plays({script}, delay=0.01)")
+        cells.run(f"{ASK}go", "turn")
+        if chance.random() < 1 / 3:
+            cells.send("time.sleep(0.3)", "mine")
+        for _ in range(min(chance.randint(1, 3), number - sent)):
+            cells.rest(chance.uniform(0.0, 0.15))
+            sent, began = sent + 1, time.monotonic()
+            accepted += [f"<{sent}>"] if cells.control(steer=f"<{sent}>")["steered"] else []
+            slowest = max(slowest, time.monotonic() - began)
+        if chance.random() < 1 / 4:
+            cells.control(stop="turn")
+        cells.until(lambda: "◌" not in cells.text("turn"))
+    cells.run("plays('The end.', 'The very end.')")
+    cells.run("%hermes --approve all This prompt includes what no turn has read", "last")
+    told = "[m.text for m in agent().session.messages if m.role == 'user']"
+    texts = "\n".join(eval(cells.run(f"print({told})")))
+    print(f"{len(accepted)} of {sent} accepted, each in less than {slowest:.3f} s")
+    yield from (f"{text} {texts.count(text)} times" for text in accepted if texts.count(text) != 1)
+    if not accepted:
+        yield "no message was accepted"
+
+
 def main() -> None:
     """Play all rounds and print the failures."""
-    if sys.argv[1:2] == ["several"]:
-        del sys.argv[1]
-        play, usual = several, 100
-    else:
-        play, usual = failures, ROUNDS
+    play, usual = failures, ROUNDS
+    for other, many in ((several, 100), (steers, 200)):
+        if sys.argv[1:2] == [other.__name__]:
+            del sys.argv[1]
+            play, usual = other, many
     rounds = int(sys.argv[1]) if sys.argv[1:] else usual
     for version in sys.argv[2:] or PINS:
         with (

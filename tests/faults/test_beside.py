@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bench.interleavings import ROUNDS, failures
+from bench.interleavings import ROUNDS, failures, steers
 
 from tests.beside import PINS, beside_kernel
 
@@ -15,6 +15,12 @@ def test_100_a_users_cell_runs_while_the_agents_code_awaits(tmp_path, version):
     """Nothing of the user's cells is lost or moved, and nothing of the agent's appears in them."""
     with beside_kernel(tmp_path, version) as cells:
         assert list(failures(cells, ROUNDS // 100, seed=100)) == []
+
+
+@pytest.mark.parametrize("version", PINS)
+def test_no_message_that_a_turn_accepts_is_lost(tmp_path, version):
+    with beside_kernel(tmp_path, version) as cells:
+        assert list(steers(cells, 6, seed=3)) == []
 
 
 @pytest.mark.parametrize("version", PINS)
