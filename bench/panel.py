@@ -62,8 +62,8 @@ FULL = {"memory": "Nothing yet", "skills": "skill-0000", "session": "session 499
 def opened(notebook: Notebook, tab: str) -> float:
     """Return how long `%hermes panel TAB` takes to be seen, in milliseconds."""
     notebook.page.evaluate(
-        "[...window.jupyterapp.shell.widgets('right')].forEach("
-        "w => w.id.startsWith('hermes-nb-p') && w.close())"
+        "[...window.jupyterapp.shell.widgets('right')].find(w => w.id === 'hermes-nb').widgets"
+        ".filter(w => w.hasClass('hermes-nb-panel')).forEach(w => w.dispose())"
     )
     notebook.evaluate("m.cells[1].setSource(a)", f"%hermes panel {tab}")
     notebook.evaluate("nb.content.activeCellIndex = 1")

@@ -47,7 +47,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - the types are imported abov
 
 def load_ipython_extension(shell: Shell) -> None:
     """Add the magics; called by `%load_ext hermes_nb` and by the first use of a lazy magic."""
-    from hermes_nb.notebook.lazy import settle_running_call
+    from hermes_nb.notebook.lazy import announce, settle_running_call
     from hermes_nb.notebook.magics import load
     from hermes_nb.notebook.shell import ours
 
@@ -55,6 +55,7 @@ def load_ipython_extension(shell: Shell) -> None:
     load(shell)
     if new:
         settle_running_call(shell)
+        announce(shell)
 
 
 def unload_ipython_extension(shell: Shell) -> None:

@@ -19,10 +19,11 @@ from types import FrameType
 
 from hermes_nb.core.errors import HermesError
 from hermes_nb.notebook.execute.network import watch_cells
-from hermes_nb.notebook.shell import EXTENSION, MAGIC, Shell, other
+from hermes_nb.notebook.shell import EXTENSION, LOADED, MAGIC, Shell, can_ask, other
 
 CALL = re.compile(r"^\s*(?:[\w.,\[\]'\" ]+=\s*)?%%?hermes\b")
 """A line that calls one of our magics."""
+_LOADS = re.compile(r"(?m)^\s*%(?:re)?load_ext\s+hermes_nb\b")
 
 
 class LoadedLate(HermesError):
@@ -107,6 +108,12 @@ def settle_running_call(shell: Shell) -> None:
         _run_first_call(shell, kind)
         return
     raise LoadedLate("Hermes is loaded now; run this cell again")
+
+
+def announce(shell: Shell) -> None:
+    """Print one line if a cell of the user loads the extension; say nothing in scripts and CI."""
+    if can_ask(shell) and _LOADS.search(_running_cell(sys._getframe(1))):  # noqa: SLF001 - as above
+        sys.stdout.write(LOADED)
 
 
 def _called(frame: FrameType | None) -> str:

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 EXTENSION = "hermes_nb"
 MAGIC = "hermes"
+LOADED = (
+    "Hermes is loaded. Start a cell with %%hermes, or ask in the panel (%hermes panel). "
+    "%hermes help lists the commands.\n"
+)
+"""What `%load_ext hermes_nb` prints in a notebook or a terminal that a user works in."""
 Foreign: TypeAlias = Any
 """A value from an untyped library, such as a part of the shell."""
 

@@ -53,7 +53,8 @@ LEAVE = """() => {
   const { shell } = window.jupyterapp ?? {};
   if (!shell || document.querySelector('.jp-Dialog, .Toastify__toast')) return false;
   for (const each of [...shell.widgets('main')]) each.dispose();
-  return ![...shell.widgets('right')].some(each => each.id.startsWith('hermes'));
+  shell.collapseRight();
+  return !document.querySelector('.hermes-nb-panel, [id^="hermes-nb-ask"]');
 }"""
 """Close what a tab shows; say whether it is as it was when the application had been loaded."""
 MODEL = f"{NOW}.content.model.sharedModel"

@@ -19,8 +19,9 @@ from tests.loopback import Loopback, stream, text_chunks
 
 BOTH = pytest.mark.parametrize("server", ["lab", "notebook7"], indirect=True)
 PANEL = ".hermes-nb-panel"
-TABS = ("Memory", "Skills", "Context", "Session")
-PANELS = "[...window.jupyterapp.shell.widgets('right')].filter(w => w.id.startsWith('hermes-nb-p'))"
+TABS = ("Chat", "Memory", "Skills", "Context", "Session")
+PANELS = f"[...document.querySelectorAll('{PANEL}')]"
+"""The notebooks' parts of the panel; the current one's is in sight."""
 OPENER, STAGE = 1, 2
 """The cells behind the driver: one opens the panel, one is for the test."""
 PATIENCE = 60_000
@@ -117,12 +118,12 @@ class Side:
         source = f"%%hermes {options}".rstrip() + f"\n{prompt}"
         self.notebook.evaluate("m.cells[a[0]].setSource(a[1])", [STAGE, source])
 
-    def open(self, tab: str = "") -> None:
+    def open(self, tab: str = "chat") -> None:
         """Open the panel as its user does."""
-        source = f"%hermes panel {tab}".strip()
+        source = f"%hermes panel {tab}"
         self.notebook.evaluate("m.cells[a[0]].setSource(a[1])", [OPENER, source])
         self.notebook.run(OPENER)
-        title = tab.capitalize() or TABS[0]
+        title = tab.capitalize()
         self.tabs.locator(".lm-mod-current", has_text=title).wait_for(timeout=PATIENCE)
 
     @property

@@ -15,7 +15,7 @@ from tests.loopback import Reply, chunk, event, stream, text_chunks, tool_chunks
 
 COMPOSER = ".hermes-composer"
 ANSWERS = f"{COMPOSER} > * > details"
-FORM = f"{COMPOSER} > :last-child"
+FORM = f"{COMPOSER} > .hermes-foot"
 OTHERS = (
     "fallback_providers:\n"
     "  - {{model: other-model, base_url: '{url}'}}\n"
@@ -73,7 +73,9 @@ def test_a_prompt_needs_no_cell_and_is_a_turn_like_others(side):
     assert not side.model.bodies  # no hand's
     assert notebook.sources() == before
     side.keys("Escape", "Control+Enter")
-    side.press("Add")  # the question stands in the panel
+    page.locator(f"{ANSWERS} {ASK}").wait_for()  # the question is below its answer, only there
+    assert page.locator(ASK).count() == 1
+    side.press("Add")
     answer(side, "how many?").locator("strong", has_text="twelve").wait_for()
     assert "Cells above, the last one is selected:" in prompts(side)[0]
     assert notebook.sources() == [before[0], "z = 12", *before[1:]]
@@ -116,7 +118,7 @@ def test_prompts_queue_and_a_stop_gives_back_what_was_not_asked(side):
     assert side.notebook.kernel("print(6 * 7)") == "42\n"  # cells run meanwhile
     gate.set()
     waiting.get_by_text("A table.").wait_for()
-    assert not answer(side, "one form").get_by_text("Seen.").is_visible()  # it is folded
+    assert answer(side, "one form").get_by_text("Seen.").is_visible()
     gate.clear()
     side.plays(gated(gate))
     ask(side, "again")
@@ -199,7 +201,7 @@ def test_ask_about_a_cell_opens_the_panel_and_names_it_by_keys_alone(open_notebo
 @pytest.mark.parametrize("server", ["lab"], indirect=True)
 def test_the_composer_can_be_read_in_both_themes_and_in_a_narrow_side(side):
     side.fresh(config=OTHERS.format(url=side.model.url))
-    side.open("session")
+    side.open()
     side.plays("| plot | kg |\n|---|---:|\n| south | 12 |\n\n" + "It grows. " * 200)
     ask(side, LONG)
     answer(side, "Plot the yield").get_by_text("It grows.").first.wait_for()
@@ -220,7 +222,7 @@ def test_the_composer_can_be_read_in_both_themes_and_in_a_narrow_side(side):
     in_theme(side.notebook, "light")
     gate.set()
     answer(side, "and then the next one").get_by_text("Seen.").wait_for()
-    whole, foot = side.panel.bounding_box(), page.locator(COMPOSER).bounding_box()
+    whole, foot = side.panel.bounding_box(), page.locator(FORM).bounding_box()
     assert foot["height"] < 0.8 * whole["height"]
 
 

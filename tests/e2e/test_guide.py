@@ -260,7 +260,7 @@ def test_the_panel(guide):
         said = "Gentoo penguins are the heaviest of the three species. " * 200
         side.ask(f"Compare the species, step {number + 1}", reply(text_chunks(said), sent, cached))
     notebook.page.set_viewport_size({"width": 1040, "height": 770})
-    side.open()
+    side.open("memory")
     edge = side.panel.bounding_box()
     notebook.page.mouse.move(edge["x"] - 2, 300)
     notebook.page.mouse.down()
@@ -289,7 +289,7 @@ def test_the_panel(guide):
 @asked_for
 def test_the_composer(guide):
     side = guide
-    side.open("session")
+    side.open()
     side.plays(reply(text_chunks(BRIEF), 5_100, 4_600))
     side.field("Ask Hermes").fill(QUESTION)
     side.press("Ask")
@@ -310,7 +310,7 @@ def test_the_panel_below_its_cell(server, browser):
         side = Side(notebook, model, where=".jp-OutputArea-output")
         side.fresh()
         remembered(side)
-        side.open()
+        side.open("memory")
         side.see("raw files are never edited")
         taken(side, "panel-below", cell(side, 1))
     notebook.close()

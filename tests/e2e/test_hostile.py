@@ -149,7 +149,7 @@ COMMANDS = (
 
 
 def test_nothing_that_hermes_knows_is_obeyed(watched, model):
-    notebook = watched(*(f"%hermes {command}" for command in COMMANDS), "%hermes panel")
+    notebook = watched(*(f"%hermes {command}" for command in COMMANDS), "%hermes panel memory")
     load(notebook, model)
     home = notebook.server.folder / "home-hostile"
     home.mkdir()

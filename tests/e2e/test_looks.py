@@ -95,7 +95,7 @@ def page_on(side, last, count):
 @BOTH
 def test_tabs_with_much_in_them_fit_and_can_be_read_in_both_themes(side):
     fill(side)
-    side.open()
+    side.open("memory")
     side.press("approve", "raw files")
     side.panel.get_by_role("alert").wait_for()
     side.see("It could not be saved")

@@ -65,7 +65,7 @@ def focused(side, name):
 @BOTH
 def test_memory_is_added_edited_forgotten_and_brought_back(side):
     side.fresh(notes=NOTES)
-    side.open()
+    side.open("memory")
     side.see("raw files are never edited")
     for number, text in ((0, "Figures are 89 mm wide."), (1, "Prefers polars.")):
         side.press("add", number=number)
@@ -106,7 +106,7 @@ def test_memory_is_added_edited_forgotten_and_brought_back(side):
 def test_what_a_review_learned_is_taken_back_and_what_waits_is_decided(side):
     side.fresh(config=REVIEWS)
     learned = {"action": "add", "target": "memory", "content": "Units are SI."}
-    side.open()
+    side.open("memory")
     side.ask("Units are SI here", "Fine.", stream(tool_chunks(("memory", learned))), "Saved.")
     side.see("learned by the last review")
     assert "Units are SI." in notes(side)
@@ -292,7 +292,7 @@ def test_a_review_is_stopped_and_a_running_turn_closes_what_would_disturb_it(sid
 def test_one_action_of_each_tab_by_keyboard_alone(side):
     side.fresh(notes=NOTES)
     skill(side.home / "skills" / "data", "penguin-units", "Fix the 2024 cm export")
-    side.open()
+    side.open("memory")
     for n in range(4):
         side.ask(f"question {n}", reported(f"{n}. " + "word " * 2_000, 9_000 * (n + 1), 0))
     side.tabs.locator(".lm-mod-current").focus()

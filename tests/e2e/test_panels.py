@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tests.e2e.harness import write
 from tests.e2e.looking import in_theme, untidy, violations
-from tests.e2e.side import PANEL, PANELS, Side
+from tests.e2e.side import PANELS, Side
 from tests.e2e.test_approval import shown
 from tests.e2e.test_reload import reload_shown
 
 NOTE = "Data lives in `data/`; raw files are never edited."
 
 
-def test_a_reloaded_page_gets_it_back_and_one_that_was_closed_stays_closed(side):
+def test_a_reloaded_page_gets_it_back_and_one_that_was_hidden_stays_hidden(side):
     notebook = side.notebook
     side.fresh()
     side.ask("what is a penguin?")
@@ -29,12 +29,6 @@ def test_a_reloaded_page_gets_it_back_and_one_that_was_closed_stays_closed(side)
     reload_shown(notebook)
     notebook.page.wait_for_function(f"{PANELS}.length === 1")  # hidden, as it was
     assert not side.panel.is_visible()
-    notebook.page.evaluate(f"{PANELS}[0].close()")
-    notebook.page.wait_for_timeout(300)
-    notebook.page.reload()
-    reload_shown(notebook)
-    notebook.page.wait_for_timeout(1500)  # what the user closed stays closed
-    assert not side.panel.count()
 
 
 def test_an_extension_that_is_unloaded_takes_it_along(side):
@@ -48,20 +42,26 @@ def test_each_notebook_has_a_panel_of_its_own_which_ends_with_its_kernel(open_no
     notebook = open_notebook("%hermes panel", "x")
     side = Side(notebook, model)
     side.fresh(notes=(NOTE,))
-    side.open()
+    side.open("memory")
     side.see("raw files are never edited")
     write(notebook.server.root / "another.ipynb", ["%hermes panel"])
+    first = notebook.name
     notebook.command("docmanager:open", path="another.ipynb")
     notebook.name = "another.ipynb"
     notebook.ready()
     side.fresh(notes=("Only in the other one.",))
+    notebook.evaluate("m.cells[1].setSource('%hermes panel memory')")
     notebook.run(1)
-    notebook.page.wait_for_selector(f"{PANEL} >> text=Only in the other one.")
-    labels = notebook.page.evaluate(f"{PANELS}.map(w => w.title.label)")
-    assert sorted(labels)[0] == "Hermes · another"
-    assert len(labels) == 2
+    side.see("Only in the other one.")
+    assert notebook.page.evaluate(f"{PANELS}.map(each => each.checkVisibility())") == [False, True]
+    notebook.command("docmanager:open", path=first)
+    side.see("raw files are never edited")  # it follows the current notebook
+    side.gone("Only in the other one.")
+    notebook.command("docmanager:open", path="another.ipynb")
+    side.see("Only in the other one.")
     notebook.evaluate("nb.sessionContext.restartKernel()")
     notebook.page.wait_for_function(f"{PANELS}.length === 1")
+    notebook.page.get_by_role("button", name="Start Hermes").wait_for()
 
 
 def test_where_the_extension_is_missing_it_stands_below_the_cell_and_works(open_notebook, model):
@@ -69,6 +69,9 @@ def test_where_the_extension_is_missing_it_stands_below_the_cell_and_works(open_
     side = Side(notebook, model, where=".jp-OutputArea-output")
     side.fresh(notes=(NOTE,))
     side.open()
+    side.press("What is in this folder?")
+    side.said("Write it into a cell")
+    side.open("memory")
     side.see("raw files are never edited")
     assert "widget-view" in str(notebook.outputs(1))
     assert shown(notebook.outputs(1)) == ""

@@ -24,6 +24,7 @@ from hermes_nb.models.cassette import SUFFIX, is_miss, parting
 from hermes_nb.models.volatile import RESULTS, masked
 from hermes_nb.notebook.document.outputs import strip_ansi
 from hermes_nb.notebook.execute.fresh_kernel import CleanRun, copy_of
+from hermes_nb.notebook.shell import LOADED
 from hermes_nb.safety.guard import Mode
 from hermes_nb.safety.redact import redact
 
@@ -262,7 +263,7 @@ def _text(outputs: Iterable[Mapping[str, Json]]) -> str:
         else:
             data = output.get("data", {})
             pieces.append("".join(data.get("text/plain") or data.get("text/markdown") or "") + "\n")
-    lines = strip_ansi("".join(pieces)).replace("\r\n", "\n").split("\n")
+    lines = strip_ansi("".join(pieces).replace(LOADED, "")).replace("\r\n", "\n").split("\n")
     return "\n".join(line.rstrip().rpartition("\r")[2] for line in lines).strip()
 
 

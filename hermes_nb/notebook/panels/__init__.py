@@ -1,4 +1,4 @@
-"""`%hermes panel`: memory, skills, context and sessions in a panel next to the notebook."""
+"""`%hermes panel`: the conversation, memory, skills, context and sessions in a panel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from hermes_nb.notebook.shell import has_kernel
 
 GROUP = "hermes_nb.panels"
 """Entry point group for tabs from other packages."""
-TEXTS = {"memory": "memory", "skills": "skills", "context": "context", "session": "sessions"}
+TEXTS = {
+    "chat": "history",
+    "memory": "memory",
+    "skills": "skills",
+    "context": "context",
+    "session": "sessions",
+}
 """The tabs, and the commands that show the same as text."""
 
 

@@ -1,6 +1,6 @@
 """The panel: tabs that follow the kernel's activity, and a line for the result of each click.
 
-Four tabs are built in; other packages add theirs under the entry point group `hermes_nb.panels`.
+Five tabs are built in; other packages add theirs under the entry point group `hermes_nb.panels`.
 
 Only the visible tab is updated, at most every `INTERVAL` seconds, and only after events that change
 it. Its data is read in a thread. Closing the panel in the page does not stop anything. A reloaded
@@ -22,18 +22,19 @@ from hermes_nb.agent.settings.config import APPROVE_MODES, load_settings
 from hermes_nb.agent.settings.sources import within
 from hermes_nb.core.errors import HermesError, ToolError
 from hermes_nb.core.escapes import visible
-from hermes_nb.core.events import ApprovalAsked, ApprovalGiven, BackgroundEvent, Event, TurnEnded
+from hermes_nb.core.events import BackgroundEvent, Event, TurnEnded
 from hermes_nb.core.plugins import plugins
 from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.page_discovery import Info
 from hermes_nb.notebook.panels import GROUP
+from hermes_nb.notebook.panels.chat import ChatTab
 from hermes_nb.notebook.panels.context import ContextTab
 from hermes_nb.notebook.panels.memory import MemoryTab
 from hermes_nb.notebook.panels.sessions import SessionTab
 from hermes_nb.notebook.panels.skills import SkillsTab
-from hermes_nb.notebook.panels.style import STYLE, shown
+from hermes_nb.notebook.panels.style import STYLE
 from hermes_nb.notebook.panels.widgets import Actions, Kit, Tab, TabContext, told, write
 from hermes_nb.notebook.shell import Foreign
 from hermes_nb.notebook.widget_messages import teller
@@ -65,16 +66,16 @@ class Panel:
         place = TabContext(agent=agent, kit=kit, refresh=self.refresh)
         self.tabs = _tabs(place)
         self._said = kit.markup()
-        self._asked = kit.markup()
         self._tabs = kit.make(
             widgets.Tab,
+            "hermes-tabs",
             children=tuple(tab.widget for tab in self.tabs),
             titles=tuple(tab.title for tab in self.tabs),
             selected_index=0,
         )
         self._tabs.observe(self._turned, names="selected_index")
         style = kit.markup(STYLE, "hermes-style")
-        self.widget = kit.box(style, self._asked, self._said, self._tabs, css="hermes-panel")
+        self.widget = kit.box(style, self._said, self._tabs, css="hermes-panel")
         self.widget._view_count = 0  # noqa: SLF001 - makes pages count views; no public name
         self.widget.observe(self._viewed, names="_view_count")
         self._pages: set[str] = set()
@@ -127,9 +128,7 @@ class Panel:
 
     def heard(self, event: Event | BackgroundEvent) -> None:
         """Schedule an update if the event requires it; returns immediately, on any thread."""
-        if isinstance(event, ApprovalAsked | ApprovalGiven | TurnEnded) or self.tab.concerned(
-            event
-        ):
+        if isinstance(event, TurnEnded) or self.tab.concerned(event):
             self._actions.call(self._soon)
 
     def refresh(self) -> None:
@@ -155,9 +154,11 @@ class Panel:
         self._kit.close()
 
     def _ran(self, _result: Foreign) -> None:
-        """Update the choices after each cell, since it may have changed the mode or model."""
+        """Update what a cell may have changed: the mode, the model, and the prompts to try."""
         if self._beside:
             self._actions.start(self._tell_choices)
+            if isinstance(self.tab, ChatTab):
+                self.refresh()
 
     async def _tell_choices(self) -> None:
         found = await in_thread(choices, self._agent)
@@ -181,7 +182,6 @@ class Panel:
             self._again = False
             tab = self.tab
             self._updated = time.monotonic()
-            write(self._asked, self._questions())
             try:
                 tab.show(await in_thread(tab.read))
             except (HermesError, OSError) as error:
@@ -217,14 +217,6 @@ class Panel:
         if self._hidden:
             self._hidden = False
             self._actions.start(self._unfold)
-
-    def _questions(self) -> str:
-        asked = self._agent.hub.asked
-        lines = [f"<b>{shown(q.call.name, 40)}</b> {shown(q.shown, 100)}" for q in asked]
-        if not lines:
-            return ""
-        head = "Waiting for your answer:"
-        return f'<div class="hermes-wait" role="status">{head}<br>{"<br>".join(lines)}</div>'
 
     def _say(self, text: str, role: str = "status") -> None:
         """Show a message below the tabs; empty text removes the previous one."""
@@ -285,7 +277,8 @@ def choices(agent: KernelAgent) -> dict[str, list[str]]:
 
 def _tabs(place: TabContext) -> tuple[Tab, ...]:
     """Return the tabs, with tabs from other packages last; tabs that fail to load are omitted."""
-    tabs: list[Tab] = [MemoryTab(place), SkillsTab(place), ContextTab(place), SessionTab(place)]
+    kinds = (ChatTab, MemoryTab, SkillsTab, ContextTab, SessionTab)
+    tabs: list[Tab] = [kind(place) for kind in kinds]
     for point in plugins(GROUP):
         why = "it is not a Tab, or its title is missing or taken"
         try:

@@ -14,13 +14,12 @@ from types import SimpleNamespace
 import pytest
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import (
-    ApprovalAsked,
     MessageAdded,
     TextDelta,
     TurnStarted,
     UsageReported,
 )
-from hermes_nb.core.messages import Message, Reply, ToolCall, Usage
+from hermes_nb.core.messages import Message, Reply, Usage
 from hermes_nb.models.scripted import ScriptedModel
 from hermes_nb.notebook.commands.table import COMMANDS, perform
 from hermes_nb.notebook.panels import panel as panels
@@ -288,7 +287,7 @@ class Counted:
 
 async def test_a_turn_updates_the_tab_in_sight_twice_a_second_at_most(desk):
     await desk.open("context")
-    memory, _, context, _ = (Counted(tab) for tab in desk.panel.tabs)
+    _, memory, _, context, _ = (Counted(tab) for tab in desk.panel.tabs)
     happened = desk.agent.hub
     began = time.monotonic()
     happened(TurnStarted(1))
@@ -306,16 +305,6 @@ async def test_a_turn_updates_the_tab_in_sight_twice_a_second_at_most(desk):
         happened(TextDelta("word "))
     await desk.again(0.6)
     assert context.reads <= 1  # the one that was due
-
-
-async def test_an_open_question_is_pointed_at_in_every_tab(desk):
-    await desk.open("memory")
-    ask = ToolCall(id="c1", name="terminal", arguments={})
-    desk.agent.hub(ApprovalAsked(ask, "it deletes", f"rm -rf build {HOSTILE}"))
-    await desk.again(0.6)
-    told = desk.text(desk.panel._asked)
-    assert "Waiting for your answer:" in told and "rm -rf build" in told
-    assert "<img" not in desk.markup(desk.panel.widget)
 
 
 async def test_clicks_from_any_thread_end_up_on_the_loop(desk):
@@ -383,7 +372,7 @@ async def test_tabs_of_other_packages_come_last_and_do_no_harm(desk):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(panels, "plugins", lambda *_: found)
         await desk.open("weather")
-    assert [tab.title for tab in desk.panel.tabs][4:] == ["Weather"]
+    assert [tab.title for tab in desk.panel.tabs][5:] == ["Weather"]
     assert "wet" in desk.text()
     assert "ZeroDivisionError" in said[0] and "is not a Tab" in said[1] and "`e`" in said[2]
 

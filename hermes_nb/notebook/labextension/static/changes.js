@@ -9,8 +9,8 @@ export const start = ({ cells, dom, parts, tracker }) => {
   const DIFF = 'details[title="Changes of this turn"]';
   const WAY_BACK = '.jp-RenderedMarkdown code[title^="turn "]';
 
-  // Beside the cells; what the kernel says is shown.
-  const run = async (panel, code, metadata) => {
+  // Next to the cells; returns what the kernel says, which is shown unless the caller shows it.
+  const run = async (panel, code, metadata, tells = true) => {
     let said = '';
     const content = { code, store_history: false, allow_stdin: true };
     const about = { ...metadata, recordTiming: false };
@@ -19,7 +19,7 @@ export const start = ({ cells, dom, parts, tracker }) => {
       said += `${[data?.['text/plain'] ?? evalue ?? ''].flat().join('')}\n`;
     };
     await future.done;
-    if (said.trim()) parts.cells.tell(said.trim(), { autoClose: 10000 });
+    if (tells && said.trim()) parts.cells.tell(said.trim(), { autoClose: 10000 });
     return said;
   };
 

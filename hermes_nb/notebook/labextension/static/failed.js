@@ -50,6 +50,6 @@ export const start = given => {
     add(name, `${what} this cell with Hermes`, (...at) => ask(name, ...at), '.jp-CodeCell', suits);
   }
   if (settings?.composite.composer !== 'off')
-    add('about', 'Ask about this cell…', parts.side.about, '.jp-Cell');
+    add('about', 'Ask about this cell…', (...at) => parts.side.about(...at), '.jp-Cell');
   return {};
 };

@@ -110,6 +110,15 @@ export const start = given => {
     if (seen(meant)) meant.press(key);
     else void meant.show();
   };
+  // The prompt field and the buttons keep their keys to themselves, but not these two.
+  document.addEventListener('keydown', event => {
+    const { altKey, ctrlKey, key, metaKey, target } = event;
+    const command = { y: 'yes', n: 'no' }[key.toLowerCase()];
+    if (!event.isTrusted || !altKey || !(ctrlKey || metaKey) || !command || event.repeat) return;
+    if (!target.closest?.('.hermes-ui [data-lm-suppress-shortcuts=true]')) return;
+    event.preventDefault();
+    void app.commands.execute(`hermes-nb:${command}`);
+  });
   const any = () => open.size || parts.edits.any?.();
   dom.command(given, 'yes', 'Answer Yes, or Keep All Changes', () => answer('y'), any);
   dom.command(given, 'no', 'Answer No, or Undo All Changes', () => answer('n'), any);
@@ -123,9 +132,12 @@ export const start = given => {
     };
     const bring = () => box.isDisposed || box.node.scrollIntoView({ block: 'nearest' });
     const show = async () => {
-      app.shell.activateById(below.id || panel.id);
       const at = panel.content.widgets.indexOf(below);
+      if (at < 0) parts.side.reveal(panel);
+      else app.shell.activateById(panel.id);
       if (at >= 0) await panel.content.scrollToItem(at, 'smart');
+      const fold = box.node.closest('details');
+      if (fold) fold.open = true;
       bring();
     };
     if (!outOfSight()) {
@@ -140,10 +152,10 @@ export const start = given => {
   return {
     operations: {
       // Answers when the user has. The box is in no model and never saved: it is below the cell
-      // that asks or, where there is none, in the panel or beside it.
+      // that asks or, where there is none, below its answer in the panel, or next to the panel.
       ask: async (panel, args, boxes) => {
         const index = panel.content.widgets.findIndex(cell => cell.model.id === args.cell);
-        const below = panel.content.widgets[index] ?? parts.side.of(panel);
+        const below = panel.content.widgets[index] ?? parts.side.asking(panel);
         if (index >= 0 && args.again) await panel.content.scrollToItem(index, 'smart');
         return new Promise((resolve, reject) => {
           const asked = { panel };

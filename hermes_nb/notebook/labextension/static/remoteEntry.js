@@ -8,11 +8,15 @@
   const HERE = document.currentScript.src;
   const TOOLS = ['cells', 'diff', 'dom', 'overlay']; // handed to the parts, by name
   // Each has `start(given)`, in this order; bridge.js says what comes of it, into `given.parts`.
-  const PARTS = ['cells', 'edits', 'prompts', 'turns', 'question', 'side', 'changes', 'failed'];
+  const PARTS = [
+    ...['cells', 'edits', 'prompts', 'turns', 'question', 'composer', 'side', 'changes', 'failed'],
+    'ways'
+  ];
   const LIBRARIES = {
     '@codemirror': 'language state view',
     '@jupyterlab':
-      'apputils codemirror completer notebook outputarea rendermime services settingregistry',
+      'apputils codemirror completer notebook outputarea rendermime services settingregistry ' +
+      'ui-components',
     '@lezer': 'highlight',
     '@lumino': 'widgets'
   };
@@ -22,7 +26,7 @@
   const take = async (from, name) => {
     const versions = Object.values(scope[`${from}/${name}`] ?? {});
     if (!versions.length) throw new Error(`hermes-nb: ${name} is not shared by this application`);
-    libraries[name] = (await (versions.find(v => v.loaded) ?? versions[0]).get())();
+    libraries[name.replace('-c', 'C')] = (await (versions.find(v => v.loaded) ?? versions[0]).get())();
   };
 
   const at = file => new URL(`./${file}${new URL(HERE).search}`, HERE).href;
@@ -47,7 +51,8 @@
     },
     get: async () => {
       const all = ([from, names]) => names.split(' ').map(name => take(from, name));
-      await Promise.all(Object.entries(LIBRARIES).flatMap(all));
+      const launcher = take('@jupyterlab', 'launcher').catch(() => null); // Notebook 7 has none
+      await Promise.all([...Object.entries(LIBRARIES).flatMap(all), launcher]);
       const { apputils, codemirror, notebook, settingregistry } = libraries;
       const plugin = {
         id: 'hermes-nb:plugin',

@@ -74,9 +74,15 @@ export const start = ({ cells, dom, parts, tracker }) => {
     }
   };
 
+  const runs = outputs => {
+    for (let i = 0; i < outputs.length; i++) if (plain(outputs.get(i)) === RUNNING) return true;
+    return false;
+  };
+
   return {
     ask,
     gone,
+    runs,
     stop,
     operations: {
       // A turn whose page was reloaded while it ran, in place of its saved outputs or of those of
