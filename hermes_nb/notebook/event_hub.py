@@ -13,15 +13,12 @@ from typing import Protocol
 
 from hermes_nb.agent.session.session import Session
 from hermes_nb.core.events import (
-    ApprovalAsked,
-    ApprovalGiven,
     BackgroundEvent,
     ChildFinished,
     ContextCompressed,
     Event,
     ReviewFinished,
     ReviewStarted,
-    ToolFinished,
     TurnEnded,
     TurnStarted,
     UsageReported,
@@ -51,8 +48,6 @@ class Account:
     """Usage of each turn, oldest first."""
     compressions: list[Compressed] = field(default_factory=list)
     """Compressions in order."""
-    asked: dict[str, ApprovalAsked] = field(default_factory=dict)
-    """Pending questions by call id."""
     turn: int = 0
     """The number of the last turn."""
     running: int = 0
@@ -100,12 +95,6 @@ class EventHub:
         """The number of the current session's running turn, or 0 for none."""
         return self._account.running
 
-    @property
-    def asked(self) -> list[ApprovalAsked]:
-        """The pending questions of all turns."""
-        accounts = {id(each): each for each in (*self._accounts.values(), self._account)}
-        return [asked for each in accounts.values() for asked in each.asked.values()]
-
     def enter(self, session: Session) -> None:
         """Listen to a session from now on; it becomes the current one."""
         account = self._account = self.of(session.id)
@@ -135,15 +124,8 @@ class EventHub:
                 account.spend(usage)
             case ContextCompressed(phase=phase) if phase != "rewound":
                 account.compressions.append(Compressed(account.turn, event))
-            case ApprovalAsked(call):
-                account.asked[call.id] = event
-            case ApprovalGiven(call_id):
-                account.asked.pop(call_id, None)
-            case ToolFinished(call):
-                account.asked.pop(call.id, None)
             case TurnEnded():
                 account.running = 0
-                account.asked.clear()
             case _:
                 pass
         self._tell(event)
