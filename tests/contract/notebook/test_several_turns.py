@@ -186,3 +186,14 @@ def test_new_starts_another_session_beside_a_turn(cells):
     assert RUNNING in cells.text("first") + cells.text("second")
     assert [f"answer of {n}" in end(cells, n) for n in ("first", "second", "third")] == [True] * 3
     assert sent(cells) == ["second", "third"]
+
+
+def test_with_an_external_memory_turns_run_one_after_another(tmp_path):
+    (tmp_path / "home").mkdir()
+    config = "memory: {provider: elsewhere}\n"
+    (tmp_path / "home" / "config.yaml").write_text(config, encoding="utf-8")
+    with beside_kernel(tmp_path) as cells:
+        cells.run(f"done = []; plays_by_prompt({scripts('one', 'two')}, delay=0.1)")
+        side(cells, "one", "two")
+        cells.until(lambda: f"waiting for &#91;{cells.count['one']}&#93;" in cells.text("two"))
+        assert ["answer of two" in end(cells, "two"), "◌" in cells.text("one")] == [True, False]
