@@ -458,8 +458,12 @@ class KernelAgent:
                 guard.sandboxed = settings.sandbox.use != "off"
                 yield
             finally:
-                self._came_to(running)
-                running.cell.mode = None
+                try:
+                    self._came_to(running)
+                finally:
+                    running.cell.mode = None
+                    if running.session is not None:
+                        self.sessions.release(running.session)
 
     def _came_to(self, running: RunningTurn) -> None:
         """Store a turn's result, and bind its answer to the variable named by `--into`."""
@@ -477,7 +481,6 @@ class KernelAgent:
             running.came = self.turn = with_remedy(turn.result, address=address)
             self._turn_session = session.id
             turn.bind(self.shell.user_ns)
-        self.sessions.release(session)
 
     def new(self) -> None:
         """End the current session; the next turn starts a new one."""
