@@ -144,6 +144,8 @@ REWORDED: Table = (
         "",
     ),
     (r"(?m)^\[\.\.\. (?:at least )?\d+ frames? left out \.\.\.\](?:\n|\Z)", ""),
+    # What is known of stale cells, and of a notebook's outputs in a fresh kernel.
+    (r"(?m)^\[(?:stale cells|outputs in a fresh kernel): [^\n]*\](?:\n|\Z)", ""),
     # The variables that code changed are known more exactly than before.
     (
         r"(?m)^((?:RESULT run_python: )?)(?:\[(?:new|changed) [^\n]*\]|\(no output\))(?:\n|\Z)",
@@ -507,7 +509,7 @@ def _counted(text: Json, role: str) -> Json:
     return _SET.sub(lambda m: "{" + ", ".join(sorted(m[1].split(", "))) + "}", text).rstrip()
 
 
-FORM = 9
+FORM = 10
 """Version of the key format.
 
 Increment it with every new rule above. Form 1 covered every word and the tools' schemas. For

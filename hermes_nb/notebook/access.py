@@ -45,11 +45,12 @@ from hermes_nb.notebook.document.document import (
 )
 from hermes_nb.notebook.document.file import FileDocument
 from hermes_nb.notebook.document.ipynb import CLIPPED
-from hermes_nb.notebook.document.outline import SeenCells, is_message
+from hermes_nb.notebook.document.outline import SeenCells, name_of
 from hermes_nb.notebook.document.outline_updates import CellsAbove
+from hermes_nb.notebook.execute.cell_runs import runs_of, stale_line
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.page_discovery import Info
-from hermes_nb.notebook.shell import Shell, has_kernel, running_cell
+from hermes_nb.notebook.shell import Shell, has_kernel, is_message, running_cell
 from hermes_nb.safety.marks import Marks, marks_of
 
 if TYPE_CHECKING:
@@ -263,6 +264,8 @@ class NotebookAccess:
         """
         self.frontend = frontend or FrontEnd(shell)
         self.seen = SeenCells()
+        self.stale_before: frozenset[str] | None = None
+        """Ids of the cells that were stale when the turn began; None if unknown."""
         self._shell = shell
         self._settings = settings
         self._moved = moved
@@ -336,7 +339,7 @@ class NotebookAccess:
         For prompts from the panel, these are the cells down to and including the selected one. None
         if the notebook cannot be read or does not contain that cell.
         """
-        running = running_cell(self._shell)
+        self.stale_before, running = None, running_cell(self._shell)
         if not (running or self.frontend.in_lab):
             return None
         try:
@@ -348,13 +351,26 @@ class NotebookAccess:
         index = next((cell.index for cell in cells if cell.id == here), None)
         if index is None:
             return None
+        stale = runs_of(self._shell).stale(cells)
+        self.stale_before = frozenset(stale)
         return CellsAbove(
+            stale=stale_line(stale, cells),
             way=document.way,
             cells=cells,
             end=index if running else index + 1,
             running=bool(running),
             changed=self.seen.changes(document.way, cells),
         )
+
+    async def stale(self) -> dict[str, str]:
+        """Return the ids and names of the stale cells; empty if the notebook cannot be read."""
+        try:
+            document = await self._reach(Place(), await self.frontend.known())
+            cells = [] if isinstance(document, FallbackDocument) else await document.cells()
+        except ToolError:
+            return {}
+        names = {cell.id: name_of(cell) for cell in cells}
+        return {each: names[each] for each in runs_of(self._shell).stale(cells)}
 
     async def cell_above(self, place: Place) -> Cell | None:
         """Return the nearest cell above the running one that is neither empty nor a prompt.

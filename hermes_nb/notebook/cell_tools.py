@@ -41,7 +41,6 @@ from hermes_nb.notebook.document.outline import (
     digest,
     editing,
     first_words,
-    is_message,
     moving,
     name_of,
     outline,
@@ -60,8 +59,9 @@ from hermes_nb.notebook.run_tools import (
     kernel_tools,
     run_approved,
     run_tools,
+    stale_note,
 )
-from hermes_nb.notebook.shell import Shell, has_kernel
+from hermes_nb.notebook.shell import Shell, has_kernel, is_message
 from hermes_nb.tools.schema import tool
 
 TOOLSET = "notebook"
@@ -106,7 +106,8 @@ def _outline(bench: KnownCells) -> Tool:
         text = outline(cells, changed=bench.seen.changes(document.way, cells))
         bench.seen.look(document.way, cells)
         foreign = any(bench.foreign(cell.source) for cell in cells)
-        told = f"{document.way}, {len(cells)} cells:\n{text}"
+        stale = await stale_note(bench, context.place, earlier=True)
+        told = f"{document.way}, {len(cells)} cells:\n{text}{stale}"
         return ToolOutput(told, origin="outside" if foreign else "workspace")
 
     return notebook_outline
@@ -233,7 +234,7 @@ def _edit(bench: KnownCells) -> Tool:
         # The page lets the user keep a part of the change and run that.
         if (code := approved_code(context)) and (after.source == code or after.run):
             return await run_approved(bench, context, after, f"{edited}\n\n{KEPT}")
-        return ToolOutput(edited)
+        return ToolOutput(edited + await stale_note(bench, context.place, but=after.id))
 
     return edit_cell
 

@@ -16,9 +16,9 @@ from copy import deepcopy
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.messages import Json
 from hermes_nb.notebook.commands.table import command_named
-from hermes_nb.notebook.document.outline import is_message
 from hermes_nb.notebook.magics import HermesMagics
 from hermes_nb.notebook.options import split_options
+from hermes_nb.notebook.shell import is_message
 
 _LOADS = re.compile(r"^%(?:re)?load_ext hermes_nb\S*[ \t]*\n?", re.MULTILINE)
 _COMMAND = re.compile(r" · <code(?: title=\"[^\"]*\")?>%hermes [^<]*</code>")

@@ -56,6 +56,15 @@ def questions(lines: list[str]) -> list[str]:
     ]
 
 
+CHECKPOINT = "%%checkpoint"
+"""First line of a cell whose variables are saved before it runs."""
+
+
+def checkpointed(lines: list[str]) -> list[str]:
+    """Remove a first line `%%checkpoint`: the rest of the cell runs as it would without it."""
+    return lines[1:] if lines and lines[0].strip() == CHECKPOINT and not _others() else lines
+
+
 def _others() -> bool:
     """Return whether another package has replaced the magics, so they must not be awaited."""
     shell: Foreign = get_ipython()

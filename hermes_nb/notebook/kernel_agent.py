@@ -63,6 +63,10 @@ from hermes_nb.tools.mcp_tools import McpTools
 UNREAD = "The turn ended before it read what you added. Your next prompt includes it."
 MOST_TURNS = 3
 """Maximum number of turns that run at the same time."""
+CHANGING = frozenset(
+    {"run_python", "run_cell", "run_cells", "insert_cell", "edit_cell", "move_cell"}
+)
+"""Tools that can make cells stale."""
 MINE = "mine"
 """The toolset of user tools that do not specify one."""
 
@@ -282,7 +286,15 @@ class KernelAgent:
                 env = await self._prepare(prompt, running)
                 message = await self.message_builder.message(prompt, env)
             await turn.take(env, message)
+            await self._find_stale(turn)
         return self._reviewed(running)
+
+    async def _find_stale(self, turn: CellTurn) -> None:
+        """Make the view name the cells that the turn made stale."""
+        before = self.access.stale_before
+        if before is not None and any(view.call.name in CHANGING for view in turn.transcript.calls):
+            found = await self.access.stale()
+            turn.transcript.stale = [name for key, name in found.items() if key not in before]
 
     async def _wait_in_line(self, running: RunningTurn) -> None:
         """Wait for earlier turns of the same session, and while `MOST_TURNS` are running."""

@@ -14,6 +14,7 @@ import math
 import shutil
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -26,12 +27,13 @@ from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.messages import Json
 from hermes_nb.notebook.commands.table import ASKED, Completions
 from hermes_nb.notebook.execute import code_lock
+from hermes_nb.notebook.execute.cell_runs import note_cell
 from hermes_nb.notebook.execute.network import by_hermes, watch_cells
-from hermes_nb.notebook.input_transformers import awaited, questions
+from hermes_nb.notebook.input_transformers import CHECKPOINT, awaited, checkpointed, questions
 from hermes_nb.notebook.interrupt import Stopped, stoppable, stopped_in_view
 from hermes_nb.notebook.keys import refuse_key
 from hermes_nb.notebook.options import split_options
-from hermes_nb.notebook.shell import MAGIC, other, ours
+from hermes_nb.notebook.shell import MAGIC, is_message, other, ours
 
 if TYPE_CHECKING:
     from hermes_nb.agent.session.turn import Turn
@@ -58,6 +60,9 @@ class HermesMagics(Magics):
     background = Bool(
         default_value=False, help="Run turns next to your cells, as with `--background`."
     ).tag(config=True)
+    checkpoint_cells = Bool(
+        default_value=False, help="Save the variables before each cell, as with `%%checkpoint`."
+    ).tag(config=True)
     max_requests = Int(0, help="Maximum model requests in a turn (default: 15).").tag(config=True)
 
     shell: Foreign
@@ -72,6 +77,7 @@ class HermesMagics(Magics):
         self._began = self.approve
         self._before: list[tuple[dict[str, object], str, object]] = []
         self._taken = False
+        self._saved = ExitStack()
         self._unsent: list[str] = []
         self._frontend: FrontEnd | None = None
         self.failed: BaseException | None = None
@@ -104,10 +110,27 @@ class HermesMagics(Magics):
         tables.append((manager.registry, type(self).__name__))
         self._before = [(table, name, table.get(name)) for table, name in tables]
         shell.register_magics(self)
+        shell.events.register("pre_run_cell", self._save)
         shell.events.register("post_run_cell", self._look)
 
-    def _look(self, _result: Foreign) -> None:
-        """Store the last error not raised by Hermes; warn once if our magics were replaced."""
+    def _save(self, info: Foreign) -> None:
+        """Save the variables that a cell can reach, if it begins with `%%checkpoint`."""
+        source = str(info.raw_cell or "")
+        wanted = self.checkpoint_cells or source.lstrip().startswith(CHECKPOINT)
+        if wanted and not is_message(source):
+            from hermes_nb.notebook.execute.variable_history import CELLS, history_of
+
+            history, code = history_of(self.shell), self.shell.transform_cell(source)
+            number = max(history.turns(CELLS), default=0) + 1
+            self._saved.enter_context(history.recording(CELLS, number, code))
+
+    def _look(self, result: Foreign) -> None:
+        """Store the last error not raised by Hermes; warn once if our magics were replaced.
+
+        Also record the run, so that stale cells are known.
+        """
+        self._saved.close()
+        note_cell(self.shell, result)
         error = getattr(sys, "last_value", None)
         self.failed = self.failed if isinstance(error, HermesError) else error
         package = other(self.shell)
@@ -118,6 +141,7 @@ class HermesMagics(Magics):
 
     def give_back(self, shell: Shell) -> None:
         """Undo `take`, unless another package has since registered its magics."""
+        shell.events.unregister("pre_run_cell", self._save)
         shell.events.unregister("post_run_cell", self._look)
         for table, name, before in [] if other(shell) else self._before:
             if before is None:
@@ -427,7 +451,7 @@ def load(shell: Shell) -> None:
         completions = Completions(magics)
         completer.custom_matchers.append(completions.matcher)
         completions.answer_while_busy(getattr(shell, "kernel", None))
-    shell.input_transformers_cleanup.append(questions)
+    shell.input_transformers_cleanup.extend([checkpointed, questions])
     shell.input_transformers_post.append(awaited)
 
 

@@ -34,7 +34,14 @@ from hermes_nb.core.tools import (
     Toolset,
 )
 from hermes_nb.notebook.display.drawings import show_drawings
-from hermes_nb.notebook.document.document import Cell, NotebookDocument, Output, brief_id
+from hermes_nb.notebook.document.document import (
+    Cell,
+    FallbackDocument,
+    NotebookDocument,
+    Output,
+    as_nbformat,
+    brief_id,
+)
 from hermes_nb.notebook.document.ipynb import read_notebook, source_of
 from hermes_nb.notebook.document.outline import (
     TOTAL_LIMIT,
@@ -46,6 +53,7 @@ from hermes_nb.notebook.document.outline import (
     telling,
 )
 from hermes_nb.notebook.document.outputs import IMAGES, render
+from hermes_nb.notebook.execute.cell_runs import runs_of, stale_line
 from hermes_nb.notebook.execute.code_lock import agent_code
 from hermes_nb.notebook.execute.nested import Execution, execute
 from hermes_nb.notebook.execute.network import kernel_origin, take_in
@@ -57,6 +65,7 @@ from hermes_nb.notebook.variables import (
     describe,
     user_variables,
     variables_of,
+    without_hidden,
 )
 from hermes_nb.safety.guard import Way
 from hermes_nb.safety.provenance import outside
@@ -89,15 +98,16 @@ def kernel_tools(
         async with agent_code(shell):
             execution = await permitted(context, shell, code, timeout)
             show_drawings(shell, execution.outputs)
+        runs_of(shell).ran(context.place, code, execution.variables.names())
         note = mention(shell, execution.variables)
-        return _answer(execution, note, images=IMAGES if context.sees_images else 0)
+        return _answer(shell, execution, note, images=IMAGES if context.sees_images else 0)
 
     @tool(toolset="kernel", risk=Risk.EXECUTE, exclusive=True, describe=gist)
     async def try_python(context: ToolContext, code: str) -> ToolOutput:
         """Run Python on a copy of the variables, without network; changes nothing."""
         execution, note = await copies.run(context, code)
         show_drawings(shell, execution.outputs)
-        return _answer(execution, note, images=IMAGES if context.sees_images else 0)
+        return _answer(shell, execution, note, images=IMAGES if context.sees_images else 0)
 
     @tool(toolset="kernel", risk=Risk.READ, exclusive=True)
     async def inspect_variable(name: str) -> ToolOutput:
@@ -145,16 +155,18 @@ async def permitted(
     return execution
 
 
-def _answer(execution: Execution, note: str, *, images: int) -> ToolOutput:
+def _answer(shell: Shell, execution: Execution, note: str, *, images: int) -> ToolOutput:
     """Return an execution's result for the model; raise if it failed or was interrupted."""
     output = render(execution.outputs, images=images)
     if execution.interrupted:
         raise TurnInterrupted("the user stopped the code")
     text = "\n".join(part for part in (output.text, note) if part)
+    text = without_hidden(text, shell)
     if execution.error is None:
         return ToolOutput(text or "(no output)", output.images, execution.origin)
     if execution.error.ename not in output.text:
-        text = f"{text}\n{execution.error.ename}: {execution.error.evalue}".strip()
+        told = without_hidden(execution.error.evalue, shell)
+        text = f"{text}\n{execution.error.ename}: {told}".strip()
     error = ToolError(text)
     error.origin = execution.origin
     raise error
@@ -280,20 +292,20 @@ def _run_cells(bench: KnownCells) -> Tool:
 
 
 def _run_notebook(bench: KnownCells, root: Path | None) -> Tool:
-    async def held(place: Place, path: str) -> tuple[Path, str, bool, dict[str, Json]]:
+    async def held(
+        place: Place, path: str, *, outputs: bool = False
+    ) -> tuple[Path, str, bool, dict[str, Json]]:
         """Return a notebook's path and name, whether it is the open one, and its content.
 
         For the open notebook the content includes unsaved changes.
         """
         target, name, is_own, document = await in_thread(
-            _read, root or working_directory(), path, place.notebook
+            _read, root or working_directory(), path, place.notebook, outputs=outputs
         )
         if is_own:
-            _, cells = await bench.cells(place)
-            document["cells"] = [
-                {"id": c.id, "cell_type": c.type, "source": c.source, "metadata": dict(c.metadata)}
-                for c in cells
-            ]
+            opened, cells = await bench.cells(place)
+            shown = await opened.cells(outputs=True) if outputs else cells
+            document["cells"] = [as_nbformat(cell) for cell in shown]
         return target, name, is_own, document
 
     async def preview(context: ToolContext, arguments: Arguments) -> Content:
@@ -320,9 +332,9 @@ def _run_notebook(bench: KnownCells, root: Path | None) -> Tool:
     async def run_notebook(
         context: ToolContext, path: str, timeout: int = CELL_TIMEOUT
     ) -> ToolOutput:
-        """Run a copy of a notebook in a fresh kernel and list the cells that fail."""
-        target, name, _, notebook = await held(context.place, path)
-        from hermes_nb.notebook.execute.fresh_kernel import clean_run
+        """Run a copy of a notebook in a fresh kernel; list the cells that fail or differ."""
+        target, name, _, notebook = await held(context.place, path, outputs=True)
+        from hermes_nb.notebook.execute.verify import clean_run
 
         told = await clean_run(
             notebook,
@@ -349,12 +361,18 @@ def _code(notebook: Mapping[str, Json]) -> str:
     return "\n\n".join(f"# cell {n}\n{source_of(cell)}" for n, cell in enumerate(cells, 1))
 
 
-def _read(root: Path, path: str, own: str) -> tuple[Path, str, bool, dict[str, Json]]:
+def _read(
+    root: Path, path: str, own: str, *, outputs: bool
+) -> tuple[Path, str, bool, dict[str, Json]]:
     space = Workspace(root=root)
     target = space.resolve(path)
     name = space.shown(target)
     with space.explained(target), open_regular(target) as file:
-        document = read_notebook(file, name).document
+        notebook = read_notebook(file, name)
+        for cell in notebook.cells:
+            if cell["cell_type"] == "code":
+                cell["outputs"] = notebook.outputs(cell) if outputs else []
+        document = notebook.document
     return target, name, bool(own) and target == Path(own).resolve(), document
 
 
@@ -385,6 +403,8 @@ async def run_known(
             count, lost = next_number(bench.shell), ""
             with _counting(bench.shell, count):
                 execution = await permitted(context, bench.shell, cell.source, timeout)
+            names = execution.variables.names()
+            runs_of(bench.shell).ran(context.place, cell.source, names, cell=cell.id, count=count)
             try:
                 numbered = _numbered(execution.outputs, count)
                 await document.set_outputs(cell.id, numbered, execution_count=count)
@@ -397,10 +417,31 @@ async def run_known(
         if execution.error is not None:
             left = len(cells) - number - 1
             rest = f"\n({left} cells after it were not run)" if left else ""
-            error = ToolError(head_tail(shown.text, TOTAL_LIMIT) + rest)
+            told = (
+                head_tail(shown.text, TOTAL_LIMIT) + rest + await stale_note(bench, context.place)
+            )
+            error = ToolError(told)
             error.origin = shown.origin
             raise error
-    return replace(shown, text=head_tail(shown.text, TOTAL_LIMIT), images=shown.images[:IMAGES])
+    text = head_tail(shown.text, TOTAL_LIMIT) + await stale_note(bench, context.place)
+    return replace(shown, text=text, images=shown.images[:IMAGES])
+
+
+async def stale_note(
+    bench: KnownCells, place: Place, *, earlier: bool = False, but: str = ""
+) -> str:
+    """Return a line about the stale cells except `but`, on a line of its own, or ""."""
+    try:
+        document = await bench.open(place)
+        cells = await document.cells()
+    except ToolError:  # the result itself says what it could not do
+        return ""
+    if isinstance(document, FallbackDocument):
+        return ""
+    found = runs_of(bench.shell).stale(cells)
+    found.pop(but, None)
+    line = stale_line(found, cells, earlier=earlier)
+    return f"\n{line}" if line else ""
 
 
 def approved_code(context: ToolContext) -> str:

@@ -151,6 +151,11 @@ def publisher_of(shell: Shell) -> Foreign:
     return next(own, shell.display_pub)
 
 
+def is_message(source: str) -> bool:
+    """Return whether a cell's source is a message to the agent."""
+    return source.lstrip().startswith(("%hermes", "%%hermes"))
+
+
 def running_cell(shell: Shell) -> str:
     """Return the id of the turn's or the running cell; "" if the front end does not send it."""
     return str((request_of(shell).get("metadata") or {}).get("cellId") or "")

@@ -7,10 +7,12 @@
 from __future__ import annotations
 
 import inspect
+import re
 import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from hermes_nb.core.escapes import visible
@@ -40,7 +42,7 @@ from hermes_nb.notebook.previews import (
     type_name,
 )
 from hermes_nb.notebook.shell import Foreign, Shell
-from hermes_nb.safety.redact import redact
+from hermes_nb.safety.redact import STUB, redact
 
 if TYPE_CHECKING:
     from hermes_nb.core.protocols import Variable
@@ -54,6 +56,9 @@ TEXTS, TEXT_ROWS = 50, 100_000
 """Most different texts of a column, and the rows that are searched for them."""
 _TEXT = ("object", "str", "string", "category", "large_string[pyarrow]")
 
+MOST_HIDDEN = 2_000
+"""Most values that are searched for secrets."""
+_SHORTEST, _DEPTH = 4, 4
 _PLAIN = (bool, int, float, complex, type(None))
 _BRIEF = 60
 _TYPES = 4
@@ -143,6 +148,33 @@ def brief(variable: Variable, value: object) -> str:
         return f"{variable.name} = {redact(preview(value))}"
     shape = f", {variable.shape}" if variable.shape else ""
     return f"{variable.name}: {variable.type}{shape}"
+
+
+def without_hidden(text: str, shell: Shell) -> str:
+    """Return an output without secrets: those of `redact`, and texts that `describe` hides.
+
+    The latter are the values of variables and dict keys whose name suggests a secret.
+    """
+    found = sorted(set(_hidden(shell.user_ns)), key=len, reverse=True)
+    for secret in found:
+        if secret in text:
+            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", STUB, text)
+    return redact(text)
+
+
+def _hidden(namespace: Mapping[str, Foreign]) -> Iterator[str]:
+    """Yield the hidden texts, down to the fourth level inside dicts and lists."""
+    queue = [(str(name), value, 0) for name, value in list(namespace.items())]
+    for name, value, depth in queue:
+        kind = type(value)
+        if kind is str and len(value) >= _SHORTEST and names_a_secret(name, value):
+            yield value
+        elif len(queue) < MOST_HIDDEN and depth < _DEPTH and not name.startswith("_"):
+            if kind is dict:
+                items = list(islice(value.items(), MOST_HIDDEN))
+                queue += [(str(k), v, depth + 1) for k, v in items if type(k) is str]
+            elif kind in (list, tuple):
+                queue += [(name, each, depth + 1) for each in value[:MOST_HIDDEN]]
 
 
 def _imported(value: object) -> bool:

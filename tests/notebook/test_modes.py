@@ -10,7 +10,7 @@ import threading
 import nbformat
 import pytest
 from hermes_nb.models.scripted import ScriptedModel, call
-from hermes_nb.notebook.execute.fresh_kernel import clean_run
+from hermes_nb.notebook.execute.verify import clean_run
 from hermes_nb.notebook.magics import load, unload
 
 from tests.faults.cells import environment

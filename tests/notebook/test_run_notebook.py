@@ -79,6 +79,17 @@ def test_a_clean_run(use, children, tmp_path, monkeypatch, capfd):
     assert psutil.Process().memory_info().rss - memory < 60_000_000
 
 
+def test_outputs_are_compared_with_those_that_were_saved(use, tmp_path):
+    shown = {"output_type": "stream", "name": "stdout", "text": ["total 612\n"]}
+    same = {**shown, "text": ["4\n"]}
+    cells = (code("print(2 + 2)", "a", [same], 1), code("print('total', 591)", "b", [shown], 2))
+    for name in ("own.ipynb", "n.ipynb"):
+        written(tmp_path / name, notebook(text("# T", "t"), *cells))
+        assert use(path=name).splitlines()[-1] == (
+            "[outputs in a fresh kernel: 1 same, 1 differs; cell 2: differs: total 612 → total 591]"
+        )
+
+
 def test_failing_cells_are_told_with_their_errors(use, tmp_path):
     meant = code("1/0", "meant")
     meant["metadata"]["tags"] = ["raises-exception"]
@@ -136,12 +147,14 @@ def test_a_kernel_that_dies(use, tmp_path):
 
 RUN = """
 from pathlib import Path
-from hermes_nb.notebook.execute.fresh_kernel import clean_run
+from hermes_nb.notebook.execute.verify import clean_run
 from hermes_nb.notebook.document.ipynb import read_notebook
 async def go(name):
     path = Path(name)
     with path.open("rb") as file:
         notebook = read_notebook(file, path.name).document
+    for cell in notebook["cells"]:
+        cell["outputs"] = []
     told = lambda text: print("ready" if "cell 2" in text else "", flush=True)
     return await clean_run(
         notebook, name=path.name, directory=path.parent, timeout=60, progress=told

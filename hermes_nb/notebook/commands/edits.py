@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from hermes_nb.agent.undo.undo import NothingToUndo, UndoLine, UndoReport
+from hermes_nb.agent.undo.undo import NothingToUndo, UndoLine, UndoReport, VariablesRestored
 from hermes_nb.core.errors import ConfigError, ToolError
 from hermes_nb.core.escapes import visible
 from hermes_nb.core.messages import Text
@@ -18,7 +18,7 @@ from hermes_nb.notebook.display.changes import diff_bundle
 from hermes_nb.notebook.display.views import show
 from hermes_nb.notebook.document.document import NotebookDocument
 from hermes_nb.notebook.document.undo import DocumentRestorer, KeptDocument
-from hermes_nb.notebook.execute.variable_history import VariableHistory, history_of
+from hermes_nb.notebook.execute.variable_history import CELLS, VariableHistory, history_of
 from hermes_nb.notebook.interpolate import literal
 from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.variable_changes import changes, not_saved
@@ -40,6 +40,8 @@ async def undo(agent: KernelAgent, given: Namespace) -> str:
     undo all turns after that one. Without a number, undo the last change, even if another program
     made it.
     """
+    if given.checkpoint:
+        return _cell_undone(history_of(agent.shell), force=given.force)
     last = given.turn == "" and given.to is None
     if not (session := given.of or _session_id(agent, guests=last)):
         return NO_SESSION
@@ -81,6 +83,15 @@ async def redo(agent: KernelAgent, given: Namespace) -> str:
     )
     shown = _shown(report, force=given.force, command="redo")
     return shown if report.turn in known else f"{shown}\n\n{NAMESPACE}"
+
+
+def _cell_undone(history: VariableHistory, *, force: bool) -> str:
+    """Restore the variables that the last cell with `%%checkpoint` changed."""
+    cells = [count for count in history.turns(CELLS) if history.changes(CELLS, count)]
+    if not cells:
+        raise NothingToUndo("no cell with `%%checkpoint` has changed variables that are saved")
+    report = history.undo(CELLS, cells[-1], force=force)
+    return _blocks("**The last checkpoint**", report, "variables", "undo checkpoint", force=force)
 
 
 def restorer_of(agent: KernelAgent, *, variables: VariableHistory | None) -> DocumentRestorer:
@@ -169,6 +180,12 @@ def _session_id(agent: KernelAgent, *, guests: bool) -> str:
 def _shown(report: UndoReport, *, force: bool, command: str = "undo", whose: str = "") -> str:
     when = time.strftime("%H:%M", time.localtime(report.when))
     title = f"**Turn {report.turn}**{f' of {code_span(whose)}' if whose else ''} ({when})"
+    return _blocks(title, report, "files and cells", command, force=force)
+
+
+def _blocks(
+    title: str, report: UndoReport | VariablesRestored, what: str, command: str, *, force: bool
+) -> str:
     blocks: list[str] = []
     done = "redone" if command == "redo" else "undone"
     if report.done:
@@ -177,7 +194,8 @@ def _shown(report: UndoReport, *, force: bool, command: str = "undo", whose: str
         blocks.append(f"{title}: nothing was {done}.")
     else:
         side = "after" if done == "redone" else "before"
-        blocks.append(f"{title}: nothing to {command}, files and cells are as they were {side} it.")
+        verb = command.partition(" ")[0]
+        blocks.append(f"{title}: nothing to {verb}, {what} are as they were {side} it.")
     if report.conflicts:
         again = "" if force else f" `%hermes {command} --force` overwrites what was changed since."
         blocks.append(f"Left alone:{again}\n\n{_listed(report.conflicts)}")

@@ -7,12 +7,11 @@ from argparse import Namespace
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.notebook.document.document import Cell
-from hermes_nb.notebook.document.outline import is_message
 from hermes_nb.notebook.document.outputs import strip_ansi
 from hermes_nb.notebook.failed_cell import MESSAGE, FailedCell, last_error
 from hermes_nb.notebook.interpolate import literal
 from hermes_nb.notebook.kernel_agent import KernelAgent
-from hermes_nb.notebook.shell import Shell
+from hermes_nb.notebook.shell import Shell, is_message
 from hermes_nb.safety.markup import code_block
 from hermes_nb.safety.redact import redact
 

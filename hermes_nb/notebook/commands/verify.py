@@ -8,13 +8,15 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from hermes_nb.agent.undo.changes import called
 from hermes_nb.core.errors import ConfigError, ToolError
 from hermes_nb.core.files import make_private, write_atomic
 from hermes_nb.core.messages import Json
 from hermes_nb.models.cassette import SUFFIX
 from hermes_nb.notebook.approval import allowed_mode, ask_user
 from hermes_nb.notebook.display.tables import grid, moment
-from hermes_nb.notebook.document.document import Cell
+from hermes_nb.notebook.document.document import Cell, as_nbformat
+from hermes_nb.notebook.execute.cell_runs import reason, runs_of
 from hermes_nb.notebook.execute.verify import Verification, digest_of, effects
 from hermes_nb.notebook.execute.verify import verify as run
 from hermes_nb.notebook.kernel_agent import KernelAgent
@@ -37,14 +39,22 @@ async def verify(agent: KernelAgent, given: Namespace) -> str:
     path = Path(agent.notebook) if agent.notebook else None
     cassette = path.with_name(path.stem + SUFFIX) if path else None
     found = await run(
-        _notebook(cells),
+        {
+            "cells": [as_nbformat(cell) for cell in cells],
+            "metadata": {},
+            "nbformat": 4,
+            "nbformat_minor": 5,
+        },
         directory=path.parent if path else working_directory(),
         allowed=allowed_mode(agent.notebook),
         cassette=cassette if cassette and cassette.exists() else None,
     )
     if path:
         _store(agent.settings().home, path, cells, found)
-    return _shown(found)
+    names = [called(cell.execution_count, cell.index + 1) for cell in cells]
+    stale = runs_of(agent.shell).stale(cells)
+    reasons = {each.cell + 1: reason(each, lambda at: names[at]) for each in stale.values()}
+    return _shown(found, reasons)
 
 
 def _ask(agent: KernelAgent, codes: Sequence[str], *, yes: bool) -> None:
@@ -60,26 +70,16 @@ def _ask(agent: KernelAgent, codes: Sequence[str], *, yes: bool) -> None:
         raise ConfigError("the notebook was not run")
 
 
-def _notebook(cells: Sequence[Cell]) -> Mapping[str, Json]:
-    made: list[Json] = []
-    for cell in cells:
-        one: dict[str, Json] = {
-            "id": cell.id,
-            "cell_type": cell.type,
-            "source": cell.source,
-            "metadata": dict(cell.metadata),
-        }
-        if cell.type == "code":
-            one |= {
-                "outputs": [dict(each) for each in cell.outputs or ()],
-                "execution_count": cell.execution_count,
-            }
-        made.append(one)
-    return {"cells": made, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
-
-
-def _shown(found: Verification) -> str:
-    rows = [(str(c.cell), c.verdict.value, escape(c.note)) for c in found.failing]
+def _shown(found: Verification, stale: Mapping[int, str]) -> str:
+    """Return the result as Markdown; `stale` says why cells are stale, by position from 1."""
+    rows = [
+        (
+            str(c.cell),
+            c.verdict.value,
+            " · ".join(filter(None, (escape(c.note), stale.get(c.cell)))),
+        )
+        for c in found.failing
+    ]
     listed = f"\n\n{grid(('cell', 'result', 'details'), rows)}" if rows else ""
     return f"{'✓' if found.passed else '✗'} {escape(str(found))}{listed}"
 

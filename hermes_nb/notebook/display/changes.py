@@ -49,6 +49,15 @@ def variables_line(variables: Sequence[str]) -> str:
     return f"± {' · '.join(parts)}" if parts else ""
 
 
+def stale_line(stale: Sequence[str]) -> str:
+    """Return a line that names the cells that a turn made stale; "" without any."""
+    if not stale:
+        return ""
+    named = ", ".join(stale[:VARIABLES])
+    more = f" and {len(stale) - VARIABLES} more" if stale[VARIABLES:] else ""
+    return f"↻ stale now: {named}{more} · %hermes stale"
+
+
 def ways_back(changes: Sequence[Change], learned: int, turn: int) -> list[str]:
     """Return the commands that undo the changes."""
     undo = [f"%hermes undo {turn}"] if changes else []

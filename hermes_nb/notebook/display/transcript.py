@@ -95,6 +95,7 @@ class Transcript:
         notes: lines that do not come from the model, as Markdown.
         changes: the turn's changes that have not been undone.
         variables: the variables that the turn changed, each as a short text.
+        stale: the names of the cells that the turn made stale.
         learned: number of notes saved to memory by the turn.
         buttons: true if the page has buttons to undo the turn, so that its text needs no command.
         session: id of the turn's session.
@@ -115,6 +116,7 @@ class Transcript:
         self.notes: list[str] = []
         self.changes: Sequence[Change] = ()
         self.variables: Sequence[str] = ()
+        self.stale: Sequence[str] = ()
         self.learned = 0
         self.buttons = False
         self.session = ""
@@ -298,6 +300,8 @@ class Transcript:
         if named := escape(changes.variables_line(self.variables)):
             undo = changes.clickable(*turn) if page and self.session and not self.buttons else ""
             blocks.append(named if self.changes or not undo else f"{named} · {undo}")
+        if named := escape(changes.stale_line(self.stale)):
+            blocks.append(named)
         if self.changes or self.learned:
             parts = self.changes, self.learned, *turn
             blocks.append(changes.folded(*parts, page=page, buttons=page and self.buttons))
@@ -333,6 +337,8 @@ class Transcript:
         if not self._began:
             return []
         lines = [plain_text(self._outcome()), plain_text(self._status(self._mark()))]
+        if self.stale:
+            lines.insert(1, changes.stale_line(self.stale))
         if self.variables:
             lines.insert(1, changes.variables_line(self.variables))
         if (self.changes or self.learned) and (told := changes.line(self.changes, self.learned)):

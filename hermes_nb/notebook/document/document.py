@@ -268,6 +268,20 @@ def _commented(text: str) -> str:
     return "\n".join(f"# {line}".rstrip() for line in text.split("\n"))
 
 
+def as_nbformat(cell: Cell) -> dict[str, Json]:
+    """Return a cell in nbformat's form; a code cell without outputs if they were not read."""
+    found: dict[str, Json] = {
+        "id": cell.id,
+        "cell_type": cell.type,
+        "source": cell.source,
+        "metadata": dict(cell.metadata),
+    }
+    if cell.type == "code":
+        found["outputs"] = [dict(each) for each in cell.outputs or ()]
+        found["execution_count"] = cell.execution_count
+    return found
+
+
 def source_hash(source: str) -> str:
     """Return the hash that the front end also computes: djb2 with xor over UTF-16 code units."""
     value = 5381

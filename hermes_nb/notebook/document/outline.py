@@ -27,7 +27,7 @@ from hermes_nb.notebook.document.document import (
     short_ids,
 )
 from hermes_nb.notebook.document.outputs import IMAGES, render
-from hermes_nb.notebook.shell import Shell, running_cell
+from hermes_nb.notebook.shell import Shell, is_message, running_cell
 
 Open = Callable[[Place], Awaitable[NotebookDocument]]
 Naming = Callable[[str], str]
@@ -243,11 +243,6 @@ def first_words(cell: Cell) -> str:
 
 def _told(cell: Cell) -> str:
     return telling(cell.source, 60) if cell.type == "code" else first_words(cell)
-
-
-def is_message(source: str) -> bool:
-    """Return whether a cell's source is a message to the agent."""
-    return source.lstrip().startswith(("%hermes", "%%hermes"))
 
 
 def runnable(shell: Shell, cell: Cell) -> Cell:

@@ -16,10 +16,10 @@ from hermes_nb.notebook.document.document import Cell, short_ids
 from hermes_nb.notebook.document.outline import (
     CellChanges,
     cell_line,
-    is_message,
     outline,
     output_kinds,
 )
+from hermes_nb.notebook.shell import is_message
 from hermes_nb.safety.redact import redact
 
 LIMIT = 2_500
@@ -40,6 +40,8 @@ class CellsAbove:
     """Whether a cell is running; False for prompts from the panel, which have a selected cell."""
     changed: CellChanges
     """What has changed since the agent last looked, to mark it in an outline."""
+    stale: str = ""
+    """A line about stale cells."""
 
     @property
     def here(self) -> Cell:
@@ -104,6 +106,7 @@ def _outline(now: CellsAbove) -> CellsNote:
     place = f" this one ({_short(now)})" if now.running else ", the last one is selected"
     text = redact(outline(above, changed=now.changed, limit=LIMIT))
     known = KnownOutline(_known(now, now.end), now.here.id)
+    text = "\n".join(filter(None, (text, redact(now.stale))))
     return CellsNote(f"Cells above{place}:\n{text}", known, above, now.changed.deleted)
 
 
@@ -120,7 +123,8 @@ def _update(now: CellsAbove, known: KnownOutline) -> CellsNote:
     place = f" this one ({name})" if now.running else f", {name} is selected"
     head = f"Cells above{place}{', changes:' if lines else ': no changes'}"
     listed = [cell for cell in shown if cell.id in marks]
-    return CellsNote(redact("\n".join([head, *lines])), after, listed)
+    told = [head, *lines, *([now.stale] if lines and now.stale else [])]
+    return CellsNote(redact("\n".join(told)), after, listed)
 
 
 def _short(now: CellsAbove) -> str:

@@ -36,7 +36,7 @@ _LEFT_OUT = ("JPY_SESSION_NAME", "JPY_PARENT_PID")
 """This kernel's environment variables that identify its notebook and server."""
 _QUIET = ["--IPKernelApp.log_level=40"]
 """Log only errors: the kernel's warnings on stderr are not notebook output."""
-_SET = {"HERMES_NB_APPROVE": "never", "HERMES_NB_CEILING": "never"}
+DENIED = {"HERMES_NB_APPROVE": "never", "HERMES_NB_CEILING": "never"}
 """Environment that denies all approvals; the process cannot raise its permission mode."""
 
 
@@ -98,36 +98,6 @@ async def run_notebook(
     client = NotebookClient(notebook, timeout=timeout, extra_arguments=_QUIET, record_timing=False)
     async with _started(client, directory, env):
         return await _cells(client, progress)
-
-
-async def clean_run(
-    notebook: Mapping[str, Json],
-    *,
-    name: str,
-    directory: Path,
-    timeout: float,
-    progress: Callable[[str], None] = lambda _: None,
-) -> str:
-    """Run a copy of a notebook in `directory` and describe which cells failed and why.
-
-    It runs in a thread with its own event loop, because nbclient would replace our signal handlers,
-    and its remaining tasks end with that loop. A `%%hermes` cell in the notebook is denied all
-    approvals, so that agents cannot start each other, and does not join this notebook's session.
-    Cancelling kills the kernel and its processes.
-
-    Args:
-        notebook: the notebook in nbformat 4; it is not changed.
-        name: the notebook's name in the result.
-        directory: the working directory.
-        timeout: limit in seconds for the whole run.
-        progress: called with a line for each cell.
-
-    Raises:
-        ToolError: the kernel is missing or did not start.
-    """
-    run = CleanRun(copy_of(notebook), directory, timeout, progress, _SET)
-    await run.wait()
-    return run.report(name)
 
 
 def copy_of(notebook: Mapping[str, Json]) -> Foreign:

@@ -25,6 +25,8 @@ KEEP_TURNS = 50
 """Number of turns whose variables are kept."""
 KEEP_BYTES = 1_000_000_000
 """Bytes that earlier states may hold; those of the last turn are always kept."""
+CELLS = "cells"
+"""Stands for the session in the history of the user's cells, whose turns are numbered."""
 _AFTER = Limits(objects=5_000, seconds=0.02, size=64_000_000)
 _SINCE = "changed since and not restored"
 _DIFFERS = "could not be restored"

@@ -13,7 +13,7 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import zip_longest
 from pathlib import Path
@@ -23,7 +23,7 @@ from hermes_nb.core.text import number_of, one_line
 from hermes_nb.models.cassette import SUFFIX, is_miss, parting
 from hermes_nb.models.volatile import RESULTS, masked
 from hermes_nb.notebook.document.outputs import strip_ansi
-from hermes_nb.notebook.execute.fresh_kernel import CleanRun, copy_of
+from hermes_nb.notebook.execute.fresh_kernel import DENIED, CleanRun, copy_of
 from hermes_nb.notebook.shell import LOADED
 from hermes_nb.safety.guard import Mode
 from hermes_nb.safety.redact import redact
@@ -120,6 +120,52 @@ class Verification:
         ran = f"{number_of(len(self.checks), 'code cell')} in a fresh kernel, {self.seconds:.1f} s"
         end = f"; {self.stopped}" if self.stopped else ""
         return f"{told}: {', '.join(parts) or 'nothing to compare'} ({ran}){self.note}{end}"
+
+
+def outputs_line(checks: Sequence[CellCheck]) -> str:
+    """Return a line for the model that compares outputs, cells by index from 0; "" without any."""
+    counts = Counter(check.verdict for check in checks)
+    if set(counts) <= {Verdict.NOT_RUN, Verdict.FAILED}:
+        return ""
+    told = [", ".join(f"{counts[each]} {each.value}" for each in Verdict if counts[each])]
+    told += [
+        str(replace(check, cell=check.cell - 1))
+        for check in checks
+        if check.verdict not in PASSED and check.verdict is not Verdict.FAILED
+    ]
+    return f"[outputs in a fresh kernel: {'; '.join(told)}]"
+
+
+async def clean_run(
+    notebook: Mapping[str, Json],
+    *,
+    name: str,
+    directory: Path,
+    timeout: float,
+    progress: Callable[[str], None] = lambda _: None,
+) -> str:
+    """Run a copy of a notebook in `directory` and describe the cells that failed or differ.
+
+    It runs in a thread with its own event loop, because nbclient would replace our signal handlers,
+    and its remaining tasks end with that loop. A `%%hermes` cell in the notebook is denied all
+    approvals, so that agents cannot start each other, and does not join this notebook's session.
+    Cancelling kills the kernel and its processes.
+
+    Args:
+        notebook: the notebook in nbformat 4; it is not changed.
+        name: the notebook's name in the result.
+        directory: the working directory.
+        timeout: limit in seconds for the whole run.
+        progress: called with a line for each cell.
+
+    Raises:
+        ToolError: the kernel is missing or did not start.
+    """
+    run = CleanRun(copy_of(notebook), directory, timeout, progress, DENIED)
+    await run.wait()
+    reached = run.at if run.ending else None
+    line = outputs_line([*compare(notebook["cells"], run.notebook.cells, reached=reached)])
+    return "\n".join(filter(None, (run.report(name), line)))
 
 
 async def verify(

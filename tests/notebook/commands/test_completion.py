@@ -37,8 +37,8 @@ def complete(shell, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [
-        ("%hermes sta", ["%hermes status"]),
-        ("x = %hermes sta", ["x = %hermes status"]),
+        ("%hermes stat", ["%hermes status"]),
+        ("x = %hermes stat", ["x = %hermes status"]),
         ("%hermes skills sh", ["%hermes skills show"]),
         ("%hermes panel me", ["%hermes panel memory"]),
         ("%hermes cassette re", ["%hermes cassette record", "%hermes cassette replay"]),
@@ -148,11 +148,11 @@ def test_a_front_end_gets_them_from_a_real_kernel(kernel):
         start, end = content["cursor_start"], content["cursor_end"]
         return [code[:start] + each + code[end:] for each in content["matches"]]
 
-    assert matches("%hermes sta") == ["%hermes status"]
+    assert matches("%hermes stat") == ["%hermes status"]
     assert matches("%%hermes --approve a") == ["%%hermes --approve ask", "%%hermes --approve all"]
     assert "%hermes skills show" in matches("%hermes skills ")
     kernel.run("%unload_ext hermes_nb")
-    assert "%hermes status" not in matches("%hermes sta")
+    assert "%hermes status" not in matches("%hermes stat")
 
 
 @pytest.mark.kernel

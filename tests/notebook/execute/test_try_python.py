@@ -117,6 +117,19 @@ def test_it_changes_no_file_and_reads_no_secret(trying, tmp_path):
     )
 
 
+@pytest.mark.parametrize("name", ["try_python", "run_python"])
+def test_no_tool_prints_what_inspect_variable_hides(trying, name):
+    trying.approver.answer = "once"
+    trying.shell.run_cell(
+        "config = {'host': 'db1', 'password': 'hunter2', 'more': [{'api_key': 'abcd-1234-efgh'}]}"
+    )
+    told = trying("print(config['host'], config['password'], config)", name=name)
+    assert "hunter2" not in told and "abcd-1234" not in told and told.startswith("db1 [redacted]")
+    with pytest.raises(ToolError) as error:
+        trying("raise ValueError(config['password'])", name=name)
+    assert "hunter2" not in str(error.value)
+
+
 def test_it_sends_nothing_and_cannot_signal_the_kernel(trying):
     with Loopback() as server:
         address = server._server.server_address

@@ -16,6 +16,7 @@ from hermes_nb.core.tools import Place, Risk, ToolContext, ToolOutput
 from hermes_nb.notebook.cell_tools import notebook_tools
 from hermes_nb.notebook.document.document import CellConflict, source_hash
 from hermes_nb.notebook.document.file import FileDocument
+from hermes_nb.notebook.execute.cell_runs import runs_of
 from hermes_nb.notebook.shell import running_cell
 from hermes_nb.safety.guard import Guard
 from hermes_nb.tools.asking import asking
@@ -109,6 +110,7 @@ def test_outline_and_what_changed(use, path):
         "  1 load-cod code [1]: x = 20 (+1 line) -> plot, output",
         "2 use-titl markdown: # Use",
         "  3 use-code code: y = x + 1 (+1 line)",
+        "[stale cells: 1 with output of an earlier kernel]",
     ]
     asyncio.run(FileDocument(path).replace("use-title", "# Used", seen=source_hash("# Use")))
     assert "* edited" in use("notebook_outline").splitlines()[3]
@@ -133,6 +135,21 @@ def test_read_cells(use, path):
     asyncio.run(FileDocument(path).insert("z = 1\n" * 50_000, index=0))
     shown = use("read_cells")
     assert len(shown.text) < 42_000 and "characters dropped" in shown.text
+
+
+def test_an_edit_and_a_run_name_the_cells_that_they_make_stale(use, tools, shell):
+    use("read_cells")
+    assert "stale" not in use("run_cells", ids=["load-code", "use-code"])
+    told = use("edit_cell", id="load-code", old="20", new="30").splitlines()
+    assert told[-1] == "[stale cells: 3 use-code reads `x` of 1, which ran later or is stale]"
+    assert "1 load-cod edited and not run since; 3 use-code" in use("notebook_outline")
+    told = use("run_cell", id="load-code").splitlines()
+    assert told[-1] == "[stale cells: 3 use-code reads `x` of 1, which ran later or is stale]"
+    assert "stale" not in use("run_cell", id="use-code")
+    runs_of(shell).ran(Place(session="s", turn=2), "x = 5", ["x"])
+    assert use("notebook_outline").splitlines()[-1] == (
+        "[stale cells: 3 use-code reads `x`, which code outside of the cells changed later]"
+    )
 
 
 class Front:
@@ -234,7 +251,7 @@ def test_run_cells(use, shell, path):
     use("edit_cell", id="load-code", new="print('before')\n1/0")
     text = refused(use, "run_cells", ids=["load-code", "use-code"])
     assert "cell load-code (index 1) failed" in text and "before" in text
-    assert "ZeroDivisionError" in text and text.endswith("(1 cells after it were not run)")
+    assert "ZeroDivisionError" in text and "(1 cells after it were not run)" in text
     assert [o["output_type"] for o in valid(path)["cells"][1]["outputs"]] == ["stream", "error"]
 
 
