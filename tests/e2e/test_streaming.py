@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 
 import pytest
@@ -173,3 +174,32 @@ def test_nothing_jumps_while_a_turn_streams(open_notebook, server, model):
         moved = [text[:40] for text, at in a["blocks"][:-2] if abs(where.get(text, at) - at) > 1]
         assert not moved, f"{moved} moved"
     assert not notebook.evaluate("nb.content.widgets[1].outputArea.node.style.minHeight")
+
+
+def test_the_page_follows_the_answer_while_the_reader_is_at_its_end(open_notebook, model):
+    """It stays where the reader has scrolled to."""
+    notebook = open_notebook("%%hermes\ntell me a long story")
+    page = notebook.page
+    prepare(notebook, model)
+    go = [threading.Event(), threading.Event()]
+    lines = [event(chunk({"content": f"Line {n} of it.\n\n"})) for n in range(90)]
+    waits = [lambda _, each=each: each.wait(60) for each in go]
+    model.replies[:] = [Reply([*lines[:40], waits[0], *lines[40:80], waits[1], *lines[80:], DONE])]
+    notebook.start(1)
+    page.get_by_text("Line 39 of it.").wait_for()
+    view = page.locator(".jp-Notebook").first.bounding_box()
+    bottom = view["y"] + view["height"]
+
+    def seen():
+        return (page.locator(STOP).first.bounding_box() or {"y": bottom})["y"] < bottom
+
+    notebook.until(seen)
+    page.get_by_text("Line 1 of it.", exact=True).scroll_into_view_if_needed()
+    assert not seen()
+    go[0].set()
+    page.get_by_text("Line 79 of it.").wait_for(state="attached")
+    page.wait_for_timeout(500)
+    assert not seen()
+    page.locator(STOP).first.scroll_into_view_if_needed()
+    go[1].set()
+    notebook.finish(1)

@@ -1,7 +1,7 @@
 """Parse the words after a command according to its `values`.
 
 The keys of `values` are explained in commands.toml. Options that are declared before a value must
-come first, as in `fix --cell ID WISH`, because the rest is text; others can be anywhere.
+come first, as in `fix --cell CELL WISH`, because the rest is text; others can be anywhere.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
+from hermes_nb.agent.undo.changes import called
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.notebook.document.document import Cell
@@ -35,9 +36,18 @@ async def explain(agent: KernelAgent, given: Namespace) -> str:
     return ""
 
 
-async def _cell(agent: KernelAgent, cell_id: str) -> Cell | None:
-    """Return the specified cell with its outputs, or None if no cell was specified."""
-    return await (await agent.document()).get(cell_id) if cell_id else None
+async def _cell(agent: KernelAgent, wanted: str) -> Cell | None:
+    """Return the specified cell with its outputs, or None if no cell was specified.
+
+    `wanted` is a cell's id or its execution count, `5` or `[5]`.
+    """
+    if not wanted:
+        return None
+    document = await agent.document()
+    cells = await document.sketch()
+    counted = [cell.id for cell in cells if str(cell.execution_count) == wanted.strip("[]")]
+    known = any(cell.id == wanted for cell in cells)
+    return await document.get(counted[-1] if counted and not known else wanted)
 
 
 def _failure(shell: Shell, cell: Cell) -> tuple[FailedCell | None, bool]:
@@ -68,8 +78,9 @@ def fix_prompt(shell: Shell, wish: str = "", *, cell: Cell | None = None) -> str
     if cell is not None:
         failed, told = _failure(shell, cell)
         if failed is None:
+            name = called(cell.execution_count, cell.index + 1)
             raise ConfigError(
-                f"cell {cell.id} shows no error; run it first, or describe the problem in a prompt"
+                f"{name} shows no error; run it first, or describe the problem in a prompt"
             )
     else:
         failed, told = last_error(shell, earlier=True), last_error(shell) is not None

@@ -14,6 +14,7 @@ SPELLINGS = [
     ("retry --force 2 edit", {"turns": 2, "edit": True, "force": True}),
     ("diff 4", {"turn": 4}),
     ("fix --cell c1 don't round", {"cell": "c1", "wish": "don't round"}),
+    ("fix --cell 5", {"cell": "5", "wish": ""}),
     ("fix use --cell  here", {"cell": "", "wish": "use --cell  here"}),
     ("compress --undo", {"undo": True}),
     ("compress what  we 'said'", {"undo": False, "focus": "what  we 'said'"}),

@@ -120,5 +120,5 @@ def test_a_named_cell_is_meant_by_the_error_that_it_shows(shell, capsys):
     assert "Change cell ab12 itself" in fix_prompt(shell, cell=named)
     whole = above("x = 1")
     assert "Explain cell up1" in explain_prompt(shell, above=whole, named=True)
-    with pytest.raises(ConfigError, match="cell up1 shows no error"):
+    with pytest.raises(ConfigError, match="cell 2 shows no error"):
         fix_prompt(shell, cell=whole)

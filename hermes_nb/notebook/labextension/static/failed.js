@@ -4,11 +4,12 @@ export const start = given => {
   const LABELS = { fix: 'Fix with Hermes', explain: 'Explain' };
   const OURS = /^\s*%{1,2}hermes\b/; // what fails there is a turn of its own
 
-  const ask = (what, panel, { model: { id } }) => {
+  const ask = (what, panel, { model: { id, executionCount: n } }) => {
     // A file may have any id; one that is none would be code in the line below.
     if (!cells.kernelOf(panel) || !/^[\w-]{1,64}$/.test(id)) return;
     void parts.changes.run(panel, '%load_ext hermes_nb');
-    parts.cells.ask(panel, id, `%hermes ${what} --cell ${id}`);
+    const same = panel.content.widgets.filter(({ model }) => n && model.executionCount === n);
+    parts.cells.ask(panel, id, `%hermes ${what} --cell ${same.length === 1 ? n : id}`);
   };
 
   const errorOf = ({ model }) => {

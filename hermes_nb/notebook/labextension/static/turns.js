@@ -47,8 +47,15 @@ export const start = ({ cells, dom, parts, tracker }) => {
     const release = () => void ask(panel, { detach: model.id }).then(() => look(panel, cell));
     if (waits) box.append(dom.button('Continue in background', release, 'hermes-link'));
     child.append(box);
+    let height = Infinity;
     const grown = new ResizeObserver(([{ contentRect }]) => {
       node.style.minHeight = `${contentRect.height}px`;
+      // Who reads the end of the answer sees it grow; who has scrolled up or types stays there.
+      const [own, view] = [node, panel.content.node].map(each => each.getBoundingClientRect());
+      const end = own.top + height;
+      const reads = end > view.top && end <= view.bottom + 2 && own.bottom > view.bottom;
+      if (reads && waits && panel.content.mode === 'command') box.scrollIntoView({ block: 'nearest' });
+      height = contentRect.height;
     });
     grown.observe(node);
     stops.set(cell, [box, grown, waits]);
