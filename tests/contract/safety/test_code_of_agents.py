@@ -23,6 +23,10 @@ CODE = {
     "pending notes": "%hermes memory approve all",
     "a cassette": "%hermes cassette record",
     "an end": "%hermes new",
+    # What another conversation says would count as the kernel's output.
+    "the last turn": "%hermes last",
+    "messages of a session": "%hermes history",
+    "other conversations": "%hermes search note",
 }
 LATER = """
 import asyncio
