@@ -54,8 +54,8 @@ def main() -> None:
         return
     before = json.loads(BEFORE.read_text(encoding="utf-8"))
     _show(counts, kept, before)
-    asked, clicks = len(session.asked), session.clicks
-    print(f"twenty minutes in mode ask: {asked} questions (limit 8), {clicks} clicks (limit 9)")
+    number, clicks = len(session.asked), session.clicks
+    print(f"twenty minutes in mode ask: {number} questions (limit 8), {clicks} clicks (limit 9)")
 
 
 def _show(counts: dict[str, list[int]], kept: dict[str, int], before: dict) -> None:
