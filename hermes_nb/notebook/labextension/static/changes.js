@@ -18,7 +18,9 @@ export const start = ({ cells, dom, parts, tracker }) => {
     future.onIOPub = ({ content: { data, evalue } }) => {
       said += `${[data?.['text/plain'] ?? evalue ?? ''].flat().join('')}\n`;
     };
-    await future.done;
+    const { content: reply } = await future.done;
+    // A cell that fails takes along what waits behind it: this was not a part of "run all".
+    if (reply.status === 'aborted') return run(panel, code, metadata, tells);
     if (tells && said.trim()) parts.cells.tell(said.trim(), { autoClose: 10000 });
     return said;
   };
