@@ -15,7 +15,7 @@ from hermes_nb.agent.jobs import Jobs
 from hermes_nb.agent.learning.reviews import Reviews
 from hermes_nb.agent.models import build_deck
 from hermes_nb.agent.prompt_sources import PromptSources
-from hermes_nb.agent.runtime import Runtime
+from hermes_nb.agent.runtime import Runtime, import_parts
 from hermes_nb.agent.session.manager import SessionManager
 from hermes_nb.agent.session.recorder import close_store
 from hermes_nb.agent.session.session import Session, SessionSpec
@@ -27,6 +27,7 @@ from hermes_nb.core.loop import BUSY
 from hermes_nb.core.messages import Json
 from hermes_nb.core.protocols import ChatModel, SessionStore, Variable
 from hermes_nb.core.text import TITLE, one_line
+from hermes_nb.core.threads import in_thread
 from hermes_nb.core.tools import Place, Tool, Toolset
 from hermes_nb.models.cassette import Mode as CassetteMode
 from hermes_nb.models.profiles import traits_of
@@ -372,6 +373,8 @@ class KernelAgent:
             self.choose_model(options.model)
         alone = [each for each in self.running if each.admitted] == [running]
         await self.models.make_ready(self.note, alone=alone)
+        if not self.equipped:
+            await in_thread(import_parts)
         # Evaluated before the session starts: if an image fails, nothing is sent or stored.
         pictures = self.models.pictures(options.images, self.models.main)
         if options.new:
