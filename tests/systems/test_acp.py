@@ -1,4 +1,4 @@
-"""acpx, a client of the Agent Client Protocol that others wrote, with `jupyter hermes acp`."""
+"""`jupyter hermes acp` with acpx, which others wrote, and with the oldest library."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import sys
 
 import pytest
 
-from tests.environments import node, node_modules
+from tests.e2e.harness import REPOSITORY, import_path
+from tests.environments import environment, node, node_modules
 from tests.loopback import Loopback, calls, says
 
 PACKAGES = ("acpx@0.19.1",)
+BESIDE = ("pytest", "pytest-timeout", "hypothesis", "pexpect", "psutil", "mcp")
 
 
 @pytest.mark.parametrize(("option", "writes"), [("--approve-all", True), ("--deny-all", False)])
@@ -38,3 +40,18 @@ def test_acpx_runs_a_turn_and_answers_its_question(tmp_path, home, option, write
     assert "".join(said) == "all done", ran.stderr
     assert any(line.get("method") == "session/request_permission" for line in lines)
     assert (work / "made.txt").exists() == writes
+
+
+def test_with_the_oldest_version_of_the_library():
+    python = environment("acp-0.11", *BESIDE) / "bin" / "python"
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "120"]
+    ran = subprocess.run(
+        [*command, "tests/extras/acp/test_acp.py"],
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": import_path()},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+    )
+    assert ran.returncode == 0, ran.stdout[-4_000:]

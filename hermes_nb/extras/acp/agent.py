@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from acp import PROTOCOL_VERSION, Client, RequestError, schema, update_agent_message_text
+from jupyter_core.paths import jupyter_runtime_dir
 
 import hermes_nb
 from hermes_nb.agent.models import WAYS_OUT, build_model
@@ -216,7 +217,8 @@ class HermesAgent:
             return settings
         # The kernel asks in its notebook, so the client does not ask as well.
         command = ["-m", "hermes_nb.cli", "mcp", "--kernel", self._kernel]
-        server = {NOTEBOOK: {"command": sys.executable, "args": command}}
+        env = {"JUPYTER_RUNTIME_DIR": jupyter_runtime_dir()}  # servers do not inherit ours
+        server = {NOTEBOOK: {"command": sys.executable, "args": command, "env": env}}
         mcp = settings.mcp
         mcp = replace(mcp, servers={**mcp.servers, **server}, allow=(*mcp.allow, NOTEBOOK))
         return replace(settings, mcp=mcp)

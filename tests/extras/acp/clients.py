@@ -93,4 +93,4 @@ async def opened(agent: acp.Agent, folder: Path, **more: Any) -> str:
 async def said(agent: acp.Agent, session: str, *blocks: Any) -> schema.PromptResponse:
     """Send a prompt and return the response."""
     made = [acp.text_block(each) if isinstance(each, str) else each for each in blocks]
-    return await asyncio.wait_for(agent.prompt(session_id=session, prompt=made), 60)
+    return await asyncio.wait_for(agent.prompt(session_id=session, prompt=made), 150)

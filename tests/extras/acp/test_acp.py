@@ -218,6 +218,7 @@ async def test_sessions_are_listed_loaded_resumed_and_closed(serve, tmp_path):
         assert (found.session_id, found.cwd, found.title) == (session, str(tmp_path), "write it")
         assert not (await agent.list_sessions(cwd=str(other))).sessions
         await agent.load_session(session_id=session, cwd=str(tmp_path), mcp_servers=[])
+        await client.until(lambda: client.text == "written")
         assert [each.session_update for each in client.updates[:4]] == [
             "user_message_chunk", "tool_call", "tool_call_update", "agent_message_chunk",
         ]  # fmt: skip
@@ -256,7 +257,11 @@ async def test_a_client_hands_over_mcp_servers(serve, tmp_path):
     server = Path(__file__).parents[2] / "tools" / "mcp" / "server.py"
     search = calls(("mcp_search", {"query": "draw a dot"}))
     serve(
-        search, calls(("mcp_call", {"tool": "mcp__mine__picture", "arguments": {}})), says("done")
+        search,
+        search,
+        search,
+        calls(("mcp_call", {"tool": "mcp__mine__picture", "arguments": {}})),
+        says("done"),
     )
     mine = schema.McpServerStdio(
         name="mine", command=sys.executable, args=[str(server), "stdio"], env=[]
