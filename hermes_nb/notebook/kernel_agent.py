@@ -134,7 +134,6 @@ class KernelAgent:
             guard=self.guard,
             say=say,
             mcp=self.mcp,
-            library=lambda: self.knowledge.library,
         )
         self._given = Toolset()
         self._hooks: list[Hooks] = []
@@ -285,7 +284,7 @@ class KernelAgent:
         async with self._taking(prompt, running):
             async with self._preparing:
                 env = await self._prepare(prompt, running)
-                message = await self.message_builder.message(prompt, env)
+                message = await self.message_builder.message(prompt, env, self.knowledge.library)
             await turn.take(env, message)
             await self._find_stale(turn)
         return self._reviewed(running)
@@ -359,7 +358,7 @@ class KernelAgent:
                 tools=self.tools_in_use.chosen(spec, options.tools),
                 pictures=pictures,
             )
-            message = await self.message_builder.message(prompt, env)
+            message = await self.message_builder.message(prompt, env, self.knowledge.library)
             address = self.models.address(settings, named=bool(options.model))
             request = preview(
                 env, message, store=self.store, source=sessions.source, endpoint=address

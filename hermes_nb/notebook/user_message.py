@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_nb.agent.session.session import Session
+from hermes_nb.agent.settings.endpoints import PROVIDERS
 from hermes_nb.agent.settings.files import read_dotenv
 from hermes_nb.core.messages import Message, Part, Text
 from hermes_nb.core.protocols import Variable
@@ -46,6 +47,8 @@ _COLUMNS = 20
 _VARIABLE = 700
 _MARK = 60
 """Characters reserved for the line that counts omitted lines."""
+_MODEL_KEYS = frozenset(each.key for each in PROVIDERS.values())
+"""Variables that no skill gets, as code in the kernel could read them."""
 SKILL = re.compile(r"/((?:[a-z0-9][\w.-]*/)?[a-z0-9][\w.-]*)(?=\s|\Z)")
 """The start of a prompt that runs a turn with a skill: `/NAME` or `/CATEGORY/NAME`."""
 
@@ -61,9 +64,7 @@ class UserMessageBuilder:
         guard: Guard,
         say: Callable[[str], None],
         mcp: McpTools,
-        library: Callable[[], Library],
     ) -> None:
-        self._library = library
         self._shell = shell
         self._guard = guard
         self._mcp = mcp
@@ -71,8 +72,8 @@ class UserMessageBuilder:
         self._access = access
         self._sent = Sent()
 
-    async def message(self, prompt: str, env: TurnEnv) -> Message:
-        """Return a turn's message for the prompt as typed.
+    async def message(self, prompt: str, env: TurnEnv, library: Library) -> Message:
+        """Return a turn's message for the prompt as typed, which may name a skill of `library`.
 
         A dry run does not mark the changes in the notebook as sent. Raises `ConfigError` if a value
         in the prompt does not exist.
@@ -85,26 +86,27 @@ class UserMessageBuilder:
             parts += [Text(f"[Pictures with this message: {names}]", "ours")]
             parts += [each.image for each in env.pictures]
         if named := SKILL.match(prompt):
-            parts += await self._skill(named[1], env)
+            parts += await self._skill(named[1], env, library)
         if "@" in prompt:
             parts += await self._named(prompt, env)
         if env.options.context and (note := await self._news(env)).text:
             parts.append(note)
         return Message(role="user", parts=tuple(parts))
 
-    async def _skill(self, name: str, env: TurnEnv) -> list[Part]:
+    async def _skill(self, name: str, env: TurnEnv, library: Library) -> list[Part]:
         """Return the skill with which a prompt starts, and tell the user what it lacks."""
         show, typed = self._say if env.view is None else env.view.note, code_span(f"/{name}")
-        library = self._library()
         try:
             skill = library.get(name)
             saved = read_dotenv(env.settings.home)
             for variable in unset_variables(skill):
-                if variable in saved:
+                if variable in saved and variable not in _MODEL_KEYS:
                     os.environ[variable] = saved[variable]
-                else:
-                    asks = f"`%hermes key {variable}` asks for it"
-                    show(f"{typed} needs {code_span(variable)}, which is not set; {asks}.")
+                    continue
+                told = f"is not set; `%hermes key {variable}` asks for it"
+                if variable in saved:
+                    told = "is the key of a model, which a skill's code does not get"
+                show(f"{typed} needs {code_span(variable)}, which {told}.")
             text = await in_thread(instructions, library, skill.name)
         except SkillError as error:
             show(f"{typed} is sent as typed: {one_line(str(error), 200)}")
