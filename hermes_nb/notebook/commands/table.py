@@ -211,6 +211,8 @@ def find(line: str) -> tuple[Command, str] | None:
     """
     word, *more = line.split(None, 1) or [""]
     rest = more[0].strip() if more else ""
+    if word == "why" and len(rest.split()) != 1:  # a question, not the name of a variable
+        return None
     if (command := command_named(word)) is not None:
         _check_first(word, command, rest)
         return command, rest

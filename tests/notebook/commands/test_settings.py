@@ -133,8 +133,8 @@ def test_models_of_every_provider_with_a_key_are_listed(desk, monkeypatch):
 
 
 def test_help_says_what_one_command_takes(desk):
-    assert "`%hermes undo [TURN] [--to TURN] [--keep-variables] [--force] [of SESSION…]`" in desk(
-        "help undo"
-    )
+    assert (
+        "`%hermes undo [TURN] [--to TURN] [--keep-variables] [checkpoint] [--force] [of SESSION…]`"
+    ) in desk("help undo")
     with pytest.raises(ConfigError, match="no command"):
         desk("help nothing")
