@@ -69,6 +69,7 @@ from hermes_nb.notebook.variables import (
 )
 from hermes_nb.safety.guard import Way
 from hermes_nb.safety.provenance import outside
+from hermes_nb.safety.redact import redact
 from hermes_nb.tools.schema import tool
 from hermes_nb.tools.workspace import Workspace, open_regular
 
@@ -124,7 +125,7 @@ def kernel_tools(
         lines = [_line(each, shell.user_ns.get(each.name)) for each in variables[-LISTED:]]
         if len(variables) > LISTED:
             lines.insert(0, f"({len(variables) - LISTED:,} older ones left out)")
-        return ToolOutput("\n".join(lines) or "(no variables)", origin=kernel_origin())
+        return ToolOutput(redact("\n".join(lines)) or "(no variables)", origin=kernel_origin())
 
     return Toolset([run_python, try_python, inspect_variable, list_variables])
 

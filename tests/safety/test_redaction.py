@@ -331,3 +331,12 @@ def test_columns_whose_names_say_that_they_are_secret_are_not_shown(shell, tmp_p
         listed, inspected = (result.text for result in seat.results)
     assert "hunter2" not in listed
     assert inspected.count("hunter2") == (len(columns) if columns is SHOWN_NAMES else 0)
+
+
+def test_keys_in_column_names_are_not_shown(shell, tmp_path):  # noqa: F811
+    pandas = pytest.importorskip("pandas")
+    with seated(shell, tmp_path) as seat:
+        shell.user_ns["frame"] = pandas.DataFrame({"ghp_" + "a1B2" * 9: [1]})
+        seat.turn("look", [call("list_variables")])
+        assert "a1B2a1B2" not in seat.results[0].text
+        assert "frame" in seat.results[0].text
