@@ -126,7 +126,9 @@ class TypedAnswers:
         """Return the open question, of the turn in cell [`cell`] if given; else ConfigError."""
         found = [each for each in self.open if cell in (None, each.cell.count)]
         if not found:
-            raise ConfigError("no question waits for a typed answer")
+            raise ConfigError(
+                "no question waits for a typed answer; `%hermes -- yes` sends a prompt instead"
+            )
         if len({each.cell.count for each in found}) > 1:
             cells = ", ".join(f"[{each.cell.count}]" for each in found)
             raise ConfigError(f"several turns ask ({cells}); add `--cell N` to say which one")

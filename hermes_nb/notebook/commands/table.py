@@ -273,10 +273,13 @@ def _is_slip(typed: str, name: str) -> bool:
     """Return whether a word is a misspelt name: letters swapped, or one wrong (two if long).
 
     The first letter must match unless it was swapped, because people rarely mistype it: `next` is
-    not a typo of `context`.
+    not a typo of `context`. A wrong letter stands where the right one belongs: `read` is not a typo
+    of `redo`.
     """
     missing, extra = Counter(name) - Counter(typed), Counter(typed) - Counter(name)
     others = missing.total(), extra.total()
+    if others == (1, 1) and sum(map(str.__ne__, name, typed)) > 1:
+        return False
     few = max(others) <= 1 or (sum(others) == LONG_SLIP and len(typed) >= LONG)
     near = few and typed[:1] == name[:1] and _nearest(name, [typed], CLOSE_ENOUGH)
     return not any(others) or bool(near)
