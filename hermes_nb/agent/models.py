@@ -397,7 +397,7 @@ def told(served: Served) -> str:
 
 
 def found_servers(settings: Settings, *, known: bool) -> list[Served]:
-    """Return the servers on this machine that are accepted (`known`), or those that are not.
+    """Return the servers on this machine that the user has accepted (`known`), or the others.
 
     Servers are asked for their models over loopback; with `known`, only accepted ones. Returns
     nothing if an endpoint or a key is set, or if `local_servers` is off.

@@ -52,11 +52,11 @@ class RunningTurn:
         self.ahead: RunningTurn | None = None
         """The turn for which this one waits; None once it runs."""
         self.admitted = False
-        """Whether it has stopped waiting for other turns."""
+        """Whether the turn has left the queue and started."""
         self.alone = False
         """Whether no other turn may run at the same time."""
         self.line: Line | None = None
-        """Its place among the turns of its session; None until that matters."""
+        """The queue of its session; None if not assigned yet."""
         self.session: Session | None = None
         """Its session, once it is open."""
         self.came: Turn | None = None

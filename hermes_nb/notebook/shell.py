@@ -157,7 +157,7 @@ def is_message(source: str) -> bool:
 
 
 def running_cell(shell: Shell) -> str:
-    """Return the id of the turn's or the running cell; "" if the front end does not send it."""
+    """Return the id of the turn's cell, or else of the running cell; "" if it is unknown."""
     return str((request_of(shell).get("metadata") or {}).get("cellId") or "")
 
 

@@ -57,7 +57,7 @@ TEXTS, TEXT_ROWS = 50, 100_000
 _TEXT = ("object", "str", "string", "category", "large_string[pyarrow]")
 
 MOST_HIDDEN = 2_000
-"""Most values that are searched for secrets."""
+"""Maximum number of values to search for secrets."""
 _SHORTEST, _DEPTH = 4, 4
 _PLAIN = (bool, int, float, complex, type(None))
 _BRIEF = 60

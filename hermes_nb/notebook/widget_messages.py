@@ -60,7 +60,7 @@ WIDGETS = "jupyter.widget"
 
 
 _answering: WeakKeyDictionary[Foreign, tuple[ExitStack, int]] = WeakKeyDictionary()
-"""What ends the handling in each kernel, and how many turns need it."""
+"""Each kernel's cleanup, and the number of turns that use it."""
 
 
 @asynccontextmanager

@@ -166,7 +166,7 @@ def candidates(classes: int) -> Iterable[RuleRow]:
 
 @cache
 def _needed() -> dict[int, int]:
-    """Return for each mask in `needs` the numbers of the rows that need it, as a bit mask."""
+    """For each mask in `needs`, return a bit mask of the rows that need it."""
     needed: defaultdict[int, int] = defaultdict(int)
     for number, row in enumerate(rows()):
         for need in row.needs:

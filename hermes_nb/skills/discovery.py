@@ -381,7 +381,7 @@ def _stamp(path: str) -> Stamp:
 
 
 def _believed(stamp: Stamp) -> Stamp:
-    """Return the stamp if it is old enough for a later change to differ, otherwise `_YOUNG`."""
+    """Return the stamp; `_YOUNG` if it is so recent that a later change might not alter it."""
     coarse = stamp[0] % 1_000_000_000 == 0
     age = time.time() - max(stamp[0], stamp[1]) / 1e9
     young = abs(age) < (_COARSE if coarse else _FINE)

@@ -338,7 +338,7 @@ class Database:
 
         A file that fails the integrity check is moved aside and replaced by one with the rows that
         can still be read. A file that passes is reopened at the first attempt, gets a new index at
-        the second and is replaced at the third, since it must be faulty after all.
+        the second and is replaced at the third, since it must be damaged.
         """
         with self._lock:
             if self._file is None or (self._opened is not None and self._opened.refusal):

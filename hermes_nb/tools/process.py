@@ -85,7 +85,7 @@ class Program:
 def kill_marked(mark: str, group: int) -> None:
     """Kill a command's processes that have left its process group `group`.
 
-    They are found by `mark` in their environment, so a process that has removed it survives.
+    They are recognised by `mark` in their environment, so a process that removed it survives.
     """
     for file in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):

@@ -182,7 +182,7 @@ class Checkpoints:
         return report
 
     def newest(self, session: str) -> float:
-        """Return when the session's last turn that is not undone started, or 0 for none."""
+        """Return the start time of the session's last turn that is not undone; 0 if none."""
         return Undoer(self._store, self._file_bytes).newest(session)
 
     def since(self, session: str, moment: float) -> list[int]:

@@ -125,7 +125,7 @@ class Undoer:
             return index.turns[-1].turn if index.turns else 0
 
     def newest(self, session: str) -> float:
-        """Return when the session's last turn that is not undone started, or 0 for none."""
+        """Return the start time of the session's last turn that is not undone; 0 if none."""
         with self._index(session) as index:
             return max((each.when for each in index.turns if each.state != "undone"), default=0.0)
 
@@ -319,7 +319,7 @@ def _reversed(item: FileItem) -> FileItem:
 
 
 def _find_undone(index: SessionIndex, turn: int | None) -> TurnRecord:
-    """Return the turn to redo: by default the first one of those that are undone at the end."""
+    """Return the turn to redo: by default, the first of the undone turns at the end."""
     if turn is None:
         last = list(takewhile(lambda each: each.state, reversed(index.turns)))
         others = [each for each in index.turns if each.state]

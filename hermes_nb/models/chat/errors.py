@@ -36,7 +36,7 @@ _OVERFLOW, _QUOTA, _BAD_KEY, _NO_MODEL = (
     _pattern(_TABLES[name]) for name in ("overflow", "quota", "bad_key", "no_model")
 )
 ROLES = _pattern(_TABLES["roles"])
-"""What servers say if a chat template refuses a user message after a tool's or another user's."""
+"""Errors of servers whose chat template requires that the roles of messages alternate."""
 _WINDOWS = tuple(map(_pattern, _TABLES["windows"]))
 _BY_STATUS = {int(status): FailureKind(kind) for status, kind in _TABLES["statuses"].items()}
 _BY_WORD = [(_pattern(text), FailureKind(kind)) for kind, text in _TABLES["words"].items()]

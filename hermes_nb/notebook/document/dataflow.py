@@ -308,7 +308,7 @@ def stale_cells(cells: Sequence[RanCell], outside: Mapping[str, int]) -> Iterato
 class Lineage:
     """The versions of variables after a series of runs.
 
-    A version stands for the code that made the value and the versions of all that this code read.
+    A version is a hash of the code that made the value and of the versions that this code read.
     """
 
     versions: dict[str, int] = field(default_factory=dict)
@@ -352,7 +352,7 @@ class _Walk:
     makers: dict[str, dict[int, bool]] = field(default_factory=dict)
     """The cells that made or changed each variable; the value says whether that is certain."""
     stale: dict[int, bool] = field(default_factory=dict)
-    """Cells whose variables are not as their source says; the value says whether it is certain."""
+    """Stale cells by index; the value is True if that is certain, not only possible."""
     unknown: set[str] = field(default_factory=set)
     """Variables of cells that did not run in this kernel."""
 

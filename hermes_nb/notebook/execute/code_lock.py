@@ -27,7 +27,7 @@ EXECUTE, SHUTDOWN = "execute_request", "shutdown_request"
 ENDING = 1.0
 """Seconds for which a kernel that shuts down waits for the end of its turns."""
 AGAIN = 0.02
-"""Seconds between two looks at whether they have ended."""
+"""Polling interval in seconds."""
 SETTLE = 0.05
 """Seconds without a cell before a background turn runs code, so that cells which were started
 together (*Run All*) also run together."""

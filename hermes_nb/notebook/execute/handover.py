@@ -390,7 +390,7 @@ def _address(module: object, qualname: object, value: object) -> Reduced | None:
 def _by_name(value: Foreign) -> Reduced | None:
     """Return a function by its module and name. Its type is known, so reading them is harmless.
 
-    They may be objects of the notebook, so nothing asks whether they are true.
+    They may be objects of the notebook, so their truth value is never evaluated.
     """
     module = getattr(value, "__module__", None)
     module = "numpy" if module is None else module  # ufuncs have none

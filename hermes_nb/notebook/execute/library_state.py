@@ -33,7 +33,7 @@ _STEP = 1 << 20
 
 
 def library_kinds() -> dict[int, Kind]:
-    """Return the kinds of the libraries that are loaded, by the id of a class."""
+    """Return the kinds of all loaded libraries' objects, by class id."""
     found: dict[int, Kind] = {}
     for (module, name), kind in _LIBRARIES.items():
         known = getattr(sys.modules.get(module), name, None)

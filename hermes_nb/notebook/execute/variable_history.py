@@ -26,7 +26,7 @@ KEEP_TURNS = 50
 KEEP_BYTES = 1_000_000_000
 """Bytes that earlier states may hold; those of the last turn are always kept."""
 CELLS = "cells"
-"""Stands for the session in the history of the user's cells, whose turns are numbered."""
+"""Session id of `%%checkpoint` cells; their turn numbers count these cells."""
 _AFTER = Limits(objects=5_000, seconds=0.02, size=64_000_000)
 _SINCE = "changed since and not restored"
 _DIFFERS = "could not be restored"
@@ -208,7 +208,7 @@ class VariableHistory:
 
 @dataclass(slots=True)
 class _Undo:
-    """One undo of a turn; what was restored is moved from the turn to its reverse."""
+    """One undo of a turn; records the reverse changes for a redo."""
 
     _namespace: dict[str, Foreign]
     _turn: TurnVariables
