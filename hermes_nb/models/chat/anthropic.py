@@ -17,8 +17,8 @@ from hermes_nb.core.messages import Image, Json, Memo, Message, Text, ToolCall
 from hermes_nb.models.caching import MOST, TTL, mark
 from hermes_nb.models.chat.stream import THINKING
 from hermes_nb.models.chat.wire import (
-    API_KEY,
     EMPTY,
+    KEY_HEADER,
     Asked,
     Events,
     TranslatedTools,
@@ -56,7 +56,7 @@ class AnthropicMessages:
         self._tools = TranslatedTools(_tool)
 
     def headers(self, key: str) -> Mapping[str, str]:
-        return {"anthropic-version": ANTHROPIC_VERSION, **({API_KEY: key} if key else {})}
+        return {"anthropic-version": ANTHROPIC_VERSION, **({KEY_HEADER: key} if key else {})}
 
     def items(self, messages: Sequence[Message]) -> list[bytes]:
         return [block for message in messages for block, _ in self._of(message)]

@@ -39,7 +39,7 @@ from hermes_nb.models.caching import TTL
 from hermes_nb.models.chat.errors import classify, malformed
 from hermes_nb.models.chat.sse import StreamDecoder
 from hermes_nb.models.chat.stream import LIMIT, Assembly
-from hermes_nb.models.chat.wire import API_KEY, Asked, Pieces, Wire, WireConversation
+from hermes_nb.models.chat.wire import KEY_HEADER, Asked, Pieces, Wire, WireConversation
 from hermes_nb.models.profiles import (
     OPENAI,
     Profile,
@@ -336,7 +336,7 @@ class OpenAIChat:
     def _headers_of_request(self) -> dict[str, str | Omit]:
         """Return a request's headers; a wire's own key header replaces the usual one."""
         own = self._wire.headers(self._secret)
-        usual = {"Authorization": sys.modules["openai"].Omit()} if API_KEY in own else {}
+        usual = {"Authorization": sys.modules["openai"].Omit()} if KEY_HEADER in own else {}
         return {**_STREAMED, **own, **usual}
 
     async def _client(self) -> AsyncOpenAI:

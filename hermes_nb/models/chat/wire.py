@@ -25,7 +25,7 @@ from hermes_nb.models.chat.errors import ROLES
 from hermes_nb.models.chat.stream import EXTRAS
 from hermes_nb.models.profiles import Profile, effort_fields
 
-API_KEY = "x-api-key"
+KEY_HEADER = "x-api-key"
 """Header that replaces `Authorization` if a wire sets it."""
 _NO_STREAM_USAGE = re.compile(r"stream_options|include_usage", re.IGNORECASE)
 _NO_MARK = re.compile(r"cache_control|tool_result\.content", re.IGNORECASE)
@@ -93,7 +93,7 @@ class Wire(Protocol):
     """Path for requests, under the API's URL."""
 
     def headers(self, key: str) -> Mapping[str, str]:
-        """Return the protocol's own headers; one named `API_KEY` replaces `Authorization`."""
+        """Return the protocol's own headers; one named `KEY_HEADER` replaces `Authorization`."""
         ...
 
     def items(self, messages: Sequence[Message]) -> list[bytes]:
