@@ -368,7 +368,8 @@ class Notebook:
             self.page.close()
         for session in self.server.request("/api/sessions"):
             if Path(session["path"]).name == Path(self.name).name:
-                self.server.request(f"/api/sessions/{session['id']}", "DELETE")
+                with suppress(urllib.error.HTTPError):  # of a kernel that the test has killed
+                    self.server.request(f"/api/sessions/{session['id']}", "DELETE")
 
 
 def picture(page: Page, name: str, part: str = "") -> None:

@@ -249,7 +249,7 @@ def test_the_buttons_of_a_long_question_are_in_sight(side, height):
         side.plays(stream(tool_chunks(python(code))), "Done.")
         ask(side, f"run {lines} lines in {height}")
         box.locator("button", has_text="Deny").wait_for()
-        assert box.evaluate(OUT_OF_REACH) == []
+        side.notebook.until(lambda: box.evaluate(OUT_OF_REACH) == [], timeout=10)
         if lines > 14:
             last = box.locator(".hermes-code > :last-child")
             last.scroll_into_view_if_needed()
