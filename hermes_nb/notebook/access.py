@@ -265,7 +265,7 @@ class NotebookAccess:
         self.frontend = frontend or FrontEnd(shell)
         self.seen = SeenCells()
         self.stale_before: frozenset[str] | None = None
-        """Ids of the cells that were stale when the turn began; None if unknown."""
+        """Ids of the cells that were certainly stale when the turn began; None if unknown."""
         self._shell = shell
         self._settings = settings
         self._moved = moved
@@ -352,7 +352,7 @@ class NotebookAccess:
         if index is None:
             return None
         stale = runs_of(self._shell).stale(cells)
-        self.stale_before = frozenset(stale)
+        self.stale_before = frozenset(key for key, each in stale.items() if each.certain)
         return CellsAbove(
             stale=stale_line(stale, cells),
             way=document.way,
@@ -363,14 +363,15 @@ class NotebookAccess:
         )
 
     async def stale(self) -> dict[str, str]:
-        """Return the ids and names of the stale cells; empty if the notebook cannot be read."""
+        """Return ids and names of certainly stale cells; empty if the notebook cannot be read."""
         try:
             document = await self._reach(Place(), await self.frontend.known())
             cells = [] if isinstance(document, FallbackDocument) else await document.cells()
         except ToolError:
             return {}
         names = {cell.id: name_of(cell) for cell in cells}
-        return {each: names[each] for each in runs_of(self._shell).stale(cells)}
+        found = runs_of(self._shell).stale(cells)
+        return {key: names[key] for key, each in found.items() if each.certain}
 
     async def cell_above(self, place: Place) -> Cell | None:
         """Return the nearest cell above the running one that is neither empty nor a prompt.

@@ -45,6 +45,14 @@ def test_a_turn_names_the_cells_that_it_made_stale(seat):
     assert told in seat.model.requests[-1].messages[-1].text
 
 
+def test_a_cell_that_only_may_be_stale_is_not_named_below_the_turn(seat):
+    seat.turn("go", READ, runs("load", "use"))
+    edit = call("edit_cell", id="use", old="total = sum(df)", new="df.append(sum(df))")
+    seat.turn("fix", edit, runs("use", "use"))  # the second run reads what the first has changed
+    assert "perhaps: ran with another `df`" in seat.command("stale")
+    assert "stale" not in seat.agent.last.plain()
+
+
 def test_stale_lists_the_cells_and_why_says_who_changed_what(seat):
     seat.turn("go", READ, runs("load", "use"), call("run_python", code="df.append(3)"))
     shown = seat.command("stale")
