@@ -156,8 +156,12 @@ class Hub:
         end = time.monotonic() + seconds
         while True:
             try:
-                return self.api("GET", "/")
-            except OSError:
+                self.api("GET", "/")
+                self.api("GET", "/models", base="/services/hermes/v1")
+            except OSError as problem:
+                # Until the service's route is there, the hub itself answers, with 404.
+                if getattr(problem, "code", None) in (401, 403):
+                    return
                 assert time.monotonic() < end and self.process.poll() is None, self.said()
                 time.sleep(0.2)
 
