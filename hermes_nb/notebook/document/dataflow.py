@@ -55,7 +55,7 @@ class Flow:
 
 @lru_cache(maxsize=2_000)
 def flow_of(source: str) -> Flow:
-    """Return what a code cell does with names."""
+    """Return the names that a code cell reads, binds and changes."""
     flow = Flow()
     if found := _CELL_MAGIC.match(source):
         if found[1] not in _RUNS_ITS_BODY:
@@ -223,7 +223,7 @@ class _Scope:
         self.flow.functions[node.name] = inside
 
     def _inside(self, node: _Function) -> Flow:
-        """Return what a function's body does with names that are not its own."""
+        """Return the names from outside that a function's body reads, binds or changes."""
         given = node.args
         self.body([*given.defaults, *filter(None, given.kw_defaults)])
         every = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
@@ -260,7 +260,7 @@ class RanCell:
     """A code cell and its last run."""
 
     source: str
-    """The source as it is now."""
+    """The current source."""
     when: int | None = None
     """The run's number in the order of all runs in this kernel; None if it did not run in it."""
     ran: str = ""
@@ -350,7 +350,7 @@ class _Walk:
     above: Lineage = field(default_factory=Lineage)
     """The variables as the cells above would make them."""
     makers: dict[str, dict[int, bool]] = field(default_factory=dict)
-    """The cells that made or changed each variable; the value says whether that is certain."""
+    """The cells that made or changed each variable; the value is False if that is only possible."""
     stale: dict[int, bool] = field(default_factory=dict)
     """Stale cells by index; the value is True if that is certain, not only possible."""
     unknown: set[str] = field(default_factory=set)
