@@ -87,12 +87,11 @@ def test_what_was_undone_is_redone_at_a_click(open_notebook, server, model):
     page.keyboard.press("Enter", delay=HELD)  # the focus is on Redo
     receipt.get_by_text("Undo").wait_for()
     assert made.exists()
-    sources = notebook.sources()
-    assert (sources[0], sources[3]) == (NEW, "print(1)")
+    notebook.until(lambda: notebook.sources()[::3] == [NEW, "print(1)"])
     notebook.run(2)  # `%hermes undo` in a cell
     receipt.get_by_text("Undo").click()
     receipt.get_by_text("Redo").wait_for()
-    assert notebook.sources()[0] == OLD
+    notebook.until(lambda: notebook.sources()[0] == OLD)
 
 
 def test_what_a_kernel_has_loaded_is_trusted_at_a_click(open_notebook, model):
