@@ -1,4 +1,4 @@
-"""MCP servers that others wrote, the oldest and the newest SDK, and the conformance of the client.
+"""MCP servers that others wrote, the oldest and the newest SDK, and the conformance tests.
 
 What comes by npm is kept in one folder of the user's cache.
 """
@@ -80,6 +80,35 @@ RUN = [
     *((OLD, scenario, system) for scenario in SCENARIOS[OLD] for system in ("", *OTHERS)),
     *((NEW, scenario, "mcp-2.3") for scenario in SCENARIOS[NEW]),
 ]
+SERVED = {
+    OLD: {
+        "server-initialize",
+        "ping",
+        "tools-list",
+        "tools-call-simple-text",
+        "tools-call-image",
+        "tools-call-error",
+        "tools-call-with-progress",
+        "json-schema-2020-12",
+        "server-sse-multiple-streams",
+        "dns-rebinding-protection",
+    },
+    NEW: {
+        "server-stateless",
+        "tools-list",
+        "tools-call-simple-text",
+        "tools-call-image",
+        "tools-call-error",
+        "tools-call-with-progress",
+        "json-schema-2020-12",
+        "server-sse-multiple-streams",
+        "dns-rebinding-protection",
+        "caching",
+        "http-header-validation",
+        "http-custom-header-server-validation",
+    },
+}
+"""The scenarios that our server passes."""
 BESIDE = ("pytest", "pytest-timeout", "hypothesis", "pexpect")
 """What the tests of the contract need, in the environments of other versions."""
 
@@ -192,13 +221,13 @@ def test_with_other_versions_of_the_sdk(system):
     assert ran.returncode == 0, ran.stdout[-4_000:]
 
 
-def runner(modules, protocol, *words):
+def runner(modules, protocol, *words, timeout=150):
     """Run the conformance tests' program."""
     program = modules / CONFORMANCE[protocol] / "dist" / "index.js"
     env = {**os.environ, "PYTHONPATH": import_path()}
     command = ["node", program, *words]
     return subprocess.run(
-        command, env=env, capture_output=True, text=True, check=False, timeout=150
+        command, env=env, capture_output=True, text=True, check=False, timeout=timeout
     )
 
 
@@ -224,3 +253,34 @@ def test_every_scenario_is_run_or_has_a_reason(modules, protocol):
     assert set(SCENARIOS[protocol]) <= found
     rest = found.difference(*SCENARIOS.values())
     assert [each for each in rest if not each.startswith(tuple(reasons))] == []
+
+
+@pytest.mark.parametrize(
+    ("protocol", "system"), [*((OLD, system) for system in ("", *OTHERS)), (NEW, "mcp-2.3")]
+)
+def test_conformance_of_the_server(modules, tmp_path, protocol, system):
+    """Every check passes, or has a reason why it does not apply."""
+    python = environment(system, *BESIDE) / "bin" / "python" if system else sys.executable
+    env = {**os.environ, "PYTHONPATH": import_path()}
+    command = [python, SYSTEMS / "mcp_fixtures.py"]
+    with subprocess.Popen(
+        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as server:
+        try:
+            options = ["--url", server.stdout.readline().strip(), "--suite", "all"]
+            options += ["--spec-version", protocol] if protocol == NEW else []
+            ran = runner(modules, protocol, "server", *options, "-o", str(tmp_path), timeout=400)
+        finally:
+            server.kill()
+    reasons = tuple(yaml.safe_load((SYSTEMS / "mcp-server-not-applicable.yml").read_text("utf-8")))
+    passed = set()
+    for file in tmp_path.rglob("checks.json"):
+        scenario = re.fullmatch(r"server-(.+)-\d{4}-\d\d-\d\dT.*", file.parent.name)[1]
+        checks = json.loads(file.read_text())
+        failed = [check["id"] for check in checks if check["status"] in ("FAILURE", "WARNING")]
+        if scenario.startswith(reasons):
+            continue
+        assert [each for each in failed if not each.startswith(reasons)] == [], scenario
+        assert "SUCCESS" in [check["status"] for check in checks], scenario
+        passed.add(scenario)
+    assert passed == SERVED[protocol], ran.stdout[-4_000:]

@@ -11,7 +11,8 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import anyio
 import uvicorn
@@ -152,25 +153,32 @@ async def over_http(kernel: Kernel, port: int) -> None:
         raise ConfigError(f"port {port} cannot be used: {error}") from error
     token = os.environ.get(VARIABLE) or secrets.token_urlsafe(32)
     host = f"127.0.0.1:{listening.getsockname()[1]}"
-    manager = StreamableHTTPSessionManager(server_for(kernel))
     print(f"http://{host}/mcp", flush=True)
     if not os.environ.get(VARIABLE):
         print(f"Authorization: Bearer {token}", flush=True)
-    served = _guarded(manager.handle_request, token, host)
-    config = uvicorn.Config(served, lifespan="off", log_level="error", access_log=False)
-    async with manager.run():
+    async with application(kernel, token, host) as served:
+        config = uvicorn.Config(served, lifespan="off", log_level="error", access_log=False)
         await uvicorn.Server(config).serve(sockets=[listening])
 
 
+@asynccontextmanager
+async def application(kernel: Kernel, token: str, host: str) -> AsyncIterator[Application]:
+    """Yield the ASGI application that serves a kernel to clients that send the token."""
+    manager = StreamableHTTPSessionManager(server_for(kernel))
+    async with manager.run():
+        yield _guarded(manager.handle_request, token, host)
+
+
 def _guarded(application: Application, token: str, host: str) -> Application:
-    """Let through requests with the token, for our own address, that no web page has sent."""
+    """Let through requests with the token, for our own address, from no page of another site."""
     wanted = f"Bearer {token}".encode()
     hosts = {host.encode(), host.replace("127.0.0.1", "localhost").encode()}
 
     async def checked(scope: Json, receive: Json, send: Json) -> None:
         headers = dict(scope["headers"])
         allowed = hmac.compare_digest(headers.get(b"authorization", b""), wanted)
-        ours = headers.get(b"host") in hosts and b"origin" not in headers
+        origin = headers.get(b"origin", b"http://" + host.encode())
+        ours = headers.get(b"host") in hosts and origin.removeprefix(b"http://") in hosts
         status = 401 if not allowed else 403 if not ours else 404 if scope["path"] != "/mcp" else 0
         if not status:
             await application(scope, receive, send)
