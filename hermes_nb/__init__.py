@@ -49,9 +49,9 @@ def load_ipython_extension(shell: Shell) -> None:
     """Add the magics; called by `%load_ext hermes_nb` and by the first use of a lazy magic."""
     from hermes_nb.notebook.lazy import announce, settle_running_call
     from hermes_nb.notebook.magics import load
-    from hermes_nb.notebook.shell import ours
+    from hermes_nb.notebook.shell import hermes_magics
 
-    new = ours(shell) is None
+    new = hermes_magics(shell) is None
     load(shell)
     if new:
         settle_running_call(shell)

@@ -25,7 +25,7 @@ from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.files import write_atomic
 from hermes_nb.core.messages import Json
 from hermes_nb.models.canonical import Normaliser
-from hermes_nb.models.cassette import SUFFIX, Mode, mode_named, parting
+from hermes_nb.models.cassette import SUFFIX, Mode, common_prefix, mode_named
 from hermes_nb.models.volatile import RESULTS, Places, masked
 from hermes_nb.notebook.shell import Foreign
 from hermes_nb.safety.redact import redact
@@ -54,7 +54,7 @@ class Difference:
     def __str__(self) -> str:
         """Return the cell's number and first line, and both outputs from the first difference."""
         head = next(iter(self.source.strip().splitlines()), "")[:80]
-        at = parting(self.before, self.now)
+        at = common_prefix(self.before, self.now)
         start = max(0, at - 40)
         sides = (side[start : start + _SHOWN] or "(nothing)" for side in (self.before, self.now))
         return "cell {} ({}) shows another thing:\n  before: {}\n  now:    {}".format(
@@ -96,10 +96,10 @@ def normalise(function: Normaliser) -> None:
     """
     from IPython.core.getipython import get_ipython
 
-    from hermes_nb.notebook.shell import ours
+    from hermes_nb.notebook.shell import hermes_magics
 
     shell: Foreign = get_ipython()
-    magics = shell and ours(shell)
+    magics = shell and hermes_magics(shell)
     if not magics:
         raise ConfigError("hermes_nb is not loaded here; run `%load_ext hermes_nb` first")
     magics.agent.deck.normalisers.append(function)

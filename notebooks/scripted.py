@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from hermes_nb.core.messages import ToolCall
-from hermes_nb.models.cassette import parting
+from hermes_nb.models.cassette import common_prefix
 from hermes_nb.models.scripted import call
 
 __all__ = ["Player", "Price", "Seen", "Step", "call"]
@@ -165,7 +165,7 @@ class Player:
             self.problems.append(str(error))
             problem = {"error": {"message": str(error), "type": "script"}}
             return 400, "application/json", json.dumps(problem).encode()
-        cached = max((parting(sent, each) for each in before), default=0)
+        cached = max((common_prefix(sent, each) for each in before), default=0)
         return 200, "text/event-stream", _stream(said, at, len(sent), cached, self._price)
 
 

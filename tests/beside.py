@@ -26,7 +26,7 @@ import asyncio, threading, time
 import hermes_nb.notebook.frontend as frontend
 from hermes_nb import use_model
 from hermes_nb.models.scripted import ScriptedModel, call
-from hermes_nb.notebook.shell import ours
+from hermes_nb.notebook.shell import hermes_magics
 frontend.QUICK = frontend.SILENT = 0.05
 def plays(*steps, delay=0.05):
     use_model(ScriptedModel(list(steps), delay=delay))
@@ -42,7 +42,7 @@ def plays_by_prompt(scripts, delay=0.05):
 def code(text):
     return call("run_python", code=text)
 def agent():
-    return ours(get_ipython()).agent
+    return hermes_magics(get_ipython()).agent
 """
 ASK = "%%hermes --background --approve all\n"
 PINS = {"7.4": "", "6.31": "ipykernel==6.31.0 nest-asyncio==1.6.0"}

@@ -29,7 +29,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TextIO
 
-from hermes_nb.agent.approvals import Refusing
+from hermes_nb.agent.approvals import RefusingApprover
 from hermes_nb.agent.fanout.executors import HERE
 from hermes_nb.agent.fanout.inputs import inputs_of
 from hermes_nb.agent.fanout.maps import Mapped, MapPlan, run_map
@@ -128,7 +128,7 @@ class ProgressLine:
         self._stream.flush()
 
 
-__all__ = ["Hermes", "Refusing", "Turn"]
+__all__ = ["Hermes", "RefusingApprover", "Turn"]
 
 
 class Hermes:
@@ -174,7 +174,7 @@ class Hermes:
         given = None
         if tools is not None:
             given = tuple(each if isinstance(each, str) else as_tool(each) for each in tools)
-        approver: Approver = Refusing()
+        approver: Approver = RefusingApprover()
         if approve is not None and not isinstance(approve, str):
             approver, approve = approve, "ask"
         if approve is not None and approve not in APPROVE_MODES:
@@ -198,7 +198,7 @@ class Hermes:
         self._settings.insist(*(name for name, value in overrides.items() if value is not None))
         self._handed = [None if isinstance(model, str) else model, auxiliary]
         self._check_handed()
-        if not isinstance(approver, Refusing):
+        if not isinstance(approver, RefusingApprover):
             self._settings.policy.check("modes", "all")  # an approver may approve anything
         if learn:
             self._settings.policy.check("learning")
@@ -396,7 +396,7 @@ class Hermes:
         found = inputs_of(inputs, root=root)
         session = self._opening.session(one_line(plan.prompt, 60))
         model = session.agent.model
-        standing = await in_thread(session.standing)
+        standing = await in_thread(session.open_budgets)
         end = self._settings.endpoint
         return await run_map(
             replace(plan, model=model.name, base_url=end.base_url, root=str(root)),

@@ -87,7 +87,7 @@ def proposing(
     changes = ProposedSkills(library, pending, held=held, origin=origin)
     made = memory_tools(notes, source=origin.source, on_written=on_written)
     made += skills(library, changes=changes)
-    writing = {name: _kept(made, name, held) for name in ("memory", "skill_manage")}
+    writing = {name: _proposing_tool(made, name, held) for name in ("memory", "skill_manage")}
     return tools.map(lambda tool: writing.get(tool.name, tool))
 
 
@@ -112,7 +112,7 @@ class ProposedMemory:
             return self._memory.apply(target, operations, origin=origin)
         try:
             changes = self._memory.preview(target, operations)
-            write = MemoryWrite(target=target, steps=_settled(operations, changes))
+            write = MemoryWrite(target=target, steps=_with_full_entries(operations, changes))
             made = self._pending.propose(write, _from(origin or WriteOrigin(source="review"), held))
         except (WriteRefusal, Unusable, OSError, NotKept) as error:
             return self._outcome(target, reason_of(error), applied=False)
@@ -195,7 +195,7 @@ def details_of(change: SkillChange, origin: SkillOrigin | None = None) -> Detail
     )
 
 
-def _kept(tools: Toolset, name: str, held: Held) -> Tool:
+def _proposing_tool(tools: Toolset, name: str, held: Held) -> Tool:
     """Return a tool whose calls count as reads if they only propose a write and save nothing."""
     tool = tools.get(name)
     assert tool is not None  # noqa: S101 - the toolsets above have it
@@ -216,7 +216,7 @@ def _from(origin: WriteOrigin, held: str) -> WriteOrigin:
     return replace(origin, source=f"{origin.source}, {held}") if held else origin
 
 
-def _settled(
+def _with_full_entries(
     operations: Sequence[Mapping[str, Any]], changes: Sequence[Entry]
 ) -> tuple[Operation, ...]:
     """Return the steps, each with the full text of the memory entry to which it applies."""
@@ -232,7 +232,7 @@ _MADE = "had already been saved"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decided:
+class DecisionResult:
     """The result of a decision."""
 
     done: bool
@@ -268,11 +268,13 @@ class Approvals:
     def shown(self, proposal: Proposal) -> str:
         """Return a proposal's current effect: a diff, new text, or an error."""
         try:
-            return self._would(proposal)
+            return self._preview(proposal)
         except (ToolError, WriteRefusal, Unusable, OSError) as error:
             return f"it cannot be saved at present: {error}"
 
-    def approve(self, number: int, *, text: str | None = None, shown: str | None = None) -> Decided:
+    def approve(
+        self, number: int, *, text: str | None = None, shown: str | None = None
+    ) -> DecisionResult:
         """Save a pending proposal.
 
         If it cannot be saved now, or if its effect differs from the displayed one, the proposal
@@ -290,7 +292,7 @@ class Approvals:
             proposal = decision.proposal
             if proposal.begun and self._is_made(proposal):
                 decision.done()
-                return Decided(done=True, message=f"{number} {_MADE}", proposal=proposal)
+                return DecisionResult(done=True, message=f"{number} {_MADE}", proposal=proposal)
             wanted = proposal if text is None else _reworded(proposal, text)
             problem = self._problem(wanted)
             if shown is not None and not problem and shown != self.shown(wanted):
@@ -301,11 +303,11 @@ class Approvals:
                 problem = "" if applied else message
             if problem:
                 decision.put_back(one_line(redact(problem), PROBLEM))
-                return Decided(done=False, message=problem, proposal=proposal)
+                return DecisionResult(done=False, message=problem, proposal=proposal)
             decision.done()
-            return Decided(done=True, message=message, proposal=wanted)
+            return DecisionResult(done=True, message=message, proposal=wanted)
 
-    def reject(self, number: int) -> Decided:
+    def reject(self, number: int) -> DecisionResult:
         """Discard a proposal and don't propose it again; raise ConfigError if unknown."""
         with self._deciding(number) as decision:
             proposal = decision.proposal
@@ -315,7 +317,7 @@ class Approvals:
             else:
                 decision.refuse()
                 message = f"{number} was rejected: {proposal.gist}"
-            return Decided(done=True, message=message, proposal=proposal)
+            return DecisionResult(done=True, message=message, proposal=proposal)
 
     @contextmanager
     def _deciding(self, number: int) -> Iterator[ProposalDecision]:
@@ -330,7 +332,7 @@ class Approvals:
     def _problem(self, proposal: Proposal) -> str:
         """Return the reason a proposal cannot be saved now, or "" if it can."""
         try:
-            self._would(proposal)
+            self._preview(proposal)
         except (ToolError, WriteRefusal, Unusable) as error:
             return str(error)
         return ""
@@ -344,7 +346,7 @@ class Approvals:
                 change.action, change.name, **details_of(change, origin)
             )
             return made.applied, made.message
-        if gone := self._gone(write):
+        if gone := self._missing_entry(write):
             return False, gone
         outcome: Outcome = self._known.memory.apply(
             write.target, write.steps, origin=proposal.origin
@@ -353,7 +355,7 @@ class Approvals:
             self._known.written(outcome)
         return outcome.applied, outcome.message
 
-    def _gone(self, write: MemoryWrite) -> str:
+    def _missing_entry(self, write: MemoryWrite) -> str:
         """Return a message if an entry to be changed was itself changed or removed, otherwise "".
 
         Without this check, a step could match a different entry that contains the same words.
@@ -375,12 +377,12 @@ class Approvals:
         old = [step.old_text for step in write.steps if step.old_text not in ("", *new)]
         return all(text in there for text in new) and not any(text in there for text in old)
 
-    def _would(self, proposal: Proposal) -> str:
+    def _preview(self, proposal: Proposal) -> str:
         write = proposal.write
         if isinstance(write, SkillWrite):
             change = write.change
             return self._known.library.preview(change.action, change.name, **details_of(change))
-        if gone := self._gone(write):
+        if gone := self._missing_entry(write):
             raise WriteRefusal(gone)
         changes = self._known.memory.preview(write.target, write.steps)
         return "\n".join(map(_sides, changes))
@@ -429,7 +431,7 @@ def unanswered(request: ApprovalRequest, remedy: str) -> str:
     return f"no one can approve calls here, so it was not run; {remedy} allows such calls"
 
 
-class Refusing:
+class RefusingApprover:
     """The approver for non-interactive use: it refuses everything."""
 
     async def ask(self, request: ApprovalRequest) -> Approval:

@@ -150,7 +150,7 @@ def delegation_tools(children: Delegation) -> Toolset:
             _check_toolsets(wanted, children.toolsets(running))
         reports = await children.run(running, assignments)
         foreign = any(report.outside for report in reports)
-        return ToolOutput(_told(reports), origin="outside" if foreign else "workspace")
+        return ToolOutput(_tagged_reports(reports), origin="outside" if foreign else "workspace")
 
     made = tool(toolset="delegation", exclusive=True, describe=_gist)(delegate_task)
     # In the schema a task is a string, which costs the fewest tokens.
@@ -223,7 +223,7 @@ def _check_toolsets(wanted: Iterable[str], there: Sequence[str]) -> None:
         )
 
 
-def _told(reports: Sequence[Report]) -> str:
+def _tagged_reports(reports: Sequence[Report]) -> str:
     """Return the reports as tagged JSON, one per line, without likely prompt injections.
 
     Each report is scanned separately: JSON escapes line breaks, and removing a passage from the
@@ -422,7 +422,7 @@ class Child:
         match event:
             case ToolStarted(call):
                 gist = self._tools.describe(call) or next(iter(call.arguments.values()), "")
-                self._says(f"{call.name} {gist}")
+                self._report_activity(f"{call.name} {gist}")
             case ToolFinished(call, "ok", _):
                 tool = self._tools.get(call.name)
                 paths = tool.paths if tool is not None and tool.risk is Risk.WRITE else ()
@@ -430,11 +430,11 @@ class Child:
                 self._files |= {path: None for path in named if isinstance(path, str)}
             case UsageReported(usage):
                 self._usage += usage
-                self._says(self._doing)
+                self._report_activity(self._doing)
             case _:
                 pass
 
-    def _says(self, doing: str) -> None:
+    def _report_activity(self, doing: str) -> None:
         self._doing = one_line(redact(doing), DOING)
         call_id, number = self._context.call.id, self._assignment.number
         self._context.emit(ChildProgress(call_id, number, self._doing, self._usage))

@@ -123,7 +123,7 @@ class Jobs:
                 while not task.done():
                     if job.doing != told:
                         told = job.doing
-                        self._tell()
+                        self._notify_listeners()
                     await asyncio.wait([task], timeout=NEWS)
             finally:
                 await _end([task])
@@ -148,13 +148,13 @@ class Jobs:
         with self._lock:
             job = Job(next(self._numbers), kind, title, stop, doing)
             self._jobs[job.id] = job
-        self._tell()
+        self._notify_listeners()
         try:
             yield job
         finally:
             with self._lock:
                 del self._jobs[job.id]
-            self._tell()
+            self._notify_listeners()
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` after each change, on any thread; return a function that removes it."""
@@ -167,7 +167,7 @@ class Jobs:
 
         return end
 
-    def _tell(self) -> None:
+    def _notify_listeners(self) -> None:
         with self._lock:
             listeners = list(self._listeners)
         for listener in listeners:

@@ -39,7 +39,7 @@ from hermes_nb.safety.administrator import policy
 
 if TYPE_CHECKING:
     from hermes_nb.models.chat.client import OpenAIChat
-    from hermes_nb.models.servers import Served
+    from hermes_nb.models.servers import FoundServer
 
 
 WINDOW_SECONDS = 2.0
@@ -291,10 +291,10 @@ def _trying(
     made = Retrying(chat, before=ahead, cap=settings.max_wait)
     if not sees or chat.profile.vision or "vision" not in settings.auxiliary:
         return made
-    from hermes_nb.models.consulting import Sighted
+    from hermes_nb.models.consulting import WithVision
 
     eyes = _trying(settings.auxiliary["vision"], replace(settings, window=None, vision=True))
-    return Sighted(made, eyes)
+    return WithVision(made, eyes)
 
 
 def _chat(end: Endpoint, address: str, settings: Settings) -> OpenAIChat:
@@ -385,10 +385,10 @@ def offered_models(settings: Settings, env: Mapping[str, str]) -> list[tuple[str
 def not_accepted(settings: Settings) -> list[str]:
     """Return a line for each local server found but not accepted, and how to accept it."""
     found = found_servers(settings, known=False)
-    return [f"{told(served)}: found but not accepted; {ACCEPT}" for served in found]
+    return [f"{server_line(served)}: found but not accepted; {ACCEPT}" for served in found]
 
 
-def told(served: Served) -> str:
+def server_line(served: FoundServer) -> str:
     """Return a local server as one line, with its owner."""
     known, names = served.identity, served.models
     more = f" and {len(names) - 1} more" if names[1:] else ""
@@ -396,7 +396,7 @@ def told(served: Served) -> str:
     return f"{known.name} at {known.base_url} ({known.owner}; {shown}{more})"
 
 
-def found_servers(settings: Settings, *, known: bool) -> list[Served]:
+def found_servers(settings: Settings, *, known: bool) -> list[FoundServer]:
     """Return the servers on this machine that the user has accepted (`known`), or the others.
 
     Servers are asked for their models over loopback; with `known`, only accepted ones. Returns

@@ -162,7 +162,7 @@ class PromptSources:
         """Return the external memory's text for a prompt; may block for seconds."""
         return self.provider.prefetch(prompt) if self.provider else ""
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Collect a turn's messages; pass them to the external memory when it ends."""
         if isinstance(event, MessageAdded):
             self._said.append(event.message)
@@ -191,7 +191,7 @@ class PromptSources:
         if self.provider is not None:
             self.provider.on_delegation(goal, summary)
 
-    def left(self, messages: Sequence[Message]) -> None:
+    def session_ended(self, messages: Sequence[Message]) -> None:
         """Pass an ending session's messages to the external memory, and close the memory.
 
         The next session opens it again.
@@ -224,7 +224,7 @@ class PromptSources:
                     f"addresses. To use them, run `%hermes trust {PROJECT}`, then `%hermes new`"
                 )
         found = {
-            name: replace(spec, problem=spec.problem or settled.why("mcp", spec.told))
+            name: replace(spec, problem=spec.problem or settled.why("mcp", spec.target))
             for name, spec in found.items()
         }
         found |= specs(shared, env, settled.file)

@@ -250,7 +250,7 @@ class Pending:
                     "elsewhere"
                 )
                 raise LookupError(message)
-            yield ProposalDecision(found, self._settle)
+            yield ProposalDecision(found, self._replace_or_remove)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -289,7 +289,7 @@ class Pending:
             damaged=len(found) != len(listed),
         )
 
-    def _settle(self, before: Proposal, after: Proposal | None, refused: str) -> None:
+    def _replace_or_remove(self, before: Proposal, after: Proposal | None, refused: str) -> None:
         """Replace a proposal with `after`, or remove it; the caller must hold the lock."""
         state = self._read()
         kept = (after if each.id == before.id else each for each in state.waiting)
@@ -319,23 +319,25 @@ class ProposalDecision:
         settle: Callable[[Proposal, Proposal | None, str], None],
     ) -> None:
         self.proposal = proposal
-        self._settle = settle
+        self._replace_or_remove = settle
 
     def begin(self, wanted: Proposal) -> None:
         """Mark the proposal as started, with the final text of the write."""
-        self._settle(self.proposal, replace(wanted, begun=True, problem=""), "")
+        self._replace_or_remove(self.proposal, replace(wanted, begun=True, problem=""), "")
 
     def done(self) -> None:
         """Remove the proposal, because the write is done."""
-        self._settle(self.proposal, None, "")
+        self._replace_or_remove(self.proposal, None, "")
 
     def put_back(self, problem: str) -> None:
         """Keep the proposal pending, because the write failed and changed nothing."""
-        self._settle(self.proposal, replace(self.proposal, begun=False, problem=problem), "")
+        self._replace_or_remove(
+            self.proposal, replace(self.proposal, begun=False, problem=problem), ""
+        )
 
     def refuse(self) -> None:
         """Remove the proposal and remember that the user rejected it."""
-        self._settle(self.proposal, None, mark_of(self.proposal.write))
+        self._replace_or_remove(self.proposal, None, mark_of(self.proposal.write))
 
 
 def _size(proposal: Proposal) -> int:

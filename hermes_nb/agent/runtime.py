@@ -350,7 +350,9 @@ class Runtime:
                 ToolsetSetup(composed=list(settings.composed), model=named), settings.policy
             )
         web = Web(private=settings.web.private, most=settings.web.max_bytes)
-        return self._held(found + web_tools(web, search_url=settings.web.search_url), self.guard)
+        return self._guarded_tools(
+            found + web_tools(web, search_url=settings.web.search_url), self.guard
+        )
 
     def _tools(
         self,
@@ -380,7 +382,7 @@ class Runtime:
         tools = keeping_origins((tools + free).usable(), self._marks, self._root)
         if self._checkpoints is not None:
             tools = checkpointed(tools, self._checkpoints, self._root)
-        return self._held(tools, guard, mark=mark) + left(ready, self.settings.policy)
+        return self._guarded_tools(tools, guard, mark=mark) + left(ready, self.settings.policy)
 
     def offered(self, own: Toolset, *, guard: Guard, approver: Approver, source: str) -> Toolset:
         """Return tools for a program outside the conversation, with a guard of its own.
@@ -392,10 +394,10 @@ class Runtime:
         tools = keeping_origins(own.usable(), self._marks, self._root)
         if self._checkpoints is not None:
             tools = checkpointed(tools, self._checkpoints, self._root)
-        held = self._held(tools, guard, mark=False, approver=approver)
+        held = self._guarded_tools(tools, guard, mark=False, approver=approver)
         return wrapped(held, source=source, guard=guard, tell=self.tell, hooks=self._hooks)
 
-    def _held(
+    def _guarded_tools(
         self,
         tools: Toolset,
         guard: Guard,

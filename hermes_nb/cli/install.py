@@ -26,7 +26,7 @@ from hermes_nb.core.errors import ConfigError, HermesError
 from hermes_nb.core.escapes import visible
 from hermes_nb.core.files import write_atomic
 from hermes_nb.notebook.commands import doctor as checks
-from hermes_nb.notebook.commands.doctor import CheckResult, look
+from hermes_nb.notebook.commands.doctor import CheckResult, run_checks
 from hermes_nb.notebook.lazy import __name__ as WATCHER  # noqa: N812 - a module's name
 from hermes_nb.notebook.shell import EXTENSION, MAGIC, Foreign
 from hermes_nb.safety.redact import redact
@@ -99,10 +99,10 @@ def enable(arguments: argparse.Namespace) -> int:
     if arguments.kernelspec:
         audience = f"kernels of {arguments.kernelspec!r}"
         file = _kernelspec(arguments.kernelspec)
-        change = _put(file, _argued(file, _read(file) or ""))
+        change = _write_or_remove(file, _with_argument(file, _read(file) or ""))
     else:
         place = place_for(arguments.level)
-        audience, change = place.audience, _put(place.startup, STARTUP_TEXT)
+        audience, change = place.audience, _write_or_remove(place.startup, STARTUP_TEXT)
     print(f"%%hermes works without %load_ext for {audience}, in kernels that start from now on.")
     print(change)
     return OK
@@ -113,7 +113,7 @@ def disable(arguments: argparse.Namespace) -> int:
     if arguments.kernelspec:
         file = _kernelspec(arguments.kernelspec)
         argued = rf',\s*"{re.escape(ARGUMENT)}"'
-        changes = [_put(file, re.sub(argued, "", _read(file) or ""))]
+        changes = [_write_or_remove(file, re.sub(argued, "", _read(file) or ""))]
     else:
         place = place_for(arguments.level)
         wanted = {}
@@ -123,7 +123,7 @@ def disable(arguments: argparse.Namespace) -> int:
         startup = _read(place.startup)
         if startup is not None:
             wanted[place.startup] = "" if startup.startswith(MARK) else startup
-        changes = [_put(file, text) for file, text in wanted.items()]
+        changes = [_write_or_remove(file, text) for file, text in wanted.items()]
         for directory in (place.startup.parent, place.directory):
             with suppress(OSError):  # not empty: still in use
                 directory.rmdir()
@@ -159,7 +159,7 @@ def _check_kernel(file: Path, spec: dict[str, Foreign]) -> None:
         raise ConfigError(message)
 
 
-def _argued(file: Path, text: str) -> str:
+def _with_argument(file: Path, text: str) -> str:
     """Return a kernelspec's text with `ARGUMENT` added, formatted like its other arguments."""
     spec = _parsed(file, text)
     _check_kernel(file, spec)
@@ -233,7 +233,7 @@ def _read(file: Path) -> str | None:
         raise ConfigError(f"cannot read {file}: {error}") from error
 
 
-def _put(file: Path, text: str) -> str:
+def _write_or_remove(file: Path, text: str) -> str:
     """Write a file if it differs, or remove it for ""; return a message about the change."""
     before = _read(file)
     if before == text:
@@ -275,7 +275,7 @@ def _findings(*, offline: bool) -> list[CheckResult]:
 
     With `offline`, servers are not asked whether they accept the key.
     """
-    found = look({"versions": checks.versions})
+    found = run_checks({"versions": checks.versions})
     try:
         settings = load_settings()
     except HermesError as error:
@@ -283,7 +283,7 @@ def _findings(*, offline: bool) -> list[CheckResult]:
     else:
         told = "; ".join(f"{name}: {source}" for name, source in settings.sources.items())
         found.append(CheckResult("ok", told or "defaults", "settings"))
-        found += look(
+        found += run_checks(
             {
                 "model": partial(checks.model, settings),
                 "key": partial(checks.key, settings),
@@ -292,7 +292,7 @@ def _findings(*, offline: bool) -> list[CheckResult]:
                 **({} if offline else {"answer": partial(checks.endpoints, settings)}),
             }
         )
-    return found + look(
+    return found + run_checks(
         {
             "policy": checks.settled,
             **checks.installed(),

@@ -99,7 +99,7 @@ def parser(wanted: str = "") -> argparse.ArgumentParser:
         "--version", action="version", version=version, help="show the version and exit"
     )
     commands = top.add_subparsers(title="commands", metavar="COMMAND")
-    own = _own()
+    own = _builtin_subcommands()
     added: dict[str, Subcommand] = {}
     if wanted not in own:
         added = installed(frozenset(own), wanted) or installed(frozenset(own))
@@ -108,7 +108,7 @@ def parser(wanted: str = "") -> argparse.ArgumentParser:
     return top
 
 
-def _own() -> dict[str, Subcommand]:
+def _builtin_subcommands() -> dict[str, Subcommand]:
     return {
         "enable": Subcommand(
             about="make %%hermes work in every notebook, without %load_ext",
@@ -212,7 +212,7 @@ def _export(made: argparse.ArgumentParser) -> None:
 def _run(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "what",
-        type=_what,
+        type=_notebook_or_prompt,
         metavar="NOTEBOOK|PROMPT",
         help="a notebook, a prompt, or - to read the prompt from stdin",
     )
@@ -250,14 +250,16 @@ def _run(made: argparse.ArgumentParser) -> None:
 
 
 def _verify(made: argparse.ArgumentParser) -> None:
-    made.add_argument("file", type=_what, metavar="NOTEBOOK", help="the notebook to run")
+    made.add_argument(
+        "file", type=_notebook_or_prompt, metavar="NOTEBOOK", help="the notebook to run"
+    )
     made.add_argument("--yes", action="store_true", help="run the notebook without asking")
     made.add_argument(
         "--timeout", type=seconds, metavar="S", help="maximum seconds (default: no limit)"
     )
 
 
-def _what(text: str) -> str:
+def _notebook_or_prompt(text: str) -> str:
     """Return a notebook or prompt; raise `UsageProblem` if the notebook does not exist."""
     if text.endswith(".ipynb") and "\n" not in text and not os.access(text, os.F_OK):
         raise UsageProblem(f"there is no notebook {text}")

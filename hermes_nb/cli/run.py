@@ -215,10 +215,10 @@ class TerminalApprover:
 
 def _warn(text: object) -> None:
     """Print a Markdown message as plain text on standard error."""
-    _tell(str(text).replace("`", "").replace("**", ""))
+    _print_status(str(text).replace("`", "").replace("**", ""))
 
 
-def _tell(text: str) -> None:
+def _print_status(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
@@ -243,14 +243,14 @@ def _notebook(file: Path, arguments: argparse.Namespace) -> int:
         except OSError as error:
             raise ConfigError(f"cannot write {output}: {error.strerror or error}") from error
     if stopped:
-        _tell("stopped")
+        _print_status("stopped")
         return STOPPED
     refused = list(_refused(notebook))
     for line in refused:
-        _tell(line)
+        _print_status(line)
     if failure is None:
         return REFUSED if refused else OK
-    _tell(redact(visible(str(failure))))
+    _print_status(redact(visible(str(failure))))
     return MISSED if is_miss(failure.error) else FAILED
 
 
@@ -273,7 +273,7 @@ async def _cells(
     def tell(number: int, source: str) -> None:
         if sys.stderr.isatty():  # no progress in pipes and logs
             gist = one_line(visible(source, lines=True), 60)
-            _tell(f"[{number}/{len(notebook.cells)}] {gist}")
+            _print_status(f"[{number}/{len(notebook.cells)}] {gist}")
 
     with stoppable() as stop:
         failure = await run_notebook(

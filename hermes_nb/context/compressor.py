@@ -146,7 +146,7 @@ class Compressor(Gauged):
             focus=one_line(focus, 400),
             hints=hints,
         )
-        body, warning, used = await self._written(material, plan, whole)
+        body, warning, used = await self._write_summary(material, plan, whole)
         if not body:  # give the summary's unused tokens to the facts
             body = f"{clip(previous, material.tokens * 3 // 4)}\n\n{NO_MODEL}".strip()
             for_ledger = min(plan.aim.ledger, room - cost(body))
@@ -170,7 +170,7 @@ class Compressor(Gauged):
         )
         return noted(made, self._note())
 
-    async def _written(
+    async def _write_summary(
         self, material: Material, plan: PruningPlan, whole: Cut
     ) -> tuple[str, str, Sequence[UsageReported]]:
         """Return the summary (or "" and a warning for the user) and the usage of its requests."""

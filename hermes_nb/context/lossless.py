@@ -204,7 +204,7 @@ def _search(archive: Archive, unstored: Mapping[str, Sequence[Message]], in_view
         lines = _found(archive, query, in_view())
         for name, messages in unstored.items():
             lines += [
-                f"{name} {message.role}: {_around(everything(message), query)}"
+                f"{name} {message.role}: {_excerpt_around(everything(message), query)}"
                 for message in messages
                 if query.casefold() in everything(message).casefold()
             ]
@@ -271,12 +271,12 @@ def _found(archive: Archive, query: str, in_view: Collection[int]) -> list[str]:
     places = [hit.position for hit in hits if hit.position not in in_view]
     rows = {place: row for place in places for row in archive.span(place, place)}
     lines = [
-        f"s{p} {row.message.role}: {_around(everything(row.message), query)}"
+        f"s{p} {row.message.role}: {_excerpt_around(everything(row.message), query)}"
         for p, row in rows.items()
     ]
     if not lines:
         lines = [
-            f"s{row.position} {row.message.role}: {_around(everything(row.message), query)}"
+            f"s{row.position} {row.message.role}: {_excerpt_around(everything(row.message), query)}"
             for row in archive.containing(query, limit=HITS, without=in_view)
         ]
     return lines
@@ -296,16 +296,16 @@ def _span(
         message = f"there is nothing under {name!r}; use an id that appears in the conversation"
         raise ToolError(message)
     images = tuple(image for _, message in entries for image in message.images)
-    return "\n\n".join(f"{mark}{_whole(message)}" for mark, message in entries), images
+    return "\n\n".join(f"{mark}{_full_text(message)}" for mark, message in entries), images
 
 
-def _whole(message: Message) -> str:
+def _full_text(message: Message) -> str:
     pictures = f" [{len(message.images)} images]" if message.images else ""
     name = f" {message.name}" if message.name else ""
     return f"{message.role}{name}:{pictures}\n{everything(message)}"
 
 
-def _around(text: str, query: str) -> str:
+def _excerpt_around(text: str, query: str) -> str:
     """Return an excerpt around the query, or around its longest word that occurs in the text."""
     folded = text.casefold()
     words = [query, *sorted(query.split(), key=len, reverse=True)]

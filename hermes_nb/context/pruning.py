@@ -165,7 +165,7 @@ class Pruner:
         limit = kept + _LONG_ARGUMENT - _KEPT_ARGUMENT
         if all(len(call.arguments_json()) <= limit for call in message.calls):
             return message
-        back = self._back(message)
+        back = self._recovery_hint(message)
         noted = " | ".join(self.noted.get(id(message), ()))[: MOST_NOTED // 2]
         calls = tuple(_shorter_call(call, limit, kept, back, noted) for call in message.calls)
         if all(new is old for new, old in zip(calls, message.calls, strict=True)):
@@ -177,7 +177,7 @@ class Pruner:
 
         If the result is already shortened, only its first line is kept.
         """
-        back = self._back(result)
+        back = self._recovery_hint(result)
         line, _, lines = result.text.partition("\n")
         if lines and is_shortened(result.text):
             return replace(result, parts=Message.user(line, origin=result.origin).parts)
@@ -188,7 +188,7 @@ class Pruner:
 
     def shorter_speech(self, message: Message, limit: int) -> Message:
         """Shorten a message's text to about `limit` characters, and keep the images that fit."""
-        back = self._back(message)
+        back = self._recovery_hint(message)
         text = cut(message.text, limit, way_back=back)
         room = limit - len(text)
         images = message.images[: max(0, room // int(IMAGE_TOKENS * CHARACTERS_PER_TOKEN))]
@@ -199,7 +199,7 @@ class Pruner:
         said = Message.user(text, images=images, origin=message.origin)
         return replace(message, parts=said.parts)
 
-    def _back(self, message: Message) -> str:
+    def _recovery_hint(self, message: Message) -> str:
         shows = self.skills.get(message.call_id)
         return shows or self._way_back(self._locate(message)) or "gone from view"
 

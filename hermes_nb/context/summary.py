@@ -108,20 +108,20 @@ def _pieces(text: str, tokens: int) -> Iterator[str]:
 def _written(message: Message, facts: Sequence[Fact], limit: int) -> str:
     if message.role == "tool":
         state = " (failed)" if message.failed else ""
-        return f"RESULT {message.name}{state}: {_shown(message.text, facts, limit)}"
+        return f"RESULT {message.name}{state}: {_head_and_tail(message.text, facts, limit)}"
     lines = []
     if message.text or not message.calls:
         cut_short = " (interrupted)" if message.interrupted else ""
         pictures = f" ({len(message.images)} images)" if message.images else ""
-        spoken = _shown(message.text, facts if not message.calls else (), limit)
+        spoken = _head_and_tail(message.text, facts if not message.calls else (), limit)
         lines.append(f"{message.role.upper()}{cut_short}{pictures}: {spoken}")
     for call in message.calls:
-        arguments = _shown(call.arguments_json(), facts, limit // len(message.calls))
+        arguments = _head_and_tail(call.arguments_json(), facts, limit // len(message.calls))
         lines.append(f"CALL {call.name} {arguments}")
     return "\n".join(lines)
 
 
-def _shown(text: str, facts: Sequence[Fact], limit: int) -> str:
+def _head_and_tail(text: str, facts: Sequence[Fact], limit: int) -> str:
     """Shorten text to about `limit` characters: head, unusual lines, tail."""
     if len(text) <= limit:
         return text

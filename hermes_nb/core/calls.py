@@ -101,7 +101,9 @@ async def execute(call: ToolCall, tools: Toolset, context: ToolContext) -> Outco
         return _failed(call, str(error), origin=origin)
     except (Exception, SystemExit) as error:
         logger.warning("tool %s failed", call.name, exc_info=True)
-        return _failed(call, f"{call.name} failed: {type(error).__name__}: {_said(error)}")
+        return _failed(
+            call, f"{call.name} failed: {type(error).__name__}: {_exception_text(error)}"
+        )
     text = output.text or NO_OUTPUT
     return Outcome("ok", Message.tool(call, text, images=output.images, origin=output.origin))
 
@@ -240,7 +242,7 @@ def _problem(call: ToolCall, tool: Tool | None, tools: Toolset) -> str:
     return tool.available()
 
 
-def _said(error: BaseException) -> str:
+def _exception_text(error: BaseException) -> str:
     """Return the text of any exception, shortened to ERROR_LIMIT."""
     try:
         return head_tail(str(error), ERROR_LIMIT)

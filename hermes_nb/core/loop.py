@@ -139,7 +139,7 @@ class Asking:
         if self.engine is not None:
             self.engine.observe(reply.usage)
         yield UsageReported(reply.usage, reply.model or self.model.name)
-        spoken = with_own_ids(_spoken(reply.message, tool_choice), self.conversation.ids)
+        spoken = with_own_ids(_final_form(reply.message, tool_choice), self.conversation.ids)
         yield MessageAdded(bounded(spoken, self.tools))
         self.conversation.measure(reply)
 
@@ -151,7 +151,7 @@ class Asking:
         return system if note in system else f"{system}\n\n{note}".strip()
 
 
-def _spoken(message: Message, tool_choice: ToolChoice) -> Message:
+def _final_form(message: Message, tool_choice: ToolChoice) -> Message:
     """Return the reply in the form in which it is added to the conversation.
 
     Forbidden tool calls are dropped. If no text is left, a placeholder replaces it, because an

@@ -48,7 +48,7 @@ class Thinking:
 
     def finish(self) -> list[Piece]:
         """Return the remaining pieces at the end of the answer."""
-        rest = list(self._said(self._partial))
+        rest = list(self._emit_text(self._partial))
         if self._state == "held":
             rest.append(("text", "".join([_OPENER, *self._kept])))
         elif self._state == "start" and self._kept and not self.found:
@@ -58,12 +58,12 @@ class Thinking:
     def _read(self, text: str) -> Iterator[Piece]:
         position = 0
         for found in _TAG.finditer(text):
-            yield from self._said(text[position : found.start()])
+            yield from self._emit_text(text[position : found.start()])
             yield from self._tag(found[0])
             position = found.end()
-        yield from self._said(text[position:])
+        yield from self._emit_text(text[position:])
 
-    def _said(self, text: str) -> Iterator[Piece]:
+    def _emit_text(self, text: str) -> Iterator[Piece]:
         if not text:
             return
         if self._state == "inside":
@@ -82,7 +82,7 @@ class Thinking:
     def _tag(self, tag: str) -> Iterator[Piece]:
         within = self._state in ("inside", "held")
         if (self._last == "`" or tag != _CLOSER) if within else self._is_text(tag):
-            yield from self._said(tag)
+            yield from self._emit_text(tag)
         elif tag == _OPENER:
             self._state = "inside" if self._state == "start" else "held"
             self._kept = []

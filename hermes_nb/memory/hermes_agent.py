@@ -105,7 +105,7 @@ class HermesDatabase:
             count = MOST_ROWS if last is None else min(MOST_ROWS, last - first + 1)
             rows = connection.execute(
                 f"SELECT role, timestamp AS at, {_picked(columns, _MESSAGE)} FROM messages"
-                f" WHERE session_id = ? AND {_kept(columns)} ORDER BY id LIMIT ? OFFSET ?",
+                f" WHERE session_id = ? AND {_visible_rows(columns)} ORDER BY id LIMIT ? OFFSET ?",
                 (session_id, max(0, count), max(0, first)),
             )
             return [
@@ -144,7 +144,8 @@ class HermesDatabase:
         from hermes_nb.memory.search.finding import excerpt, wanted
 
         (position,) = connection.execute(
-            f"SELECT count(*) FROM messages WHERE session_id = ? AND id < ? AND {_kept(columns)}",
+            "SELECT count(*) FROM messages"
+            f" WHERE session_id = ? AND id < ? AND {_visible_rows(columns)}",
             (row["session_id"], row["id"]),
         ).fetchone()
         snippet = excerpt(" ".join(text_of(row).split()), wanted(query), SNIPPET)
@@ -202,7 +203,7 @@ def _ranked(
     picked = f"m.id, m.session_id, m.role, m.timestamp AS at, {_picked(columns, _MESSAGE, 'm.')}"
     kept = (
         f"(? = '' OR m.session_id = ?) AND m.session_id NOT IN (SELECT value FROM json_each(?))"
-        f" AND {_kept(columns, 'm.')}"
+        f" AND {_visible_rows(columns, 'm.')}"
     )
     if _columns(connection, "messages_fts"):
         match = " OR ".join(dict.fromkeys(f'"{start}"*' for start in starts))
@@ -229,7 +230,7 @@ def _sessions(
     connection: sqlite3.Connection, rest: str, values: Sequence[object]
 ) -> Iterator[StoredSession]:
     columns = _columns(connection, "sessions")
-    kept = _kept(_columns(connection, "messages"), "m.")
+    kept = _visible_rows(_columns(connection, "messages"), "m.")
     rows = connection.execute(
         f"SELECT s.id, {_picked(columns, _SESSION, 's.')},"
         f" (SELECT count(*) FROM messages m WHERE m.session_id = s.id AND {kept}) AS messages,"
@@ -270,7 +271,7 @@ def _picked(columns: Collection[str], wanted: dict[str, str], prefix: str = "") 
     )
 
 
-def _kept(columns: Collection[str], prefix: str = "") -> str:
+def _visible_rows(columns: Collection[str], prefix: str = "") -> str:
     roles = ", ".join(f"'{role}'" for role in ROLES)
     test = f"{prefix}role IN ({roles})"
     if "active" in columns and "compacted" in columns:

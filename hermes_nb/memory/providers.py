@@ -151,28 +151,28 @@ class Guarded:
 
     def turn_ended(self, messages: Sequence[Message]) -> None:
         self._put("turn_ended", tuple(messages))
-        self._tell()
+        self._report_faults()
 
     def on_memory_write(self, target: str, action: str, before: str, after: str) -> None:
         self._put("on_memory_write", target, action, before, after)
-        self._tell()
+        self._report_faults()
 
     def before_compress(self, messages: Sequence[Message]) -> None:
         self._put("before_compress", tuple(messages))
-        self._tell()
+        self._report_faults()
 
     def on_delegation(self, task: str, result: str) -> None:
         self._put("on_delegation", task, result)
-        self._tell()
+        self._report_faults()
 
     def session_ended(self, messages: Sequence[Message]) -> None:
         """Report the end of the session to the provider, once."""
         if not self._ended:
             self._ended = True
             self._finish(self._put("session_ended", tuple(messages)))
-            atexit.unregister(self._leave)
+            atexit.unregister(self._wait_at_exit)
 
-    def _leave(self) -> None:
+    def _wait_at_exit(self) -> None:
         """Wait for queued calls if the interpreter exits during a session."""
         with self._lock:
             calls = [call for call, *_ in self._calls] or [self._running]
@@ -187,7 +187,7 @@ class Guarded:
             self._note(
                 "the last messages may not be stored: it had not finished when the session ended"
             )
-        self._tell()
+        self._report_faults()
 
     def _asked(self, call: Future[str]) -> str:
         """Return a call's result, or "" if it timed out."""
@@ -199,7 +199,7 @@ class Guarded:
             self._note(late.format(self._seconds))
             return ""
         finally:
-            self._tell()
+            self._report_faults()
 
     def _put(self, what: str, *arguments: object) -> Future[str]:
         call: Future[str] = Future()
@@ -215,10 +215,10 @@ class Guarded:
                 self._worker = threading.Thread(target=self._work, name=name, daemon=True)
                 try:
                     self._worker.start()
-                    atexit.register(self._leave)
+                    atexit.register(self._wait_at_exit)
                 except RuntimeError as error:  # no more threads
                     self._worker = None
-                    self._note(_told(error))
+                    self._note(_error_text(error))
         return call
 
     def _work(self) -> None:
@@ -250,7 +250,7 @@ class Guarded:
                 return ""  # older providers do not have this method
             found = getattr(self._provider, what)(*arguments)
         except BaseException as error:  # noqa: BLE001 - third-party code; reported
-            self._note(_told(error))
+            self._note(_error_text(error))
             return ""
         if isinstance(found, str):
             return found
@@ -264,7 +264,7 @@ class Guarded:
     def _note(self, fault: str) -> None:
         self._faults.setdefault(fault, False)
 
-    def _tell(self) -> None:
+    def _report_faults(self) -> None:
         for fault, told in list(self._faults.items()):
             if not told:
                 self._faults[fault] = True
@@ -276,7 +276,7 @@ def _cleaned(text: str, name: str, limit: int) -> str:
     return scan(redact(head_tail(text, limit)), name=name).text
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     if isinstance(error, ConfigError):
         return one_line(redact(str(error)), 200)
     return one_line(redact(f"{type(error).__name__}: {error}"), 200)

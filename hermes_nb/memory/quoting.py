@@ -35,7 +35,7 @@ Terms = Collection[str]
 Emit = Callable[[UsageReported], None]
 
 
-def told(found: Sequence[RecalledSession], query: str, limit: int = LIMIT) -> str:
+def results_text(found: Sequence[RecalledSession], query: str, limit: int = LIMIT) -> str:
     """Return search results as text."""
     if not found:
         return "nothing in past sessions matches; try other words, or browse without a query"
@@ -45,14 +45,14 @@ def told(found: Sequence[RecalledSession], query: str, limit: int = LIMIT) -> st
     return "\n\n".join([OLD, *(_family(each, terms, room) for each in found), more])
 
 
-def scrolled(passage: Passage, limit: int = LIMIT) -> str:
+def passage_text(passage: Passage, limit: int = LIMIT) -> str:
     """Return a passage from one session as text."""
     if not passage.messages:
         return f"{heading(passage.session)}\nno messages there; it has {passage.session.messages}"
     return f"{OLD}\n\n{_passages([passage], (), limit - len(OLD) - 2)}"
 
 
-def browsed(listed: Sequence[ListedSession], limit: int = LIMIT) -> str:
+def sessions_text(listed: Sequence[ListedSession], limit: int = LIMIT) -> str:
     """Return recent sessions as text, one or two lines each."""
     if not listed:
         return "there are no past sessions yet"
@@ -87,7 +87,7 @@ def day(when: float) -> str:
         return "date unknown"
 
 
-def said(message: Message) -> str:
+def message_text(message: Message) -> str:
     """Return a message as text, followed by its tool calls."""
     calls = (f"[calls {c.name} {one_line(c.arguments_json(), 300)}]" for c in message.calls)
     images = ("[image]" for _ in message.images)
@@ -136,7 +136,7 @@ def _distance(passage: Passage, row: StoredMessage) -> tuple[int, int]:
 def _message(row: StoredMessage, terms: Terms, size: int, *, hit: bool) -> str:
     message = row.message
     who = f"tool {message.name}" if message.role == "tool" and message.name else message.role
-    text = excerpt(said(message), terms if hit else (), size)
+    text = excerpt(message_text(message), terms if hit else (), size)
     mark = "*" if hit else ""
     return _quoted(f"{row.position}{mark} {one_line(who, 60)}: {_safe(text) or '(empty)'}")
 
@@ -153,7 +153,7 @@ def _quoted(text: str) -> str:
 def lines_of(rows: Iterable[StoredMessage]) -> list[str]:
     """Return messages as lines of a transcript, without secrets."""
     return [
-        redact(f"[{row.position}] {row.message.role}, {day(row.at)}: {said(row.message)}")
+        redact(f"[{row.position}] {row.message.role}, {day(row.at)}: {message_text(row.message)}")
         for row in rows
     ]
 

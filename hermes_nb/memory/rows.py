@@ -235,7 +235,7 @@ def active(connection: sqlite3.Connection, session_id: str) -> list[sqlite3.Row]
         "SELECT * FROM messages WHERE session = ? AND state = 'active' ORDER BY position",
         (session_id,),
     ).fetchall()
-    top = _uppermost(connection, session_id)
+    top = _latest_arrangement(connection, session_id)
     if top is None:
         return rows
     by_position = {row["position"]: row for row in rows}
@@ -287,7 +287,7 @@ def replace(
 
 def restore(connection: sqlite3.Connection, session_id: str) -> bool:
     """Undo the last `replace`; return whether there was one."""
-    top = _uppermost(connection, session_id)
+    top = _latest_arrangement(connection, session_id)
     if top is None:
         return False
     connection.execute(
@@ -307,7 +307,7 @@ def restore(connection: sqlite3.Connection, session_id: str) -> bool:
     added = range(top.start, top.stop)
     _set_state(connection, "undone", (row["id"] for row in rows if row["position"] in added))
     ids = {row["position"]: row["id"] for row in rows if row["position"] not in added}
-    below = _uppermost(connection, session_id)
+    below = _latest_arrangement(connection, session_id)
     positions = below.following(list(ids)) if below else list(ids)
     _set_state(connection, "active", (ids[position] for position in positions))
     return True
@@ -325,7 +325,7 @@ def next_position(connection: sqlite3.Connection, session_id: str) -> int:
     return int(connection.execute(query, (session_id,)).fetchone()[0])
 
 
-def _uppermost(connection: sqlite3.Connection, session_id: str) -> Arrangement | None:
+def _latest_arrangement(connection: sqlite3.Connection, session_id: str) -> Arrangement | None:
     row = connection.execute(
         "SELECT start, stop, positions FROM arrangements WHERE session = ?"
         " ORDER BY id DESC LIMIT 1",

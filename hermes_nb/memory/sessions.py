@@ -62,7 +62,7 @@ class _Write:
     error: StoreError | None = None
 
 
-class Together:
+class GroupedWrites:
     """Groups changes from several threads into one transaction, which costs one disk flush.
 
     The thread that gets the lock writes all changes that accumulated during the previous write.
@@ -103,7 +103,7 @@ class Together:
 class Ledger:
     """The claims in the store's file: each task is claimed only once (see `core.claims`)."""
 
-    _claimed: Together
+    _claimed: GroupedWrites
     database: Database
 
     def claim(
@@ -155,7 +155,7 @@ class SqliteStore(Ledger):
 
     def __init__(self, path: str | Path, *, warn: Callable[[str], None] | None = None) -> None:
         self.database = Database(path, SCHEMA, warn=warn)
-        self._claimed = Together(self.database)
+        self._claimed = GroupedWrites(self.database)
         self.path = self.database.path
         self.warnings = self.database.warnings
         self._begun: dict[str, SessionRow] = {}

@@ -144,7 +144,7 @@ class Cassette:
             ModelError: the model failed.
         """
         if self.mode == "off":
-            source = self._asked().stream(request)
+            source = self._inner_model().stream(request)
         else:
             canonical = self._canon(request)
             recording = None if self.mode == "record" else self.tape.next(canonical)
@@ -171,7 +171,7 @@ class Cassette:
 
         if self.mode == "replay":
             raise self._miss(canonical)
-        model = self._asked(canonical)
+        model = self._inner_model(canonical)
         self.tape.ready()
         pieces: list[Piece] = []
         async with aclosing(model.stream(request)) as items:
@@ -192,7 +192,7 @@ class Cassette:
                     pieces.append(item)
                 yield item
 
-    def _asked(self, canonical: Canonical | None = None) -> ChatModel:
+    def _inner_model(self, canonical: Canonical | None = None) -> ChatModel:
         """Return the model, created on first use.
 
         Raises:
@@ -407,7 +407,7 @@ def _nearest(canonical: Canonical, tape: CassetteFile) -> tuple[Recording, str]:
         then = [shown[link.digest] for link in links]
         same = [a[0] == b[0] for a, b in zip(then, now, strict=False)]
         apart = same.index(False) if False in same else None
-        alike = 0 if apart is None else parting(then[apart][0], now[apart][0])
+        alike = 0 if apart is None else common_prefix(then[apart][0], now[apart][0])
         fits = int(recording.fits(canonical))
         found.append(((sum(same), -abs(len(then) - len(now)), fits, alike), recording, then))
     _, nearest, then = max(found, key=lambda each: each[0])
@@ -421,7 +421,7 @@ def _difference(
         return "the recorded messages are not in the file, so the difference cannot be shown."
     for at, (a, b) in enumerate(zip(then, now, strict=False)):
         if a[0] != b[0]:
-            place = parting(a[1], b[1])
+            place = common_prefix(a[1], b[1])
             return (
                 f"message {at + 1} ({canonical.links[at].said.get('role', '')}) differs;\n  "
                 f"recorded: {_quoted(a[1], place)}\n  now: {_quoted(b[1], place)}"
@@ -448,7 +448,7 @@ def _quoted(text: str, at: int) -> str:
     return f"“{'…' if start else ''}{piece}{'…' if end < len(text) else ''}”"
 
 
-def parting(a: str, b: str) -> int:
+def common_prefix(a: str, b: str) -> int:
     """Return the length of the common prefix of two texts."""
     low, high = 0, min(len(a), len(b))
     while low < high:  # binary search: comparing slices is much faster than a loop

@@ -131,13 +131,13 @@ class CassetteFile:
     def problems(self) -> list[str]:
         """Descriptions of unreadable lines and files, each with file and line."""
         with self._lock:
-            return list(self._fresh().problems)
+            return list(self._current_files().problems)
 
     @property
     def recordings(self) -> list[Recording]:
         """All recordings, in order."""
         with self._lock:
-            return list(self._fresh().made.values())
+            return list(self._current_files().made.values())
 
     @property
     def used(self) -> int:
@@ -159,7 +159,7 @@ class CassetteFile:
             CassetteError: the recording was edited, and the edit has not been accepted.
         """
         with self._lock:
-            contents = self._fresh()
+            contents = self._current_files()
             lines = contents.find(now)
             if not lines:
                 return None
@@ -173,7 +173,7 @@ class CassetteFile:
     def conversation(self, recording: Recording) -> list[Link]:
         """Return the stored messages that a recording answered, in order; some may be missing."""
         with self._lock:
-            return self._fresh().conversation(recording)
+            return self._current_files().conversation(recording)
 
     def ready(self) -> None:
         """Check that the file can be written, before a reply is paid for.
@@ -181,7 +181,7 @@ class CassetteFile:
         Raises:
             CassetteError: it cannot be written.
         """
-        with self._refused():
+        with self._as_cassette_error():
             if self._private:
                 make_private(self.path.parent)
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -193,14 +193,14 @@ class CassetteFile:
     def add(self, recording: Recording, canonical: Canonical) -> None:
         """Write a recording, and the messages of its conversation that have not been stored yet."""
         with self._lock:
-            contents = self._fresh()
+            contents = self._current_files()
             if self._old is None:  # the recordings from before this run
                 self._old = set(contents.made)
             instead = self._old.intersection(contents.find(canonical))
             nth = self._played[recording.key] + 1
             line = replace(recording, nth=nth).line()
             new = [link_line(x) for x in canonical.links if x.digest not in contents.links]
-            with self._refused(), self._alone():
+            with self._as_cassette_error(), self._file_lock():
                 self._write([*new, line], instead)
             self._old -= instead
             self._played[recording.key] = nth
@@ -209,7 +209,7 @@ class CassetteFile:
     def unused(self) -> list[Recording]:
         """Return the recordings in the main file that this run did not use."""
         with self._lock:
-            made = self._fresh().made
+            made = self._current_files().made
             own = set(_lines_of(self.path)) if self._files[1:] else made.keys()
             return [m for line, m in made.items() if line in own and line not in self._used]
 
@@ -218,9 +218,9 @@ class CassetteFile:
 
         Damaged lines, duplicates and messages without a remaining recording are also removed.
         """
-        with self._lock, self._refused():
+        with self._lock, self._as_cassette_error():
             os.close(self._open())
-            with self._alone():
+            with self._file_lock():
                 lines = dict.fromkeys(_lines_of(self.path))
                 own = _Contents()
                 for line in lines:
@@ -235,17 +235,17 @@ class CassetteFile:
     def accept(self) -> int:
         """Accept the edited answers in the file and return their number."""
         with self._lock:
-            edited = self._fresh().edited
+            edited = self._current_files().edited
             if not edited:
                 return 0
-            with self._refused(), self._alone():
+            with self._as_cassette_error(), self._file_lock():
                 lines = _lines_of(self.path)
                 new = [accepted(line) if line in edited else line for line in lines]
                 write_atomic(self.path, _joined(new))
             self._stamps = []
             return sum(line in edited for line in lines)
 
-    def _fresh(self) -> _Contents:
+    def _current_files(self) -> _Contents:
         """Return the parsed files, rereading them if one has changed."""
         stamps = list(map(_stamp, self._files))
         if stamps != self._stamps:
@@ -295,12 +295,12 @@ class CassetteFile:
             raise OSError("it is not a regular file")
         return handle
 
-    def _alone(self) -> AbstractContextManager[int]:
+    def _file_lock(self) -> AbstractContextManager[int]:
         """Lock the file against other processes, using a hidden lock file."""
         return locked(self.path.with_name(f".{self.path.name}"))
 
     @contextmanager
-    def _refused(self) -> Iterator[None]:
+    def _as_cassette_error(self) -> Iterator[None]:
         """Turn an OSError (including TimeoutError) into a `CassetteError` that suggests a fix."""
         try:
             yield

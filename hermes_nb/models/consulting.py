@@ -48,7 +48,7 @@ class Consulted:
     seconds: float = 0.0
     """Duration in seconds."""
 
-    def told(self, room: int) -> str:
+    def display_text(self, room: int) -> str:
         """Return the display text: model, tokens, duration and the start of the answer."""
         parts = [f"**{self.name}**", *(part for each in self.usage for part in used(each.usage))]
         parts += [f"failed: {self.why}"] if self.why else []
@@ -57,7 +57,7 @@ class Consulted:
 
 
 def heading(piece: str) -> str:
-    """Return the first line of a text from `Consulted.told`, or "" for any other reasoning."""
+    """Return the first line of a text from `display_text`, or "" for any other reasoning."""
     return piece.strip().partition("\n")[0] if piece.startswith("\n\n**") else ""
 
 
@@ -95,7 +95,7 @@ def renditions(messages: Sequence[Message], kept: Memo[Rendition]) -> tuple[Mess
     return tuple(kept.get(each, Rendition).message or each for each in messages)
 
 
-class Sighted:
+class WithVision:
     """Wraps a model that does not accept images: `eyes` describes them, once per message.
 
     The conversation keeps its images for models that can see.
@@ -120,10 +120,10 @@ class Sighted:
             if not message.images or self._described.get(message, Rendition).message is not None:
                 continue
             yield ReasoningDelta("")
-            found = await self._look(message)
+            found = await self._describe_images(message)
             for report in found.usage:
                 yield report
-            yield ReasoningDelta(found.told(SHOWN))
+            yield ReasoningDelta(found.display_text(SHOWN))
             self._described.get(message, Rendition).message = _in_words(message, found)
         seen = replace(request, messages=renditions(request.messages, self._described))
         async with aclosing(self._model.stream(seen)) as items:
@@ -138,7 +138,7 @@ class Sighted:
         seen = renditions(request.messages, self._described)
         return body_of(self._model, replace(request, messages=seen))
 
-    async def _look(self, message: Message) -> Consulted:
+    async def _describe_images(self, message: Message) -> Consulted:
         wanted = one_line(message.text, 1_000)
         text = f"{LOOK}\n\nWhat came with {number_of(len(message.images), 'picture')}: {wanted}"
         asked = Message.user(text, images=message.images)

@@ -144,7 +144,7 @@ def profile_for(name: str, base_url: str | None = None) -> Profile:
         strict=bool(re.search(known["strict"], family)),
         longest=_longest(family, known["answers"]),
     )
-    return _at(host, family, profile)
+    return _for_provider(host, family, profile)
 
 
 def with_wire(profile: Profile, wire: WireName, name: str) -> Profile:
@@ -196,7 +196,7 @@ def seeing(limit: int = 6) -> tuple[str, ...]:
     return tuple(name for name in known if _known()["vision"].get(name))[:limit]
 
 
-def _at(host: str, family: str, profile: Profile) -> Profile:
+def _for_provider(host: str, family: str, profile: Profile) -> Profile:
     """Return the profile adjusted to the provider at `host`."""
     claude = "claude" in family
     if host.endswith("openrouter.ai"):

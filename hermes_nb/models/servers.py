@@ -89,7 +89,7 @@ class ServerIdentity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class FoundServer:
     """A server that answered."""
 
     identity: ServerIdentity
@@ -98,7 +98,7 @@ class Served:
     """Names of its models."""
 
 
-def local_servers(addresses: Iterable[tuple[str, str]] | None = None) -> list[Served]:
+def local_servers(addresses: Iterable[tuple[str, str]] | None = None) -> list[FoundServer]:
     """Return the servers that answer, in table order; they are probed in parallel.
 
     The only request is for the list of models.
@@ -109,7 +109,7 @@ def local_servers(addresses: Iterable[tuple[str, str]] | None = None) -> list[Se
     with ThreadPoolExecutor(len(named)) as pool:
         listed = list(pool.map(lambda pair: models_at(pair[1]), named))
     return [
-        Served(identity=ServerIdentity(name, url, owner_of(url)), models=models)
+        FoundServer(identity=ServerIdentity(name, url, owner_of(url)), models=models)
         for (name, url), models in zip(named, listed, strict=True)
         if models
     ]
@@ -194,7 +194,7 @@ class ListedModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
+class ServerResponse:
     """The result of a request for a server's models."""
 
     kind: Kind
@@ -236,7 +236,7 @@ def window_at(
 
 def reach(
     base_url: str, *, api_key: str = "", timeout: float = SECONDS, wire: WireName | None = None
-) -> Reached:
+) -> ServerResponse:
     """Ask a server for its models, which is free and checks the address and the key.
 
     Network errors are returned, not raised. Requests to this machine bypass proxies.
@@ -254,7 +254,7 @@ def reach(
         url = f"{base_url.rstrip('/')}/models{'?limit=1000' if messages else ''}"
         request = urllib.request.Request(url)  # noqa: S310 - see below
         if request.type not in ("http", "https"):
-            return Reached(
+            return ServerResponse(
                 kind="failed", problem=f"{request.type} is not supported; use http or https"
             )
         request.add_header("User-Agent", "hermes_nb")
@@ -272,7 +272,9 @@ def reach(
     except urllib.error.HTTPError as error:
         return _answered(error, api_key, end)
     except _NO_SERVER as error:
-        return Reached(kind="failed", problem=_unreached(error, base_url, timeout, api_key))
+        return ServerResponse(
+            kind="failed", problem=_unreachable_reason(error, base_url, timeout, api_key)
+        )
 
 
 def proxy_for(base_url: str) -> str:
@@ -317,7 +319,7 @@ def _bounded(response: _Body, end: float) -> bytes:
     return bytes(body)
 
 
-def _listing(answer: bytes) -> Reached:
+def _listing(answer: bytes) -> ServerResponse:
     """Return the models in a list; any other response does not come from a model server."""
     try:
         document = json.loads(answer)
@@ -328,9 +330,9 @@ def _listing(answer: bytes) -> Reached:
         web = answer.lstrip().startswith(b"<")
         told = "a web page" if web else "something that is not a list of models"
         problem = f"it answers with {told}, so this is not the address of a model API"
-        return Reached(kind="failed", problem=problem)
+        return ServerResponse(kind="failed", problem=problem)
     entries = (entry for entry in data if isinstance(entry, dict) and "id" in entry)
-    return Reached(kind="listed", listed=tuple(map(_entry, entries)))
+    return ServerResponse(kind="listed", listed=tuple(map(_entry, entries)))
 
 
 def _entry(entry: Mapping[str, Json]) -> ListedModel:
@@ -345,7 +347,7 @@ def _entry(entry: Mapping[str, Json]) -> ListedModel:
     )
 
 
-def _answered(error: urllib.error.HTTPError, secret: str, end: float) -> Reached:
+def _answered(error: urllib.error.HTTPError, secret: str, end: float) -> ServerResponse:
     """Return the result for an error response."""
     body: object = None
     with suppress(*_NO_SERVER), error:
@@ -355,10 +357,10 @@ def _answered(error: urllib.error.HTTPError, secret: str, end: float) -> Reached
     problem = from_body(body, status=error.code, headers=headers, secret=secret).args[0]
     kinds: dict[int, Kind] = {401: "refused", 403: "no leave"}
     missing: Kind = "no list" if error.code in (404, 405, 501) else "failed"
-    return Reached(kind=kinds.get(error.code, missing), problem=problem)
+    return ServerResponse(kind=kinds.get(error.code, missing), problem=problem)
 
 
-def _unreached(error: BaseException, base_url: str, timeout: float, secret: str) -> str:
+def _unreachable_reason(error: BaseException, base_url: str, timeout: float, secret: str) -> str:
     """Return the reason there was no response, as explained by the first informative cause."""
     host = urlsplit(base_url).netloc.rpartition("@")[2]
     reason = getattr(error, "reason", None)

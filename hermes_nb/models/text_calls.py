@@ -143,7 +143,7 @@ class TextCalls:
 
 def _written(message: Message) -> Message:
     raw = message.echo.get(RAW)
-    if isinstance(raw, str) and raw and _says(raw, message):
+    if isinstance(raw, str) and raw and _matches_message(raw, message):
         text = raw
     else:
         blocks = [render(call) for call in message.calls]
@@ -151,7 +151,7 @@ def _written(message: Message) -> Message:
     return Message.assistant(text, reasoning=message.reasoning, interrupted=message.interrupted)
 
 
-def _says(raw: str, message: Message) -> bool:
+def _matches_message(raw: str, message: Message) -> bool:
     """Return whether `raw` still matches the message: compression may have shortened its calls."""
     reader = CallReader(frozenset(call.name for call in message.calls))
     reader.feed(raw)

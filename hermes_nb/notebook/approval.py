@@ -30,7 +30,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from hermes_nb.agent.approvals import answer_of, unanswered
-from hermes_nb.agent.models import found_servers, told
+from hermes_nb.agent.models import found_servers, server_line
 from hermes_nb.agent.settings.config import Settings, load_settings
 from hermes_nb.agent.settings.sources import CEILING, STARTED, home_directory, within
 from hermes_nb.core.errors import ConfigError
@@ -447,7 +447,7 @@ async def offer_servers(settings: Settings, ask: Ask, declined: set[ServerIdenti
         return False
     from hermes_nb.models.servers import remember
 
-    lines = [f"  {number}. {told(served)}" for number, served in enumerate(offered, start=1)]
+    lines = [f"  {number}. {server_line(served)}" for number, served in enumerate(offered, start=1)]
     question = "\n".join(
         [
             "No model is set up. Found on this machine:",

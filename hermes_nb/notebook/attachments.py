@@ -42,7 +42,7 @@ class Attachment:
     """The encoded image."""
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """Its name, type and size in pixels."""
         size = dimensions(self.image.mime, self.image.data)
         pixels = f" {size[0]}x{size[1]}" if size else ""

@@ -33,7 +33,7 @@ NAMED = 1.0
 
 
 @dataclass(slots=True, eq=False)
-class Line:
+class TurnQueue:
     """The turns of one session, which run one after another."""
 
     name: str = ""
@@ -55,7 +55,7 @@ class RunningTurn:
         """Whether the turn has left the queue and started."""
         self.alone = False
         """Whether no other turn may run at the same time."""
-        self.line: Line | None = None
+        self.line: TurnQueue | None = None
         """The queue of its session; None if not assigned yet."""
         self.session: Session | None = None
         """Its session, once it is open."""

@@ -104,7 +104,7 @@ def _outline(bench: KnownCells) -> Tool:
         document = await bench.open(context.place)
         cells = await document.sketch()
         text = outline(cells, changed=bench.seen.changes(document.way, cells))
-        bench.seen.look(document.way, cells)
+        bench.seen.record_all(document.way, cells)
         foreign = any(bench.foreign(cell.source) for cell in cells)
         stale = await stale_note(bench, context.place, earlier=True)
         told = f"{document.way}, {len(cells)} cells:\n{text}{stale}"

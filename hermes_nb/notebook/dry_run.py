@@ -100,11 +100,11 @@ class DryRun:
         if options.into:
             names[options.into] = self.as_dict()
         if not (options.into and options.quiet):
-            return self.told()
+            return self.report()
         name, total = code_span(options.into), amount(sum(self.tokens.values()))
         return f"Nothing was sent: {name} is the request, about {total} tokens."
 
-    def told(self) -> str:
+    def report(self) -> str:
         """Return a Markdown report: sizes, messages, and (folded) tools and settings."""
         total = sum(self.tokens.values())
         where = f" at {code_span(self.endpoint)}" if self.endpoint else ""

@@ -103,7 +103,7 @@ class EventHub:
         if len(self._accounts) > MOST_SESSIONS:
             del self._accounts[next(iter(self._accounts))]
         account.turn = session.agent.turns
-        account.sink = account.sink or partial(self._hear, account)
+        account.sink = account.sink or partial(self._update_account, account)
         if account.sink not in session.agent.sinks:
             session.agent.sinks.append(account.sink)
 
@@ -113,9 +113,9 @@ class EventHub:
 
     def __call__(self, event: Event) -> None:
         """Handle an event of the current session."""
-        self._hear(self._account, event)
+        self._update_account(self._account, event)
 
-    def _hear(self, account: Account, event: Event) -> None:
+    def _update_account(self, account: Account, event: Event) -> None:
         match event:
             case TurnStarted(turn):
                 account.running = account.turn = turn
@@ -128,7 +128,7 @@ class EventHub:
                 account.running = 0
             case _:
                 pass
-        self._tell(event)
+        self._notify_listeners(event)
 
     def background(self, event: BackgroundEvent) -> None:
         """Handle an event from background work; may be called from any thread."""
@@ -138,7 +138,7 @@ class EventHub:
             case ReviewFinished():
                 self.reviewing, self.reviewed = None, event
                 self.reviewed_at = time.time()
-        self._tell(event)
+        self._notify_listeners(event)
 
     def close(self) -> None:
         """Close all listeners."""
@@ -146,6 +146,6 @@ class EventHub:
             watcher.close()
         self.listeners.clear()
 
-    def _tell(self, event: Event | BackgroundEvent) -> None:
+    def _notify_listeners(self, event: Event | BackgroundEvent) -> None:
         for watcher in list(self.listeners):
             watcher.heard(event)

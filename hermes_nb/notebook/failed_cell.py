@@ -16,7 +16,7 @@ from hermes_nb.core.errors import HermesError
 from hermes_nb.core.text import head_tail, one_line
 from hermes_nb.notebook.document.outputs import LIBRARY, strip_ansi
 from hermes_nb.notebook.execute.capture import text_of
-from hermes_nb.notebook.shell import Shell, ours
+from hermes_nb.notebook.shell import Shell, hermes_magics
 from hermes_nb.safety.redact import redact
 
 MESSAGE = 1_000
@@ -62,7 +62,7 @@ def last_error(shell: Shell, *, earlier: bool = False) -> FailedCell | None:
             return _failed(shell, error, source=source, cell_id=cell_id)
     error = getattr(sys, "last_value", None) if earlier else None
     if isinstance(error, HermesError):  # such as a failed turn about that cell
-        error = getattr(ours(shell), "failed", None)
+        error = getattr(hermes_magics(shell), "failed", None)
     if not isinstance(error, BaseException) or isinstance(error, _NOT_OURS_TO_MEND):
         return None
     # Any code in this process may set `last_value`: accept only an error from a cell.

@@ -126,7 +126,7 @@ class FrontEnd:
         self.search()
         return None
 
-    async def look(self) -> Info | None:
+    async def check_page(self) -> Info | None:
         """Return the page that answers now, and make the next request ping again.
 
         Without that ping, a page that closes right after this check would count as present.
@@ -286,7 +286,7 @@ class FrontEnd:
         opened = [] if self._channel is None else [self._channel]
 
         def open_one() -> None:
-            opened.append(Channel({"cell": call.cell}, self._hear))
+            opened.append(Channel({"cell": call.cell}, self._on_hello))
             for old in opened[:-2]:
                 old.close()
 
@@ -305,7 +305,7 @@ class FrontEnd:
                     channel.close()
         return chosen
 
-    def _hear(self, channel: Channel, info: Info) -> None:
+    def _on_hello(self, channel: Channel, info: Info) -> None:
         """Handle a hello: the answer to a probe, or from a page that has just loaded."""
         if channel.closed:
             return

@@ -17,7 +17,7 @@ from IPython.core.inputtransformer2 import make_tokens_by_line
 from IPython.core.interactiveshell import InteractiveShell
 
 from hermes_nb.core.errors import HermesError
-from hermes_nb.notebook.shell import other
+from hermes_nb.notebook.shell import other_provider
 
 if TYPE_CHECKING:
     from hermes_nb.notebook.shell import Foreign
@@ -42,7 +42,7 @@ def questions(lines: list[str]) -> list[str]:
     the last word of a question. Lines inside a string are not changed.
     """
     rows = [row for row, line in enumerate(lines) if QUESTION.match(line)]
-    if not rows or _others():
+    if not rows or _magics_replaced():
         return lines
     starts = {
         tokens[0].start[0] - 1
@@ -62,13 +62,15 @@ CHECKPOINT = "%%checkpoint"
 
 def checkpointed(lines: list[str]) -> list[str]:
     """Remove a first line `%%checkpoint`: the rest of the cell runs as it would without it."""
-    return lines[1:] if lines and lines[0].strip() == CHECKPOINT and not _others() else lines
+    return (
+        lines[1:] if lines and lines[0].strip() == CHECKPOINT and not _magics_replaced() else lines
+    )
 
 
-def _others() -> bool:
+def _magics_replaced() -> bool:
     """Return whether another package has replaced the magics, so they must not be awaited."""
     shell: Foreign = get_ipython()
-    return shell is not None and bool(other(shell))
+    return shell is not None and bool(other_provider(shell))
 
 
 def _call(match: re.Match[str]) -> str:
@@ -103,7 +105,7 @@ def awaited(lines: list[str]) -> list[str]:
     Raises `NotAwaitedError` or `_UnheardError` if a call cannot be awaited, so that the cell fails.
     """
     out = [EMPTY.sub(r"\1, '\\n')", CALL.sub(r"\1await \2", line)) for line in lines]
-    if out == lines or _others():
+    if out == lines or _magics_replaced():
         return lines
     if (around := _around()) is not None:
         magic, unheard = around

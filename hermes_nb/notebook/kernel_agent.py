@@ -33,7 +33,7 @@ from hermes_nb.models.cassette import Mode as CassetteMode
 from hermes_nb.models.profiles import traits_of
 from hermes_nb.notebook.access import NotebookAccess
 from hermes_nb.notebook.approval import CellApprover, KernelGuard, Permission
-from hermes_nb.notebook.background import Line, RunningTurn
+from hermes_nb.notebook.background import RunningTurn, TurnQueue
 from hermes_nb.notebook.cell_tools import own_tools
 from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.views import TurnView
@@ -322,7 +322,7 @@ class KernelAgent:
         admitted = [each for each in self.running if each.admitted]
         return found[-1] if found else next(iter(admitted[MOST_TURNS - 1 :]), None)
 
-    def _line_of(self, running: RunningTurn) -> Line:
+    def _line_of(self, running: RunningTurn) -> TurnQueue:
         """Return the line of the session that a turn will continue."""
         options = running.turn.options
         earlier = self.running[: self.running.index(running)]
@@ -330,11 +330,11 @@ class KernelAgent:
         follows = last is not None and last.session is None and last not in self._apart
         if last is not None and last.line and follows and not (options.session or options.new):
             return last.line
-        found = self.sessions.foresee(options.session, new=options.new, afresh=self.deck.on)
+        found = self.sessions.expected(options.session, new=options.new, afresh=self.deck.on)
         name = found.id if found is not None else options.session
         lines = (each.line for each in earlier if each.line is not None)
         known = (line for line in lines if name in (line.name, line.session and line.session.id))
-        return (next(known, None) if name else None) or Line(name)
+        return (next(known, None) if name else None) or TurnQueue(name)
 
     async def _preview(self, prompt: str, options: TurnOptions) -> str:
         """Build a turn's first request without sending it, and return it as Markdown.
@@ -348,7 +348,7 @@ class KernelAgent:
             pictures = self.models.pictures(options.images, model)
             spec = self.runtime.spec(model, auxiliary=self.models.auxiliary)
             sessions = self.sessions
-            found = sessions.foresee(options.session, new=options.new, afresh=self.deck.on)
+            found = sessions.expected(options.session, new=options.new, afresh=self.deck.on)
             env = TurnEnv(
                 settings=settings,
                 options=options,
@@ -404,7 +404,7 @@ class KernelAgent:
 
     def _taken_up(self, prompt: str, running: RunningTurn, spec: SessionSpec) -> Session:
         """Return a turn's session, which becomes the current one."""
-        options, line = running.turn.options, running.line or Line()
+        options, line = running.turn.options, running.line or TurnQueue()
         name, new = options.session, options.new
         if running.line is not None and not (name or new):  # it began while others were running
             current = self.sessions.current
@@ -463,7 +463,7 @@ class KernelAgent:
         """Apply a turn's approval mode and settings."""
         guard, self.turn = self.guard, None
         running.cell.mode = guard.mode
-        with self._settings.kept():
+        with self._settings.read_once():
             try:
                 settings = self.settings()
                 wanted = running.turn.options.approve or settings.approve

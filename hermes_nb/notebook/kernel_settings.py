@@ -56,7 +56,7 @@ class KernelSettings:
             turn.read = None
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def read_once(self) -> Iterator[None]:
         """Read the settings only once during this block, which is a turn."""
         turn = _Turn()
         token = _turn.set(turn)

@@ -19,7 +19,7 @@ from types import FrameType
 
 from hermes_nb.core.errors import HermesError
 from hermes_nb.notebook.execute.network import watch_cells
-from hermes_nb.notebook.shell import EXTENSION, LOADED, MAGIC, Shell, can_ask, other
+from hermes_nb.notebook.shell import EXTENSION, LOADED, MAGIC, Shell, can_ask, other_provider
 
 CALL = re.compile(r"^\s*(?:[\w.,\[\]'\" ]+=\s*)?%%?hermes\b")
 """A line that calls one of our magics."""
@@ -38,7 +38,7 @@ def watch(shell: Shell) -> None:
     hooks: list[Callable[[list[str]], list[str]]] = shell.input_transformers_cleanup
 
     def load_in_time(lines: list[str]) -> list[str]:
-        if other(shell) or not any(CALL.match(line) for line in lines):
+        if other_provider(shell) or not any(CALL.match(line) for line in lines):
             return lines
         before = [hook for hook in hooks if hook is not load_in_time]
         hooks[:] = before

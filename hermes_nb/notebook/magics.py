@@ -33,7 +33,7 @@ from hermes_nb.notebook.input_transformers import CHECKPOINT, awaited, checkpoin
 from hermes_nb.notebook.interrupt import Stopped, stoppable, stopped_in_view
 from hermes_nb.notebook.keys import refuse_key
 from hermes_nb.notebook.options import split_options
-from hermes_nb.notebook.shell import MAGIC, is_message, other, ours
+from hermes_nb.notebook.shell import MAGIC, hermes_magics, is_message, other_provider
 
 if TYPE_CHECKING:
     from hermes_nb.agent.session.turn import Turn
@@ -102,7 +102,7 @@ class HermesMagics(Magics):
 
     def take(self, shell: Shell) -> None:
         """Register these magics; notify the user if they replace another package's."""
-        if package := other(shell):
+        if package := other_provider(shell):
             told = f"`{package}` had defined `%%hermes`; it is now Hermes' own magic"
             self._show(f"{told}. `%unload_ext hermes_nb` restores the other one.")
         manager = shell.magics_manager
@@ -111,7 +111,7 @@ class HermesMagics(Magics):
         self._before = [(table, name, table.get(name)) for table, name in tables]
         shell.register_magics(self)
         shell.events.register("pre_run_cell", self._save)
-        shell.events.register("post_run_cell", self._look)
+        shell.events.register("post_run_cell", self._after_cell)
 
     def _save(self, info: Foreign) -> None:
         """Save the variables that a cell can reach, if it begins with `%%checkpoint`."""
@@ -124,7 +124,7 @@ class HermesMagics(Magics):
             number = max(history.turns(CELLS), default=0) + 1
             self._saved.enter_context(history.recording(CELLS, number, code))
 
-    def _look(self, result: Foreign) -> None:
+    def _after_cell(self, result: Foreign) -> None:
         """Store the last error not raised by Hermes; warn once if our magics were replaced.
 
         Also record the run, so that stale cells are known.
@@ -133,7 +133,7 @@ class HermesMagics(Magics):
         note_cell(self.shell, result)
         error = getattr(sys, "last_value", None)
         self.failed = self.failed if isinstance(error, HermesError) else error
-        package = other(self.shell)
+        package = other_provider(self.shell)
         if package and not self._taken:
             told = f"`%%hermes` is now the magic of `{package}`"
             self._show(f"{told}. `%reload_ext hermes_nb` restores Hermes' own.")
@@ -142,8 +142,8 @@ class HermesMagics(Magics):
     def give_back(self, shell: Shell) -> None:
         """Undo `take`, unless another package has since registered its magics."""
         shell.events.unregister("pre_run_cell", self._save)
-        shell.events.unregister("post_run_cell", self._look)
-        for table, name, before in [] if other(shell) else self._before:
+        shell.events.unregister("post_run_cell", self._after_cell)
+        for table, name, before in [] if other_provider(shell) else self._before:
             if before is None:
                 table.pop(name, None)
             else:
@@ -434,7 +434,7 @@ def _magics() -> HermesMagics:
     from IPython.core.getipython import get_ipython
 
     shell: Foreign = get_ipython()
-    found: HermesMagics | None = ours(shell) if shell else None
+    found: HermesMagics | None = hermes_magics(shell) if shell else None
     if found is None:
         raise ConfigError("hermes_nb is not loaded here; run `%load_ext hermes_nb` first")
     return found
@@ -466,7 +466,7 @@ def unload(shell: Shell) -> None:
         matchers[:] = [each for each in matchers if getattr(each, "hermes", False) is False]
     if (handlers := getattr(getattr(shell, "kernel", None), "control_handlers", None)) is not None:
         handlers[ASKED] = shell.kernel.comm_info_request
-    while (magics := ours(shell)) is not None:
+    while (magics := hermes_magics(shell)) is not None:
         shell.configurables.remove(magics)
         magics.give_back(shell)
         magics.close()

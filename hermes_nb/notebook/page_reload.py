@@ -146,10 +146,10 @@ class _Joining:
     async def _show(self) -> bool:
         """Show the turn in a page other than the one that ran it; return whether a page exists."""
         try:
-            page = await self._frontend.look()
+            page = await self._frontend.check_page()
             if self._is_another(page) and not self._came_back:
                 await asyncio.sleep(SURE)
-                page = await self._frontend.look()
+                page = await self._frontend.check_page()
             if not self._is_another(page):
                 return page is not None
             self._came_back = True

@@ -43,10 +43,10 @@ _SIZED: tuple[type, ...] = (list, dict, tuple, set, frozenset, deque, bytearray,
 
 def library(value: object) -> str:
     """Return the name of the package that defines the value's type."""
-    return str(told(type(value), "__module__")).partition(".")[0]
+    return str(own_attribute(type(value), "__module__")).partition(".")[0]
 
 
-def told(kind: type, name: str) -> object:
+def own_attribute(kind: type, name: str) -> object:
     """Return an attribute that a class itself defines, bypassing its metaclass."""
     return type.__getattribute__(kind, name)
 
@@ -57,16 +57,16 @@ def type_name(value: object) -> str:
     if issubclass(kind, type):
         return "class"
     package = library(value)
-    name = one_line(str(told(kind, "__qualname__")), 80)
+    name = one_line(str(own_attribute(kind, "__qualname__")), 80)
     return name if package in ("builtins", "__main__") else f"{package} {name}"
 
 
 def overridden(value: object) -> str:
     """Return an attribute in `_ASKED` that a subclass redefines, or ""."""
-    for kind in told(type(value), "__mro__"):  # type: ignore[attr-defined]
-        if str(told(kind, "__module__")).partition(".")[0] in _LIBRARIES:
+    for kind in own_attribute(type(value), "__mro__"):  # type: ignore[attr-defined]
+        if str(own_attribute(kind, "__module__")).partition(".")[0] in _LIBRARIES:
             return ""
-        if own := _ASKED & set(told(kind, "__dict__")):  # type: ignore[call-overload]
+        if own := _ASKED & set(own_attribute(kind, "__dict__")):  # type: ignore[call-overload]
             return str(min(own))
     return ""
 
@@ -238,7 +238,7 @@ def preview(value: object, limit: int = 200, *, depth: int = _DEPTH) -> str:
     if shape := shape_of(value):
         return f"<{type_name(value)}, {shape}>"
     if issubclass(kind, type):
-        return f"<class {told(value, '__qualname__')}>"  # type: ignore[arg-type]
+        return f"<class {own_attribute(value, '__qualname__')}>"  # type: ignore[arg-type]
     return foreign(value, limit)
 
 

@@ -44,7 +44,7 @@ from hermes_nb.tools.installed import wrapped
 from hermes_nb.tools.mcp_tools import McpTools
 from hermes_nb.tools.origins import keeping_origins
 from hermes_nb.tools.terminal import terminal
-from hermes_nb.tools.web import REDIRECTED, Fetched, Web, redirected
+from hermes_nb.tools.web import REDIRECTED, Web, WebResponse, redirected
 
 MOST = 50_000
 """Maximum characters per attachment, as for a tool's result."""
@@ -302,7 +302,7 @@ class _Stay(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _fetched(address: str) -> Fetched:
+def _fetched(address: str) -> WebResponse:
     """Return the content at an address; redirects may only lead to the public internet.
 
     The user chose the typed address, so it may be private. A redirect's target is chosen by the
@@ -313,7 +313,7 @@ def _fetched(address: str) -> Fetched:
         with urllib.request.build_opener(_Stay).open(request, timeout=SECONDS) as reply:
             charset = reply.headers.get_content_charset() or ""
             kind = reply.headers.get_content_type()
-            return Fetched(address, reply.status, kind, charset, reply.read(PAGE))
+            return WebResponse(address, reply.status, kind, charset, reply.read(PAGE))
     except (OSError, ValueError, LookupError, http.client.HTTPException) as error:
         leads = ""
         if isinstance(error, urllib.error.HTTPError):

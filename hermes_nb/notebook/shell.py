@@ -86,7 +86,7 @@ class Shell(Protocol):
         ...
 
 
-def ours(shell: Shell) -> Foreign:
+def hermes_magics(shell: Shell) -> Foreign:
     """Return this package's magics in a shell, or None if they are not loaded.
 
     Compares modules, because another package may use the same magic and class names.
@@ -95,7 +95,7 @@ def ours(shell: Shell) -> Foreign:
     return next((each for each in shell.configurables if type(each).__module__ == module), None)
 
 
-def other(shell: Shell) -> str:
+def other_provider(shell: Shell) -> str:
     """Return the package that provides `%%hermes`, or "" if it is this one."""
     magic = shell.magics_manager.magics["cell"].get(MAGIC)
     module = getattr(magic, "spec", "") or getattr(

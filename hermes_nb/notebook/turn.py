@@ -32,7 +32,14 @@ from hermes_nb.notebook.display.views import CellView, FinalView, StatusView, Tu
 from hermes_nb.notebook.execute.nested import showing
 from hermes_nb.notebook.frontend import FrontEnd
 from hermes_nb.notebook.page_reload import rejoined
-from hermes_nb.notebook.shell import Shell, can_ask, has_kernel, ours, running_cell, turn_cell
+from hermes_nb.notebook.shell import (
+    Shell,
+    can_ask,
+    has_kernel,
+    hermes_magics,
+    running_cell,
+    turn_cell,
+)
 from hermes_nb.notebook.variable_changes import brief_change
 from hermes_nb.notebook.variable_changes import changes as changed_variables
 from hermes_nb.notebook.widget_messages import widgets_live
@@ -260,7 +267,7 @@ def make_view(shell: Shell, *, quiet: bool = False) -> TurnView:
     """Return the view for a notebook page, a headless kernel or a terminal."""
     transcript = Transcript()
     if not has_kernel(shell):
-        magics = ours(shell)
+        magics = hermes_magics(shell)
         transcript.spelled = magics.spelled if magics else transcript.spelled
         return terminal_view(transcript, quiet=quiet)
     return FinalView(transcript) if quiet or not can_ask(shell) else CellView(transcript)

@@ -70,7 +70,7 @@ class UserMessageBuilder:
         self._mcp = mcp
         self._say = say
         self._access = access
-        self._sent = Sent()
+        self._sent = SentState()
 
     async def message(self, prompt: str, env: TurnEnv, library: Library) -> Message:
         """Return a turn's message for the prompt as typed, which may name a skill of `library`.
@@ -82,7 +82,7 @@ class UserMessageBuilder:
         # Inserted values do not count as the user's words.
         parts: list[Part] = [Text(filled, "user" if filled == prompt else kernel_origin())]
         if env.pictures:
-            names = "; ".join(f"{n}. {each.told}" for n, each in enumerate(env.pictures, 1))
+            names = "; ".join(f"{n}. {each.description}" for n, each in enumerate(env.pictures, 1))
             parts += [Text(f"[Pictures with this message: {names}]", "ours")]
             parts += [each.image for each in env.pictures]
         if named := SKILL.match(prompt):
@@ -136,7 +136,7 @@ class UserMessageBuilder:
 
     async def _news(self, env: TurnEnv) -> Text:
         """Return what has changed in the notebook since this session's last message."""
-        sent = self._sent if self._sent.session == env.site.session else Sent(env.site.session)
+        sent = self._sent if self._sent.session == env.site.session else SentState(env.site.session)
         if not (isinstance(env.session, Session) and sent.is_in(env.session.messages)):
             sent = replace(sent, notebook="", outline=None, contexts=())
         now = {variable.name: variable for variable in variables_of(self._shell)}
@@ -155,7 +155,7 @@ class UserMessageBuilder:
             for cell_id in note.deleted:  # an outline reports each deletion once
                 self._access.seen.forget(above.way, cell_id)
         if not env.options.dry_run:
-            self._sent = Sent(
+            self._sent = SentState(
                 env.site.session,
                 variables=now,
                 notebook=notebook or sent.notebook,
@@ -167,7 +167,7 @@ class UserMessageBuilder:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentState:
     """What a session knows about the notebook from its messages."""
 
     session: str = ""

@@ -36,9 +36,9 @@ from hermes_nb.notebook.previews import (
     library,
     names_a_secret,
     overridden,
+    own_attribute,
     preview,
     shape_of,
-    told,
     type_name,
 )
 from hermes_nb.notebook.shell import Foreign, Shell
@@ -185,7 +185,7 @@ def _imported(value: object) -> bool:
     if not issubclass(kind, type | types.FunctionType | types.BuiltinFunctionType):
         return False
     if issubclass(kind, type):
-        return told(value, "__module__") != "__main__"  # type: ignore[arg-type]
+        return own_attribute(value, "__module__") != "__main__"  # type: ignore[arg-type]
     return getattr(value, "__module__", None) != "__main__"
 
 

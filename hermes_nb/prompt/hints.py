@@ -216,7 +216,7 @@ def _walk(arguments: object, place: str) -> Iterator[Mention]:
             return
         key, value, depth = waiting.pop()
         if isinstance(value, str):
-            yield from _said(key, value, place)
+            yield from _argument_mentions(key, value, place)
         elif depth < _DEEPEST:
             waiting += [(k, v, depth + 1) for k, v in reversed(_items(key, value))]
 
@@ -230,7 +230,7 @@ def _items(key: str, value: object) -> list[tuple[str, object]]:
     return []
 
 
-def _said(key: str, value: str, place: str) -> Iterator[Mention]:
+def _argument_mentions(key: str, value: str, place: str) -> Iterator[Mention]:
     if _COMMAND_KEY.fullmatch(key):
         for each in paths_in(value):
             if place and each.path[0] != "/":

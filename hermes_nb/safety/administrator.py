@@ -152,7 +152,7 @@ class Policy:
         return found
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """A one-line summary of the policy. It omits values, which may be confidential."""
         states = [
             f"{family} {name} {state}".replace(f" {ANY} ", " ")

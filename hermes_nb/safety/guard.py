@@ -200,9 +200,9 @@ class Guard:
             arguments: The validated arguments.
             messages: The conversation before the call.
             result: The complete text after a write, if the arguments contain only part of it.
-            content: The result of `look` for this call. Default: call it now.
+            content: The result of `content_of` for this call. Default: call it now.
         """
-        settled, content = self.policy, content or look(tool, arguments)
+        settled, content = self.policy, content or content_of(tool, arguments)
         names = [tool.name, *(["run_python"] if tool.name == COPY else [])]
         if why := next(filter(None, (settled.why("tools", n, tool.toolset) for n in names)), ""):
             return Decision(verdict="deny", why=why, shown=content.shown)
@@ -239,13 +239,13 @@ class Guard:
     ) -> Decision:
         """Return the decision about a call that is not a shell command."""
         shows, mode = content.shown, self.held
-        if why := self._why(tool, arguments, messages, risk, mode):
-            always = bool(self._why(tool, arguments, messages, risk, "all"))
+        if why := self._reason_to_ask(tool, arguments, messages, risk, mode):
+            always = bool(self._reason_to_ask(tool, arguments, messages, risk, "all"))
             why = visible(why)
             return Decision(verdict="ask", why=why, shown=shows, in_every_mode=always)
         free, shape = risk in _FREE[mode], self.shape(tool, arguments, content)
         if mode == "never" and not free:
-            why = f"{_told(tool, risk)}, and approvals are set to never"
+            why = f"{_approval_reason(tool, risk)}, and approvals are set to never"
             return Decision(verdict="deny", why=why, shown=shows)
         if free or self._remembers(shape):
             held = tool.name in _KERNEL and outside(messages)
@@ -254,7 +254,7 @@ class Guard:
         told = lasting(tool, arguments)
         return Decision(
             verdict="ask",
-            why=_UNHELD if tool.name in _KERNEL else _told(tool, risk),
+            why=_UNHELD if tool.name in _KERNEL else _approval_reason(tool, risk),
             shown=shows,
             shape=shape,
             lasting=told,
@@ -288,7 +288,7 @@ class Guard:
         if shape:
             self.remembered[shape] = way if isinstance(way, Way) else None
 
-    def _why(
+    def _reason_to_ask(
         self,
         tool: Tool,
         arguments: Arguments,
@@ -310,7 +310,7 @@ class Guard:
         reaches = lasts or (sends and not tool.stays)
         spared = mode == "all" and tool.toolset == "memory"
         if reaches and (where := outside(messages, recalled=not spared)):
-            what = _told(tool, risk) if lasts or risk is Risk.NETWORK else _UNCONFINED
+            what = _approval_reason(tool, risk) if lasts or risk is Risk.NETWORK else _UNCONFINED
             return f"{what}, and {where} contains untrusted content"
         texts = (value for value in arguments.values() if isinstance(value, str))
         wording = "\n".join(texts) if tool.wording is None else tool.wording(arguments)
@@ -440,7 +440,7 @@ def _later(tool: Tool, arguments: Arguments, result: str | None = None) -> str:
     return ""
 
 
-def _told(tool: Tool, risk: Risk) -> str:
+def _approval_reason(tool: Tool, risk: Risk) -> str:
     """Return the reason a tool's calls need approval."""
     if tool.toolset == "notebook" and risk is Risk.WRITE:
         return "it changes the notebook"
@@ -484,7 +484,7 @@ def lasting(tool: Tool, arguments: Arguments) -> str:
     return f"{told}. {_NETWORK}" if tool.name in _KERNEL else told
 
 
-def look(tool: Tool, arguments: Arguments) -> Content:
+def content_of(tool: Tool, arguments: Arguments) -> Content:
     """Return a call's complete text for display, and digests of the files in it.
 
     The text has no ANSI codes or bidirectional overrides that could hide something. It is followed

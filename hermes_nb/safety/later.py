@@ -144,7 +144,7 @@ class LaterPlaces:
 
 
 @dataclass(slots=True)
-class Look:
+class WorkspaceWalk:
     """A walk through a workspace."""
 
     root: Path

@@ -22,11 +22,11 @@ from hermes_nb.safety.permissions import Need
 from hermes_nb.safety.places import python
 from hermes_nb.safety.programs import readers
 from hermes_nb.safety.protected import secret_name
-from hermes_nb.safety.shell import Rough, bare, on_one_line, rough_commands
+from hermes_nb.safety.shell import RoughCommand, bare, on_one_line, rough_commands
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CommandNeeds:
     """A command's estimated action and needs."""
 
     deed: str = ""
@@ -79,7 +79,7 @@ def _rows() -> dict[str, list[_Row]]:
     return out
 
 
-def wanted(command: str, *, workspace: Path, home: Path, directory: Path) -> Wanted:
+def wanted(command: str, *, workspace: Path, home: Path, directory: Path) -> CommandNeeds:
     """Return a command's estimated action and needs, in time linear in its length."""
     command = on_one_line(command)
     deeds: list[str] = []
@@ -89,7 +89,7 @@ def wanted(command: str, *, workspace: Path, home: Path, directory: Path) -> Wan
     for deed, more in _seen(command, workspace, home):
         deeds += [deed] if deed else []
         needs |= more
-    return Wanted(deeds[0] if deeds else "", frozenset(needs))
+    return CommandNeeds(deeds[0] if deeds else "", frozenset(needs))
 
 
 _PYTHON = re.compile(r"python[\d.]*")
@@ -151,7 +151,7 @@ def _seen(command: str, workspace: Path, home: Path) -> Iterator[tuple[str, froz
             yield "", frozenset({need})
 
 
-def _by_name(rough: Rough) -> Iterator[tuple[str, frozenset[Need]]]:
+def _by_name(rough: RoughCommand) -> Iterator[tuple[str, frozenset[Need]]]:
     first = basename(rough.words[0]) if rough.words else ""
     name, *rest = bare(rough.words, _rows().keys()) or [""]
     for program in dict.fromkeys((first, basename(name))):

@@ -7,7 +7,7 @@ secrets in its value. A secret in a request's headers does not count, because ev
 one. A secret in the body counts, but a single key in an example is suspicious only in combination
 with another sign.
 
-A pattern is searched only around words that its matches must contain. `Late` is raised when
+A pattern is searched only around words that its matches must contain. `ScanTimeout` is raised when
 scanning a text has used `LIMIT` seconds of CPU time per `SIZE` characters. Compiling the patterns,
 once per process, does not count.
 """
@@ -71,7 +71,7 @@ class Sign:
     """Whether to ignore it in code and quotations, where chat templates are documented."""
 
 
-class Late(Exception):
+class ScanTimeout(Exception):
     """The time limit for scanning a text was exceeded."""
 
 
@@ -106,9 +106,9 @@ def _collected(phase: str, _info: object) -> None:
 
 
 def in_time() -> None:
-    """Raise `Late` if the time limit is exceeded."""
+    """Raise `ScanTimeout` if the time limit is exceeded."""
     if thread_time() > _UNTIL.get():
-        raise Late
+        raise ScanTimeout
 
 
 @cache

@@ -21,7 +21,7 @@ from subprocess import SubprocessError
 from typing import Literal
 
 from hermes_nb.safety import programs
-from hermes_nb.safety.needs import Wanted, wanted
+from hermes_nb.safety.needs import CommandNeeds, wanted
 from hermes_nb.safety.permissions import Need
 from hermes_nb.safety.places import SYSTEM, python
 from hermes_nb.safety.programs import (
@@ -131,20 +131,20 @@ class Verdict:
 def judge(command: str, place: CommandPlace) -> Verdict:
     """Check a command. Never raises, and takes a few tenths of a second at most."""
     if len(command) > LENGTH_LIMIT:
-        return _ask(f"it is longer than {LENGTH_LIMIT:,} characters", Wanted())
+        return _ask(f"it is longer than {LENGTH_LIMIT:,} characters", CommandNeeds())
     place = CommandPlace(_real(place.workspace), _real(place.directory), place.home, place.hidden)
     try:
         return _judged(command, place)
     except Exception:  # a command that cannot be checked is never allowed
         logger.exception("a command could not be judged")
-        return _ask("it could not be checked beforehand", Wanted())
+        return _ask("it could not be checked beforehand", CommandNeeds())
 
 
 def _real(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def _ask(reason: str, seen: Wanted) -> Verdict:
+def _ask(reason: str, seen: CommandNeeds) -> Verdict:
     return Verdict("ask", reason, needs=seen.needs or frozenset({Need.WRITE}))
 
 
@@ -154,7 +154,7 @@ def _judged(command: str, place: CommandPlace) -> Verdict:
         if lost := destroys(text, place.home):
             return Verdict("deny", lost)
     if _HIDDEN.search(command):
-        return _ask("it has invisible characters, which can hide what it does", Wanted())
+        return _ask("it has invisible characters, which can hide what it does", CommandNeeds())
     try:
         return Verdict("allow", plan=_Judge(place).plan(parse(command, place.home)))
     except (NeedsShellError, MayDoMoreError, OSError, ValueError, SubprocessError) as why:
@@ -203,14 +203,14 @@ class _Judge:
         self._reads([str(self.directory)])
 
     def _stage(self, draft: Draft) -> Stage:
-        self._hurry()
+        self._check_deadline()
         self.environment, self.paths, self.elsewhere = dict(_ENVIRONMENT), [], False
         name = draft.words[0]
         if draft.patterns[0]:
             needs_shell("the name of the program is a pattern")
         words: list[str] = []
         for word, glob in zip(draft.words[1:], draft.patterns[1:], strict=True):
-            words += (expand(glob, self.directory, self._hurry) if glob else []) or [word]
+            words += (expand(glob, self.directory, self._check_deadline) if glob else []) or [word]
         if draft.stdin is not None:
             self._reads([draft.stdin])
             if self.hidden and self._inside(self.directory / draft.stdin):
@@ -288,7 +288,7 @@ class _Judge:
     def _reads(self, words: list[str], *, deep: bool = False) -> None:
         """Check files that are read and, with `deep`, everything under them."""
         for word in words:
-            self._hurry()
+            self._check_deadline()
             path = self.directory / word
             masked = self.hidden and self._inside(path)
             linked = frozenset[tuple[int, int]]() if masked else self._links(path)
@@ -319,7 +319,7 @@ class _Judge:
             if not root.is_dir() or (self.hidden and self._inside(root)):
                 continue
             for place, folders, names in os.walk(root, onerror=_unseen):
-                self._hurry()
+                self._check_deadline()
                 for path in (Path(place, name) for name in (*folders, *names)):
                     if path.is_symlink() and not _real(path).is_relative_to(_real(root)):
                         refuse(f"{path.name!r} leads out of {root.name!r}")
@@ -327,7 +327,7 @@ class _Judge:
     def _names(self, words: list[str]) -> None:
         """Record paths outside the workspace for a program that shows no file contents."""
         for word in words:
-            self._hurry()
+            self._check_deadline()
             if not self._inside(self.directory / word):
                 self.paths.append(os.path.normpath(self.directory / word))
 
@@ -382,7 +382,7 @@ class _Judge:
         if self.trials > _MOST_TRIALS:
             refuse("checking it would take too long")
 
-    def _hurry(self) -> None:
+    def _check_deadline(self) -> None:
         if self.deadline.over():
             refuse("it could not be checked in time")
 

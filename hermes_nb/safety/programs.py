@@ -42,7 +42,7 @@ def refuse(why: str, error: type[MayDoMoreError] = MayDoMoreError) -> NoReturn:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ParsedArguments:
     """A command's arguments, sorted by kind."""
 
     operands: list[str]
@@ -66,13 +66,13 @@ class Rule:
     operands: str
     """Kind of operands: files, names, pattern, text, plus (`+…`), one or none."""
 
-    def read(self, name: str, words: list[str]) -> Read:
+    def read(self, name: str, words: list[str]) -> ParsedArguments:
         """Sort the arguments. Raise MayDoMoreError for an option that is not permitted."""
         if self.short == "*":
-            return Read(words, set(), [])
+            return ParsedArguments(words, set(), [])
         if name in _OPTIONS_FROM_FILES and any(word.startswith("@") for word in words):
             refuse(f"{name} may take its options from a file")
-        out, rest = Read([], set(), []), list(reversed(words))
+        out, rest = ParsedArguments([], set(), []), list(reversed(words))
         while rest:
             word = rest.pop()
             if word == "--":
@@ -88,7 +88,7 @@ class Rule:
                 self._cluster(name, word, out, rest)
         return out
 
-    def _long(self, name: str, word: str, out: Read, rest: list[str]) -> None:
+    def _long(self, name: str, word: str, out: ParsedArguments, rest: list[str]) -> None:
         option, equals, value = word[2:].partition("=")
         out.options.add(option)
         if option in self.long and not equals:
@@ -99,7 +99,7 @@ class Rule:
         if name == "jq" and option in ("arg", "argjson") and rest:
             out.values.append(rest.pop())
 
-    def _cluster(self, name: str, word: str, out: Read, rest: list[str]) -> None:
+    def _cluster(self, name: str, word: str, out: ParsedArguments, rest: list[str]) -> None:
         for at, letter in enumerate(word[1:], 1):
             out.options.add(letter)
             if letter in self.valued:

@@ -23,9 +23,9 @@ from itertools import islice
 from pathlib import Path
 
 from hermes_nb.safety.later import (
-    Look,
     Mark,
     TemporaryAccess,
+    WorkspaceWalk,
     agent_cells,
     all_later,
     files_in,
@@ -51,7 +51,7 @@ _HARMLESS_CONFIG = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class SavedFile:
     """The saved state of a file or link."""
 
     content: bytes | None = None
@@ -70,13 +70,13 @@ class RestoreSnapshot:
 
     root: Path
     """The workspace."""
-    files: Mapping[str, Kept]
+    files: Mapping[str, SavedFile]
     """State of the files, by path."""
     hidden: Mapping[str, int] = field(default_factory=dict)
     """Inodes of the hidden entries, by path."""
     caches: Mapping[str, Mark] = field(default_factory=dict)
     """State of compiled files, by path."""
-    notebooks: Mapping[str, tuple[Mark, Kept]] = field(default_factory=dict)
+    notebooks: Mapping[str, tuple[Mark, SavedFile]] = field(default_factory=dict)
     """State and saved content of notebooks, by path."""
     fixed: frozenset[str] = frozenset()
     """Paths that the command cannot change."""
@@ -85,12 +85,12 @@ class RestoreSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class RevertedChange:
     """A command's change to a file that runs later, reverted until the user approves it."""
 
     path: Path
     """The changed file, link or folder."""
-    before: Kept | None
+    before: SavedFile | None
     """Its state before the command. None if it did not exist."""
     after: Path | None = None
     """Path of the new version until it is approved. None if the command removed it."""
@@ -103,7 +103,7 @@ class Taken:
         """Return the command's change as a unified diff."""
         before, lines = _lines(self.before), list[str]()
         with TemporaryAccess() as opened:
-            held = [*islice(_held(self.path, self.after, opened), MOST_SHOWN + 1)]
+            held = [*islice(_moved_files(self.path, self.after, opened), MOST_SHOWN + 1)]
             for name, file in held[:MOST_SHOWN]:
                 after = _lines(_keep(str(file), opened) if file else None)
                 lines += difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")
@@ -143,11 +143,11 @@ def _move(source: Path, target: Path) -> None:
 def look_before(root: Path, *, environment: bool, fixed: frozenset[str]) -> RestoreSnapshot:
     """Before a command, return the state of the files under `root` that run later."""
     with TemporaryAccess() as opened:
-        places = Look(root, environment=environment, fixed=fixed, opened=opened).walk()
+        places = WorkspaceWalk(root, environment=environment, fixed=fixed, opened=opened).walk()
         files = {path: kept for path in places.files if (kept := _keep(path, opened))}
         left, notebooks = MOST_OF_NOTEBOOKS, {}
         for path, mark in places.notebooks.items():
-            kept = (_keep(path, opened, left) if mark[1] <= left else None) or Kept()
+            kept = (_keep(path, opened, left) if mark[1] <= left else None) or SavedFile()
             left -= len(kept.content or b"")
             notebooks[path] = (mark, kept)
     return RestoreSnapshot(
@@ -161,11 +161,11 @@ def look_before(root: Path, *, environment: bool, fixed: frozenset[str]) -> Rest
     )
 
 
-def _keep(path: str, opened: TemporaryAccess, most: int = MOST_KEPT) -> Kept | None:
+def _keep(path: str, opened: TemporaryAccess, most: int = MOST_KEPT) -> SavedFile | None:
     try:
         found = os.lstat(path)
         if stat.S_ISLNK(found.st_mode):
-            return Kept(link=os.readlink(path))
+            return SavedFile(link=os.readlink(path))
         if not os.access(path, os.R_OK):
             opened.open(path)
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -174,15 +174,15 @@ def _keep(path: str, opened: TemporaryAccess, most: int = MOST_KEPT) -> Kept | N
     except FileNotFoundError:
         return None
     except OSError:  # not readable, but a change by its owner would change its times
-        return Kept(digest=f"unreadable {mark_of(path)}")
+        return SavedFile(digest=f"unreadable {mark_of(path)}")
     mode = stat.S_IMODE(found.st_mode)
     if len(content) > most:  # a sparse file may be too long to be read completely
         size, changed = f"{found.st_size:,} bytes", f"{found.st_ino} {found.st_ctime_ns}"
-        return Kept(digest=f"{size} ({changed})", mode=mode)
-    return Kept(content=content, digest=hashlib.sha256(content).hexdigest(), mode=mode)
+        return SavedFile(digest=f"{size} ({changed})", mode=mode)
+    return SavedFile(content=content, digest=hashlib.sha256(content).hexdigest(), mode=mode)
 
 
-def take_back(snapshot: RestoreSnapshot) -> list[Taken]:
+def take_back(snapshot: RestoreSnapshot) -> list[RevertedChange]:
     """Restore the files that run later. Return the changes, including new and removed files.
 
     Sample hooks and harmless settings of a new or cloned repository are kept. New or changed
@@ -197,7 +197,7 @@ def take_back(snapshot: RestoreSnapshot) -> list[Taken]:
             back.take(Path(path), None)
         for path, error in back.places.closed.items():
             if os.access(path, os.X_OK) or not isinstance(error, PermissionError):
-                back.out.append(Taken(Path(path), None, stays=True))
+                back.out.append(RevertedChange(Path(path), None, stays=True))
         for parent in {taken.path.parent for taken in back.out}:
             with suppress(OSError):  # a remaining empty folder is harmless
                 _remove_empty(parent, snapshot.root)
@@ -209,16 +209,16 @@ class _Back:
 
     def __init__(self, snapshot: RestoreSnapshot, opened: TemporaryAccess) -> None:
         self.snapshot, self.opened = snapshot, opened
-        self.out: list[Taken] = []
-        self.places = Look(
+        self.out: list[RevertedChange] = []
+        self.places = WorkspaceWalk(
             snapshot.root, snapshot.environment, snapshot.fixed, snapshot.hidden, opened
         ).walk()
         self._holder: Holder | None = None
 
-    def take(self, path: Path, before: Kept | None) -> None:
+    def take(self, path: Path, before: SavedFile | None) -> None:
         """Move the file at `path` elsewhere and restore its earlier state."""
         if before is not None and not before.link and before.content is None:
-            self.out.append(Taken(path, before, stays=True))
+            self.out.append(RevertedChange(path, before, stays=True))
             return
         after = None
         try:
@@ -229,9 +229,9 @@ class _Back:
         except OSError:
             if after is not None and not path.exists():
                 _move(after, path)
-            self.out.append(Taken(path, before, stays=True))
+            self.out.append(RevertedChange(path, before, stays=True))
         else:
-            self.out.append(Taken(path, before, after, holder=self._holder))
+            self.out.append(RevertedChange(path, before, after, holder=self._holder))
 
     def drop_caches(self) -> None:
         for path, mark in self.places.caches.items():
@@ -241,7 +241,7 @@ class _Back:
                 _writable(Path(path).parent, self.opened)
                 os.unlink(path)
             except OSError:
-                self.out.append(Taken(Path(path), None, stays=True))
+                self.out.append(RevertedChange(Path(path), None, stays=True))
             if os.path.basename(folder := os.path.dirname(path)) == "__pycache__":
                 with suppress(OSError):  # not empty
                     os.rmdir(folder)
@@ -273,7 +273,7 @@ class _Back:
                 self.take(Path(name), None if before and before.link else before)
 
 
-def _agents(kept: Kept | None) -> frozenset[str]:
+def _agents(kept: SavedFile | None) -> frozenset[str]:
     """Return the sources of a notebook's cells that start an agent.
 
     A notebook that cannot be read counts as having one.
@@ -291,7 +291,7 @@ def _writable(folder: Path, opened: TemporaryAccess) -> None:
         opened.open(str(folder))
 
 
-def give_back(taken: Sequence[Taken]) -> None:
+def give_back(taken: Sequence[RevertedChange]) -> None:
     """Apply the approved changes: move new versions into place, delete files without one."""
     with TemporaryAccess() as opened:
         for each in (each for each in taken if not each.stays):
@@ -305,7 +305,9 @@ def give_back(taken: Sequence[Taken]) -> None:
                 _move(each.after, each.path)
 
 
-def _may_stay(path: Path, before: Kept | None, now: Kept | None, opened: TemporaryAccess) -> bool:
+def _may_stay(
+    path: Path, before: SavedFile | None, now: SavedFile | None, opened: TemporaryAccess
+) -> bool:
     """Return whether a change is a normal result of git init, clone, checkout or rebase.
 
     `.gitattributes` selects filters, which are programs that git's configuration defines. It may
@@ -324,20 +326,20 @@ def _may_stay(path: Path, before: Kept | None, now: Kept | None, opened: Tempora
     return made and (path.parent / "objects").is_dir() and _harmless(now)
 
 
-def _executed(todo: Kept | None) -> set[bytes]:
+def _executed(todo: SavedFile | None) -> set[bytes]:
     """Return the commands that git would execute from the remaining to-do list."""
     if todo is None:
         return set()
     return {b"all of it"} if todo.content is None else {*_EXECUTES.findall(todo.content)}
 
 
-def _harmless(settings: Kept | None) -> bool:
+def _harmless(settings: SavedFile | None) -> bool:
     text = b"\0" if settings is None or settings.content is None else settings.content
     lines = text.decode("utf-8", "replace").splitlines()
     return all(_HARMLESS_CONFIG.fullmatch(line) for line in lines)
 
 
-def _put(path: Path, kept: Kept | None) -> None:
+def _put(path: Path, kept: SavedFile | None) -> None:
     if kept is None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -357,7 +359,7 @@ def _remove_empty(folder: Path, root: Path) -> None:
         place.rmdir()
 
 
-def _lines(kept: Kept | None) -> list[str]:
+def _lines(kept: SavedFile | None) -> list[str]:
     if kept is None:
         return []
     if kept.link:
@@ -367,14 +369,14 @@ def _lines(kept: Kept | None) -> list[str]:
     return [f"{line}\n" for line in kept.content.decode("utf-8", "backslashreplace").splitlines()]
 
 
-def _held(
+def _moved_files(
     path: Path, after: Path | None, opened: TemporaryAccess
 ) -> Iterator[tuple[Path, Path | None]]:
     """Yield the moved files with their paths in the workspace."""
     if after is None or after.is_symlink() or not after.is_dir():
         yield path, after
         return
-    for place, folders, entries in Look(after, opened=opened).below(str(after)):
+    for place, folders, entries in WorkspaceWalk(after, opened=opened).below(str(after)):
         for name in files_in(folders, entries):
             file = Path(place, name)
             yield path / file.relative_to(after), file
@@ -382,6 +384,6 @@ def _held(
 
 def _remove(folder: Path) -> None:
     """Remove a folder, even if it contains folders without access rights."""
-    for _ in Look(folder, opened=TemporaryAccess()).below(str(folder)):
+    for _ in WorkspaceWalk(folder, opened=TemporaryAccess()).below(str(folder)):
         pass
     shutil.rmtree(folder, ignore_errors=True)

@@ -126,7 +126,7 @@ def _ready(name: str, score: float, text: str, *, intent: bool) -> RuleRow:
 
 
 @cache
-def _together() -> tuple[_Together, ...]:
+def _attack_combinations() -> tuple[_Together, ...]:
     """Return the combinations of intents that are attacks, one per alternative."""
     names = {name for name, _ in table("rules")["intents"]}
     return tuple(
@@ -149,7 +149,9 @@ def matches(words: Tagged) -> Iterator[Match]:
     classes = reduce(or_, (lexicon().masks.get(tag, 0) for tag in by_tag), 0)
     possible = [(row, found) for row in candidates(classes) if (found := where.all_of(row.needs))]
     here = {row.name for row, _ in possible if row.intent}
-    useful = frozenset[str]().union(*(t.intents for t in _together() if t.intents <= here))
+    useful = frozenset[str]().union(
+        *(t.intents for t in _attack_combinations() if t.intents <= here)
+    )
     for row, found in possible:
         if row.intent and row.name not in useful:
             continue
@@ -226,14 +228,14 @@ def signs(found: Iterable[Match], words: Tagged) -> Iterator[Sign]:
         )
 
 
-def together(found: Iterable[Match], words: Tagged) -> Iterator[Sign]:
+def combined_signs(found: Iterable[Match], words: Tagged) -> Iterator[Sign]:
     """Yield attacks: combinations of intents that are close together."""
     sentences: defaultdict[Span, dict[str, Match]] = defaultdict(dict)
     for match in found:
         sentences[match.sentence].setdefault(match.row.name, match)
     groups = sorted(sentences.items())
     names = frozenset[str]().union(*(found for _, found in groups))
-    wanted = [each for each in _together() if each.intents <= names]
+    wanted = [each for each in _attack_combinations() if each.intents <= names]
     for index, (sentence, own) in enumerate(groups if wanted else ()):
         in_time()
         here: dict[str, Match] = {}

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from hermes_nb.safety import bubblewrap, confine, seccomp
 from hermes_nb.safety.child_environment import child_environment
-from hermes_nb.safety.later import Look, is_todo
+from hermes_nb.safety.later import WorkspaceWalk, is_todo
 from hermes_nb.safety.permissions import Level, LevelName, NoSandboxError, SandboxProfile
 from hermes_nb.safety.places import (
     TMP,
@@ -38,13 +38,19 @@ from hermes_nb.safety.places import (
     ways,
 )
 from hermes_nb.safety.protected import Survey, survey, why_secret
-from hermes_nb.safety.restore import RestoreSnapshot, Taken, give_back, look_before, take_back
+from hermes_nb.safety.restore import (
+    RestoreSnapshot,
+    RevertedChange,
+    give_back,
+    look_before,
+    take_back,
+)
 
 __all__ = [
     "HOME_SHOWN",
     "Launch",
     "RestoreSnapshot",
-    "Taken",
+    "RevertedChange",
     "give_back",
     "hidden",
     "level",
@@ -195,7 +201,7 @@ def _planned(
         masks += _of_home(home, workspace)
     writes, later = SandboxProfile.WORKSPACE in profile, None
     if writes:
-        later = Look(workspace, environment=SandboxProfile.ENVIRONMENT in profile).walk()
+        later = WorkspaceWalk(workspace, environment=SandboxProfile.ENVIRONMENT in profile).walk()
         later.files = [name for name in later.files if not _by_git(Path(name), profile)]
     return SandboxPlan(
         workspace=workspace,
@@ -212,11 +218,11 @@ def _planned(
         else (),
         fixed_folders=tuple(later.folders[:MOST_FIXED]) if later else (),
         fixed_files=tuple(later.files[:MOST_FIXED]) if later else (),
-        unheld=_unheld(own, workspace, home) if writes else "",
+        unheld=_reason_to_hide(own, workspace, home) if writes else "",
     )
 
 
-def _unheld(own: Survey, workspace: Path, home: Path) -> str:
+def _reason_to_hide(own: Survey, workspace: Path, home: Path) -> str:
     """Return the reason to hide paths from a command that may write, or "" if there is none.
 
     Landlock cannot hide paths in a writable folder.

@@ -34,7 +34,7 @@ from hermes_nb.core.text import one_line
 from hermes_nb.safety.patterns import (
     BLOCKS,
     MARKS,
-    Late,
+    ScanTimeout,
     Sign,
     Span,
     deadline,
@@ -139,7 +139,7 @@ def _read(text: str) -> list[Sign]:
         with deadline(len(text)):
             found.extend(_invisible(text))
             found.extend(_layer(text, lambda start, end: (start, end), 0))
-    except Late:
+    except ScanTimeout:
         end = text.rfind("\n")  # a short last line may be the exit status of a command: keep it
         if end <= 0 or len(text) - end > _LAST_LINE or _read(text[end:]):
             end = len(text)
@@ -178,7 +178,7 @@ def _layer(text: str, place: _Place, depth: int) -> Iterator[Sign]:
     if depth == _DEEPEST:
         yield from (Sign("encoded", "deep", 1, start, end) for start, end in spans)
     elif runs:
-        for sign in _layer(*_together(runs, spans), depth + 1):
+        for sign in _layer(*_join_decoded(runs, spans), depth + 1):
             yield replace(sign, score=sign.score + (0 if depth else _DISGUISE))
 
 
@@ -195,18 +195,18 @@ def _hidden(lower: str) -> tuple[list[Span], list[Span]]:
 
 def _meant(text: str, words: Tagged, context: TextContext) -> Iterator[Sign]:
     """Yield the signs found by rules and patterns that are not just quoted or described."""
-    from hermes_nb.safety.rules import matches, signs, together
+    from hermes_nb.safety.rules import combined_signs, matches, signs
 
     found = [*matches(words)]
     intended = [match for match in found if match.row.intent and context.intended(match)]
     said = signs((match for match in found if not match.row.intent), words)
-    for sign in (*said, *together(intended, words), *traces(text)):
+    for sign in (*said, *combined_signs(intended, words), *traces(text)):
         in_time()
         if context.meant(sign):
             yield sign
 
 
-def _together(runs: list[Decoded], spans: list[Span]) -> tuple[str, _Place]:
+def _join_decoded(runs: list[Decoded], spans: list[Span]) -> tuple[str, _Place]:
     """Return decoded runs joined as paragraphs, and a function from positions in it to spans."""
     starts = [0, *accumulate(len(run.text) + 2 for run in runs)]
 

@@ -264,7 +264,7 @@ _SOME_OF_IT = re.compile(r"-(i?name|i?path|i?regex|[acm](time|min)|newer\w*|size
 
 
 @dataclass(slots=True)
-class Rough:
+class RoughCommand:
     """A simple command, approximately parsed."""
 
     words: list[str] = field(default_factory=list)
@@ -296,7 +296,7 @@ def on_one_line(command: str) -> str:
     return re.sub(r"(\\\\)|\\\n", r"\1", command)
 
 
-def rough_commands(source: str, depth: int = 0) -> Iterator[Rough]:
+def rough_commands(source: str, depth: int = 0) -> Iterator[RoughCommand]:
     """Yield approximately the commands that a shell would run, in linear time.
 
     Scripts that are passed to a shell are included.
@@ -304,7 +304,7 @@ def rough_commands(source: str, depth: int = 0) -> Iterator[Rough]:
     source, bodies = _without_heredocs(source)
     for body in bodies if depth < _DEEPEST else ():
         yield from rough_commands(body, depth + 1)
-    rough, text, to_file = Rough(), None, ""
+    rough, text, to_file = RoughCommand(), None, ""
     for token in (*_ROUGH.finditer(source), None):
         value = token.group() if token else "\n"
         if token and not (token["cut"] or token["to"] or token["blank"]):
@@ -323,7 +323,7 @@ def rough_commands(source: str, depth: int = 0) -> Iterator[Rough]:
                 yield rough
             for script in _inner(rough) if depth < _DEEPEST else ():
                 yield from rough_commands(script, depth + 1)
-            rough, to_file = Rough(), ""
+            rough, to_file = RoughCommand(), ""
 
 
 def bare(words: list[str], names: Collection[str]) -> list[str]:
@@ -344,7 +344,7 @@ def bare(words: list[str], names: Collection[str]) -> list[str]:
     return []
 
 
-def _unquoted(value: str, rough: Rough) -> str:
+def _unquoted(value: str, rough: RoughCommand) -> str:
     if value[:1] == "\\":
         return value[1:]
     if value[-1:] in "'\"" and len(value) > 1:
@@ -353,7 +353,7 @@ def _unquoted(value: str, rough: Rough) -> str:
     return value
 
 
-def _inner(rough: Rough) -> Iterator[str]:
+def _inner(rough: RoughCommand) -> Iterator[str]:
     """Yield the quoted strings that a shell would run as scripts."""
     name = basename((bare(rough.words, _NAMES) or [""])[0])
     for text in rough.quoted:
@@ -390,7 +390,7 @@ def _without_heredocs(source: str) -> tuple[str, list[str]]:
     return "\n".join(kept), run
 
 
-def _written(rough: Rough, directory: str) -> str:
+def _written(rough: RoughCommand, directory: str) -> str:
     for operator, written in rough.writes:
         path = normpath(join(directory, written))
         if _DISK.match(path):
@@ -424,7 +424,7 @@ def _path(word: str, directory: str, home: Path) -> str:
     return "/home" if path in ("/home/*", "/Users/*") else path
 
 
-def _vital(paths: list[str]) -> str:
+def _system_path(paths: list[str]) -> str:
     for path in paths:
         if path == "~":
             return "a home directory"
@@ -434,18 +434,18 @@ def _vital(paths: list[str]) -> str:
 
 
 def _deletes(rest: list[str], paths: list[str]) -> str:
-    lost = _vital(paths) if any(map(_RECURSIVE.match, rest)) else ""
+    lost = _system_path(paths) if any(map(_RECURSIVE.match, rest)) else ""
     lost = lost or next((path for path in paths if _FILES.fullmatch(path)), "")
     return f"it deletes {lost}" if lost else ""
 
 
 def _moves(_: list[str], paths: list[str]) -> str:
-    lost = _vital(paths[:-1])
+    lost = _system_path(paths[:-1])
     return f"it moves {lost} away" if lost else ""
 
 
 def _permits(rest: list[str], paths: list[str]) -> str:
-    lost = _vital(paths[1:])
+    lost = _system_path(paths[1:])
     whole = lost == "the whole file system" or any(map(_RECURSIVE.match, rest))
     return f"it changes the permissions of {lost}" if lost and whole else ""
 
@@ -453,7 +453,7 @@ def _permits(rest: list[str], paths: list[str]) -> str:
 def _finds(rest: list[str], paths: list[str]) -> str:
     some = any(map(_SOME_OF_IT.fullmatch, rest)) and not {"!", "-not", "-o"} & {*rest}
     removes = "-delete" in rest or any(basename(word) == "rm" for word in rest)
-    lost = _vital(paths[:1]) if removes and not some else ""
+    lost = _system_path(paths[:1]) if removes and not some else ""
     return f"it deletes {lost}" if lost else ""
 
 

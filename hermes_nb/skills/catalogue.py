@@ -124,7 +124,7 @@ class Catalogue:
         """Return the skills as they are now."""
         with self._lock:
             usage = self._ledger.entries()
-            looked = [(shelf, shelf.look()) for shelf in self._shelves]
+            looked = [(shelf, shelf.scan()) for shelf in self._shelves]
             signed = [shelf.root.signed for shelf in self._shelves if shelf.root.signed]
             revoked = {name: why for each in signed for name, why in each.revoked.items()}
             self._examiner.glance([found for _, several in looked for found in several])

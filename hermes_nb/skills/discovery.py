@@ -221,7 +221,7 @@ class Shelf:
         self._cache = cache or Cache(None)
         self._files: dict[str, tuple[Stamp, FoundSkill]] = {}
 
-    def look(self) -> list[FoundSkill]:
+    def scan(self) -> list[FoundSkill]:
         """Scan the root and return its skills ordered by path; `notes` lists what was skipped."""
         self.notes = []
         base = os.path.realpath(self.root.path)

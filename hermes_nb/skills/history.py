@@ -310,7 +310,7 @@ class Writer:
         before = read_regular(directory / DOCUMENT)
         record = self._record("removed", action, name, directory, origin, before=before)
         with self._recorded(record):
-            directory.rename(self._kept(record, "folder"))
+            directory.rename(self._record_path(record, "folder"))
         self._tidy(directory.parent)
 
     def records(self, name: str = "") -> Iterator[SkillRecord]:
@@ -348,7 +348,7 @@ class Writer:
             key = (record.place, record.file or DOCUMENT)
             if record.proposal == proposal:
                 if record.kind == "removed":
-                    return self._kept(record, "folder").exists()
+                    return self._record_path(record, "folder").exists()
                 now = _digest_at(self.root / record.place / key[1])
                 return found_later.get(key, now) != record.before
             found_later[key] = record.before
@@ -357,7 +357,7 @@ class Writer:
     def _undone(self, record: SkillRecord) -> bool:
         directory = self.root / record.place
         self._refuse_links(directory / record.file)
-        folder = self._kept(record, "folder")
+        folder = self._record_path(record, "folder")
         if record.kind == "removed":
             if not folder.exists():
                 return False
@@ -378,7 +378,7 @@ class Writer:
             directory.rename(folder)
             self._tidy(directory.parent)
         else:
-            _set(path, self._kept(record, "before").read_bytes() if record.before else None)
+            _set(path, self._record_path(record, "before").read_bytes() if record.before else None)
         return True
 
     def _record(
@@ -420,17 +420,17 @@ class Writer:
         make_private(self._history)
         self._prune()
         if before is not None:
-            write_atomic(self._kept(record, "before"), before, mode=0o600)
+            write_atomic(self._record_path(record, "before"), before, mode=0o600)
         try:
             write_atomic(
-                self._kept(record, "json"), json.dumps(asdict(record)).encode(), mode=0o600
+                self._record_path(record, "json"), json.dumps(asdict(record)).encode(), mode=0o600
             )
         except OSError:
             with suppress(OSError):
-                self._kept(record, "before").unlink()
+                self._record_path(record, "before").unlink()
             raise
 
-    def _kept(self, record: SkillRecord, what: Literal["json", "before", "folder"]) -> Path:
+    def _record_path(self, record: SkillRecord, what: Literal["json", "before", "folder"]) -> Path:
         return self._history / f"{record.id}.{what}"
 
     def _prune(self) -> None:

@@ -131,7 +131,7 @@ def _skills(place: Path) -> Iterator[tuple[Path, str]]:
     if (place / DOCUMENT).is_file():
         yield place, DOCUMENT
         return
-    for found in Shelf(Root(place)).look():
+    for found in Shelf(Root(place)).scan():
         yield found.file.parent, found.file.name
 
 

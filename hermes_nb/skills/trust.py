@@ -17,7 +17,16 @@ from typing import Literal, TypeVar
 
 from hermes_nb.core.escapes import visible
 from hermes_nb.core.text import one_line
-from hermes_nb.safety.patterns import MARKS, STRONG, Late, Sign, deadline, flows, piped, threats
+from hermes_nb.safety.patterns import (
+    MARKS,
+    STRONG,
+    ScanTimeout,
+    Sign,
+    deadline,
+    flows,
+    piped,
+    threats,
+)
 from hermes_nb.safety.scan import DENSE, Finding, ScanResult, neutralised, scan
 from hermes_nb.skills.cache import WORTH_SAVING, Cache
 from hermes_nb.skills.discovery import DOCUMENT, FILE_LIMIT, FoundSkill, Root, decoded, read_regular
@@ -329,7 +338,7 @@ def _in_time(text: str, found: Iterable[_Read], unread: _Read) -> list[_Read]:
     try:
         with deadline(len(text)):
             return list(found)
-    except Late:
+    except ScanTimeout:
         return [unread]
 
 

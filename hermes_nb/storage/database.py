@@ -23,7 +23,14 @@ from typing import TypeVar
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.files import make_private
 from hermes_nb.storage import repair
-from hermes_nb.storage.locks import LATER, SharedLock, WriterQueue, patiently, pause, primary
+from hermes_nb.storage.locks import (
+    LATER,
+    SharedLock,
+    WriterQueue,
+    pause,
+    primary,
+    retry_while_locked,
+)
 from hermes_nb.storage.opening import (
     BrokenIndex,
     Opened,
@@ -166,11 +173,13 @@ class Database:
             raise StoreError(f"{self._schema.name} {self.path}: {error}") from error
         finally:
             self._deliver()
-            self._look()
+            self._check_in_thread()
 
     def _read(self, action: Action[T]) -> T:
         with self._lock:
-            return patiently(lambda: action(self._open().connection), patience=BUSY_SECONDS)
+            return retry_while_locked(
+                lambda: action(self._open().connection), patience=BUSY_SECONDS
+            )
 
     def _write(self, action: Action[T], patience: float) -> T:
         with self._lock:
@@ -179,7 +188,7 @@ class Database:
                 result = action(connection)
                 # The tables' constraints have been checked; the index now writes its entries.
                 with only_index():
-                    patiently(connection.execute, "COMMIT", patience=BUSY_SECONDS)
+                    retry_while_locked(connection.execute, "COMMIT", patience=BUSY_SECONDS)
                 self.edition += 1
                 if self._stamp is not None:
                     self._stamp = stamp(self.path)
@@ -191,7 +200,7 @@ class Database:
         with self._lock:
             connection = self._writable(BUSY_SECONDS)
             with self._sharing.shared(BUSY_SECONDS):
-                patiently(connection.execute, "VACUUM", patience=BUSY_SECONDS)
+                retry_while_locked(connection.execute, "VACUUM", patience=BUSY_SECONDS)
                 until = time.monotonic() + BUSY_SECONDS
                 while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
                     if time.monotonic() > until:
@@ -207,7 +216,7 @@ class Database:
                 return
             self._warn(sentence)
 
-    def _look(self) -> None:
+    def _check_in_thread(self) -> None:
         if self._doubtful and not (self._looking is not None and self._looking.is_alive()):
             self._doubtful = False
             looking = threading.Thread(target=self._check, name="hermes-store", daemon=True)
@@ -246,7 +255,9 @@ class Database:
                 connection.execute("BEGIN")
                 return connection
             self._queue.take(max(0.0, deadline - time.monotonic()))
-            patiently(connection.execute, "BEGIN IMMEDIATE", patience=deadline - time.monotonic())
+            retry_while_locked(
+                connection.execute, "BEGIN IMMEDIATE", patience=deadline - time.monotonic()
+            )
             try:
                 # Only briefly: the exclusive holder may be waiting for this transaction.
                 self._sharing.take(SHARE_SECONDS)
@@ -292,10 +303,10 @@ class Database:
         """
         opened = self._opened
         if opened is None or self._pid != os.getpid():
-            opened = patiently(self._open, patience=patience)
+            opened = retry_while_locked(self._open, patience=patience)
         if opened.refusal:
             self._forget()  # retry: the file may have become writable
-            opened = patiently(self._open, patience=patience)
+            opened = retry_while_locked(self._open, patience=patience)
         if opened.refusal:
             raise StoreError(f"{self._schema.name} {self.path}: {opened.refusal}")
         return opened.connection
@@ -344,12 +355,12 @@ class Database:
             if self._file is None or (self._opened is not None and self._opened.refusal):
                 return False
             if primary(error) in repair.DAMAGE or self._schema_is_gone(error):
-                return attempt < REPAIRS and self._mend(self._file, error, attempt)
+                return attempt < REPAIRS and self._repair_or_replace(self._file, error, attempt)
             if primary(error) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR):
                 self._forget()  # moved, made writable, remounted: a new connection may work
             return primary(error) == sqlite3.SQLITE_READONLY and attempt == 0
 
-    def _mend(self, file: Path, error: sqlite3.Error, attempt: int) -> bool:
+    def _repair_or_replace(self, file: Path, error: sqlite3.Error, attempt: int) -> bool:
         before = self._opened.identity if self._opened is not None else None
         self._forget()
         self._incidents += 1

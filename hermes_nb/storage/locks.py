@@ -53,7 +53,7 @@ def primary(error: sqlite3.Error) -> int:
     return int(getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
 
 
-def patiently(action: Callable[..., T], *arguments: object, patience: float) -> T:
+def retry_while_locked(action: Callable[..., T], *arguments: object, patience: float) -> T:
     """Return the result of `action`; retry it for `patience` seconds while the file is locked."""
     begun = waited = 0.0
     while True:

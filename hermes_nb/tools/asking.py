@@ -34,7 +34,7 @@ from hermes_nb.core.tools import (
     Toolset,
     foreseen,
 )
-from hermes_nb.safety.guard import Decision, Guard, Way, look
+from hermes_nb.safety.guard import Decision, Guard, Way, content_of
 from hermes_nb.safety.permissions import SandboxProfile
 from hermes_nb.safety.provenance import outside
 
@@ -128,7 +128,7 @@ class _GuardedCall:
         """Return how the call may run, after asking if necessary; raise ToolDenied."""
         changed: list[str] = []
         for _ in range(ROUNDS):
-            content = await in_thread(look, self.tool, self.arguments)
+            content = await in_thread(content_of, self.tool, self.arguments)
             decision = await self.decision(content)
             self.shape = decision.shape
             if decision.verdict == "deny":
@@ -206,7 +206,7 @@ class _GuardedCall:
             return None
         later = replace(self, context=replace(self.context, call=call), arguments=arguments)
         try:
-            content = await in_thread(look, tool, arguments)
+            content = await in_thread(content_of, tool, arguments)
             decision = await later.decision(content)
             shown = await later.previewed(content)
         except ToolError:
@@ -234,7 +234,7 @@ class _GuardedCall:
             return (await put_question(self.tool, self.context, question, self.approver)).answer
         changed: list[str] = []
         for _ in range(ROUNDS):
-            content = await in_thread(look, self.tool, self.arguments)
+            content = await in_thread(content_of, self.tool, self.arguments)
             self.shape = self.guard.shape(self.tool, self.arguments, content)
             approval, changed = await self._asked(question, content, changed)
             if not changed:
@@ -272,7 +272,7 @@ class _GuardedCall:
             approval = _for_call(approval, self.context.call.id)
         if approval.answer == "deny":
             return approval, []
-        now = await in_thread(look, self.tool, self.arguments)
+        now = await in_thread(content_of, self.tool, self.arguments)
         self.shape = "" if content.changes(now) else self.shape
         changed = before.changes(await self.previewed(now))
         return approval, [name for name in changed if name not in approval.seen]

@@ -271,7 +271,7 @@ def _patch(space: Workspace) -> Tool:
         target = _writable(space, path)
         name = space.shown(target)
         with _PATCHING:
-            text, encoding, version = _whole(space, target)
+            text, encoding, version = _read_text(space, target)
             result = patched(text, old, new, name=name, replace_all=replace_all)
             with space.explained(target):
                 if version != _version(target.stat()):
@@ -310,7 +310,7 @@ def _list_files(space: Workspace) -> Tool:
     return list_files
 
 
-def _whole(space: Workspace, target: Path) -> tuple[str, Encoding, tuple[int, ...]]:
+def _read_text(space: Workspace, target: Path) -> tuple[str, Encoding, tuple[int, ...]]:
     """Return a file's text, encoding and version; raise ToolError if it is too large or binary."""
     with space.explained(target), open_regular(target) as file:
         version = _version(os.fstat(file.fileno()))

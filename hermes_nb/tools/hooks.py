@@ -81,7 +81,7 @@ def hooked(
             for each in hooks:
                 if each.after_tool is not None:
                     try:
-                        await _within(each.after_tool, context, as_output(result).text)
+                        await _call_with_limit(each.after_tool, context, as_output(result).text)
                     except Exception as error:  # noqa: BLE001 - other people's code
                         tell(f"after_tool of {each.name!r} failed: {_failure(error)}")
             return result
@@ -97,14 +97,14 @@ async def _may_run(context: ToolContext, hooks: Hooks) -> None:
         return
     refused = f"{context.call.name} was not run: the hook {hooks.name!r} refused it"
     try:
-        reason = await _within(hooks.before_tool, context)
+        reason = await _call_with_limit(hooks.before_tool, context)
     except Exception as error:
         raise ToolDenied(f"{refused}: {_failure(error)}") from error
     if reason is not None:
         raise ToolDenied(f"{refused}: {one_line(str(reason), 500) or 'it gave no reason'}")
 
 
-async def _within(hook: Callable[..., object], *arguments: object) -> object:
+async def _call_with_limit(hook: Callable[..., object], *arguments: object) -> object:
     """Call a hook with a time limit. A thread that exceeds it continues, but is ignored."""
     if inspect.iscoroutinefunction(hook):
         return await asyncio.wait_for(hook(*arguments), SECONDS)

@@ -43,7 +43,7 @@ def search(path: str, regex: re.Pattern[str], context: int) -> None:
     for n in sorted(shown):
         if n < len(lines):
             _print(path, n + 1, lines[n], starts.get(n))
-    _say("end", {"path": {"text": path}, "binary_offset": None})
+    _write_json("end", {"path": {"text": path}, "binary_offset": None})
 
 
 def lines_of(data: bytes) -> list[str] | None:
@@ -64,10 +64,10 @@ def _print(path: str, number: int, line: str, start: int | None) -> None:
     data: dict[str, Any] = {"path": {"text": path}, "lines": {"text": line}, "line_number": number}
     if start is not None:
         data["submatches"] = [{"start": start}]
-    _say("context" if start is None else "match", data)
+    _write_json("context" if start is None else "match", data)
 
 
-def _say(kind: str, data: dict[str, Any]) -> None:
+def _write_json(kind: str, data: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps({"type": kind, "data": data}) + "\n")
     sys.stdout.flush()
 

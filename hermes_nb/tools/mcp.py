@@ -34,10 +34,10 @@ from hermes_nb.tools.mcp_wire import (
     ServerSpec,
     Wire,
     first,
-    kept,
     program,
-    said,
+    sampling_message,
     told_error,
+    usable_definition,
     wire,
 )
 
@@ -102,7 +102,7 @@ class Connection:
         self._asking = asyncio.Lock()
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """The state and the number of tools, for display."""
         return f"ready · {number_of(len(self.tools), 'tool')}" if self._session else self.state
 
@@ -208,7 +208,7 @@ class Connection:
         cursor: str | None = None
         for _ in range(MOST_TOOLS if "tools" in self.capabilities else 0):
             told = wire(await session.list_tools(cursor=cursor))
-            for tool in filter(None, map(kept, told.get("tools", []))):
+            for tool in filter(None, map(usable_definition, told.get("tools", []))):
                 found.setdefault(tool["name"], tool)
             cursor = told.get("nextCursor")
             if not cursor or len(found) >= MOST_TOOLS:
@@ -347,7 +347,7 @@ class Connection:
     async def _sample(self, _context: object, params: object) -> object:
         """Let the session's model answer a sampling request if the user agrees."""
         given, types = wire(params), self.bridge.types
-        texts = [f"{m.get('role')}: {said(m).text}" for m in given.get("messages", [])]
+        texts = [f"{m.get('role')}: {sampling_message(m).text}" for m in given.get("messages", [])]
         shown = "\n\n".join(filter(None, [given.get("systemPrompt"), *texts]))
         why = f"the MCP server {self.spec.name!r} wants the model's answer to this, and gets it"
         question = Question(why=why, shown=visible(shown, lines=True), yes="Answer it")

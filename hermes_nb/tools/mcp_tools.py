@@ -302,7 +302,7 @@ class McpTools:
         fits = [offer for offer in offers.values() if not words or score(offer)]
         fits.sort(key=score, reverse=True)
         whole = fits[:FOUND] if words else []
-        lines = [_told(offer) for offer in whole]
+        lines = [_tool_description(offer) for offer in whole]
         if more := [offer.name for offer in fits[len(whole) : NAMED]]:
             lines.append(f"{'also' if whole else 'all'}: {', '.join(more)}")
         if not fits:
@@ -317,12 +317,14 @@ class McpTools:
     async def resource(self, server: str, uri: str = "") -> ToolOutput:
         """Read a resource of an MCP server; without a uri, list them."""
         if uri:
-            read = await self._of(server, "resources", lambda s: s.read_resource(uri))  # type: ignore[arg-type]
+            read = await self._request_list(server, "resources", lambda s: s.read_resource(uri))  # type: ignore[arg-type]
             return shown([{"type": "resource", "resource": r} for r in read.get("contents", [])])
-        listed = await self._of(server, "resources", lambda s: s.list_resources())
+        listed = await self._request_list(server, "resources", lambda s: s.list_resources())
         found = list(listed.get("resources", []))
         with suppress(ToolError):  # servers don't have to support templates
-            listed = await self._of(server, "resources", lambda s: s.list_resource_templates())
+            listed = await self._request_list(
+                server, "resources", lambda s: s.list_resource_templates()
+            )
             found += listed.get("resourceTemplates", [])
         return _listing(
             (f"{r.get('uri') or r.get('uriTemplate')} {r.get('name', '')}", r) for r in found
@@ -331,16 +333,18 @@ class McpTools:
     async def prompt(self, server: str, name: str, arguments: Mapping[str, str]) -> ToolOutput:
         """Render a server's prompt, or list its prompts without `name`; raise `ToolError`."""
         if name:
-            got = await self._of(server, "prompts", lambda s: s.get_prompt(name, dict(arguments)))
+            got = await self._request_list(
+                server, "prompts", lambda s: s.get_prompt(name, dict(arguments))
+            )
             return shown([each.get("content") or {} for each in got.get("messages", [])])
-        listed = await self._of(server, "prompts", lambda s: s.list_prompts())
+        listed = await self._request_list(server, "prompts", lambda s: s.list_prompts())
         found = listed.get("prompts", [])
         takes = [" ".join(f"{a.get('name')}=…" for a in p.get("arguments") or ()) for p in found]
         return _listing(
             (f"{server}:{p.get('name')} {taken}", p) for p, taken in zip(found, takes, strict=True)
         )
 
-    async def _of(
+    async def _request_list(
         self, server: str, what: str, send: Callable[[ClientSession], Awaitable[object]]
     ) -> dict[str, Json]:
         """Request a server's resources or prompts; raise `ToolError` if it has none."""
@@ -383,7 +387,7 @@ def _offers(server: str, tools: Iterable[Document]) -> Iterable[Offer]:
             yield Offer(server=server, tool=tool, plain=each["plain"] is True)
 
 
-def _told(offer: Offer) -> str:
+def _tool_description(offer: Offer) -> str:
     hints = ", ".join(k for k, v in (offer.tool.get("annotations") or {}).items() if v)
     schema = canonical_json(offer.tool["inputSchema"])
     says = f"\n(its server says: {hints})" if hints else ""

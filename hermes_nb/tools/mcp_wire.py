@@ -95,7 +95,7 @@ class ServerSpec:
         return hashlib.sha256("\0".join(told).encode()).hexdigest()[:16]
 
     @property
-    def told(self) -> str:
+    def target(self) -> str:
         """The command or the URL, for display."""
         return self.url or " ".join([self.command, *self.args])
 
@@ -265,7 +265,7 @@ def wire(model: object) -> dict[str, Json]:
     return dump(by_alias=True, mode="json", exclude_none=True)
 
 
-def kept(tool: Document) -> dict[str, Json] | None:
+def usable_definition(tool: Document) -> dict[str, Json] | None:
     """Return the parts of a tool definition that are used; None if it is invalid or too large."""
     schema = clean(tool.get("inputSchema"))
     name = str(tool.get("name") or "")
@@ -316,7 +316,7 @@ class Caller:
     async def complete(self, given: Document) -> str:
         """Return the model's answer to a sampling request's messages."""
         head = [Message.system(str(given["systemPrompt"]))] if given.get("systemPrompt") else []
-        messages = [said(each) for each in given.get("messages", [])]
+        messages = [sampling_message(each) for each in given.get("messages", [])]
         async with aclosing(self.model.stream(Request(messages=(*head, *messages)))) as items:
             replies = [item async for item in items if isinstance(item, Reply)]
         for reply in replies:
@@ -324,7 +324,7 @@ class Caller:
         return replies[-1].message.text if replies else ""
 
 
-def said(message: Document) -> Message:
+def sampling_message(message: Document) -> Message:
     """Convert a message from a sampling request.
 
     Its text is untrusted unless it comes from the assistant.

@@ -58,7 +58,7 @@ def keeping_origins(toolset: Toolset, marks: Marks, root: Path) -> Toolset:
 
         async def run(context: ToolContext, arguments: Arguments) -> object:
             since, foreign = time.time(), bool(outside(context.messages))
-            left = await _left(tool, context, arguments) if foreign else ""
+            left = await _written_source(tool, context, arguments) if foreign else ""
             try:
                 output = as_output(await reading.run(context, arguments))
                 foreign = foreign or output.origin == "outside"
@@ -85,7 +85,7 @@ def _runs(tool: Tool) -> bool:
     return tool.risk is Risk.EXECUTE or tool.toolset in OUTSIDE
 
 
-async def _left(tool: Tool, context: ToolContext, arguments: Arguments) -> str:
+async def _written_source(tool: Tool, context: ToolContext, arguments: Arguments) -> str:
     """Return a cell's source after a call that writes it, or "" for other calls."""
     if tool.toolset != "notebook" or tool.risk is not Risk.WRITE:
         return ""

@@ -34,7 +34,7 @@ def _step(item: str) -> tuple[State, str]:
             return "open", text
 
 
-def told(plan: Sequence[tuple[State, str]]) -> str:
+def progress_line(plan: Sequence[tuple[State, str]]) -> str:
     """Return a plan's progress on one line."""
     done = sum(state == "done" for state, _ in plan)
     now = next((text for state, text in plan if state == "now"), "")
@@ -44,13 +44,15 @@ def told(plan: Sequence[tuple[State, str]]) -> str:
 def plan_tools() -> Toolset:
     """Return the tool `todo`."""
 
-    @tool(toolset="plan", describe=lambda given: told(steps(given)) if steps(given) else "")
+    @tool(
+        toolset="plan", describe=lambda given: progress_line(steps(given)) if steps(given) else ""
+    )
     def todo(items: list[str]) -> str:
         """Replace the plan of a longer task.
 
         Args:
             items: all steps; start each with [x] done, [>] in progress or [ ] to do
         """
-        return told(steps({"items": items}))
+        return progress_line(steps({"items": items}))
 
     return Toolset([todo])

@@ -46,7 +46,7 @@ Sink = Callable[[bytes], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ProcessResult:
     """How a command ended."""
 
     code: int
@@ -101,7 +101,7 @@ async def run_pipeline(
     timeout: float,
     sink: Sink,
     stop: threading.Event | None = None,
-) -> Ended:
+) -> ProcessResult:
     """Run programs connected by pipes, each in its own process group, and pass on their output.
 
     The last program's output and the errors of all programs go through one pipe to `sink`, in
@@ -151,7 +151,7 @@ async def run_pipeline(
         finally:
             transport.close()
     code = group.processes[-1].returncode
-    return Ended(
+    return ProcessResult(
         code=-_KILL if code is None else code,
         seconds=time.monotonic() - started,
         timed_out=timed_out,
@@ -286,14 +286,14 @@ class _Watcher:
     def add(self, group: int) -> None:
         """Register a group to be killed when this process ends."""
         self._groups[group] = f"{group}:{_began(group)}"
-        self._tell(f"+ {self._groups[group]}\n")
+        self._send_line(f"+ {self._groups[group]}\n")
 
     def forget(self, group: int) -> None:
         """Unregister a group that has ended, because its number may be reused."""
         if named := self._groups.pop(group, ""):
-            self._tell(f"- {named}\n")
+            self._send_line(f"- {named}\n")
 
-    def _tell(self, line: str) -> None:
+    def _send_line(self, line: str) -> None:
         with self._lock:
             if self._shell is None or self._shell.stdin is None:
                 return

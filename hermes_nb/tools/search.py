@@ -259,7 +259,7 @@ class _Job:
             complete = complete and ended
             if not complete or results.matches >= COUNT_LIMIT:
                 break
-        return _told(query, results, len(files.named), complete=complete)
+        return _result_text(query, results, len(files.named), complete=complete)
 
     def _walk(self) -> tuple[list[str], bool]:
         found: list[str] = []
@@ -389,7 +389,7 @@ def _listed(files: _Files, limit: int) -> str:
     return "\n".join([*lines, *_cut(complete=files.complete)])
 
 
-def _told(query: _Query, results: Results, count: int, *, complete: bool) -> str:
+def _result_text(query: _Query, results: Results, count: int, *, complete: bool) -> str:
     lines = list(results.lines)
     if not lines:
         lines = [f"no matches for {visible(query.pattern)!r} in {count:,} files"]

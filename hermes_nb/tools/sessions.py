@@ -41,18 +41,18 @@ def session_tools(recall: Recall, *, model: ChatModel | None = None) -> Toolset:
             window: messages before and after it
             summarize: return summaries instead of excerpts
         """
-        from hermes_nb.memory.quoting import Condenser, browsed, scrolled, told
+        from hermes_nb.memory.quoting import Condenser, passage_text, results_text, sessions_text
 
         running = tuple(filter(None, [context.place.session]))
         try:
             if session_id:
                 page = await asyncio.to_thread(_page, recall, session_id, query, around, window)
-                return ToolOutput(scrolled(page), origin=_origin([page]))
+                return ToolOutput(passage_text(page), origin=_origin([page]))
             if not query.strip():
                 latest = await asyncio.to_thread(
                     recall.browse, limit=max(limit, 3), exclude_lineage=running
                 )
-                return ToolOutput(browsed(latest))
+                return ToolOutput(sessions_text(latest))
             found = await asyncio.to_thread(
                 recall.discover, query, limit=limit, sort=sort, exclude_lineage=running
             )
@@ -65,7 +65,7 @@ def session_tools(recall: Recall, *, model: ChatModel | None = None) -> Toolset:
             raise ToolError(f"past sessions cannot be searched now: {error}") from error
         if summarize and model is None:
             found = [replace(each, note="not condensed: no model is available") for each in found]
-        text = await asyncio.to_thread(told, found, query)
+        text = await asyncio.to_thread(results_text, found, query)
         return ToolOutput(text, origin=_origin([p for each in found for p in each.passages]))
 
     return Toolset([session_search])

@@ -45,7 +45,7 @@ from hermes_nb.safety.redact import redact
 from hermes_nb.safety.sandbox import (
     HOME_SHOWN,
     Launch,
-    Taken,
+    RevertedChange,
     give_back,
     hidden,
     level,
@@ -53,7 +53,7 @@ from hermes_nb.safety.sandbox import (
     take_back,
     watch_later,
 )
-from hermes_nb.tools.process import MARK, Ended, Program, kill_marked, run_pipeline
+from hermes_nb.tools.process import MARK, ProcessResult, Program, kill_marked, run_pipeline
 from hermes_nb.tools.process_output import Capture, plain
 from hermes_nb.tools.schema import tool
 from hermes_nb.tools.workspace import Workspace, size_text
@@ -117,7 +117,7 @@ class CommandRun:
                 text, ended = await self._planned(self._bare_plan(), context, confined=False)
             elsewhere = any(stage.elsewhere for line in way.plan for stage in line.stages)
             origin: Origin = "outside" if elsewhere else "workspace"
-            return ToolOutput(self._told(text, ended, []), origin=origin)
+            return ToolOutput(self._result_text(text, ended, []), origin=origin)
         try:
             text, ended, taken = await self._in_shell(way, context)
         except NoSandboxError as error:
@@ -132,7 +132,7 @@ class CommandRun:
             if answer is not None:
                 way = answer
                 text, ended, taken = await self._in_shell(way, context)
-        facts = self._where(way.profile)
+        facts = self._sandbox_note(way.profile)
         if taken:
             facts.append(await self._settled(taken, context))
         elsewhere = SandboxProfile.NETWORK in way.profile or (
@@ -140,7 +140,7 @@ class CommandRun:
             and bool(way.needs & {Need.NETWORK, Need.CREDENTIALS})
         )
         origin = "outside" if elsewhere else "workspace"
-        return ToolOutput(self._told(text, ended, facts), origin=origin)
+        return ToolOutput(self._result_text(text, ended, facts), origin=origin)
 
     def _bare_plan(self) -> Plan:
         """Return a plan for a command that may run without a sandbox, because it only reads.
@@ -157,13 +157,13 @@ class CommandRun:
 
     async def _planned(
         self, plan: Plan, context: ToolContext, *, confined: bool
-    ) -> tuple[str, Ended]:
+    ) -> tuple[str, ProcessResult]:
         """Run the pipelines of a plan (see `policy.Pipeline`) without a shell.
 
         Return the output and how the last one ended. `confined` runs the programs in a sandbox.
         """
         capture, started, code = Capture(clean=_cleaned), time.monotonic(), 0
-        ended = Ended(code=0, seconds=0.0)
+        ended = ProcessResult(code=0, seconds=0.0)
         for line in plan:
             if (line.after == "&&" and code) or (line.after == "||" and not code):
                 continue
@@ -211,7 +211,9 @@ class CommandRun:
             extra=stage.environment,
         )
 
-    async def _in_shell(self, way: Way, context: ToolContext) -> tuple[str, Ended, list[Taken]]:
+    async def _in_shell(
+        self, way: Way, context: ToolContext
+    ) -> tuple[str, ProcessResult, list[RevertedChange]]:
         """Run the command in a shell. Return the output, how it ended, and the reverted changes.
 
         Changes to files that run later are reverted (see `safety.restore`).
@@ -219,7 +221,7 @@ class CommandRun:
         unasked = way.profile is SandboxProfile.READ
         capture, watched = Capture(clean=_cleaned if unasked else None), None
         launch = await in_thread(self._launch, way.profile, way.closed)
-        taken: list[Taken] = []
+        taken: list[RevertedChange] = []
         try:
             if way.watched and way.profile is not SandboxProfile.READ:
                 watched = await in_thread(watch_later, self.root, way.profile, launch=launch)
@@ -256,7 +258,7 @@ class CommandRun:
             extra=extra,
         )
 
-    def _wanted(self, text: str, ended: Ended) -> SandboxProfile | None:
+    def _wanted(self, text: str, ended: ProcessResult) -> SandboxProfile | None:
         """Return the profile that a failed command seems to need, judging by its output.
 
         Return None if it needs no different profile.
@@ -321,7 +323,7 @@ class CommandRun:
             context.remember(way)
         return way
 
-    async def _settled(self, taken: Sequence[Taken], context: ToolContext) -> str:
+    async def _settled(self, taken: Sequence[RevertedChange], context: ToolContext) -> str:
         """Ask about reverted changes, restore them if approved, and return the outcome."""
         stay = ", ".join(visible(self._short(each.path)) for each in taken if each.stays)
         left = f"{stay} could not be checked or restored; review it before you use it"
@@ -344,7 +346,7 @@ class CommandRun:
     def _short(self, path: Path) -> str:
         return str(path.relative_to(self.root) if path.is_relative_to(self.root) else path)
 
-    def _where(self, profile: SandboxProfile) -> list[str]:
+    def _sandbox_note(self, profile: SandboxProfile) -> list[str]:
         """Return a note about the sandbox, or nothing if the command ran outside of it."""
         if SandboxProfile.OUTSIDE in profile:
             return []
@@ -354,7 +356,7 @@ class CommandRun:
         kept = f" without {', '.join(named)}{more}" if masked else ""
         return [f"in a sandbox: {_brief(profile)}{kept}"]
 
-    def _told(self, output: str, ended: Ended, more: Sequence[str]) -> str:
+    def _result_text(self, output: str, ended: ProcessResult, more: Sequence[str]) -> str:
         """Return the output, with a last line saying how the command ended."""
         facts = [_exit_text(ended, self.timeout), f"{ended.seconds:.1f} s"]
         if ended.cut_off:
@@ -410,7 +412,7 @@ def _cleaned(text: str) -> str:
 
 async def _run(
     programs: Sequence[Program], cwd: Path, timeout: float, capture: Capture, context: ToolContext
-) -> Ended:
+) -> ProcessResult:
     """Run programs, capture their output and display its end a few times a second."""
 
     def sink(chunk: bytes) -> bool:
@@ -432,7 +434,7 @@ async def _run(
         telling.cancel()
 
 
-def _exit_text(ended: Ended, timeout: int) -> str:
+def _exit_text(ended: ProcessResult, timeout: int) -> str:
     if ended.timed_out:
         return f"timed out after {timeout} s and was stopped"
     if ended.code >= 0:

@@ -63,7 +63,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class WebResponse:
     """The response to a request."""
 
     url: str
@@ -96,7 +96,7 @@ class Web:
 
     def page(
         self, url: str, stop: threading.Event | None = None, *, robots: bool = True
-    ) -> Fetched:
+    ) -> WebResponse:
         """Fetch a page and follow its redirects.
 
         Without `robots`, used for URLs typed by the user, `robots.txt` is not checked.
@@ -117,7 +117,7 @@ class Web:
             url = redirected(url, leads)
         raise ToolError(f"{_shown(url)}: more than {REDIRECTS} redirects")
 
-    def asked(self, url: str, stop: threading.Event) -> Fetched:
+    def asked(self, url: str, stop: threading.Event) -> WebResponse:
         """Fetch a URL from the user's settings: any address is allowed, but not redirects."""
         found, leads = self._get(url, self._most, time.monotonic() + SECONDS, stop, trusted=True)
         if leads or found.status != http.client.OK:
@@ -132,7 +132,7 @@ class Web:
         if not made or time.monotonic() - made > ROBOTS_KEPT:
             found, leads = self._get(f"{origin}/robots.txt", ROBOTS_BYTES, deadline, stop)
             if leads:  # a redirect usually leads to an error page: treat the file as missing
-                found = Fetched(found.url, http.client.NOT_FOUND, "", "", b"")
+                found = WebResponse(found.url, http.client.NOT_FOUND, "", "", b"")
             allows = allowance(found.status, found.text if found.data else "")
             self._rules[origin] = time.monotonic(), allows
         return allows(url)
@@ -145,7 +145,7 @@ class Web:
         stop: threading.Event,
         *,
         trusted: bool = False,
-    ) -> tuple[Fetched, str]:
+    ) -> tuple[WebResponse, str]:
         """Send one request; return the response and the target of its redirect, or ""."""
         connection = self._connection(url, deadline, trusted=trusted)
         parts = urlsplit(url)
@@ -153,7 +153,7 @@ class Web:
         query = f"?{quote(parts.query, safe=_QUERY)}" if parts.query else ""
         headers = {"User-Agent": AGENT, "Accept-Encoding": "identity", "Accept": "*/*"}
         try:
-            with _within(connection, deadline, stop):
+            with _abort_after(connection, deadline, stop):
                 connection.request("GET", path + query, headers=headers)
                 reply = connection.getresponse()
                 leads = reply.headers.get("Location", "") if reply.status in REDIRECTED else ""
@@ -165,7 +165,7 @@ class Web:
         finally:
             connection.close()
         kind, charset = reply.headers.get_content_type(), reply.headers.get_content_charset()
-        return Fetched(url, reply.status, kind, charset or "", data), leads
+        return WebResponse(url, reply.status, kind, charset or "", data), leads
 
     def _connection(self, url: str, deadline: float, *, trusted: bool) -> _To:
         """Return a connection to a checked address; raise `ToolError` if it is not permitted."""
@@ -236,7 +236,7 @@ class _To(http.client.HTTPConnection):
             secured.do_handshake()  # only now, so that it can be interrupted
 
     def _connected(self, address: str) -> socket.socket:
-        found = socket.create_connection((address, self.port), _left(self._deadline))
+        found = socket.create_connection((address, self.port), _seconds_left(self._deadline))
         self._connection = found
         return found
 
@@ -248,7 +248,7 @@ class _To(http.client.HTTPConnection):
 
 
 @contextmanager
-def _within(connection: _To, deadline: float, stop: threading.Event) -> Iterator[None]:
+def _abort_after(connection: _To, deadline: float, stop: threading.Event) -> Iterator[None]:
     """Abort a connection at the deadline or once `stop` is set, even if the server is slow.
 
     Raises `ToolError` or `TurnInterrupted` in that case.
@@ -269,7 +269,7 @@ def _within(connection: _To, deadline: float, stop: threading.Event) -> Iterator
         watching.join()
         if stop.is_set():
             raise TurnInterrupted("stopped while a page was read")
-        _left(deadline)
+        _seconds_left(deadline)
 
 
 def is_public(address: str) -> bool:
@@ -329,7 +329,7 @@ def _read(reply: http.client.HTTPResponse, most: int) -> bytes:
     return b"".join(pieces)
 
 
-def _left(deadline: float) -> float:
+def _seconds_left(deadline: float) -> float:
     """Return the seconds until the deadline; raise `ToolError` if it has passed."""
     left = deadline - time.monotonic()
     if left <= 0:
@@ -345,7 +345,7 @@ def _shown(url: str) -> str:
     return visible(one_line(url, 120))
 
 
-def as_text(found: Fetched, stop: threading.Event | None = None) -> str:
+def as_text(found: WebResponse, stop: threading.Event | None = None) -> str:
     """Return a page as Markdown, or other text unchanged.
 
     Raises `ToolError` if it is not text or takes too long, and `TurnInterrupted` once `stop` is
@@ -362,7 +362,7 @@ def as_text(found: Fetched, stop: threading.Event | None = None) -> str:
     return found.text
 
 
-def _markdown(found: Fetched, stop: threading.Event) -> str:
+def _markdown(found: WebResponse, stop: threading.Event) -> str:
     """Convert HTML in a child process, which is killed on an interrupt or after `SECONDS`."""
     command = [sys.executable, "-P", "-c", _CONVERT, found.charset and "text", found.url]
     data = found.text.encode("utf-8", "replace") if found.charset else found.data

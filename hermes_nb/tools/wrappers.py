@@ -128,7 +128,7 @@ def marked(toolset: Toolset, *, mark: bool = True) -> Toolset:
             text, source = output.text, _source(tool, context.call.arguments)
             own = output.origin == "ours" and tool.toolset not in OUTSIDE
             if not (failed and tool.toolset == "files"):
-                output = replace(output, origin=_whose(tool, source, output.origin))
+                output = replace(output, origin=_result_origin(tool, source, output.origin))
             if not mark or own or (len(text) <= SHORT and "\n" not in text):
                 return output
             quick = len(text) <= _QUICK
@@ -217,7 +217,7 @@ def _source(tool: Tool, arguments: Arguments) -> str:
     return ORIGINS.get(tool.toolset, "")
 
 
-def _whose(tool: Tool, source: str, given: Origin) -> Origin:
+def _result_origin(tool: Tool, source: str, given: Origin) -> Origin:
     """Return the origin of a result. If the tool itself declares it as "outside", it remains so."""
     stranger = tool.toolset in OUTSIDE if tool.origin is None else bool(source)
     if given == "outside" or stranger:

@@ -50,7 +50,7 @@ class Sources:
 
     def __init__(self):
         self.begun, self.heard = 0, []
-        self.left = self.heard.append
+        self.session_ended = self.heard.append
 
     def material(self, tools):
         return PromptTexts()
@@ -64,7 +64,7 @@ class Sources:
     def recalled(self, prompt):
         return ""
 
-    def hear(self, event):
+    def on_event(self, event):
         pass
 
     def prepare(self):

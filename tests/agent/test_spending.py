@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 from hermes_nb import Hermes
-from hermes_nb.agent.session.usage import notebook_usage, session_usage, standing_budgets, together
+from hermes_nb.agent.session.usage import (
+    notebook_usage,
+    session_usage,
+    standing_budgets,
+    total_usage,
+)
 from hermes_nb.agent.settings.config import BudgetSettings, load_settings
 from hermes_nb.core.budget import Limits
 from hermes_nb.core.errors import ConfigError, StoreError
@@ -88,7 +93,7 @@ def test_where_the_store_is_broken_the_kernel_counts():
 
 @given(st.lists(st.one_of(st.none(), st.floats(0, 10)), max_size=8))
 def test_sums_have_what_is_known(costs):
-    whole = together(used(cost) for cost in costs)
+    whole = total_usage(used(cost) for cost in costs)
     known = [cost for cost in costs if cost is not None]
     assert whole.requests == len(costs)
     assert whole.cost == (pytest.approx(sum(known)) if known else None)
@@ -116,7 +121,7 @@ def test_other_kernels_spending_is_read_once_a_minute_and_our_own_at_once(home, 
         session = hermes._opening.session()
 
         def counted():
-            (budget,) = session.standing()
+            (budget,) = session.open_budgets()
             return budget.used.requests
 
         before = counted()

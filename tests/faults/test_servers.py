@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from hermes_nb import Hermes
-from hermes_nb.agent.api import Refusing
+from hermes_nb.agent.api import RefusingApprover
 from hermes_nb.agent.runtime import Opening
 from hermes_nb.agent.settings.config import load_settings
 from hermes_nb.cli.main import main
@@ -271,7 +271,7 @@ def test_71_after_a_resume(work):
     model = ScriptedModel([REMEMBER, "tried"])
     opening = Opening(
         settings,
-        approver=Refusing(),
+        approver=RefusingApprover(),
         tell=print,
         source="script",
         root=work,

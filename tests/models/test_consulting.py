@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hermes_nb.core.events import UsageReported
 from hermes_nb.core.messages import Image, Message
-from hermes_nb.models.consulting import Sighted
+from hermes_nb.models.consulting import WithVision
 from hermes_nb.models.scripted import ScriptedModel
 
 from tests.conftest import take_turn
@@ -16,7 +16,7 @@ def test_eyes_describe_a_picture_once(make_agent):
     eyes = ScriptedModel(["A bar chart; 7 for May."], name="eyes")
     blind = ScriptedModel(["Seven.", "Still seven."])
     agent = make_agent()
-    agent.model = Sighted(blind, eyes)
+    agent.model = WithVision(blind, eyes)
     events = take_turn(agent, Message.user("What was May?", images=[PICTURE]))
     take_turn(agent, "Sure?")
     (asked,) = eyes.requests
@@ -35,6 +35,6 @@ def test_eyes_that_fail_cost_the_picture_and_not_the_turn(make_agent):
     eyes = ScriptedModel([ModelError("no quota", kind=FailureKind.QUOTA)])
     blind = ScriptedModel(["I could not see it."])
     agent = make_agent()
-    agent.model = Sighted(blind, eyes)
+    agent.model = WithVision(blind, eyes)
     assert take_turn(agent, Message.user("?", images=[PICTURE]))[-1].reason == "answered"
     assert "could not be described: no quota" in blind.requests[0].messages[0].text

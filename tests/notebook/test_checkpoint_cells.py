@@ -16,7 +16,7 @@ def cells(shell, tmp_path, monkeypatch):
     """Return a function that runs a cell, and one that runs a command and returns its text."""
     monkeypatch.chdir(tmp_path)
     magics.load(shell)
-    agent = magics.ours(shell).agent
+    agent = magics.hermes_magics(shell).agent
 
     def run(source):
         with capture_output() as shown:

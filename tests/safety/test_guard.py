@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hermes_nb.core.messages import Message, Text, ToolCall
 from hermes_nb.core.tools import Risk, Tool
-from hermes_nb.safety.guard import ChildGuard, Guard, Way, look
+from hermes_nb.safety.guard import ChildGuard, Guard, Way, content_of
 from hermes_nb.safety.permissions import SandboxProfile
 
 
@@ -73,11 +73,11 @@ def test_the_modes(mode):
 
 
 def shape_of(tool, arguments):
-    return Guard().shape(tool, arguments, look(tool, arguments))
+    return Guard().shape(tool, arguments, content_of(tool, arguments))
 
 
 def shown(tool, arguments):
-    return look(tool, arguments).shown
+    return content_of(tool, arguments).shown
 
 
 def test_shapes_are_as_narrow_as_makes_sense():

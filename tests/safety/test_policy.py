@@ -772,9 +772,9 @@ def test_status_doctor_and_panel_say_what_is_settled(
     main(["doctor", "--offline"])
     assert "modes all force-off" in capsys.readouterr().out
     from hermes_nb.notebook.panels.panel import choices
-    from hermes_nb.notebook.shell import ours
+    from hermes_nb.notebook.shell import hermes_magics
 
-    assert "all" not in choices(ours(notebook).agent)["approve"][1:]
+    assert "all" not in choices(hermes_magics(notebook).agent)["approve"][1:]
 
 
 @pytest.mark.parametrize(
@@ -855,7 +855,7 @@ def test_whatever_stands_there_is_a_policy_or_a_refusal(document):
             return
         for family in administrator.FAMILIES:
             assert found.state(family, "a", "b") in get_args(administrator.State)
-        assert found.told
+        assert found.summary
 
 
 HOSTS = st.text("ab.@/:\\?#%[]-", min_size=1, max_size=12)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hermes_nb.safety import table
 from hermes_nb.safety.context_filter import TextContext
-from hermes_nb.safety.rules import charset, expression, matches, rows, signs, together
+from hermes_nb.safety.rules import charset, combined_signs, expression, matches, rows, signs
 from hermes_nb.safety.scan import scan
 from hermes_nb.safety.words import Tagged, lexicon
 from hypothesis import example, given
@@ -32,7 +32,7 @@ def meant(text):
     context, found = TextContext(text, words), [*matches(words)]
     intended = [each for each in found if each.row.intent and context.intended(each)]
     said = signs((each for each in found if not each.row.intent), words)
-    return [sign for sign in (*said, *together(intended, words)) if context.meant(sign)]
+    return [sign for sign in (*said, *combined_signs(intended, words)) if context.meant(sign)]
 
 
 def test_every_rule_can_apply():
@@ -158,4 +158,4 @@ def test_what_stands_before_takes_nothing_away(text, between):
     words = Tagged(f"{text}{between}{demand}")
     context = TextContext(words.text, words)
     intended = [each for each in matches(words) if each.row.intent and context.intended(each)]
-    assert {sign.category for sign in together(intended, words)} >= {"exfiltration"}
+    assert {sign.category for sign in combined_signs(intended, words)} >= {"exfiltration"}

@@ -23,12 +23,12 @@ def shelf(root):
 
 
 def names(shelf):
-    return {found.folder: found.reason for found in shelf.look()}
+    return {found.folder: found.reason for found in shelf.scan()}
 
 
 def test_skills_are_found_with_their_categories(root, shelf, tmp_path):
     for absent in ("absent", "file"):
-        assert Shelf(Root(tmp_path / absent)).look() == []
+        assert Shelf(Root(tmp_path / absent)).scan() == []
         (tmp_path / "file").write_text("x")
     folder = put(root, "one")
     put(folder, "inner", category="references")
@@ -38,11 +38,11 @@ def test_skills_are_found_with_their_categories(root, shelf, tmp_path):
     put(root, "two", category="data")
     put(root, "three", category="mlops/training")
     put(root, "four", category="too/deep/down")
-    found = {each.folder: each.category for each in shelf.look()}
+    found = {each.folder: each.category for each in shelf.scan()}
     assert found == {"one": "", "two": "data", "three": "mlops/training"}
     (root / "again").symlink_to(root / "data" / "two")
     (root / "data" / "up").symlink_to(root)
-    assert len(shelf.look()) == 3
+    assert len(shelf.scan()) == 3
 
 
 def test_a_broken_skill_is_listed_and_hides_no_other(root, shelf):
@@ -54,7 +54,7 @@ def test_a_broken_skill_is_listed_and_hides_no_other(root, shelf):
     (root / "f-folder" / "SKILL.md").mkdir(parents=True)
     (root / "g-pipe").mkdir()
     os.mkfifo(root / "g-pipe" / "SKILL.md")
-    latin = next(found for found in shelf.look() if found.folder == "e-latin")
+    latin = next(found for found in shelf.scan() if found.folder == "e-latin")
     assert "parts of it are not UTF-8" in latin.document.notes[0]
     found = names(shelf)
     assert found["b-good"] == ""
@@ -68,15 +68,15 @@ def test_a_broken_skill_is_listed_and_hides_no_other(root, shelf):
 def test_a_change_is_seen_and_only_what_changed_is_read_again(root, shelf, monkeypatch):
     folder = put(root, "one")
     put(root, "two")
-    shelf.look()
+    shelf.scan()
     time.sleep(0.15)
-    shelf.look()
+    shelf.scan()
     read, original = [], discovery.read_regular
     monkeypatch.setattr(discovery, "read_regular", lambda p: (read.append(p), original(p))[1])
-    assert [found.document.name for found in shelf.look()] == ["one", "two"]
+    assert [found.document.name for found in shelf.scan()] == ["one", "two"]
     assert read == []
     (folder / "SKILL.md").write_text(text("one", "Another one."), encoding="utf-8")
-    assert shelf.look()[0].document.description == "Another one."
+    assert shelf.scan()[0].document.description == "Another one."
     assert [Path(path).parent.name for path in read] == ["one"]
 
 
@@ -84,7 +84,7 @@ def test_changes_in_the_same_tick_are_seen(root, shelf):
     folder = put(root, "one", text("one", "Version 0."))
     for n in range(1, 40):
         (folder / "SKILL.md").write_text(text("one", f"Version {n % 10}."), encoding="utf-8")
-        assert shelf.look()[0].document.description == f"Version {n % 10}."
+        assert shelf.scan()[0].document.description == f"Version {n % 10}."
         extra = put(root, f"x-{n}")
         assert f"x-{n}" in names(shelf)
         (extra / "SKILL.md").unlink()
@@ -107,5 +107,5 @@ def test_the_number_of_folders_is_bounded(root, shelf, monkeypatch):
     monkeypatch.setattr(discovery, "FOLDERS", 10)
     for n in range(30):
         put(root, f"s-{n}")
-    assert len(shelf.look()) < 10
+    assert len(shelf.scan()) < 10
     assert "more than 10 folders" in shelf.notes[0][1]

@@ -16,7 +16,7 @@ from hermes_nb import Hermes
 from hermes_nb.core.errors import ConfigError, ToolError, TurnInterrupted
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.tools import web
-from hermes_nb.tools.web import Fetched, Web, allowance, as_text, is_public, listed
+from hermes_nb.tools.web import Web, WebResponse, allowance, as_text, is_public, listed
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -119,7 +119,7 @@ def test_a_stop_ends_the_conversion_of_a_page_that_takes_long(site):
     pytest.importorskip("trafilatura")
     cells = "".join(f"<td>cell {n}<table><tr><td>x</td></tr></table></td>" for n in range(20_000))
     page = f"<html><body><table><tr>{cells}</tr></table></body></html>".encode()
-    found = Fetched(site.url, 200, "text/html", "", page)
+    found = WebResponse(site.url, 200, "text/html", "", page)
     stop, ended = threading.Event(), []
 
     def convert():
@@ -346,7 +346,9 @@ def test_a_stop_ends_the_reading(site, reader):
 
 def test_of_a_very_long_page_the_beginning_is_read():
     page = b"<html><body><article>" + b"<p>Adelie and Chinstrap, at length.</p>" * 30_000
-    text = as_text(Fetched("https://a.example/", 200, "text/html", "utf-8", page + b"<p>Gentoo"))
+    text = as_text(
+        WebResponse("https://a.example/", 200, "text/html", "utf-8", page + b"<p>Gentoo")
+    )
     assert "Adelie" in text and "Gentoo" not in text
     assert text.endswith("[truncated after 1,000,000 bytes of HTML]")
 

@@ -214,7 +214,7 @@ async def _remote(tasks: Sequence[MapTask]) -> list[MapResult]:
             return [MapResult(status="failed", error=redact(str(error)))] * len(tasks)
         done = (perform(task, model, tools=tools) for task in tasks)
         return [
-            each if isinstance(each, MapResult) else _broke(each)
+            each if isinstance(each, MapResult) else _failed_result(each)
             for each in await asyncio.gather(*done, return_exceptions=True)
         ]
 
@@ -225,7 +225,7 @@ def _tools_there(
     """Return a task's tools in the worker, guarded by the worker's settings."""
     if not task.tools:
         return NO_TOOLS
-    from hermes_nb.agent.approvals import Refusing
+    from hermes_nb.agent.approvals import RefusingApprover
     from hermes_nb.agent.runtime import Runtime
     from hermes_nb.agent.session.stores import open_store
     from hermes_nb.safety.guard import Guard
@@ -240,12 +240,17 @@ def _tools_there(
     sandbox = settings.sandbox
     guard = Guard(settings.approve, required=sandbox.required, sandboxed=sandbox.use != "off")
     runtime = Runtime(
-        settings, root=root, store=store, guard=guard, approver=Refusing(), tell=logger.warning
+        settings,
+        root=root,
+        store=store,
+        guard=guard,
+        approver=RefusingApprover(),
+        tell=logger.warning,
     )
     return runtime.for_tasks(model, task.tools)
 
 
-def _broke(error: BaseException) -> MapResult:
+def _failed_result(error: BaseException) -> MapResult:
     return MapResult(status="failed", error=redact(f"{type(error).__name__}: {error}"))
 
 

@@ -26,7 +26,7 @@ from typing import Any, Literal
 from hermes_nb.agent.fanout.executors import NO_TOOLS, Crew, MapResult, MapTask, open_crew, perform
 from hermes_nb.agent.fanout.inputs import Input
 from hermes_nb.agent.jobs import Jobs, sharing, side_by_side
-from hermes_nb.agent.session.usage import together
+from hermes_nb.agent.session.usage import total_usage
 from hermes_nb.core.budget import Budget, pools, refusal
 from hermes_nb.core.calls import STOP_GRACE
 from hermes_nb.core.claims import Claim, ClaimLedger, ClaimState
@@ -193,7 +193,7 @@ class Fanout:
         at_once = min(self.plan.parallel or size, len(self.items))
         if self._crew is not None:
             self._crew.share = math.ceil(at_once / self._crew.size)
-        work = side_by_side(at_once, len(self.items), self._one)
+        work = side_by_side(at_once, len(self.items), self._process_input)
         session = self._place.session if self._place is not None else ""
         try:
             with ExitStack() as around:
@@ -211,7 +211,7 @@ class Fanout:
         """Return a short description of the progress."""
         return progress_of(self.items)
 
-    async def _one(self, number: int) -> None:
+    async def _process_input(self, number: int) -> None:
         """Process one input: read it, claim it, run the task, store the result."""
         self._set(number, status="running")
         try:
@@ -230,7 +230,7 @@ class Fanout:
         started = time.monotonic()
         try:
             with sharing(self._shared) as budgets:
-                result = await self._done(self._task(name, text), budgets, attempt)
+                result = await self._run_task(self._task(name, text), budgets, attempt)
         except asyncio.CancelledError:
             self._set(number, status=attempt.left())
             raise
@@ -245,9 +245,9 @@ class Fanout:
         item = replace(of_result(name, result), seconds=time.monotonic() - started)
         self.items[number] = item
         self.moved()
-        self._settling.append(asyncio.create_task(self._settled(number, attempt, result)))
+        self._settling.append(asyncio.create_task(self._store_result(number, attempt, result)))
 
-    async def _settled(self, number: int, attempt: Attempt, result: MapResult) -> None:
+    async def _store_result(self, number: int, attempt: Attempt, result: MapResult) -> None:
         """Store a result without delaying the next input."""
         try:
             await in_thread(attempt.settle, result)
@@ -266,7 +266,9 @@ class Fanout:
             root=plan.root,
         )
 
-    async def _done(self, task: MapTask, budgets: Sequence[Budget], attempt: Attempt) -> MapResult:
+    async def _run_task(
+        self, task: MapTask, budgets: Sequence[Budget], attempt: Attempt
+    ) -> MapResult:
         """Run a task, in this process or in the crew."""
         if self._crew is None:
             assert self._model is not None  # noqa: S101 - required without a crew
@@ -399,7 +401,7 @@ _INLINE = re.compile(
 )
 
 
-def _told(text: str) -> str:
+def _answer_start(text: str) -> str:
     """Return the start of an answer on one line, without Markdown markup."""
     bare = _INLINE.sub(lambda m: m[2] or m[3], _BLOCK.sub("", text[: 8 * ANSWER]))
     return one_line(bare, ANSWER)
@@ -411,7 +413,7 @@ def table_markdown(rows: Sequence[dict[str, Any]]) -> str:
     for row in rows[:SHOWN]:
         said = row["answer"] if row["status"] == "done" else row["error"]
         name = escape(visible(both_ends(redact(row["input"]), NAME)))
-        answer = escape(visible(_told(redact(said or ""))))
+        answer = escape(visible(_answer_start(redact(said or ""))))
         lines.append(f"| {name} | {row['status']} | {answer} |")
     if len(rows) > SHOWN:
         lines.append(f"| … {len(rows) - SHOWN:,} more | | |")
@@ -437,7 +439,7 @@ class Mapped:
     @property
     def usage(self) -> Usage:
         """The usage of this run, not including results from earlier runs."""
-        return together(item.usage for item in self.items if not item.kept)
+        return total_usage(item.usage for item in self.items if not item.kept)
 
     @property
     def cost(self) -> float | None:

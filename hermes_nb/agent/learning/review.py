@@ -19,7 +19,7 @@ from functools import partial
 from hermes_nb.agent.learning.nudges import Subject
 from hermes_nb.agent.session.recorder import Recorder
 from hermes_nb.agent.session.session import REVIEW
-from hermes_nb.agent.session.transcript import said
+from hermes_nb.agent.session.transcript import without_other_texts
 from hermes_nb.core.errors import StoreError, ToolDenied
 from hermes_nb.core.events import (
     BackgroundEvent,
@@ -158,7 +158,7 @@ class Review:
             model,
             seen.tools.map(partial(_in_review, own=seen.own)),
             system=seen.system,
-            messages=said(seen.messages),
+            messages=without_other_texts(seen.messages),
             sinks=[recorder, self],
             max_requests=MAX_REQUESTS - 1,
         )

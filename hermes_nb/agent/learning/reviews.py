@@ -14,7 +14,7 @@ from hermes_nb.agent.learning.review import ModelMaker, Review, Subjects
 from hermes_nb.agent.proposals import told_of
 from hermes_nb.agent.runtime import Opening, Runtime
 from hermes_nb.agent.session.session import Session
-from hermes_nb.agent.session.usage import together
+from hermes_nb.agent.session.usage import total_usage
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.core.events import BackgroundEvent, ReviewFinished
 from hermes_nb.core.messages import Usage
@@ -179,5 +179,5 @@ class Reviews:
         if isinstance(event, ReviewFinished):
             with self._lock:
                 self._learned += event.saved
-                self._spent = together([self._spent, event.usage])
+                self._spent = total_usage([self._spent, event.usage])
         self._emit(event)

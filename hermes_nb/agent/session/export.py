@@ -42,7 +42,7 @@ def _markdown(session: StoredSession, rows: Sequence[StoredMessage]) -> str:
     for row in rows:
         message = row.message
         if message.role == "user":
-            blocks += ["---", f"**You** · {_when(row.at)}", _quoted(spoken(message))]
+            blocks += ["---", f"**You** · {_local_time(row.at)}", _quoted(spoken(message))]
         elif message.role == "assistant":
             blocks += [_details(call, results.get(call.id)) for call in message.calls]
             if message.text.strip():
@@ -108,7 +108,7 @@ def _redacted(value: object) -> Json:
 
 
 def _heading(session: StoredSession) -> str:
-    facts = [f"session {code_span(session.id)}", _when(session.started)]
+    facts = [f"session {code_span(session.id)}", _local_time(session.started)]
     if session.model:
         facts.append(f"model {code_span(session.model)}")
     if session.notebook:
@@ -146,7 +146,7 @@ def _results(rows: Sequence[StoredMessage]) -> dict[str, Message]:
     return {row.message.call_id: row.message for row in rows if row.message.role == "tool"}
 
 
-def _when(seconds: float) -> str:
+def _local_time(seconds: float) -> str:
     moment = datetime.datetime.fromtimestamp(seconds).astimezone()
     return moment.isoformat(sep=" ", timespec="minutes")
 

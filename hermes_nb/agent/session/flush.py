@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
-from hermes_nb.agent.session.transcript import said
+from hermes_nb.agent.session.transcript import without_other_texts
 from hermes_nb.context.summary import entries
 from hermes_nb.core.calls import execute
 from hermes_nb.core.events import UsageReported
@@ -45,7 +45,7 @@ async def flush(
     if not len(tools):
         return []
     room = MOST_TOKENS if model.window is None else min(MOST_TOKENS, int(model.window * SHARE))
-    told = "\n\n".join(entries(said(messages), (), tokens=room))
+    told = "\n\n".join(entries(without_other_texts(messages), (), tokens=room))
     request = Request(messages=(Message.system(FLUSH), Message.user(told)), tools=tools)
     used: list[UsageReported] = []
     async with aclosing(model.stream(request)) as stream:

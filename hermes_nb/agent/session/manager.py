@@ -65,7 +65,7 @@ class SessionManager:
     def end(self) -> None:
         """End the current session; the next turn starts another."""
         if self.current is not None:
-            self._part(self.current, self.current.end)
+            self._release_after_turn(self.current, self.current.end)
         self.current = None
 
     @property
@@ -79,7 +79,7 @@ class SessionManager:
         if (parted := self._parting.pop(session, None)) is not None:
             parted()
 
-    def _part(self, session: Session, leave: Callable[[], None]) -> None:
+    def _release_after_turn(self, session: Session, leave: Callable[[], None]) -> None:
         """Leave or end a session, at the end of a turn that is running in it."""
         if session in self._held:
             self._parting[session] = leave
@@ -89,7 +89,7 @@ class SessionManager:
     def _enter(self, session: Session) -> Session:
         """Make a session the current one and release the previous one."""
         if self.current is not None and self.current is not session:
-            self._part(self.current, self.current.leave)
+            self._release_after_turn(self.current, self.current.leave)
         self._parting.pop(session, None)
         self.current = session
         self._entered(session)
@@ -110,8 +110,9 @@ class SessionManager:
     ) -> Session:
         """Return the session for a turn and make it the current one.
 
-        See `foresee`. A new session gets `title` as its title. Call `release` at the turn's end:
-        until then, the session stays open, even if another one becomes the current one.
+        See `expected`. A new session gets `title` as its title. Call `release` at the end
+        of the turn: until then, the session stays open, even if another one becomes the current
+        one.
         """
         if name:
             session = self.join(name, spec)
@@ -208,7 +209,7 @@ class SessionManager:
             return None
         return latest
 
-    def foresee(self, name: str, *, new: bool, afresh: bool) -> Session | StoredSession | None:
+    def expected(self, name: str, *, new: bool, afresh: bool) -> Session | StoredSession | None:
         """Return the session that a turn would use, or None for a new one; change nothing.
 
         `name` and `new` are the turn's options. With `afresh`, an earlier session is resumed only

@@ -24,7 +24,7 @@ ALL = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gathered:
+class ExpiredSessions:
     """Sessions to delete, with their reviews and child agents."""
 
     sessions: tuple[str, ...]
@@ -50,7 +50,7 @@ def older(store: SessionStore, days: float, *, but: str = "") -> list[StoredSess
     return [each for each in store.sessions(limit=ALL) if each.written < before and each.id != but]
 
 
-def gather(store: SessionStore, home: Path, wanted: Iterable[StoredSession]) -> Gathered:
+def gather(store: SessionStore, home: Path, wanted: Iterable[StoredSession]) -> ExpiredSessions:
     """Return everything that is deleted together with these sessions."""
     asked = {each.id for each in wanted}
     found = dict.fromkeys(asked)
@@ -61,7 +61,7 @@ def gather(store: SessionStore, home: Path, wanted: Iterable[StoredSession]) -> 
     messages = [row.message for session in found for row in store.rows(session)]
     named = re.compile(re.escape(str(home / "outputs")) + r"[\\/]([\w-]+\.txt)")
     names = {name for message in messages for name in named.findall(message.text)}
-    return Gathered(
+    return ExpiredSessions(
         sessions=tuple(found),
         asked=len(asked),
         messages=len(messages),
@@ -70,7 +70,7 @@ def gather(store: SessionStore, home: Path, wanted: Iterable[StoredSession]) -> 
     )
 
 
-def forget(store: SessionStore, home: Path, what: Gathered, *, days: float = 0.0) -> None:
+def forget(store: SessionStore, home: Path, what: ExpiredSessions, *, days: float = 0.0) -> None:
     """Delete the sessions, and, if `days` is given, results of maps older than that."""
     for path in what.outputs:
         path.unlink(missing_ok=True)

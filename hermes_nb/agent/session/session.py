@@ -12,7 +12,7 @@ from functools import partial
 from hermes_nb.agent.jobs import Jobs
 from hermes_nb.agent.prompt_sources import PromptSources, background
 from hermes_nb.agent.session.recorder import Recorder, recorder_of
-from hermes_nb.agent.session.usage import standing_budgets, together
+from hermes_nb.agent.session.usage import standing_budgets, total_usage
 from hermes_nb.agent.settings.config import BudgetSettings
 from hermes_nb.context.boundaries import is_ours
 from hermes_nb.context.policy import overdue
@@ -284,7 +284,7 @@ class Session:
         self._taking = True
         extra, sources = [*sinks], self._spec.sources
         if sources is not None and sources.settings.memory.provider:
-            extra.append(sources.hear)
+            extra.append(sources.on_event)
         if sources is not None and not self._begun:
             sources.prepare()
         self._begun = True
@@ -293,7 +293,10 @@ class Session:
         self.agent.place = place if place.session else replace(place, session=self.id)
         try:
             limited = self._spec.budget.session or self._spec.budget.notebook
-            self._budgets = (*budgets, *(await in_thread(self.standing) if limited else ()))
+            self._budgets = (
+                *budgets,
+                *(await in_thread(self.open_budgets) if limited else ()),
+            )
             self.agent.preface = self._spec.preface + (preface or Preface())
             await self._clear_up()
             message = await self._with_recall(prompt)
@@ -460,7 +463,7 @@ class Session:
         if self.agent.engine is not None:
             self.agent.engine.session_ended()
         if self._spec.sources is not None:
-            self._spec.sources.left(self.agent.messages)
+            self._spec.sources.session_ended(self.agent.messages)
 
     def end(self) -> None:
         """Leave the session and mark it as ended, so that it is not resumed automatically."""
@@ -468,7 +471,7 @@ class Session:
         with suppress(StoreError):  # at worst, the session is resumed once although it was ended
             self.store.end(self.id)
 
-    def standing(self) -> list[Budget]:
+    def open_budgets(self) -> list[Budget]:
         """Return the remaining budgets of the session and its notebook.
 
         They count this session's requests immediately. The usage of other kernels is read from the
@@ -532,7 +535,7 @@ class Session:
     def _count(self, usage: Usage, job: str, model: str = "") -> None:
         self.usage += usage
         key = (job or "answers", model or "several models")
-        self.by_job[key] = together([self.by_job.get(key, Usage()), usage])
+        self.by_job[key] = total_usage([self.by_job.get(key, Usage()), usage])
 
     def _fold(self, event: Event) -> None:
         if isinstance(event, UsageReported):

@@ -19,7 +19,7 @@ contents."""
 _GIST = 60
 
 
-def said(messages: Sequence[Message]) -> list[Message]:
+def without_other_texts(messages: Sequence[Message]) -> list[Message]:
     """Return the conversation, with a short note replacing any text written by others.
 
     Calls keep their short arguments. The note for a result includes whether the call failed.

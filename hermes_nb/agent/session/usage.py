@@ -20,7 +20,7 @@ _shared: WeakValueDictionary[tuple[int, str, Limits], Budget] = WeakValueDiction
 """Notebooks' budgets by store, path and limits, from which all sessions of this process spend."""
 
 
-def together(usages: Iterable[Usage]) -> Usage:
+def total_usage(usages: Iterable[Usage]) -> Usage:
     """Return the sum; its cost is the sum of the known costs, or None if no cost is known."""
     found = list(usages)
     costs = [usage.cost for usage in found if usage.cost is not None]
@@ -29,7 +29,7 @@ def together(usages: Iterable[Usage]) -> Usage:
 
 def session_usage(store: SessionStore, session_id: str) -> Usage:
     """Return the usage of a session and all sessions created from it; raise `StoreError`."""
-    return together(store.usage(session_id=session_id).values())
+    return total_usage(store.usage(session_id=session_id).values())
 
 
 def usage_by_model(store: SessionStore, session_id: str, source: str) -> dict[str, Usage]:
@@ -40,12 +40,12 @@ def usage_by_model(store: SessionStore, session_id: str, source: str) -> dict[st
 
 def notebook_usage(store: SessionStore, notebook: str) -> Usage:
     """Return the usage of all of a notebook's sessions; raise `StoreError`."""
-    return together(store.usage(notebook=notebook).values())
+    return total_usage(store.usage(notebook=notebook).values())
 
 
 def usage_since(store: SessionStore, since: float) -> Usage:
     """Return the usage of sessions started at `since` (epoch) or later; raise `StoreError`."""
-    return together(store.usage(since=since).values())
+    return total_usage(store.usage(since=since).values())
 
 
 def standing_budgets(

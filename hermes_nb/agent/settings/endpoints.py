@@ -125,10 +125,10 @@ def auxiliary_models(
     """
     keys = picked.group(AuxiliaryKeys)
     given = {name: getattr(keys, name) for name in ("model", "base_url", "provider", "key_env")}
-    common = _served(given, own, env)
+    common = _group_endpoint(given, own, env)
     found: dict[Job, Endpoint] = {}
     for job in JOBS:
-        end = _served(getattr(keys, job), own, env)
+        end = _group_endpoint(getattr(keys, job), own, env)
         if end is None and job in ("compression", "recall", "titles"):
             end = common or found.get("compression")
         if end is not None:
@@ -153,7 +153,7 @@ def composed_models(
     """
 
     def place(entry: Json) -> Endpoint | None:
-        return _served(entry if isinstance(entry, Mapping) else {"model": entry}, own, env)
+        return _group_endpoint(entry if isinstance(entry, Mapping) else {"model": entry}, own, env)
 
     found: dict[str, Composed] = {}
     for point in plugins(SETTINGS_GROUP):
@@ -163,7 +163,9 @@ def composed_models(
     return found
 
 
-def _served(entry: Mapping[str, Json], own: Endpoint, env: Mapping[str, str]) -> Endpoint | None:
+def _group_endpoint(
+    entry: Mapping[str, Json], own: Endpoint, env: Mapping[str, str]
+) -> Endpoint | None:
     """Return the endpoint for a settings group, or None if it has no model or an unknown server."""
     provider = str(entry.get("provider") or "").lower()
     if entry.get("base_url") or provider not in ("", "auto", "main"):

@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 
 from hermes_nb.agent.undo.cells import Cells, NoRoom, keep_cells
 from hermes_nb.agent.undo.changes import Change
-from hermes_nb.agent.undo.files import look, missing_folders
+from hermes_nb.agent.undo.files import missing_folders, read_state
 from hermes_nb.agent.undo.records import CellsItem, FileItem, FileState
 from hermes_nb.agent.undo.store import CheckpointStore, OpenTurn
 from hermes_nb.agent.undo.undo import NothingToUndo, Restorer, Undoer, UndoReport
@@ -216,7 +216,7 @@ class Checkpoints:
         if known is not None and known.after is None:
             return known
         if known is not None and known.after is not None:
-            if look(path, self._file_bytes)[0].same(known.after):
+            if read_state(path, self._file_bytes)[0].same(known.after):
                 return replace(known, after=None)
             text = "was changed by something else during the turn; undo goes back to that"
             _add_note(open_turn, f"{one_line(path.name)} {text}")
@@ -225,7 +225,7 @@ class Checkpoints:
 
     def _state(self, path: Path, open_turn: OpenTurn) -> FileState:
         """Return a file's state and save its content."""
-        state, data = look(path, self._file_bytes)
+        state, data = read_state(path, self._file_bytes)
         if state.kind != "file":
             return state
         saved = bool(self._store.put(data, open_turn))

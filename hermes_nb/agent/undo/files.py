@@ -32,7 +32,7 @@ class NotRestored(HermesError):
     """A file was not restored; the message is the reason and follows the file's name."""
 
 
-def look(path: Path, limit: int) -> tuple[FileState, bytes]:
+def read_state(path: Path, limit: int) -> tuple[FileState, bytes]:
     """Return a file's state, and its content if that is at most `limit` bytes."""
     if os.path.realpath(path) != str(path):
         return FileState(kind="odd", why=_LINK), b""
@@ -91,7 +91,7 @@ def put_back(
     before, after = item.before, item.after
     if before.kind in ("large", "odd") or (before.kind == "file" and not before.saved):
         raise NotRestored(f"was not saved before it was changed: {before.why}")
-    now, _ = look(path, limit)
+    now, _ = read_state(path, limit)
     if now.same(before):
         return ""
     if now.kind == "odd":

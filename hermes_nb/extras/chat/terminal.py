@@ -46,7 +46,7 @@ from hermes_nb.notebook.completion import completed
 from hermes_nb.notebook.interrupt import PATIENCE, StoppedInView
 from hermes_nb.notebook.keys import KEY_OPTION
 from hermes_nb.notebook.magics import HermesMagics, load
-from hermes_nb.notebook.shell import Foreign, ours
+from hermes_nb.notebook.shell import Foreign, hermes_magics
 from hermes_nb.safety.redact import redact
 
 NO_TERMINAL = (
@@ -71,14 +71,14 @@ def chat(arguments: argparse.Namespace) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageProblem(NO_TERMINAL)
     for number in ending():
-        signal.signal(number, _leave)
+        signal.signal(number, _exit_on_signal)
     config = Config()
     config.HistoryManager.enabled = False
     config.HistoryManager.hist_file = ":memory:"
     shell: Foreign = InteractiveShell.instance(config=config)
     shell.set_next_input("")  # the text that a command suggests as the next input
     load(shell)
-    magics: HermesMagics = ours(shell)
+    magics: HermesMagics = hermes_magics(shell)
     magics.spelled = "/"
     magics.model, magics.approve = arguments.model or "", arguments.approve or ""
     agent = magics.agent
@@ -91,15 +91,15 @@ def chat(arguments: argparse.Namespace) -> int:
         magics.close()
 
 
-def _leave(_signal: int, _frame: FrameType | None) -> None:
+def _exit_on_signal(_signal: int, _frame: FrameType | None) -> None:
     raise SystemExit(STOPPED)
 
 
 async def _talk(magics: HermesMagics, name: str) -> int:
     """Read and run lines until the user leaves."""
     if name:
-        _say(await _joined(magics, name))
-    _say(HELP)
+        _print_wrapped(await _open_session(magics, name))
+    _print_wrapped(HELP)
     session = _prompt(magics)
     stopped, dropped = 0.0, False  # when a turn was stopped; whether the last line was discarded
     while True:
@@ -115,7 +115,7 @@ async def _talk(magics: HermesMagics, name: str) -> int:
             if dropped and not session.default_buffer.text:
                 return OK
             dropped = True
-            _say(AGAIN)
+            _print_wrapped(AGAIN)
             continue
         if text.strip() in LEAVE:
             return OK
@@ -124,7 +124,7 @@ async def _talk(magics: HermesMagics, name: str) -> int:
             stopped = time.monotonic()
 
 
-async def _joined(magics: HermesMagics, name: str) -> str:
+async def _open_session(magics: HermesMagics, name: str) -> str:
     """Resume or start a session and return a line about it."""
     agent = magics.agent
     await agent.models.make_ready(agent.note)
@@ -146,14 +146,14 @@ async def _handed_over(magics: HermesMagics, text: str) -> bool:
         return False
     except HermesError as error:
         told = redact(visible(str(error), lines=True)).replace("%hermes ", "/").replace("`", "")
-        _say(told)
+        _print_wrapped(told)
         return told != "stopped"
     except Exception:  # noqa: BLE001 - displayed as in IPython, and the chat continues
         magics.shell.showtraceback()
     return True
 
 
-def _say(text: str) -> None:
+def _print_wrapped(text: str) -> None:
     width = shutil.get_terminal_size().columns - 1
     for line in text.split("\n"):
         print(textwrap.fill(line, width, break_long_words=False))

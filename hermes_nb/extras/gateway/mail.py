@@ -145,7 +145,9 @@ class MailAdapter(Adapter):
                         raise
                     # A single email must not end the gateway.
                     except Exception as error:  # noqa: BLE001
-                        self._setup.tell(f"mail: number {uid.decode()} is skipped: {_said(error)}")
+                        self._setup.tell(
+                            f"mail: number {uid.decode()} is skipped: {_error_text(error)}"
+                        )
                         incoming = None
                     self._looked_at.add(uid)
                     if incoming is not None:
@@ -153,9 +155,11 @@ class MailAdapter(Adapter):
                 pause, was_there = self._every, True
             except FAILED as error:
                 if not was_there and isinstance(error, imaplib.IMAP4.error):
-                    raise ConfigError(f"the mailbox cannot be opened: {_said(error)}") from error
+                    raise ConfigError(
+                        f"the mailbox cannot be opened: {_error_text(error)}"
+                    ) from error
                 pause = min(2 * pause, LONGEST_PAUSE)
-                self._setup.tell(f"mail: {_said(error)}; trying again in {pause:g} s")
+                self._setup.tell(f"mail: {_error_text(error)}; trying again in {pause:g} s")
             await asyncio.sleep(pause)
 
     def _with_box(self, work: Callable[[imaplib.IMAP4], Result]) -> Result:
@@ -359,19 +363,21 @@ class MailAdapter(Adapter):
             if server.has_extn("auth"):
                 server.login(self._user, self._password)
         except (OSError, smtplib.SMTPException) as error:
-            raise NotSent(f"{host} cannot be reached: {_said(error)}") from error
+            raise NotSent(f"{host} cannot be reached: {_error_text(error)}") from error
         try:
             server.send_message(message)
         except smtplib.SMTPRecipientsRefused as error:
             codes = [code for code, _ in error.recipients.values()]
             kind = NotSent if min(codes) < FOR_GOOD else Undeliverable
-            raise kind(f"{host} does not accept it: {_said(error)}") from error
+            raise kind(f"{host} does not accept it: {_error_text(error)}") from error
         # An address that the server does not support.
         except (ValueError, smtplib.SMTPNotSupportedError) as error:
-            raise Undeliverable(f"{host} does not support the address: {_said(error)}") from error
+            raise Undeliverable(
+                f"{host} does not support the address: {_error_text(error)}"
+            ) from error
         except smtplib.SMTPResponseException as error:
             kind = NotSent if error.smtp_code < FOR_GOOD else Undeliverable
-            raise kind(f"{host} does not accept it: {_said(error)}") from error
+            raise kind(f"{host} does not accept it: {_error_text(error)}") from error
         finally:
             with suppress(OSError, smtplib.SMTPException):  # accepted or refused by now
                 server.quit()
@@ -410,7 +416,7 @@ def _fetched(box: imaplib.IMAP4, uid: bytes, what: str) -> tuple[bytes, bytes]:
     return around, next((each[1] for each in found if isinstance(each, tuple)), b"")
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     return one_line(visible(str(error) or type(error).__name__), 200)
 
 

@@ -231,7 +231,9 @@ class MatrixAdapter(Adapter):
         allowed = self._setup.allowed(sender, room)
         if event.source.get("type") == "m.room.encrypted" and allowed:
             with suppress(Refused):  # the bot may not have permission
-                await self._say(room, {"msgtype": "m.notice", "body": ENCRYPTED}, key_of(room))
+                await self._send_event(
+                    room, {"msgtype": "m.notice", "body": ENCRYPTED}, key_of(room)
+                )
         if not isinstance(event, nio.RoomMessageText | nio.RoomMessageMedia):
             return None
         self._latest[room] = event.event_id
@@ -304,7 +306,7 @@ class MatrixAdapter(Adapter):
             content = await self._uploaded(answer.file)
         if answer.to and self._latest.get(answer.chat, answer.to) != answer.to:
             content["m.relates_to"] = {"m.in_reply_to": {"event_id": answer.to}}
-        await self._say(answer.chat, content, answer.key)
+        await self._send_event(answer.chat, content, answer.key)
 
     async def _uploaded(self, path: Path) -> dict[str, Json]:
         """Upload a file and return the content of the message that displays it."""
@@ -320,7 +322,7 @@ class MatrixAdapter(Adapter):
             "info": {"mimetype": mime, "size": len(data)},
         }
 
-    async def _say(self, room: str, content: dict[str, Json], key: str) -> None:
+    async def _send_event(self, room: str, content: dict[str, Json], key: str) -> None:
         client = await self._ready()
         self._checked(await client.room_send(room, "m.room.message", content, tx_id=key))
 

@@ -30,7 +30,7 @@ LATE = "no one answered in time, so it was not run"
 THIS, ITSELF = "this message", "the question itself"
 
 
-class Place:
+class Slot:
     """A slot for one of the turns running in parallel."""
 
     def __init__(self, places: asyncio.Semaphore) -> None:
@@ -115,7 +115,7 @@ class Asking:
     def __init__(
         self,
         say: Callable[[str], Awaitable[list[str]]],
-        place: Place,
+        place: Slot,
         *,
         binding: Binding,
         unasked: str = "",

@@ -37,16 +37,16 @@ def gateway(arguments: argparse.Namespace) -> int:
 async def _served(names: list[str], root: Path) -> None:
     settings = load_settings()
     opened = {
-        name: open_adapter(name, settings, _tell)
+        name: open_adapter(name, settings, _print_line)
         for name in names or adapter_names(settings) or ["web"]
     }
-    _tell(f"{', '.join(opened)}: running in {root}; press Ctrl+C to stop")
+    _print_line(f"{', '.join(opened)}: running in {root}; press Ctrl+C to stop")
     service = Gateway(
         settings.home,
         [adapter for adapter, _ in opened.values()],
         {name: allowed for name, (_, allowed) in opened.items()},
         root=root,
-        tell=_tell,
+        tell=_print_line,
     )
     try:
         await service.run()
@@ -57,5 +57,5 @@ async def _served(names: list[str], root: Path) -> None:
         raise first from group
 
 
-def _tell(line: str) -> None:
+def _print_line(line: str) -> None:
     print(visible(line, lines=True), file=sys.stderr, flush=True)

@@ -119,14 +119,14 @@ class Gateway:
         """Serve until cancelled; the next start resumes unfinished work."""
         try:
             async with self._group:
-                for entry in await self._kept(self._journal.unfinished):
+                for entry in await self._retry_storage(self._journal.unfinished):
                     self._queue(entry, again=entry.tried)
                 for adapter in self._adapters.values():
                     self._group.create_task(self._listen(adapter))
-                self._group.create_task(self._look())
+                self._group.create_task(self._maintain())
         finally:
             for adapter in self._adapters.values():
-                await self._told(adapter, adapter.aclose())
+                await self._run_optional(adapter, adapter.aclose())
             close_store(self._store)
             self._journal.close()
             for outbox in self._outboxes:
@@ -172,11 +172,11 @@ class Gateway:
                 who = visible(f"{one_line(message.user, 60)} in {one_line(message.chat, 60)}")
                 self._tell(f"{adapter.name}: {who} is not in `allow`, so it gets no answer")
             return
-        entry = await self._kept(partial(self._saved, adapter.name, message))
-        known = await self._kept(partial(self._journal.take, entry))
+        entry = await self._retry_storage(partial(self._saved, adapter.name, message))
+        known = await self._retry_storage(partial(self._journal.take, entry))
         if known is not None:
             if known.state == "done":
-                await self._told(adapter, adapter.acknowledge(message))
+                await self._run_optional(adapter, adapter.acknowledge(message))
             return
         chat = self._chat(adapter, message.chat)
         if chat.agent.heard(message):
@@ -228,9 +228,9 @@ class Gateway:
                     entry = await self._answered(chat, entry)
                 await self._send(chat.adapter, entry, again=again)
             except BaseException:
-                await self._told(chat.adapter, chat.agent.settle(look_back=False))
+                await self._run_optional(chat.adapter, chat.agent.settle(look_back=False))
                 raise
-            await self._told(chat.adapter, chat.agent.settle())
+            await self._run_optional(chat.adapter, chat.agent.settle())
 
     async def _answered(self, chat: Chat, entry: Entry) -> Entry:
         """Answer an entry's message; store the entry with the answer and return it."""
@@ -243,7 +243,7 @@ class Gateway:
         finally:
             showing.cancel()
         made = replace(made, parts=tuple(_cut(made.parts, chat.adapter.most)))
-        return await self._kept(
+        return await self._retry_storage(
             partial(self._journal.note, replace(made, state="answered", tried=True))
         )
 
@@ -253,7 +253,7 @@ class Gateway:
                 await adapter.working(chat)
                 await asyncio.sleep(SHOWN)
 
-    async def _told(self, adapter: Adapter, work: Awaitable[None]) -> None:
+    async def _run_optional(self, adapter: Adapter, work: Awaitable[None]) -> None:
         """Await `work` that is not essential for an answer; failures are only reported."""
         try:
             await work
@@ -264,7 +264,9 @@ class Gateway:
         """Send the remaining parts of an answer one by one, then acknowledge its message."""
         while entry.sent < len(entry.parts):
             if not entry.tried:
-                entry = await self._kept(partial(self._journal.note, replace(entry, tried=True)))
+                entry = await self._retry_storage(
+                    partial(self._journal.note, replace(entry, tried=True))
+                )
             part = entry.parts[entry.sent]
             if isinstance(part, Path) and not part.is_file():
                 part = f"✗ {part.name} could not be sent: the file no longer exists"
@@ -280,7 +282,7 @@ class Gateway:
             again = False
             entry = replace(entry, sent=entry.sent + 1)
             if entry.sent < len(entry.parts):
-                await self._kept(partial(self._journal.note, entry))
+                await self._retry_storage(partial(self._journal.note, entry))
         await self._finish(adapter, entry)
 
     async def _sent(self, adapter: Adapter, answer: Answer) -> None:
@@ -309,11 +311,11 @@ class Gateway:
         """Record that a message has been answered, delete its text, and acknowledge it."""
         message = replace(entry.message, files=(), text="", quoted="")
         done = replace(entry, message=message, state="done", parts=())
-        await self._kept(partial(self._journal.note, done))
+        await self._retry_storage(partial(self._journal.note, done))
         if message.user:
-            await self._told(adapter, adapter.acknowledge(message))
+            await self._run_optional(adapter, adapter.acknowledge(message))
 
-    async def _kept(self, call: Callable[[], Result]) -> Result:
+    async def _retry_storage(self, call: Callable[[], Result]) -> Result:
         """Return a journal or disk operation's result, retrying until it succeeds."""
         for pause in _pauses():
             try:
@@ -341,14 +343,14 @@ class Gateway:
             if folder.stat().st_mtime < time.time() - KEPT:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    async def _look(self) -> None:
+    async def _maintain(self) -> None:
         """Expire idle sessions, send job notices, and delete old messages."""
         forgot = -math.inf
         while True:
             if time.monotonic() - forgot > DAY:
                 forgot = time.monotonic()
-                await self._kept(self._forget)
-            for row in await self._kept(self._journal.chats):
+                await self._retry_storage(self._forget)
+            for row in await self._retry_storage(self._journal.chats):
                 adapter = self._adapters.get(row.adapter)
                 if adapter is None or time.time() - row.written < self._terms.idle:
                     continue
@@ -358,15 +360,15 @@ class Gateway:
                     chat.looked = time.monotonic()
                     chat.task = self._group.create_task(self._expired(chat))
             for outbox in self._outboxes:
-                for entry in await self._kept(partial(self._news, outbox)):
+                for entry in await self._retry_storage(partial(self._store_notices, outbox)):
                     self._queue(entry)
             await asyncio.sleep(LOOK)
 
     async def _expired(self, chat: Chat) -> None:
-        await self._told(chat.adapter, chat.agent.expire("it was idle for too long"))
+        await self._run_optional(chat.adapter, chat.agent.expire("it was idle for too long"))
         await self._serve(chat)
 
-    def _news(self, outbox: Outbox) -> list[Entry]:
+    def _store_notices(self, outbox: Outbox) -> list[Entry]:
         """Store the new notices as entries and return them."""
         found: list[Entry] = []
         for notice in outbox.notices():

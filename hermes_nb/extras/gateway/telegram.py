@@ -97,7 +97,11 @@ class Telegram(Adapter):
                 continue
             for update in updates:
                 message = update.message
-                if message is not None and message.from_user is not None and _says(message):
+                if (
+                    message is not None
+                    and message.from_user is not None
+                    and _is_user_message(message)
+                ):
                     yield await self._incoming(update.update_id, message)
                 offset = update.update_id + 1
 
@@ -199,7 +203,7 @@ class Telegram(Adapter):
             await request.shutdown()
 
 
-def _says(message: Message) -> bool:
+def _is_user_message(message: Message) -> bool:
     """Return whether a user wrote the message, as opposed to a service message such as a join."""
     return bool(message.text or message.caption or message.effective_attachment)
 

@@ -49,7 +49,7 @@ from hermes_nb.extras.gateway.core import (
     plain_name,
 )
 from hermes_nb.extras.gateway.journal import ChatRow, Entry, Journal
-from hermes_nb.extras.gateway.questions import Asking, Place
+from hermes_nb.extras.gateway.questions import Asking, Slot
 from hermes_nb.models.profiles import traits_of
 from hermes_nb.safety.guard import Guard
 from hermes_nb.safety.redact import redact
@@ -148,7 +148,7 @@ class ChatAgent:
         self._guard: Guard | None = None
         self._running: asyncio.Task[Entry] | None = None
         self._user = ""  # author of the message being answered
-        self._place = Place(slots)
+        self._place = Slot(slots)
         self._asking = Asking(say, self._place, binding=binding, unasked=unasked)
         self._terms = Terms()
         self._opening: Opening | None = None
@@ -271,7 +271,7 @@ class ChatAgent:
         session = await in_thread(opening.session, title)
         prompt = _prompt(entry, known=not self._asking.unasked)
         if begun:
-            left = list(_left(session.store, begun, entry.began))
+            left = list(_turn_messages(session.store, begun, entry.began))
             if left and _is_answer(left[-1]):
                 return _answered(entry, left[-1].text)
             prompt = Message.user(GO_ON, origin="ours") if left else prompt
@@ -314,7 +314,7 @@ class ChatAgent:
             case "/model":
                 row = replace(row, model="" if rest else row.model)
                 self._journal.keep(row)
-                return f"{row.model or await self._usual()} is this chat's model."
+                return f"{row.model or await self._configured_model()} is this chat's model."
             case "/undo":
                 if entry.state == "begun":  # a second undo would revert two messages
                     return "The gateway was stopped during this undo; check what was undone."
@@ -328,7 +328,7 @@ class ChatAgent:
         unknown = word not in (*COMMANDS, BEGIN)
         return "\n".join([f"There is no {word}. The commands are", *listed] if unknown else listed)
 
-    async def _usual(self) -> str:
+    async def _configured_model(self) -> str:
         """Return the name of the model set in the settings."""
         if self._model is not None:
             return self._model.name
@@ -361,7 +361,7 @@ def _answered(entry: Entry, text: str) -> Entry:
     return replace(entry, parts=(redact(text) or "(no answer)", *entry.parts))
 
 
-def _left(store: SessionStore, session: str, began: float) -> Iterator[Message]:
+def _turn_messages(store: SessionStore, session: str, began: float) -> Iterator[Message]:
     """Yield the stored messages of the turn that started at `began`, if its prompt was stored.
 
     Stops at the next prompt, which comes from a notebook that resumed the session.

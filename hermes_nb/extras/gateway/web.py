@@ -39,7 +39,7 @@ KEPT = 500
 PICTURES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 
 
-class Line(TypedDict, total=False):
+class ChatLine(TypedDict, total=False):
     """A line in the chat file."""
 
     by: str
@@ -64,10 +64,10 @@ class WebPage(Adapter):
     def __init__(self, setup: Setup) -> None:
         self._setup, self._folder, self.most_bytes = setup, setup.folder, setup.max_bytes
         self._file = setup.folder / "said.jsonl"
-        self._lines: list[Line] = []
+        self._lines: list[ChatLine] = []
         self._keys: set[str] = set()
         self._open: set[str] = set()
-        self._arrived: asyncio.Queue[Line] = asyncio.Queue()
+        self._arrived: asyncio.Queue[ChatLine] = asyncio.Queue()
         self._changed = asyncio.Condition()
         self._server: HTTPServer | None = None
         self.url = ""
@@ -97,11 +97,11 @@ class WebPage(Adapter):
     async def send(self, answer: Answer) -> None:
         """Display an answer, once per key."""
         files = [str(answer.file)] if answer.file is not None else []
-        await self.add(Line(by="hermes", key=answer.key, text=answer.text, files=files))
+        await self.add(ChatLine(by="hermes", key=answer.key, text=answer.text, files=files))
 
     async def acknowledge(self, message: Incoming) -> None:
         """Record that a message has been answered."""
-        await self.add(Line(by="ack", key=message.id, text="", files=[]))
+        await self.add(ChatLine(by="ack", key=message.id, text="", files=[]))
 
     async def aclose(self) -> None:
         """Close the server."""
@@ -120,17 +120,17 @@ class WebPage(Adapter):
             paths.append(folder / (Path(file.name).name or "file"))
             await in_thread(write_atomic, paths[-1], file.data, mode=0o600)
         names, after = [str(path) for path in paths], above[-1] if above else ""
-        line = Line(by="you", key=key, text=text, files=names, after=after)
+        line = ChatLine(by="you", key=key, text=text, files=names, after=after)
         await self.add(line)
         self._arrived.put_nowait(line)
 
-    async def add(self, line: Line) -> None:
+    async def add(self, line: ChatLine) -> None:
         """Store a line durably and display it, unless its key is known."""
         key = f"{line['by']} {line['key']}"
         if key in self._keys:
             return
         self._keys.add(key)
-        kept = Line(**{**line, "text": redact(line["text"])})
+        kept = ChatLine(**{**line, "text": redact(line["text"])})
         data = json.dumps(kept).encode() + b"\n"
         try:
             await in_thread(append_line, self._file, data, durable=True)
@@ -170,13 +170,13 @@ class WebPage(Adapter):
         self.token = token.read_text(encoding="ascii")
         for row in self._file.read_bytes().splitlines() if self._file.exists() else ():
             try:
-                line: Line = json.loads(row)
+                line: ChatLine = json.loads(row)
                 self._keys.add(f"{line['by']} {line['key']}")
             except (ValueError, KeyError, TypeError):  # cut off by a crash
                 continue
             self._noted(line)
 
-    def _noted(self, line: Line) -> None:
+    def _noted(self, line: ChatLine) -> None:
         """Add a line in memory; a typed message stays open until it is acknowledged."""
         self._lines.append(line)
         if line["by"] == "you":
@@ -199,7 +199,7 @@ class WebPage(Adapter):
         self._setup.tell(f"web: {self.url}")
 
 
-def _shown(at: int, line: Line) -> dict[str, object]:
+def _shown(at: int, line: ChatLine) -> dict[str, object]:
     html = html_of(line["text"]) if line["by"] == "hermes" else ""
     files = [
         {

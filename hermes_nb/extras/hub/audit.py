@@ -89,7 +89,7 @@ class AuditSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Who:
+class ProcessUser:
     """The process's user."""
 
     user: str
@@ -101,7 +101,7 @@ class Who:
 class Audit:
     """One process's audit. `lost` counts the lines that were not written to the file."""
 
-    def __init__(self, settings: AuditSettings, who: Who) -> None:
+    def __init__(self, settings: AuditSettings, who: ProcessUser) -> None:
         self.required = settings.required
         self.lost = 0
         self._who = who
@@ -125,7 +125,7 @@ class Audit:
         with self._lock:
             with ExitStack() as held:
                 try:
-                    torn = bool(self._path) and self._taken(held)
+                    torn = bool(self._path) and self._open_locked(held)
                 except OSError as caught:
                     error, torn = caught, False
                 line = self._linked(entry)
@@ -158,13 +158,13 @@ class Audit:
         self._last = digest_of(line)
         return line
 
-    def _taken(self, held: ExitStack) -> bool:
+    def _open_locked(self, held: ExitStack) -> bool:
         """Open and lock the file to append a line; return whether its last line is incomplete."""
         if self._handle < 0:
             self._handle, self._size = self._opened(), -1
         while True:
-            held.enter_context(_alone(self._handle))
-            torn, after = self._catch_up(), self._after()
+            held.enter_context(_append_lock(self._handle))
+            torn, after = self._catch_up(), self._open_successor()
             if after < 0:
                 return torn
             held.close()
@@ -175,7 +175,7 @@ class Audit:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         return os.open(self._path, flags, 0o600)
 
-    def _after(self) -> int:
+    def _open_successor(self) -> int:
         """Open and return the file that replaced the current one (log rotation), or return -1."""
         ours = os.fstat(self._handle)
         with suppress(OSError):
@@ -241,7 +241,7 @@ class Collector:
             self._lines.append((line, arrived))
             if self._thread is None or not self._thread.is_alive():
                 if self._thread is None:
-                    atexit.register(self._leave)
+                    atexit.register(self._flush_at_exit)
                 self._thread = threading.Thread(target=self._run, name="hermes audit", daemon=True)
                 self._thread.start()
             self._there.notify()
@@ -266,7 +266,7 @@ class Collector:
                     self._lines.popleft()
                     arrived.set()
 
-    def _leave(self) -> None:
+    def _flush_at_exit(self) -> None:
         if self._lines:
             self._lines[-1][1].wait(LEAVING)
 
@@ -467,7 +467,7 @@ def digest_of(data: bytes) -> str:
 
 
 @contextmanager
-def _alone(handle: int) -> Iterator[None]:
+def _append_lock(handle: int) -> Iterator[None]:
     """Lock the file while its last line is read and a new one appended."""
     if sys.platform == "win32":
         yield
@@ -495,4 +495,4 @@ def _audit_of(settings: AuditSettings, _process: int) -> Audit:
     user = str(os.getuid())
     with suppress(KeyError):  # a container's account may have no name
         user = pwd.getpwuid(os.getuid()).pw_name
-    return Audit(settings, Who(user=user, login=os.environ.get("JUPYTERHUB_USER", "")))
+    return Audit(settings, ProcessUser(user=user, login=os.environ.get("JUPYTERHUB_USER", "")))

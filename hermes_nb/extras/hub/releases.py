@@ -58,7 +58,7 @@ def skills(arguments: argparse.Namespace) -> int:
             done = _revoked(release, name, arguments)
     except (OSError, SkillError) as error:
         raise ConfigError(str(error)) from error
-    print(_told(done))
+    print(_index_summary(done))
     print(f'for the policy: "skills_key": "{public_key(key)}"')
     return OK
 
@@ -77,7 +77,7 @@ def _verify(directory: Path, arguments: argparse.Namespace) -> int:
     for name in odd:
         state = "is missing" if name not in there else "was changed"
         print(f"{visible(name)} {state if name in index.files else 'is not in the index'}")
-    print(_told(index))
+    print(_index_summary(index))
     return FAILED if odd else OK
 
 
@@ -132,6 +132,6 @@ def _names(index: Index, contents: Mapping[str, bytes]) -> dict[str, str]:
     return names
 
 
-def _told(index: Index) -> str:
+def _index_summary(index: Index) -> str:
     gone = f"; revoked: {', '.join(sorted(map(visible, index.revoked)))}" if index.revoked else ""
     return f"index {index.number}: {number_of(len(index.files), 'file')}{gone}"

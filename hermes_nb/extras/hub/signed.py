@@ -59,7 +59,7 @@ class Index:
     """Reasons for revocation, by name."""
 
     @property
-    def told(self) -> bytes:
+    def signed_bytes(self) -> bytes:
         """The bytes that are signed."""
         told = {"files": self.files, "number": self.number, "revoked": self.revoked}
         return canonical_json(told).encode()
@@ -87,7 +87,7 @@ def read_index(path: Path, key: str) -> Index:
         RecursionError,
     ) as error:
         raise SkillError(f"{path} is not a signed index") from error
-    if not _is_signed(key, signature, index.told):
+    if not _is_signed(key, signature, index.signed_bytes):
         raise SkillError(f"{path} is not signed by the administrator's key")
     return index
 
@@ -153,11 +153,11 @@ class Signed:
     @property
     def revoked(self) -> Mapping[str, str]:
         """Reasons for revocation, by name, from the current index."""
-        return self._look().revoked
+        return self._read_index().revoked
 
     def why(self, folder: Path) -> str:
         """Return the reason a folder's skill does not match the signed one, or "" if it does."""
-        index = self._look()
+        index = self._read_index()
         if self._problem:
             return self._problem
         root = Path(os.path.realpath(self.directory))
@@ -179,10 +179,10 @@ class Signed:
         """Raise SkillError if a file's contents differ from the signed ones."""
         root = Path(os.path.realpath(self.directory))
         name = path.relative_to(root).as_posix()
-        if self._look().files.get(name) != hashlib.sha256(data).hexdigest():
+        if self._read_index().files.get(name) != hashlib.sha256(data).hexdigest():
             raise SkillError(f"{name} differs from its signed version")
 
-    def _look(self) -> Index:
+    def _read_index(self) -> Index:
         """Return the index, rereading it if it changed; reject one older than the last."""
         path = self.directory / INDEX
         with self._lock:
@@ -303,8 +303,8 @@ class Release:
     def _write(self, digests: Mapping[str, str], revoked: Mapping[str, str]) -> Index:
         made = Index(number=self.before().number + 1, files=digests, revoked=revoked)
         document = {
-            "index": json.loads(made.told),
-            "signature": base64.b64encode(self._key.sign(made.told)).decode(),
+            "index": json.loads(made.signed_bytes),
+            "signature": base64.b64encode(self._key.sign(made.signed_bytes)).decode(),
         }
         text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
         write_atomic(self._directory / INDEX, text.encode(), mode=0o644)

@@ -67,7 +67,7 @@ class Usage:
     def end(self) -> None:
         """Process the remaining bytes once the answer is complete."""
         text = bytes(self._open)
-        if not self.stream and self._look(text):
+        if not self.stream and self._parse_usage(text):
             self._final = True
         else:
             self._lines(text + b"\n\n")
@@ -77,15 +77,15 @@ class Usage:
             if line.startswith(b"data:"):
                 self._data.append(line[5:])
             elif line.startswith(b"{"):
-                self._look(line)
+                self._parse_usage(line)
             elif not line and self._data:
                 event = b"\n".join(self._data)
-                if not self._look(event):  # events without an empty line between them
+                if not self._parse_usage(event):  # events without an empty line between them
                     for each in self._data:
-                        self._look(each)
+                        self._parse_usage(each)
                 self._data.clear()
 
-    def _look(self, text: bytes) -> bool:
+    def _parse_usage(self, text: bytes) -> bool:
         """Read one JSON text; return whether it is valid."""
         try:
             found = json.loads(text)

@@ -31,9 +31,9 @@ from hermes_nb.extras.jobs.schedule import (
     Job,
     Run,
     Schedule,
-    at,
     explained,
     is_notebook,
+    local_time,
     local_zone,
     run_job,
     times,
@@ -108,7 +108,7 @@ class Commands:
             case ["run", number]:
                 job = schedule.job(_id(number))
                 run = await run_job(schedule, job, at_once=True)
-                return _told(run, job.zone) if run else f"Job {number} has been removed."
+                return _run_report(run, job.zone) if run else f"Job {number} has been removed."
             case ["install" | "uninstall" as word, *kind] if set(kind) <= CLOCKS and not kind[1:]:
                 done = self._install if word == "install" else self._uninstall
                 return done(*kind, yes=options.yes)
@@ -125,7 +125,9 @@ class Commands:
         zone = zone_named(options.zone or local_zone()).key
         spoken = any(len(w) > 1 and w.isalpha() and w.upper() not in NAMES for w in when.split())
         cron = await self._translate(when) if spoken else when
-        coming = ", ".join(at(each, zone) for each in islice(times(cron, zone, time.time()), 3))
+        coming = ", ".join(
+            local_time(each, zone) for each in islice(times(cron, zone, time.time()), 3)
+        )
         if not coming:
             raise ConfigError(f"{cron!r} never occurs")
         if spoken:
@@ -179,7 +181,7 @@ class Commands:
         late = self.schedule.next_due()
         if time.time() - looked < SILENT or (self._marker.exists() and not late):
             return ""
-        since = f"since {at(looked, local_zone(), named=True)}" if looked else "yet"
+        since = f"since {local_time(looked, local_zone(), named=True)}" if looked else "yet"
         return f"\n\nDue jobs have not been run {since}; set that up with `{self._name} install`."
 
     @property
@@ -311,18 +313,18 @@ def _shown(job: Job) -> str:
 
 
 def _next(job: Job) -> str:
-    coming = "never" if math.isinf(job.due) else f"next {at(job.due, job.zone)}"
+    coming = "never" if math.isinf(job.due) else f"next {local_time(job.due, job.zone)}"
     return "paused" if job.paused else coming
 
 
 def _ended(run: Run, job: Job) -> str:
-    return f"{run.state}, {at(run.began, job.zone)}"
+    return f"{run.state}, {local_time(run.began, job.zone)}"
 
 
-def _told(run: Run, zone: str) -> str:
+def _run_report(run: Run, zone: str) -> str:
     """Return a run's result with its complete output."""
     made = f"\n\n{code_span(run.output)}" if run.output else ""
-    when = at(run.due, zone, named=True)
+    when = local_time(run.due, zone, named=True)
     return f"Job {run.job}, {when}: **{run.came_to}**{made}\n\n{code_block(run.text)}"
 
 
@@ -330,7 +332,7 @@ def _history(runs: list[Run], zones: Mapping[int, str], *, whole: bool) -> str:
     rows = [
         (
             run.job,
-            at(run.due, zones.get(run.job, ""), named=True),
+            local_time(run.due, zones.get(run.job, ""), named=True),
             run.came_to,
             f"{run.ended - run.began:.0f} s" if run.ended else "",
             escape(visible(one_line(run.text, SHOWN))),
@@ -338,7 +340,9 @@ def _history(runs: list[Run], zones: Mapping[int, str], *, whole: bool) -> str:
         for run in runs
     ]
     table = grid(("job", "for", "state", "took", "said"), rows) if rows else "No runs yet."
-    return "\n\n".join([table, *(_told(run, zones.get(run.job, "")) for run in runs[: int(whole)])])
+    return "\n\n".join(
+        [table, *(_run_report(run, zones.get(run.job, "")) for run in runs[: int(whole)])]
+    )
 
 
 def cron_line(home: Path) -> str:

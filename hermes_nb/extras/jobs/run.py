@@ -10,7 +10,7 @@ from hermes_nb.agent.settings.sources import home_directory
 from hermes_nb.cli.command import FAILED, OK
 from hermes_nb.core.escapes import visible
 from hermes_nb.core.text import one_line
-from hermes_nb.extras.jobs.schedule import Run, Schedule, at, run_due
+from hermes_nb.extras.jobs.schedule import Run, Schedule, local_time, run_due
 
 
 def jobs(arguments: argparse.Namespace) -> int:
@@ -19,13 +19,13 @@ def jobs(arguments: argparse.Namespace) -> int:
     try:
         if arguments.words == ["run"]:  # runs every minute, so import little
             return asyncio.run(_due(schedule))
-        print(asyncio.run(_done(schedule, arguments)))
+        print(asyncio.run(_run_command(schedule, arguments)))
     finally:
         schedule.close()
     return OK
 
 
-async def _done(schedule: Schedule, arguments: argparse.Namespace) -> str:
+async def _run_command(schedule: Schedule, arguments: argparse.Namespace) -> str:
     """Run a `%hermes schedule` command and return its output."""
     from hermes_nb.agent.models import build_model
     from hermes_nb.agent.settings.config import load_settings
@@ -56,7 +56,7 @@ async def _due(schedule: Schedule) -> int:
             return
         odd.append(run)
         zones = {job.id: job.zone for job in schedule.jobs()}
-        when = at(run.due, zones.get(run.job, ""), named=True)
+        when = local_time(run.due, zones.get(run.job, ""), named=True)
         text = one_line(visible(run.text), 200)
         print(f"job {run.job}, {when}: {run.came_to}: {text}", flush=True)
 

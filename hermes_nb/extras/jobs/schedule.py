@@ -200,7 +200,7 @@ def local_zone() -> str:
     return "UTC"
 
 
-def at(seconds: float, zone: str, *, named: bool = False) -> str:
+def local_time(seconds: float, zone: str, *, named: bool = False) -> str:
     """Format a time as a local date and time in a zone, with the zone's name if `named`.
 
     If the zone is empty or unknown, this machine's zone is used.

@@ -30,9 +30,9 @@ def spoken(says: str, displayed: str) -> str:
 def _shown(value: object, *, years: bool) -> str:
     if isinstance(value, dict):
         pairs = [f"{_key(key)} {_shown(item, years=False)}" for key, item in value.items()]
-        return _several(pairs)
+        return _join_items(pairs)
     if isinstance(value, list | tuple):
-        return _several([_shown(item, years=years) for item in value])
+        return _join_items([_shown(item, years=years) for item in value])
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     if isinstance(value, int):
@@ -46,7 +46,7 @@ def _key(key: object) -> str:
     return " ".join(map(str, key)) if isinstance(key, tuple) else str(key)
 
 
-def _several(items: list[str]) -> str:
+def _join_items(items: list[str]) -> str:
     if len(items) > MOST_ITEMS:
         return f"{', '.join(items[:MOST_ITEMS])} and {len(items) - MOST_ITEMS:,} more"
     return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)

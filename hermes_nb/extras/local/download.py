@@ -144,7 +144,7 @@ class Url:
     answer_seconds: float = ANSWER_SECONDS
     """Seconds to wait for a response."""
 
-    def pour(self, into: Partial) -> None:
+    def receive(self, into: Partial) -> None:
         """Download the rest of the file."""
         headers = {"User-Agent": "hermes_nb", "Accept-Encoding": "identity"}
         if into.done:
@@ -171,7 +171,7 @@ class Url:
                 if waited := bool(wait([future], timeout=0.1).done):
                     return future.result()
         except (OSError, ValueError) as error:
-            raise SourceError(_why(error)) from error
+            raise SourceError(_error_reason(error)) from error
         finally:
             if not waited:  # close a late response
                 future.add_done_callback(lambda late: late.exception() or late.result().close())
@@ -191,7 +191,7 @@ def _block(answer: _Answer) -> bytes:
     try:
         return answer.read(BLOCK)
     except OSError as error:
-        raise SourceError(_why(error)) from error
+        raise SourceError(_error_reason(error)) from error
 
 
 def _open(request: urllib.request.Request, future: Future[_Answer]) -> None:
@@ -201,7 +201,7 @@ def _open(request: urllib.request.Request, future: Future[_Answer]) -> None:
         future.set_exception(error)
 
 
-def _why(error: Exception) -> str:
+def _error_reason(error: Exception) -> str:
     if isinstance(error, urllib.error.HTTPError):
         return f"HTTP status {error.code}"
     reason = getattr(error, "reason", None) or error
@@ -244,7 +244,7 @@ class Wheels:
         """Additional disk space needed in bytes: pip downloads a wheel and then copies it."""
         return 2 * max((part.size for part in self.parts), default=0)
 
-    def pour(self, into: Partial) -> None:
+    def receive(self, into: Partial) -> None:
         """Download incomplete wheels, in order."""
         for left in into.folder.glob("wheel-*"):  # left by a process that was killed
             shutil.rmtree(left, ignore_errors=True)
@@ -333,7 +333,7 @@ def weight(folder: Path) -> int:
 
 
 Source = Url | Wheels
-"""A source of the file. `pour` appends the missing bytes to a `Partial`.
+"""A source of the file. `receive` appends the missing bytes to a `Partial`.
 
 It raises `SourceError`, `TurnInterrupted` or an OSError from the disk. `spare` is the additional
 disk space needed in bytes.

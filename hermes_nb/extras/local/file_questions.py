@@ -54,7 +54,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
+class FileAnswer:
     """An answer, or why there is none."""
 
     text: str
@@ -68,7 +68,7 @@ class Say:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PastCall:
     """A call of this turn and its result."""
 
     name: str
@@ -82,7 +82,7 @@ def about_files(text: str) -> bool:
     return any(found.search(text) for found in (_NAME, _WHERE)) or bool(_FILES.search(text.lower()))
 
 
-def step(text: str, seen: Sequence[Seen]) -> Call | Say | None:
+def step(text: str, seen: Sequence[PastCall]) -> Call | FileAnswer | None:
     """Return the next call for a question about files, or the answer; None if no rule applies."""
     last = seen[-1] if seen else None
     if last is not None and last.name == "list_files":
@@ -92,13 +92,13 @@ def step(text: str, seen: Sequence[Seen]) -> Call | Say | None:
     names = _NAME.findall(text)
     if not names or re.search(r"\b(?:which|what) files? (?!is|are)\w+", text.lower()):
         return _search(text) or (_list(text) if not names else None)
-    name = _wanted(text, names)
+    name = _file_to_read(text, names)
     if last is None:
         return Call("read_file", {"path": name}) if "." in name else _looked_for(name)
     return _read(text, name, last, again=len(seen) > 1)
 
 
-def _read(text: str, name: str, last: Seen, *, again: bool) -> Call | Say:
+def _read(text: str, name: str, last: PastCall, *, again: bool) -> Call | FileAnswer:
     """Return the answer from a file, or the next call that looks for it."""
     if last.name == "read_file" and not last.failed:
         return _answer(text, str(last.arguments.get("path", name)), last.text)
@@ -109,8 +109,8 @@ def _read(text: str, name: str, last: Seen, *, again: bool) -> Call | Say:
         if paths and not last.text.startswith("no "):
             return Call("read_file", {"path": paths[0]})
     if last.failed and "no file" not in last.text:
-        return Say(f"`{name}` could not be read as text", found=False)
-    return Say(f"there is no file `{name}` here", found=False)
+        return FileAnswer(f"`{name}` could not be read as text", found=False)
+    return FileAnswer(f"there is no file `{name}` here", found=False)
 
 
 def _looked_for(name: str) -> Call:
@@ -118,7 +118,7 @@ def _looked_for(name: str) -> Call:
     return Call("search_files", {"pattern": "", "glob": f"**/{last}*"})
 
 
-def _wanted(text: str, names: Sequence[str]) -> str:
+def _file_to_read(text: str, names: Sequence[str]) -> str:
     """Return the file to read: the one after "according to" or "in", else the first."""
     for name in names:
         if re.search(rf"\b(?:according to|in|of)(?: the)? [`'\"]?{re.escape(name)}", text):
@@ -138,12 +138,12 @@ def _search(text: str) -> Call | None:
     return None
 
 
-def _matching_files(seen: Seen) -> Say:
+def _matching_files(seen: PastCall) -> FileAnswer:
     paths = [m[1] for m in re.finditer(r"(?m)^(.+?):\d+: ", seen.text)]
     if seen.failed or not paths:
-        return Say("no file here contains that", found=False)
+        return FileAnswer("no file here contains that", found=False)
     names = list(dict.fromkeys(paths))
-    return Say(f"It is in {_several([f'`{name}`' for name in names[:MOST_NAMES]])}.")
+    return FileAnswer(f"It is in {_join_items([f'`{name}`' for name in names[:MOST_NAMES]])}.")
 
 
 def _list(text: str) -> Call | None:
@@ -156,18 +156,20 @@ def _list(text: str) -> Call | None:
     return Call("list_files", {"path": "."})
 
 
-def _listed(seen: Seen) -> Say:
+def _listed(seen: PastCall) -> FileAnswer:
     path = seen.arguments.get("path", ".")
     if seen.failed:
-        return Say(f"there is no folder `{path}` here", found=False)
+        return FileAnswer(f"there is no folder `{path}` here", found=False)
     names = [re.sub(r"  +\S+ \w+$", "", line.strip()) for line in seen.text.split("\n")]
     shown = [f"`{name}`" for name in names[:MOST_NAMES] if name and not name.startswith("[")]
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     where = "This folder" if path == "." else f"`{path}`"
-    return Say(f"{where} contains {_several(shown)}{more}." if shown else f"{where} is empty.")
+    return FileAnswer(
+        f"{where} contains {_join_items(shown)}{more}." if shown else f"{where} is empty."
+    )
 
 
-def _answer(text: str, path: str, shown: str) -> Say:
+def _answer(text: str, path: str, shown: str) -> FileAnswer:
     """Return the lines of a file that answer the question."""
     lines = [line.partition("\t")[2] for line in shown.split("\n") if "\t" in line]
     total = re.search(r" of ([\d,]+); continue", shown)
@@ -175,16 +177,16 @@ def _answer(text: str, path: str, shown: str) -> Say:
     table = path.endswith((".csv", ".tsv"))
     lower = text.lower()
     if table and re.search(r"\bhow many\b.*\b(?:rows|records|entries)\b", lower):
-        return Say(f"`{path}` has {count - 1:,} rows below its header.")
+        return FileAnswer(f"`{path}` has {count - 1:,} rows below its header.")
     if re.search(r"\bhow many\b.*\b(?:lines|rows)\b", lower):
-        return Say(f"`{path}` has {count:,} lines.")
+        return FileAnswer(f"`{path}` has {count:,} lines.")
     if table and re.search(r"\b(?:columns|fields|header)\b", lower):
         separator = "\t" if path.endswith(".tsv") else ","
-        return Say(f"The columns of `{path}` are {_several(lines[0].split(separator))}.")
+        return FileAnswer(f"The columns of `{path}` are {_join_items(lines[0].split(separator))}.")
     if table and re.search(
         r"\b(?:average|mean|median|total|sum|how many|most|highest|lowest|best|worst)\b", lower
     ):
-        return Say(
+        return FileAnswer(
             f"`{path}` is not loaded as a table; load it with pandas and ask again", found=False
         )
     if re.search(r"\b(?:open|todo|remaining|left to do|undone)\b", lower) and "[ ]" in shown:
@@ -204,7 +206,7 @@ def _stems(text: str) -> set[str]:
     return {_LICENCE.get(each, each) for each in found}
 
 
-def _best(text: str, path: str, lines: Sequence[str]) -> Say:
+def _best(text: str, path: str, lines: Sequence[str]) -> FileAnswer:
     """Return the lines with most of the question's words; all of these must be in the file."""
     asked = re.sub(r"\b(?:it|i|we|they|you) \w+", " ", text.lower())  # a verb
     asked = re.sub(
@@ -223,7 +225,7 @@ def _best(text: str, path: str, lines: Sequence[str]) -> Say:
         return _quoted(path, [line for line in _plain(lines) if line][:MOST_LINES])
     english = is_english(text)
     if (missing and english) or len(missing) == len(words):
-        return Say(f"`{path}` does not mention `{missing[0]}`", found=False)
+        return FileAnswer(f"`{path}` does not mention `{missing[0]}`", found=False)
     heading, scores = "", list[tuple[float, int]]()
     for number, line in enumerate(lines):
         if _HEADING.match(line):
@@ -232,14 +234,16 @@ def _best(text: str, path: str, lines: Sequence[str]) -> Say:
         scores.append((own + 0.5 * len(wanted & (_stems(heading) - _stems(line))), number))
     most = max(score for score, _ in scores)
     best = [number for score, number in scores if score == most]
-    shown = [said for number in best[:MOST_LINES] for said in _said(lines, number)][:MOST_LINES]
+    shown = [said for number in best[:MOST_LINES] for said in _line_content(lines, number)][
+        :MOST_LINES
+    ]
     dated = re.match(r"\W*(?:when|how (?:many|much|long|high|old))\b", text.lower())
     if dated and not any(re.search(r"\d", line) for line in shown):
-        return Say(f"`{path}` gives no number for that", found=False)
+        return FileAnswer(f"`{path}` gives no number for that", found=False)
     return replace(_quoted(path, shown), verified=english)
 
 
-def _said(lines: Sequence[str], number: int) -> list[str]:
+def _line_content(lines: Sequence[str], number: int) -> list[str]:
     """Return a line's words: a function's docstring, what is below a heading, or the line."""
     line, rest = lines[number], [each for each in lines[number + 1 :] if each.strip()]
     if re.match(r"\s*(?:def|class|async def) ", line):
@@ -253,13 +257,13 @@ def _said(lines: Sequence[str], number: int) -> list[str]:
     return [line.strip().removeprefix("- ").removeprefix("* ").strip()]
 
 
-def _quoted(path: str, lines: Sequence[str]) -> Say:
+def _quoted(path: str, lines: Sequence[str]) -> FileAnswer:
     if not lines:
-        return Say(f"`{path}` does not say that", found=False)
+        return FileAnswer(f"`{path}` does not say that", found=False)
     if len(lines) == 1 and (setting := _SETTING.match(lines[0])):
-        return Say(f"`{setting[1]}` is {setting[2].strip()} in `{path}`.")
-    return Say(f"`{path}` says: {' · '.join(line.rstrip() for line in lines)}")
+        return FileAnswer(f"`{setting[1]}` is {setting[2].strip()} in `{path}`.")
+    return FileAnswer(f"`{path}` says: {' · '.join(line.rstrip() for line in lines)}")
 
 
-def _several(items: Sequence[str]) -> str:
+def _join_items(items: Sequence[str]) -> str:
     return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)

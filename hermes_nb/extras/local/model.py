@@ -36,7 +36,7 @@ from hermes_nb.core.messages import Message, Reply, ToolCall, Usage
 from hermes_nb.core.protocols import Request, Traits, Variable
 from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread
-from hermes_nb.extras.local.file_questions import Call, Say
+from hermes_nb.extras.local.file_questions import Call, FileAnswer
 from hermes_nb.extras.local.prompting import Constrained, offered
 from hermes_nb.extras.local.rules import checked, next_step, refused
 from hermes_nb.extras.local.weights import (
@@ -259,14 +259,14 @@ def _environment() -> dict[str, str]:
     return {**passed, "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
 
 
-def _each(action: Callable[[EmbeddedServer], None]) -> None:
+def _for_each_server(action: Callable[[EmbeddedServer], None]) -> None:
     for server in list(_servers):
         action(server)
 
 
-atexit.register(_each, EmbeddedServer.stop)
+atexit.register(_for_each_server, EmbeddedServer.stop)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=partial(_each, EmbeddedServer.abandon))
+    os.register_at_fork(after_in_child=partial(_for_each_server, EmbeddedServer.abandon))
 
 
 WINDOW = 4096
@@ -372,7 +372,7 @@ class EmbeddedModel:
             self._calls += 1
             yield replace(_reply(step, f"rule_{self._calls}"), model=self.name)
             return
-        async with aclosing(self._asked(request)) as items:
+        async with aclosing(self._ask_weights(request)) as items:
             async for item in items:
                 if not len(request.tools):
                     yield item
@@ -381,7 +381,7 @@ class EmbeddedModel:
                 else:  # text is shown once it is known not to be code
                     yield ReasoningDelta("")
 
-    async def _asked(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
+    async def _ask_weights(self, request: Request) -> AsyncGenerator[Delta | Reply, None]:
         """Ask the weights."""
         server = await self._serve()
         address = await server.start()
@@ -446,7 +446,7 @@ class EmbeddedModel:
         )
 
 
-def _reply(step: Call | Say, call_id: str) -> Reply:
+def _reply(step: Call | FileAnswer, call_id: str) -> Reply:
     """Return the reply for a step that the rules have chosen."""
     if isinstance(step, Call):
         call = ToolCall(id=call_id, name=step.name, arguments=dict(step.arguments))

@@ -84,7 +84,11 @@ def small_tools(tools: Toolset) -> tuple[SmallTool, ...]:
     known = [small for small in _KNOWN if (tool := tools.get(small.name)) and _fits(tool, small)]
     if len(known) < len(_KNOWN):
         names = {small.name for small in known}
-        known += [small for tool in tools if tool.name not in names and (small := _only(tool))]
+        known += [
+            small
+            for tool in tools
+            if tool.name not in names and (small := _single_argument_tool(tool))
+        ]
     return tuple(known[:MOST_TOOLS])
 
 
@@ -98,7 +102,7 @@ def _fits(tool: Tool, small: SmallTool) -> bool:
     return small.argument in properties and {small.argument}.issuperset(_required(tool))
 
 
-def _only(tool: Tool) -> SmallTool | None:
+def _single_argument_tool(tool: Tool) -> SmallTool | None:
     properties = tool.parameters.get("properties", {})
     required = _required(tool) or (list(properties) if len(properties) == 1 else [])
     if len(required) != 1:
@@ -115,7 +119,7 @@ def _required(tool: Tool) -> Sequence[str]:
     return required
 
 
-def say(name: str, value: object) -> str:
+def answer_json(name: str, value: object) -> str:
     """Return an answer in the model's required form: a JSON object with one key."""
     return json.dumps({name: value}, ensure_ascii=False, default=str)
 
@@ -129,15 +133,15 @@ def prefix(tools: Sequence[SmallTool], variables: Iterable[Variable]) -> tuple[M
         table = next((variable for variable in shown if variable.columns), None)
         pairs += _about(table) if table else _ARITHMETIC
     if "list_files" in names:
-        pairs.append(("List the files here.", say("list_files", ".")))
+        pairs.append(("List the files here.", answer_json("list_files", ".")))
     known = {tool.name for tool in _KNOWN}
     for tool in tools:
         if tool.name not in known:
             value: object = 4 if tool.type == "integer" else "abc"
             # Tool names such as read_cell sound like requests.
             asked = tool.name.replace("_", " ").capitalize()
-            pairs.append((f"{asked} {value}.", say(tool.name, value)))
-    pairs.append(("Hi there!", say(REPLY, "Hello! How can I help?")))
+            pairs.append((f"{asked} {value}.", answer_json(tool.name, value)))
+    pairs.append(("Hi there!", answer_json(REPLY, "Hello! How can I help?")))
     examples = (m for q, a in pairs for m in (Message.user(q), Message.assistant(a)))
     return (Message.system(_instructions(tools, shown)), *examples)
 
@@ -185,7 +189,7 @@ def _about(table: Variable) -> list[tuple[str, str]]:
     if rows.isdecimal():
         pairs += [
             (f"How many rows are in {name}?", _python(f"len({name})")),
-            (f"Result: {rows}", say(REPLY, f"There are {rows} rows.")),
+            (f"Result: {rows}", answer_json(REPLY, f"There are {rows} rows.")),
         ]
     if numbers and words:
         pairs += _grouped(name, words[0], numbers[0], numbers[1 % len(numbers)])
@@ -209,18 +213,18 @@ def _grouped(name: str, group: str, first: str, second: str) -> list[tuple[str, 
     largest = f"{name}.groupby({group!r})[{second!r}].mean().idxmax()"
     return [
         (f"What is the average {first} for each {group}?", _python(means)),
-        ("Result: x: 1.5, y: 2.5", say(REPLY, "The averages are: x: 1.5, y: 2.5.")),
+        ("Result: x: 1.5, y: 2.5", answer_json(REPLY, "The averages are: x: 1.5, y: 2.5.")),
         (f"Which {group} has the largest average {second}?", _python(largest)),
     ]
 
 
 def _python(code: str) -> str:
-    return say("run_python", code)
+    return answer_json("run_python", code)
 
 
 _ARITHMETIC = (
     ("What is 3 + 4?", _python("3 + 4")),
-    ("Result: 7", say(REPLY, "3 + 4 is 7.")),
+    ("Result: 7", answer_json(REPLY, "3 + 4 is 7.")),
     ('Use Python to make "abc" upper case.', _python("'abc'.upper()")),
 )
 
@@ -339,11 +343,15 @@ def _sent(conversation: _Conversation, message: Message) -> Message:
         return Message.user(_question(message.text, conversation.known))
     if message.role == "tool":
         return Message.user(_result(message, conversation.columns))
-    said = [say(REPLY, message.text or "(stopped)")] if message.text or not message.calls else []
+    said = (
+        [answer_json(REPLY, message.text or "(stopped)")]
+        if message.text or not message.calls
+        else []
+    )
     for call in message.calls:
         several = len(call.arguments) > 1
         value = dict(call.arguments) if several else next(iter(call.arguments.values()), "")
-        said.append(say(call.name, value))
+        said.append(answer_json(call.name, value))
     return Message.assistant("\n".join(said))
 
 

@@ -235,7 +235,7 @@ def read(text: str, table: Variable) -> Query | Unknown | None:
     question = _linked(text, table)
     _compare(question)
     query = next((made for form in _FORMS if (made := form(question)) is not None), None)
-    left = _left(question)
+    left = _unexplained_words(question)
     if left:
         known = "|".join([*_AGGREGATES, _MOST, _LEAST, _OVER, _UNDER])
         if not is_english(text):
@@ -300,7 +300,7 @@ _SHORTEST = 5
 """Fewest letters of a word that stands for a longer one."""
 
 
-def _alike(one: str, other: str) -> bool:
+def _is_same_word(one: str, other: str) -> bool:
     """Return whether two stems are of the same word, such as smoke and smoker."""
     short, long = sorted((one, other), key=len)
     return one == other or (
@@ -317,7 +317,7 @@ def _link_columns(question: _Question) -> None:
                 _mention(question, column, [word])
             window = question.words[start : start + len(columns[column])]
             if len(window) == len(columns[column]) and all(
-                _alike(w.stem, part) for w, part in zip(window, columns[column], strict=True)
+                _is_same_word(w.stem, part) for w, part in zip(window, columns[column], strict=True)
             ):
                 _mention(question, column, window)
     for column, parts in columns.items():
@@ -327,7 +327,7 @@ def _link_columns(question: _Question) -> None:
                 word.text not in FILLERS
                 and word.stem not in question.own
                 and any(
-                    _alike(word.stem, part)
+                    _is_same_word(word.stem, part)
                     for part in parts
                     if part not in others and part not in FILLERS
                 )
@@ -406,7 +406,7 @@ def _compare(question: _Question) -> None:
         if (found := question.take(pattern.pattern)) is None:
             continue
         sign, _, dated = compared.partition(" ")
-        mention = _dated(question) if dated else _compared(question, found)
+        mention = _year_column(question) if dated else _comparison_column(question, found)
         if mention is None:
             for word in question.words:
                 word.used = word.used and not found.start() <= word.start < found.end()
@@ -424,7 +424,7 @@ def _compare(question: _Question) -> None:
         question.take(r"(?:" + "|".join(_UNITS) + r")(?=\s|$)")
 
 
-def _dated(question: _Question) -> _Mention | None:
+def _year_column(question: _Question) -> _Mention | None:
     """Return the column of a year: a mentioned one, or the only one with years or dates."""
     columns = question.table.columns or {}
     years = [
@@ -434,16 +434,19 @@ def _dated(question: _Question) -> _Mention | None:
     return named[0] if named else _Mention(years[0], 0, 0) if len(years) == 1 else None
 
 
-def _compared(question: _Question, found: re.Match[str]) -> _Mention | None:
+def _comparison_column(question: _Question, found: re.Match[str]) -> _Mention | None:
     """Return the column of a comparison: right after it, meant by its words, or the nearest."""
     numbers = question.numbers
     after = [m for m in numbers if 0 <= m.start - found.end() < _SHORTEST]
-    meant = [] if after else list(_meant(question, found[0]))
+    meant = [] if after else list(_columns_of_adjectives(question, found[0]))
     before = [m for m in reversed(numbers) if m.end <= found.start()]
-    return next(iter([*after, *meant, *before, *numbers, *_meant(question, question.text)]), None)
+    return next(
+        iter([*after, *meant, *before, *numbers, *_columns_of_adjectives(question, question.text)]),
+        None,
+    )
 
 
-def _meant(question: _Question, text: str) -> Iterator[_Mention]:
+def _columns_of_adjectives(question: _Question, text: str) -> Iterator[_Mention]:
     """Yield the numeric columns that adjectives in a text stand for."""
     for pattern, parts in _ABOUT.items():
         if (found := re.search(rf"\b(?:{pattern})\b", text)) is None:
@@ -457,7 +460,7 @@ def _meant(question: _Question, text: str) -> Iterator[_Mention]:
                 break
 
 
-def _left(question: _Question) -> list[_Word]:
+def _unexplained_words(question: _Question) -> list[_Word]:
     """Return the words with content that nothing explains."""
     words = question.words
     left = []
@@ -550,7 +553,7 @@ def _extreme(question: _Question) -> Query | None:
     ]
     if not kinds:
         return None
-    kind, meant = kinds[0], list(_meant(question, question.text))
+    kind, meant = kinds[0], list(_columns_of_adjectives(question, question.text))
     about = re.search(rf"\b(?:{'|'.join(_ABOUT)})\b", question.text)
     if about and not (question.numbers or meant):
         return None  # the longest, in a table without lengths
@@ -629,7 +632,7 @@ def _top(question: _Question) -> Query | None:
     phrase = rf"(?:top|best|bottom|worst) {number}|{number.replace('n', 'm')} (?:{_MOST}|{_LEAST})"
     found = re.search(rf"\b(?:{phrase})\b", question.text)
     titles = _titles(question.table)
-    targets = question.numbers or list(_meant(question, question.text))
+    targets = question.numbers or list(_columns_of_adjectives(question, question.text))
     if found is None or not titles or len(targets) != 1:
         return None
     if re.search(rf"\b(?:{'|'.join(_AGGREGATES)})\b", question.text):
@@ -652,7 +655,7 @@ def _titles(table: Variable) -> list[str]:
 
 def _compute(question: _Question) -> Query | None:
     """Compute a mean, total, largest value or the like, perhaps by group."""
-    targets = question.numbers or list(_meant(question, question.text))
+    targets = question.numbers or list(_columns_of_adjectives(question, question.text))
     aggregate = _aggregate(question)
     if not aggregate:
         aggregate = "max" if question.says(_MOST) else "min" if question.says(_LEAST) else ""
@@ -678,7 +681,7 @@ def _which_row(question: _Question, aggregate: str, target: _Mention) -> Query |
 
 def _computed(question: _Question, aggregate: str, target: _Mention) -> Query:
     question.take(r"in total|overall|altogether|total")
-    list(_meant(question, question.text))
+    list(_columns_of_adjectives(question, question.text))
     groups = [column for column in question.groups() if column != target.column]
     column, where, rows = target.column, question.where, question.rows
     said = f"The {_WORDS[aggregate]} `{column}`"

@@ -16,7 +16,7 @@ from hermes_nb.core.protocols import Request, Variable
 from hermes_nb.core.steering import ADDED
 from hermes_nb.extras.local import file_questions, questions
 from hermes_nb.extras.local.answers import spoken
-from hermes_nb.extras.local.file_questions import Call, Say, Seen
+from hermes_nb.extras.local.file_questions import Call, FileAnswer, PastCall
 from hermes_nb.extras.local.prompting import CONTEXT, MOST_COLUMNS, is_wrong, plain
 
 RUNS = ("try_python", "run_python")
@@ -83,7 +83,7 @@ def asked(text: str) -> str:
     return f"\n{text.removeprefix(ADDED)}".partition(f"\n{CONTEXT}\n")[0].strip()
 
 
-def next_step(request: Request, variables: Sequence[Variable]) -> Call | Say | None:
+def next_step(request: Request, variables: Sequence[Variable]) -> Call | FileAnswer | None:
     """Return the next call or the answer; None if the model has to be asked."""
     question, seen = _turn(request.messages)
     if request.tool_choice == "none" or not len(request.tools) or not question:
@@ -95,7 +95,7 @@ def next_step(request: Request, variables: Sequence[Variable]) -> Call | Say | N
         and seen[-1].name in RUNS
         and not is_wrong(seen[-1].text, failed=seen[-1].failed)
     ):
-        return Say(_result(seen[-1].text), verified=False)
+        return FileAnswer(_result(seen[-1].text), verified=False)
     if isinstance(step, Call) and step.name in RUNS:
         name = next((name for name in RUNS if name in request.tools), "")
         return Call(name, step.arguments) if name else None
@@ -144,29 +144,31 @@ def checked(reply: Reply, request: Request, variables: Sequence[Variable] = ()) 
     return replace(reply, message=message, finish="unverified")
 
 
-def _turn(messages: Sequence[Message]) -> tuple[str, list[Seen]]:
+def _turn(messages: Sequence[Message]) -> tuple[str, list[PastCall]]:
     """Return the last prompt, and this turn's calls with their results."""
-    question, seen, calls = "", list[Seen](), dict[str, tuple[str, dict[str, object]]]()
+    question, seen, calls = "", list[PastCall](), dict[str, tuple[str, dict[str, object]]]()
     for message in messages:
         if message.role == "user":
             spelled = re.sub(r"\b([Ww]hat|[Ww]here|[Ww]ho)s\b", r"\1's", asked(message.text))
             question, seen, calls = spelled, [], {}
         calls |= {call.id: (call.name, dict(call.arguments)) for call in message.calls}
         if message.role == "tool" and message.call_id in calls:
-            seen.append(Seen(*calls[message.call_id], message.text.strip(), message.failed))
+            seen.append(PastCall(*calls[message.call_id], message.text.strip(), message.failed))
     return question, seen
 
 
-def _step(question: str, seen: Sequence[Seen], variables: Sequence[Variable]) -> Call | Say | None:
+def _step(
+    question: str, seen: Sequence[PastCall], variables: Sequence[Variable]
+) -> Call | FileAnswer | None:
     lower = re.sub(r"\s+", " ", question.lower()).strip(" .!?")
     if not seen:
         for pattern, answer in _TALK:
             if re.fullmatch(pattern, lower):
-                return Say(answer)
+                return FileAnswer(answer)
         if _ELSEWHERE.search(lower):
-            return Say("nothing here can look that up or predict it", found=False)
+            return FileAnswer("nothing here can look that up or predict it", found=False)
     elif _REFUSED.search(seen[-1].text) and seen[-1].failed:
-        return Say("the tool was not allowed to run", found=False)
+        return FileAnswer("the tool was not allowed to run", found=False)
     sums_up = re.match(r"(?:please )?summari[sz]e\b", lower) and file_questions.about_files(
         question
     )
@@ -179,20 +181,20 @@ def _step(question: str, seen: Sequence[Seen], variables: Sequence[Variable]) ->
     return _variable(question, seen, variables) or _table(question, seen, variables)
 
 
-def _cell(number: str, seen: Sequence[Seen]) -> Call | Say:
+def _cell(number: str, seen: Sequence[PastCall]) -> Call | FileAnswer:
     if not seen:
         return Call("read_cells", {"range": number})
     if seen[-1].failed:
-        return Say(f"there is no cell {number}", found=False)
-    return Say(
+        return FileAnswer(f"there is no cell {number}", found=False)
+    return FileAnswer(
         f"Cell {number}:\n\n"
         + "\n".join(f"> {line}" for line in seen[-1].text.split("\n")[:MOST_COLUMNS])
     )
 
 
 def _variable(
-    question: str, seen: Sequence[Seen], variables: Sequence[Variable]
-) -> Call | Say | None:
+    question: str, seen: Sequence[PastCall], variables: Sequence[Variable]
+) -> Call | FileAnswer | None:
     names = {variable.name: variable for variable in variables}
     found = _NAMED.search(question)
     name = found[1] if found else ""
@@ -213,36 +215,38 @@ def _variable(
         if name.lower() in columns:
             return None
         there = ", ".join(f"`{each}`" for each in list(names)[:8])
-        return Say(
+        return FileAnswer(
             f"there is no variable `{name}`" + (f" (variables: {there})" if there else ""),
             found=False,
         )
     if not seen:
         return Call("inspect_variable", {"name": name})
     if seen[-1].failed:
-        return Say(f"`{name}` cannot be shown", found=False)
+        return FileAnswer(f"`{name}` cannot be shown", found=False)
     head, _, body = seen[-1].text.partition("\n")
     shown = re.sub(r"^(?:items|values): .*\n", "", body)
-    return Say(f"`{name}` is of type {head.partition(': ')[2]}: {shown[:500]}")
+    return FileAnswer(f"`{name}` is of type {head.partition(': ')[2]}: {shown[:500]}")
 
 
-def _table(question: str, seen: Sequence[Seen], variables: Sequence[Variable]) -> Call | Say | None:
+def _table(
+    question: str, seen: Sequence[PastCall], variables: Sequence[Variable]
+) -> Call | FileAnswer | None:
     table = _asked_about(question, variables)
     if table is None:
         lower = question.lower()
         missing = not any(each.columns for each in variables)
         if missing and re.search(r"\b(?:table|dataframe|rows|columns)\b", lower):
-            return Say("there is no table in this notebook yet", found=False)
+            return FileAnswer("there is no table in this notebook yet", found=False)
         return None
     read = questions.read(question, table)
     if isinstance(read, questions.Unknown):
-        return Say(_unknown(read), found=False)
+        return FileAnswer(_unknown(read), found=False)
     if read is None or not seen:
         return Call(RUNS[0], {"code": read.code}) if read else None
     if not seen[-1].failed and (answer := spoken(read.says, seen[-1].text)):
-        return Say(answer)
+        return FileAnswer(answer)
     why = "the calculation failed" if seen[-1].failed else "no row has a value for that"
-    return Say(f"{why} (with `{table.name}`)", found=False)
+    return FileAnswer(f"{why} (with `{table.name}`)", found=False)
 
 
 def _asked_about(question: str, variables: Sequence[Variable]) -> Variable | None:

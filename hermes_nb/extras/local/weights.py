@@ -159,12 +159,12 @@ class WeightsStore:
             return found
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with self._alone(stop):
+            with self._file_lock(stop):
                 return self.locate() or self._download(progress, stop)
         except OSError as error:
             if error.errno in DISK_FULL:
                 shutil.rmtree(self._partial, ignore_errors=True)
-                raise self._full() from error
+                raise self._disk_full_error() from error
             message = f"cannot write to {str(self.folder)!r}: {error.strerror or error}"
             raise WeightsError(message) from error
 
@@ -173,7 +173,7 @@ class WeightsStore:
         return self.folder / f"{self.weights.file}.partial"
 
     @contextmanager
-    def _alone(self, stop: threading.Event) -> Iterator[None]:
+    def _file_lock(self, stop: threading.Event) -> Iterator[None]:
         """Lock the file against other processes; waiting for the lock can be stopped."""
         while True:
             lock = locked(self.folder / self.weights.file, timeout=0.2)
@@ -194,8 +194,8 @@ class WeightsStore:
         for source in self.weights.sources:
             partial = Partial(self._partial, self.weights.size, progress, stop)
             try:
-                self._pour(source, partial)
-                return self._keep(partial)
+                self._receive(source, partial)
+                return self._publish(partial)
             except SourceError as error:
                 said.append(f"{source.name}: {error}")
             finally:
@@ -205,12 +205,12 @@ class WeightsStore:
             "try again later, or set HERMES_NB_GGUF to a file you have"
         )
 
-    def _pour(self, source: Source, partial: Partial) -> None:
+    def _receive(self, source: Source, partial: Partial) -> None:
         resumed = partial.done > 0
         missing = self.weights.size - partial.done + source.spare + RESERVE
         if self.free(self.folder) < missing:
-            raise self._full(missing)
-        source.pour(partial)
+            raise self._disk_full_error(missing)
+        source.receive(partial)
         if partial.digest() == self.weights.sha256:
             return
         partial.restart()
@@ -218,9 +218,9 @@ class WeightsStore:
             raise SourceError("sent a file with the wrong checksum; it was deleted")
         # Data from an earlier attempt, perhaps from another source, may be wrong, so start again
         # once.
-        self._pour(source, partial)
+        self._receive(source, partial)
 
-    def _keep(self, partial: Partial) -> Path:
+    def _publish(self, partial: Partial) -> Path:
         """Rename the verified file to its final name atomically."""
         path = self.folder / self.weights.file
         partial.close()
@@ -229,7 +229,7 @@ class WeightsStore:
         self._mark(path)
         return path
 
-    def _full(self, need: int | None = None) -> WeightsError:
+    def _disk_full_error(self, need: int | None = None) -> WeightsError:
         spare = max((source.spare for source in self.weights.sources), default=0)
         megabytes = round((need or self.weights.size + spare + RESERVE) / MEGABYTE)
         return WeightsError(

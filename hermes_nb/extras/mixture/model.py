@@ -124,7 +124,7 @@ class Mixture:
                     found = answers[numbers[task]] = task.result()
                     for report in found.usage:
                         yield report
-                    yield ReasoningDelta(found.told(SHOWN // len(self._references)))
+                    yield ReasoningDelta(found.display_text(SHOWN // len(self._references)))
         finally:
             for task in waiting:
                 task.cancel()

@@ -163,10 +163,10 @@ def insert(connection: Connection[DictRow], row: SessionRow) -> int:
 def find(connection: Connection[DictRow], session_id: str) -> SessionRow | None:
     """Return a session's initial fields, or None if it does not exist."""
     stored = connection.execute(f"{WHOLE} WHERE s.id = %s", (session_id,)).fetchone()
-    return _begun(session_of(stored)) if stored else None
+    return _session_row(session_of(stored)) if stored else None
 
 
-def _begun(session: StoredSession) -> SessionRow:
+def _session_row(session: StoredSession) -> SessionRow:
     names = "id title source notebook model system_prompt parent started".split()
     return SessionRow(**{name: getattr(session, name) for name in names})
 
@@ -194,7 +194,7 @@ _UPPERMOST: LiteralString = (
 )
 
 
-def _uppermost(connection: Connection[DictRow], number: int) -> Arrangement | None:
+def _latest_arrangement(connection: Connection[DictRow], number: int) -> Arrangement | None:
     row = connection.execute(_UPPERMOST, (number,)).fetchone()
     if row is None:
         return None
@@ -208,7 +208,7 @@ def active(connection: Connection[DictRow], number: int) -> list[DictRow]:
         "SELECT * FROM hermes.messages WHERE session = %s AND state = 'active' ORDER BY position"
     )
     rows = {row["position"]: row for row in connection.execute(query, (number,))}
-    top = _uppermost(connection, number)
+    top = _latest_arrangement(connection, number)
     return [rows[position] for position in (top.following(list(rows)) if top else rows)]
 
 
@@ -264,7 +264,7 @@ def restore(connection: Connection[DictRow], session_id: str) -> bool:
             " ORDER BY position"
         )
         left = [row["position"] for row in connection.execute(query, (number,))]
-        below = _uppermost(connection, number)
+        below = _latest_arrangement(connection, number)
         set_state(connection, number, "active", below.following(left) if below else left)
     return True
 
@@ -327,7 +327,7 @@ def packed(connection: Connection[DictRow], session_id: str) -> Packed | None:
         (stored["number"],),
     )
     return Packed(
-        row=_begun(session),
+        row=_session_row(session),
         ended=session.ended,
         usage=session.usage,
         messages=tuple(

@@ -33,7 +33,7 @@ from hermes_nb.memory.schema import SCHEMA
 from hermes_nb.memory.search import finding
 from hermes_nb.memory.search.postings import Filter
 from hermes_nb.memory.search.query import parse
-from hermes_nb.memory.sessions import Ledger, Together, new_session_id
+from hermes_nb.memory.sessions import GroupedWrites, Ledger, new_session_id
 from hermes_nb.storage.database import Database
 
 STEPS = ("tables_1.sql", "tables_2.sql")
@@ -61,7 +61,7 @@ class PostgresStore(Ledger):
         warn: Callable[[str], None] | None = None,
     ) -> None:
         self.database = Database(claims, SCHEMA, warn=warn)
-        self._claimed = Together(self.database)
+        self._claimed = GroupedWrites(self.database)
         self.server = Server(url, password=password, checked=self._checked)
         self._known = tsvector.Knowledge("")
         self.warnings = self.database.warnings
@@ -111,7 +111,7 @@ class PostgresStore(Ledger):
             number = self._number(connection, session_id)
             position = pg.position_of(connection, number, body, at) if doubtful else None
             while position is None:
-                place = self._place(connection, session_id, number)
+                place = self._next_position(connection, session_id, number)
                 self._unsure[session_id] = body, at
                 try:
                     made.add(connection, self._known, number, place, usage)
@@ -166,7 +166,7 @@ class PostgresStore(Ledger):
                 sent, _ = self._unsure.get(session_id, ("", 0.0))
                 if sent == wanted == [body for _, body in before]:  # already written
                     self._note_end(session_id, pg.next_position(connection, number))
-                start = self._place(connection, session_id, number)
+                start = self._next_position(connection, session_id, number)
                 self._unsure[session_id] = wanted, at
                 plan = Replacement.planned(before, messages, start)
                 for position, (message, body) in enumerate(plan.added, start):
@@ -366,7 +366,7 @@ class PostgresStore(Ledger):
             number = self._number(connection, session_id)
         return number
 
-    def _place(self, connection: Connection[DictRow], session_id: str, number: int) -> int:
+    def _next_position(self, connection: Connection[DictRow], session_id: str, number: int) -> int:
         """Return the next message's position; raise SessionTakenError if others added messages."""
         position = self._next.get(session_id)
         if position is None:

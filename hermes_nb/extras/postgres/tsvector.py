@@ -30,7 +30,7 @@ from hermes_nb.memory.search.postings import (
     numbers_in,
     stems_of,
 )
-from hermes_nb.memory.search.query import But, Either, Every, Node, Phrase
+from hermes_nb.memory.search.query import AllOf, AnyOf, Node, Phrase, Without
 
 BLOCKS = 12
 """Number of bits in a document number for the block within its session."""
@@ -138,11 +138,11 @@ def expression(node: Node) -> str:
                 ends = map(_quoted, stems_of(terms[-1]))
                 quoted[-1] = f"({' | '.join((f'{quoted[-1]}:*', *ends))})"
             return f"({' <-> '.join(quoted)})"
-        case Every(operands):
+        case AllOf(operands):
             return f"({' & '.join(expression(each) for each in operands)})"
-        case Either(operands):
+        case AnyOf(operands):
             return f"({' | '.join(expression(each) for each in operands)})"
-        case But(kept, dropped):
+        case Without(kept, dropped):
             everything = f"{_quoted(documents.WRITTEN)}:*"
             whole = expression(kept) if kept else everything
             return f"({whole} & !{expression(dropped)})"

@@ -120,7 +120,7 @@ class Spans:
                 if (span := self._calls.pop(call.id, None)) is not None:
                     self._end(span, "" if status == "ok" else status)
             case MessageAdded(message):
-                self._said(message)
+                self._record_message(message)
             case TurnEnded(reason, error):
                 self._ended(reason, error)
             case ContextCompressed():
@@ -186,7 +186,7 @@ class Spans:
             more["gen_ai.tool.call.arguments"] = redact(canonical_json(call.arguments))
         self._calls[call.id] = self._span("execute_tool", call.name, self._turn, more)
 
-    def _said(self, message: Message) -> None:
+    def _record_message(self, message: Message) -> None:
         self._since = time.time_ns()
         names = {"user": "gen_ai.input.messages", "assistant": "gen_ai.output.messages"}
         name = names.get(message.role)

@@ -143,10 +143,10 @@ class Environment:
             tools=self._tools,
             approve=self._approve,
         )
-        self._loop.submit(self._lead(hermes, prompt, self._policy))
+        self._loop.submit(self._run_conversation(hermes, prompt, self._policy))
         return self._next().observation
 
-    async def _lead(self, hermes: Hermes, prompt: str, policy: _Policy) -> None:
+    async def _run_conversation(self, hermes: Hermes, prompt: str, policy: _Policy) -> None:
         try:
             async with hermes:
                 turn = hermes.stream(prompt, max_requests=self._most_steps)

@@ -81,12 +81,12 @@ class Lines:
     def done(self) -> set[str]:
         """Return the ids of the conversations in the files, and count them."""
         ids = set()
-        for about in _whole(self.path, SAID[self._form]):
+        for about in _complete_lines(self.path, SAID[self._form]):
             self._count(about)
             ids.add(about["id"])
         if self._retry:
             self.rejected.unlink(missing_ok=True)
-        for about in _whole(self.rejected):
+        for about in _complete_lines(self.rejected):
             self.flaws[about["flaw"]] += 1
             ids.add(about["id"])
         return ids
@@ -107,7 +107,7 @@ class Lines:
         data = f"{text}\n".encode("utf-8", "replace")
         append_line(self.rejected if why else self.path, data, durable=True)
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return a summary: the number of conversations, of rejections, and of calls by tool."""
         parts = [f"{number_of(self.kept, 'conversation')} in {self.path}"]
         if self.flaws:
@@ -125,7 +125,7 @@ class Lines:
             self.failed[name] += counted["failed"]
 
 
-def _whole(path: Path, said: str = "metadata") -> Iterator[Mapping[str, Json]]:
+def _complete_lines(path: Path, said: str = "metadata") -> Iterator[Mapping[str, Json]]:
     """Yield each line's metadata; remove an incomplete last line.
 
     Raises:
@@ -153,7 +153,7 @@ def _whole(path: Path, said: str = "metadata") -> Iterator[Mapping[str, Json]]:
 
 def _export(arguments: argparse.Namespace) -> int:
     lines = Lines(Path(arguments.output), arguments)
-    with opened() as store, _alone(lines.path):
+    with opened() as store, _file_lock(lines.path):
         done = lines.done()
         if arguments.sessions:
             found = [the_one(store, name) for name in arguments.sessions]
@@ -166,7 +166,7 @@ def _export(arguments: argparse.Namespace) -> int:
             if stored is not None and stored.id not in done:
                 done.add(stored.id)
                 lines.add(trajectory_of(stored, store.rows(stored.id), Toolset()))
-    print(lines.told(), file=sys.stderr)
+    print(lines.summary(), file=sys.stderr)
     return OK
 
 
@@ -175,23 +175,23 @@ async def _generate(arguments: argparse.Namespace) -> int:
     settings.insist(*(["model"] if arguments.model else []))
     prompts = list(dict.fromkeys(_prompts(Path(arguments.prompts))))
     lines = Lines(Path(arguments.output), arguments)
-    with _alone(lines.path):
+    with _file_lock(lines.path):
         done = lines.done()
         left = [prompt for prompt in prompts if name_of(prompt) not in done]
         ended = itertools.count(len(prompts) - len(left) + 1)
 
         async def lead(number: int) -> None:
-            lines.add(*await _led(left[number], settings, arguments))
+            lines.add(*await _run_prompt(left[number], settings, arguments))
             print(f"{next(ended)} of {len(prompts)}", file=sys.stderr)
 
         try:
             await side_by_side(arguments.parallel, len(left), lead)
         finally:
-            print(lines.told(), file=sys.stderr)
+            print(lines.summary(), file=sys.stderr)
     return FAILED if lines.flaws else OK
 
 
-async def _led(
+async def _run_prompt(
     prompt: str, settings: Settings, arguments: argparse.Namespace
 ) -> tuple[Trajectory, str]:
     """Run one conversation; return it, and the reason it failed or ""."""
@@ -246,7 +246,7 @@ def _prompts(path: Path) -> Iterator[str]:
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def _file_lock(path: Path) -> Iterator[None]:
     """Lock a file for this process; raise `ConfigError` if another one is writing to it."""
     try:
         with locked(path, 0):

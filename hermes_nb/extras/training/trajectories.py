@@ -65,7 +65,7 @@ class Trajectory:
         last = self.messages[-1] if self.messages else None
         if last is not None and last.interrupted:
             return "interrupted"
-        if last is None or not _says(last) or last.calls:
+        if last is None or not _has_output(last) or last.calls:
             return "unfinished"
         asked = [message for message in self.messages if message.role == "user"][-1:]
         added = asked and (asked[0].text == NUDGE or added_by(asked[0]) is not None)
@@ -270,10 +270,10 @@ def as_sharegpt(trajectory: Trajectory) -> list[dict[str, Json]]:
 
 def _weight(message: Message) -> int:
     """Return 1 for messages to train on: the model's own, unless they were truncated."""
-    return int(_says(message) and not message.interrupted)
+    return int(_has_output(message) and not message.interrupted)
 
 
-def _says(message: Message) -> bool:
+def _has_output(message: Message) -> bool:
     return message.role == "assistant" and bool(message.text.strip() or message.calls)
 
 

@@ -143,7 +143,7 @@ def speaker(text: str) -> str:
     return found["name"] if found else ""
 
 
-def said(text: str) -> str:
+def without_speaker(text: str) -> str:
     """Strip the leading log prefix and speaker's name from `text`."""
     found = _SPEAKER.match(text)
     return text[found.end() :] if found else text

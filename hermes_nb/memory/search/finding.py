@@ -26,7 +26,7 @@ from hermes_nb.core.protocols import Hit
 from hermes_nb.memory.search import documents, index, ranking
 from hermes_nb.memory.search.documents import GRAM, speaker, spoken_by, text_of
 from hermes_nb.memory.search.postings import Filter, Postings
-from hermes_nb.memory.search.query import But, Either, Every, Node, Phrase, Query, parse
+from hermes_nb.memory.search.query import AllOf, AnyOf, Node, Phrase, Query, Without, parse
 from hermes_nb.memory.search.ranking import SearchIndex
 from hermes_nb.storage import words
 from hermes_nb.storage.opening import only_index
@@ -272,7 +272,7 @@ def clues(passage: RankedMessage, people: People, *, number: bool) -> float:
     out = 1.0
     if people.speak(passage.role, text):
         out += SPEAKER
-    if number and _NUMBER.search(documents.said(text)):
+    if number and _NUMBER.search(documents.without_speaker(text)):
         out += NUMBER
     if asks(passage):
         out += QUESTION
@@ -347,11 +347,11 @@ def _holds(held: str, node: Node) -> bool:
     match node:
         case Phrase(terms, prefix):
             return f" {' '.join(terms)}{'' if prefix else ' '}" in held
-        case Every(operands):
+        case AllOf(operands):
             return all(_holds(held, operand) for operand in operands)
-        case Either(operands):
+        case AnyOf(operands):
             return any(_holds(held, operand) for operand in operands)
-        case But(kept, dropped):
+        case Without(kept, dropped):
             return (kept is None or _holds(held, kept)) and not _holds(held, dropped)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from hermes_nb.core.messages import Json, Role
 from hermes_nb.memory.search import documents
 from hermes_nb.memory.search.documents import GRAM, grams, known, word_list
-from hermes_nb.memory.search.query import But, Either, Every, Node, Phrase
+from hermes_nb.memory.search.query import AllOf, AnyOf, Node, Phrase, Without
 from hermes_nb.storage.words import stem
 
 MOST_WORDS = 60
@@ -69,11 +69,11 @@ def expression(node: Node) -> str:
             ends = (f"{start} *", *stems_of(start))
             found = (f'"{" ".join((*before, end))}"' for end in ends)
             return "(" + " OR ".join(found).replace(' *"', '" *') + ")"
-        case Every(operands):
+        case AllOf(operands):
             return "(" + " AND ".join(expression(operand) for operand in operands) + ")"
-        case Either(operands):
+        case AnyOf(operands):
             return "(" + " OR ".join(expression(operand) for operand in operands) + ")"
-        case But(kept, dropped):
+        case Without(kept, dropped):
             whole = expression(kept) if kept else _EVERYTHING
             return f"({whole} NOT {expression(dropped)})"
 
@@ -163,18 +163,18 @@ class Postings:
             self._where += " AND rowid BETWEEN :first AND :last"
             self._values |= {"first": first, "last": last}
             if len(blocks) != max(blocks, default=0) - min(blocks, default=1) + 1:
-                self._where += _among(documents.BLOCK_OF, "IN", "blocks")
+                self._where += _in_list(documents.BLOCK_OF, "IN", "blocks")
                 self._values["blocks"] = json.dumps(blocks)
             self._bounds = (first, last)
         else:
             (last,) = self._connection.execute("SELECT max(id) FROM search_blocks").fetchone()
             self._bounds = (0, documents.documents_of(0, last or 0)[1])
         if excluded := self._blocks(only.exclude):
-            self._where += _among(documents.BLOCK_OF, "NOT IN", "excluded")
+            self._where += _in_list(documents.BLOCK_OF, "NOT IN", "excluded")
             self._values["excluded"] = json.dumps(excluded)
         if only.roles:
             roles = [documents.ROLES.index(role) for role in only.roles if role in documents.ROLES]
-            self._where += _among(documents.ROLE_OF, "IN", "roles")
+            self._where += _in_list(documents.ROLE_OF, "IN", "roles")
             self._values["roles"] = json.dumps(roles)
 
     def _blocks(self, sessions: Iterable[str]) -> list[int]:
@@ -190,5 +190,5 @@ def numbers_in(found: str | None) -> list[int]:
     return list(map(int, found.split(","))) if found else []
 
 
-def _among(what: str, operator: str, name: str) -> str:
+def _in_list(what: str, operator: str, name: str) -> str:
     return f" AND {what} {operator} (SELECT value FROM json_each(:{name}))"  # noqa: S608 - constant

@@ -34,28 +34,28 @@ class Phrase:
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
+class AllOf:
     """Matches all operands."""
 
     operands: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Either:
+class AnyOf:
     """Matches at least one of the operands."""
 
     operands: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class But:
+class Without:
     """Matches `kept` (None: everything) and not `dropped`."""
 
     kept: Node | None
     dropped: Node
 
 
-Node = Phrase | Every | Either | But
+Node = Phrase | AllOf | AnyOf | Without
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ def parse(text: str) -> Query:
     return Query(
         text=text,
         units=units,
-        must=Every(tuple(phrases)) if len(phrases) > 1 else next(iter(phrases), None),
+        must=AllOf(tuple(phrases)) if len(phrases) > 1 else next(iter(phrases), None),
         names=_names(text),
         question=not phrases and _is_question(text, tokens),
     )
@@ -203,10 +203,10 @@ def _wanted(node: Node) -> Iterator[Phrase]:
     match node:
         case Phrase():
             yield node
-        case Every(operands) | Either(operands):
+        case AllOf(operands) | AnyOf(operands):
             for operand in operands:
                 yield from _wanted(operand)
-        case But(kept, _):
+        case Without(kept, _):
             if kept:
                 yield from _wanted(kept)
 
@@ -228,7 +228,7 @@ class _QueryReader:
             if self._peek() != "OR":
                 break
             self._next += 1
-        return found[0] if len(found) == 1 else Either(tuple(found)) if found else None
+        return found[0] if len(found) == 1 else AnyOf(tuple(found)) if found else None
 
     def _peek(self) -> str:
         return self._tokens[self._next].kind if self._next < len(self._tokens) else ""
@@ -246,10 +246,10 @@ class _QueryReader:
             if operand := self._operand(self._tokens[self._next - 1]):
                 (dropped if negated else kept).append(operand)
             negated = False
-        whole = (kept[0] if len(kept) == 1 else Every(tuple(kept))) if kept else None
+        whole = (kept[0] if len(kept) == 1 else AllOf(tuple(kept))) if kept else None
         if not dropped:
             return whole
-        return But(whole, dropped[0] if len(dropped) == 1 else Either(tuple(dropped)))
+        return Without(whole, dropped[0] if len(dropped) == 1 else AnyOf(tuple(dropped)))
 
     def _operand(self, token: _Token) -> Node | None:
         if token.kind == "(":

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hermes_nb.memory.search import documents
-from hermes_nb.memory.search.query import Either, Every, Node, Phrase, Query
+from hermes_nb.memory.search.query import AllOf, AnyOf, Node, Phrase, Query
 from hermes_nb.storage.words import stem
 
 
@@ -123,8 +123,8 @@ class EvidenceCollector:
         for place, unit in enumerate(units):
             if counted[unit] > self._left:
                 # The remaining words are even more common.
-                return out or self._together(units[place:], counted)
-            found = self._of(unit, counted[unit])
+                return out or self._common_word_evidence(units[place:], counted)
+            found = self._documents_of(unit, counted[unit])
             weight = rarity(counted[unit] or len(found), self._size)
             if self._people.issuperset(unit.terms):
                 weight *= NAME
@@ -147,17 +147,17 @@ class EvidenceCollector:
             self._read[unit] = found
         return count
 
-    def _of(self, unit: Phrase, count: int) -> dict[int, float]:
+    def _documents_of(self, unit: Phrase, count: int) -> dict[int, float]:
         """Return the documents for a word and its alternatives, with weights."""
         if unit.prefix or len(unit.terms) > 1:
-            return dict.fromkeys(self._own(unit), 1.0)
+            return dict.fromkeys(self._unit_documents(unit), 1.0)
         (term,) = unit.terms
         found: dict[int, float] = {}
         if others := alternatives(term):
             found = self._affordable(others, SYNONYM)
         if not count and not found:
             found = self._guessed(term)
-        return found | dict.fromkeys(self._own(unit), 1.0)
+        return found | dict.fromkeys(self._unit_documents(unit), 1.0)
 
     def _guessed(self, term: str) -> dict[int, float]:
         """Return the documents for words that contain an unknown term or resemble it."""
@@ -180,13 +180,13 @@ class EvidenceCollector:
         """
         if not terms:
             return {}
-        match = Either(tuple(Phrase((term,)) for term in terms))
+        match = AnyOf(tuple(Phrase((term,)) for term in terms))
         most = self._left // 8
         if self._postings.count(match, most=most) > most:
             return {}
         return dict.fromkeys(self._take(match), weight)
 
-    def _own(self, unit: Phrase) -> list[int]:
+    def _unit_documents(self, unit: Phrase) -> list[int]:
         """Return the documents for the unit itself, from the cache if possible."""
         if unit not in self._read:
             return self._take(unit)
@@ -198,12 +198,14 @@ class EvidenceCollector:
         self._left -= len(found)
         return found
 
-    def _together(self, units: Sequence[Phrase], counted: dict[Phrase, int]) -> list[Evidence]:
+    def _common_word_evidence(
+        self, units: Sequence[Phrase], counted: dict[Phrase, int]
+    ) -> list[Evidence]:
         """Return evidence for common words: for messages with all of them, then with fewer."""
         out: list[Evidence] = []
         most = max(self._limit, self._budget // 8)
         for number in range(min(len(units), _MOST_TOGETHER), 0, -1):
-            match = Every(tuple(units[:number]))
+            match = AllOf(tuple(units[:number]))
             found = self._postings.documents(match, most=most)
             weight = sum(rarity(counted[unit], self._size) for unit in units[:number])
             if found:
@@ -252,7 +254,7 @@ def scores(
     With `silent`, also score the neighbours of those spots, even without such a word. Some of these
     may not exist, because the session ends there.
     """
-    held = [_held(one) for one in evidence]
+    held = [_message_weights(one) for one in evidence]
     total = sum(one.weight for one in evidence) or 1.0
     spots = set(_seeds(evidence, held, most))
     if silent:
@@ -295,7 +297,7 @@ _SHARES = tuple(NEAR.items())
 _SHORTER = [SHORTER**length for length in range(8)]
 
 
-def _held(one: Evidence) -> dict[int, float]:
+def _message_weights(one: Evidence) -> dict[int, float]:
     bits, mask, shorter = documents.SPOT_BITS, documents.LENGTH_MASK, _SHORTER
     return {d >> bits: weight * shorter[d & mask] for d, weight in one.documents.items()}
 

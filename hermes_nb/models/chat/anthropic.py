@@ -23,10 +23,10 @@ from hermes_nb.models.chat.wire import (
     Events,
     TranslatedTools,
     array,
+    assistant_text,
     fitting_id,
     indexed,
     placed,
-    said,
     unseen,
 )
 from hermes_nb.models.profiles import ANTHROPIC_VERSION, Profile, effort_fields
@@ -59,7 +59,7 @@ class AnthropicMessages:
         return {"anthropic-version": ANTHROPIC_VERSION, **({KEY_HEADER: key} if key else {})}
 
     def items(self, messages: Sequence[Message]) -> list[bytes]:
-        return [block for message in messages for block, _ in self._of(message)]
+        return [block for message in messages for block, _ in self._cached_blocks(message)]
 
     def fields(self, asked: Asked) -> Iterator[tuple[str, object]]:
         messages = asked.messages
@@ -111,11 +111,11 @@ class AnthropicMessages:
         if messages and messages[0].role == "assistant":
             out.append(("user", [_text(EMPTY["user"])]))
         for assistant, group in groupby(messages, lambda message: message.role == "assistant"):
-            blocks = [block for message in group for block in self._of(message)]
+            blocks = [block for message in group for block in self._cached_blocks(message)]
             out.append(("assistant" if assistant else "user", blocks))
         return out
 
-    def _of(self, message: Message) -> list[_Block]:
+    def _cached_blocks(self, message: Message) -> list[_Block]:
         echo = self._sends_thinking
         return self._blocks.get(message, lambda: _blocks(message, self._profile, echo=echo), echo)
 
@@ -162,7 +162,7 @@ def _turn(role: str, blocks: Sequence[_Block]) -> bytes:
 def _blocks(message: Message, profile: Profile, *, echo: bool) -> list[_Block]:
     match message.role:
         case "assistant":
-            others = [_text(text)[0]] if (text := said(message)).strip() else []
+            others = [_text(text)[0]] if (text := assistant_text(message)).strip() else []
             others += map(_call, message.calls)
             signed = [(indexed(block), _bare(block)) for block in _signed(message)] if echo else []
             plain = set(others)
@@ -245,7 +245,7 @@ class _MessagesEvents:
                 "index": int(index),
                 "content_block": Mapping() as block,
             }:
-                yield from _begun(block, index)
+                yield from _block_start(block, index)
             case {"type": "content_block_delta", "index": int(index), "delta": Mapping() as delta}:
                 yield from _grown(delta, index)
             case {"type": "message_delta", "delta": Mapping() as delta}:
@@ -261,7 +261,7 @@ class _MessagesEvents:
         yield {**_chunk({}), "model": message.get("model"), "usage": message.get("usage")}
         blocks = message.get("content")
         for index, block in enumerate(blocks if isinstance(blocks, list) else ()):
-            yield from _begun(block, index)
+            yield from _block_start(block, index)
         if reason := message.get("stop_reason"):
             yield _chunk({}, reason)
 
@@ -270,7 +270,7 @@ def _chunk(delta: Mapping[str, Json], finish: object = None) -> dict[str, Json]:
     return {"choices": [{"delta": delta, "finish_reason": finish}]}
 
 
-def _begun(block: Json, index: int) -> Iterator[object]:
+def _block_start(block: Json, index: int) -> Iterator[object]:
     """Yield a block's beginning, or a whole block."""
     match block:
         case {"type": "text", "text": str(text)}:

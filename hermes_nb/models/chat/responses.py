@@ -17,10 +17,10 @@ from hermes_nb.models.chat.wire import (
     Events,
     TranslatedTools,
     array,
+    assistant_text,
     fitting_id,
     indexed,
     placed,
-    said,
     unseen,
 )
 from hermes_nb.models.profiles import Profile
@@ -47,7 +47,7 @@ class OpenAIResponses:
         return {}
 
     def items(self, messages: Sequence[Message]) -> list[bytes]:
-        return [item for message in messages for item in self._of(message)]
+        return [item for message in messages for item in self._cached_items(message)]
 
     def fields(self, asked: Asked) -> Iterator[tuple[str, object]]:
         messages = asked.messages
@@ -82,7 +82,7 @@ class OpenAIResponses:
         wanted = {"effort": effort} if effort else {}
         return {**wanted, "summary": "auto"} if self._summarises else wanted
 
-    def _of(self, message: Message) -> list[bytes]:
+    def _cached_items(self, message: Message) -> list[bytes]:
         echo = self._keeps_reasoning
         return self._items.get(message, lambda: _items(message, self._profile, echo=echo), echo)
 
@@ -90,7 +90,7 @@ class OpenAIResponses:
 def _items(message: Message, profile: Profile, *, echo: bool) -> list[bytes]:
     match message.role:
         case "assistant":
-            text = said(message) or ("" if message.calls else EMPTY["assistant"])
+            text = assistant_text(message) or ("" if message.calls else EMPTY["assistant"])
             others = [dumps({"role": "assistant", "content": text})] if text else []
             others += [dumps(_call(call)) for call in message.calls]
             found = message.echo.get(ITEMS)
@@ -151,21 +151,21 @@ class _ResponsesEvents:
                 yield from self._response(kind, response)
             case {"object": "response", "output": list(output)}:  # not a stream
                 for index, item in enumerate(output):
-                    yield from self._whole(item, index)
+                    yield from self._unstreamed_item(item, index)
                 yield from self._response("response.completed", event)
             case {
                 "type": "response.output_item.added",
                 "output_index": int(index),
                 "item": Mapping() as item,
             }:
-                yield from self._begun(item, index)
+                yield from self._item_start(item, index)
             case {
                 "type": "response.output_item.done",
                 "output_index": int(index),
                 "item": Mapping() as item,
             }:
                 if index not in self._written or item.get("type") == "reasoning":
-                    yield from self._whole(item, index, shown=index in self._written)
+                    yield from self._unstreamed_item(item, index, shown=index in self._written)
             case {"type": str(kind), "output_index": int(index), "delta": str(text)}:
                 self._written.add(index)
                 yield from _grown(kind, text, index)
@@ -188,7 +188,7 @@ class _ResponsesEvents:
             self.done = True
             yield _chunk({}, reason or ended[kind])
 
-    def _begun(self, item: Json, index: int) -> Iterator[object]:
+    def _item_start(self, item: Json, index: int) -> Iterator[object]:
         match item:
             case {"type": "function_call", "call_id": call_id, "name": name}:
                 function = {"name": name, "arguments": ""}
@@ -197,13 +197,13 @@ class _ResponsesEvents:
             case _:
                 pass
 
-    def _whole(self, item: Json, index: int, *, shown: bool = False) -> Iterator[object]:
+    def _unstreamed_item(self, item: Json, index: int, *, shown: bool = False) -> Iterator[object]:
         """Yield an item whose parts were not streamed, or reasoning with its encrypted content."""
         match item:
             case {"type": "reasoning"}:
                 told = item.get("summary")
                 parts = told if isinstance(told, list) and not shown else ()
-                text = "\n\n".join(map(_told, parts))
+                text = "\n\n".join(map(_part_text, parts))
                 yield _chunk({ITEMS: [{**item, "index": index}], "reasoning_content": text})
             case {"type": "function_call", "call_id": call_id, "name": name, "arguments": given}:
                 function = {"name": name, "arguments": given}
@@ -222,7 +222,7 @@ def _chunk(delta: Mapping[str, Json], finish: object = None) -> dict[str, Json]:
     return {"choices": [{"delta": delta, "finish_reason": finish}]}
 
 
-def _told(part: object) -> str:
+def _part_text(part: object) -> str:
     text = part.get("text") if isinstance(part, Mapping) else ""
     return text if isinstance(text, str) else ""
 

@@ -81,9 +81,9 @@ class Retrying:
                 if error.kind not in RETRIED:
                     raise
                 if attempt == self._tries or left <= 0:
-                    raise self._told(error) from None
+                    raise self._with_requested_wait(error) from None
                 delay = min(self._delay(error, attempt), left)
-                reason = str(self._told(error))
+                reason = str(self._with_requested_wait(error))
             else:
                 return
             yield RequestRetried(reason, delay, attempt, self._model.name, self._tries)
@@ -96,7 +96,7 @@ class Retrying:
     def body(self, request: Request) -> bytes:
         return body_of(self._model, request)
 
-    def _told(self, error: ModelError) -> ModelError:
+    def _with_requested_wait(self, error: ModelError) -> ModelError:
         """Return the error, with the wait that the provider asked for if it exceeds the cap."""
         asked = error.retry_after or 0.0
         if asked <= self._cap:

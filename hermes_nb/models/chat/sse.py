@@ -53,7 +53,7 @@ class StreamDecoder:
         """Return the values completed by the end of the body."""
         rest, self._pieces = b"".join(self._pieces), []
         if self._document is not False:
-            return self._whole(rest)
+            return self._parse_document(rest)
         values = [value for line in rest.split(b"\r") for value in self._line(line)]
         self._line(b"")
         return values
@@ -64,7 +64,7 @@ class StreamDecoder:
         if self._size > LONGEST_LINE:
             raise malformed(f"the server sent a line of more than {LONGEST_LINE // 2**20} MB")
 
-    def _whole(self, document: bytes) -> list[object]:
+    def _parse_document(self, document: bytes) -> list[object]:
         document = document.strip(_BLANK)
         if not document or self.page:
             return []

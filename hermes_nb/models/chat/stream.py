@@ -226,7 +226,7 @@ class Assembly:
         whole = choice.get("message")
         if isinstance(delta := choice.get("delta") or whole, Mapping):
             yield from self._reasoned(delta)
-            yield from self._said(delta)
+            yield from self._content_deltas(delta)
             yield from self._called(delta, whole=delta is whole)
         elif isinstance(text := choice.get("text"), str):
             yield from self._text(text)
@@ -243,7 +243,7 @@ class Assembly:
             for block in found if isinstance(found, list) else ():
                 if isinstance(block, Mapping):
                     self._block(block, self._blocks.setdefault(field, []))
-                    told += _told(block)
+                    told += _thinking_text(block)
         text = delta.get("reasoning_content") or delta.get("reasoning")
         yield from self._thought(text if isinstance(text, str) and text else told)
 
@@ -264,14 +264,14 @@ class Assembly:
                 block[key] = value
             self._left -= len(value) if key in _HIDDEN and isinstance(value, str) else 0
 
-    def _said(self, delta: Mapping[str, Json]) -> Iterator[Shown]:
+    def _content_deltas(self, delta: Mapping[str, Json]) -> Iterator[Shown]:
         content = delta.get("content")
         if isinstance(content, str):
             yield from self._text(content)
         for part in content if isinstance(content, list) else ():  # Mistral's format for reasoning
             match part:
                 case {"type": "thinking"}:
-                    yield from self._thought(_told(part.get("thinking")))
+                    yield from self._thought(_thinking_text(part.get("thinking")))
                 case {"text": str(text)}:
                     yield from self._text(text)
                 case _:
@@ -304,7 +304,7 @@ class Assembly:
         return []
 
     def _text(self, text: str) -> Iterator[Shown]:
-        yield from self._told_apart(self._thinking.feed(self._within(text)))
+        yield from self._told_apart(self._thinking.feed(self._truncate(text)))
 
     def _told_apart(self, pieces: Iterable[Piece]) -> Iterator[Shown]:
         """Yield reasoning that is marked in the text, and pass the rest to the reader."""
@@ -323,12 +323,12 @@ class Assembly:
                 yield ReasoningDelta(clean_text(thought), was_text)
 
     def _thought(self, text: str) -> Iterator[Shown]:
-        text = self._within(text)
+        text = self._truncate(text)
         if text:
             self._reasoning.append(text)
             yield ReasoningDelta(clean_text(text))
 
-    def _within(self, text: str) -> str:
+    def _truncate(self, text: str) -> str:
         text = text[: max(self._left, 0)]
         self._left -= len(text)
         return text
@@ -338,10 +338,10 @@ class _Pieces(list[str]):
     """A field of a reasoning block that arrives in pieces."""
 
 
-def _told(thought: object) -> str:
+def _thinking_text(thought: object) -> str:
     """Return the text of a reasoning block or thinking part, or of a list of these."""
     if isinstance(thought, list):
-        return "".join(map(_told, thought))
+        return "".join(map(_thinking_text, thought))
     if isinstance(thought, Mapping):
         thought = thought.get("text") or thought.get("thinking") or thought.get("summary")
     return thought if isinstance(thought, str) else ""

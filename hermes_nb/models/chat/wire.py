@@ -273,7 +273,9 @@ def _goes_on(messages: Sequence[Message], known: int) -> bool:
 
 
 def _assistant(message: Message, profile: Profile, *, echo: bool) -> dict[str, Json]:
-    content = said(message) or (profile.empty_content if message.calls else EMPTY["assistant"])
+    content = assistant_text(message) or (
+        profile.empty_content if message.calls else EMPTY["assistant"]
+    )
     out: dict[str, Json] = {"role": "assistant", "content": content}
     if message.calls:
         out["tool_calls"] = [_call(call, profile) for call in message.calls]
@@ -311,7 +313,7 @@ def fitting_id(call_id: str, pattern: str, length: int) -> str:
     return hashlib.sha256(call_id.encode("utf-8", "replace")).hexdigest()[:length]
 
 
-def said(message: Message) -> str:
+def assistant_text(message: Message) -> str:
     """Return an assistant message's text, with a suffix if it was interrupted."""
     if not message.interrupted:
         return message.text

@@ -65,7 +65,7 @@ def _parsed(name: str, values: Mapping[str, str], line: str) -> Namespace:
     if options and others and keys.index(next(iter(options.values()))) < keys.index(others[0]):
         words, rest = split_options(rest, parser)
     else:
-        words, rest = _taken(rest, options)
+        words, rest = _take_options(rest, options)
     given = parser.parse_args(words)
     for token in (t for key in (*actions.values(), *others) for t in _tokens(key)):
         setattr(given, _name(token), "")
@@ -116,7 +116,7 @@ def _parser(options: Keys) -> MagicArgumentParser:
     return parser
 
 
-def _taken(text: str, options: Keys) -> tuple[list[str], str]:
+def _take_options(text: str, options: Keys) -> tuple[list[str], str]:
     """Return the options in a text, and the text without them."""
     if not options:
         return [], text
@@ -139,7 +139,7 @@ def _taken(text: str, options: Keys) -> tuple[list[str], str]:
     return found, " ".join(left)
 
 
-def _whole(text: str) -> int:
+def _turns(text: str) -> int:
     """Parse a number of turns, or of days (`90d`)."""
     digits = text.removesuffix("d")
     if not (digits.isascii() and digits.isdigit()):
@@ -161,8 +161,12 @@ def _amount(text: str) -> float:
     return number
 
 
-_count.__name__, _amount.__name__, _whole.__name__ = "integer above 0", "number above 0", "number"
+_count.__name__, _amount.__name__, _turns.__name__ = (
+    "integer above 0",
+    "number above 0",
+    "number",
+)
 TYPES: Mapping[str, Callable[[str], object]] = {
-    "TURN": _whole, "TURNS": _whole, "DAYS": _whole, "N": _count, "USD": _amount,
+    "TURN": _turns, "TURNS": _turns, "DAYS": _turns, "N": _count, "USD": _amount,
 }  # fmt: skip
 """Numeric values, by their word in `values`."""

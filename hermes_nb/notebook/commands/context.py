@@ -42,7 +42,7 @@ def context(agent: KernelAgent, given: Namespace) -> str:
         grid(("", "part", "of the", "tokens", "share"), rows),
         *_gauge(session, total),
     ]
-    lines += [_told(event) for event in session.compressions]
+    lines += [_compression_report(event) for event in session.compressions]
     lines.append("`%hermes context LAYER` shows a layer's text. Tokens are estimates.")
     return "\n\n".join(lines)
 
@@ -51,9 +51,13 @@ async def compress(agent: KernelAgent, given: Namespace) -> str:
     """Compress the conversation now, or undo the last compression."""
     session = _session(agent)
     if given.undo:
-        return _told(session.restore())
+        return _compression_report(session.restore())
     event = await session.compress(given.focus)
-    return "The conversation is too short to compress." if event is None else _told(event)
+    return (
+        "The conversation is too short to compress."
+        if event is None
+        else _compression_report(event)
+    )
 
 
 def reload(agent: KernelAgent, _given: Namespace) -> str:
@@ -90,7 +94,7 @@ def _gauge(session: Session, total: int) -> list[str]:
     return [line, code_span(bar)] if bar else [line]
 
 
-def _told(event: ContextCompressed) -> str:
+def _compression_report(event: ContextCompressed) -> str:
     line, summary = told_compression(event), redact(event.summary)
     if not summary:
         return line

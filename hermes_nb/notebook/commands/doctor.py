@@ -31,7 +31,7 @@ from hermes_nb.core.plugins import loaded, plugins
 from hermes_nb.core.threads import in_thread
 from hermes_nb.models.installed import Endpoint, Variables, is_installed
 from hermes_nb.models.profiles import is_address, traits_of
-from hermes_nb.models.servers import LOCAL_SERVERS, SECONDS, Kind, Reached, proxy_for, reach
+from hermes_nb.models.servers import LOCAL_SERVERS, SECONDS, Kind, ServerResponse, proxy_for, reach
 from hermes_nb.notebook.display.tables import facts
 from hermes_nb.notebook.shell import Foreign, can_ask, has_kernel
 from hermes_nb.safety.administrator import policy
@@ -91,7 +91,7 @@ def installed() -> dict[str, Check]:
     return {point.name: partial(check, point) for point in plugins(GROUP)}
 
 
-def look(checks: Mapping[str, Check]) -> list[CheckResult]:
+def run_checks(checks: Mapping[str, Check]) -> list[CheckResult]:
     """Run checks by name; a `HermesError` becomes a problem, and the other checks continue."""
     found: list[CheckResult] = []
     for name, check in checks.items():
@@ -122,8 +122,8 @@ async def doctor(agent: KernelAgent, given: Namespace) -> str:
         "sessions": partial(sessions, settings),
         "policy": settled,
     }
-    found = await in_thread(look, checks)
-    found += [replace(await _front_end(agent), name="front end"), *look({"sandbox": sandbox})]
+    found = await in_thread(run_checks, checks)
+    found += [replace(await _front_end(agent), name="front end"), *run_checks({"sandbox": sandbox})]
     return facts([(finding.name, finding.marked) for finding in found])
 
 
@@ -257,7 +257,7 @@ def sessions(settings: Settings) -> CheckResult:
 def settled() -> list[CheckResult]:
     """Report the settings fixed by an administrator's policy, if there is one."""
     found = policy()
-    return [CheckResult("ok", found.told)] if found else []
+    return [CheckResult("ok", found.summary)] if found else []
 
 
 def labextension() -> CheckResult:
@@ -324,10 +324,10 @@ def endpoints(settings: Settings, *, timeout: float = SECONDS) -> list[CheckResu
     if is_installed(settings.endpoint.model):  # it has no address
         named = named[1:]
     asked = [(name, end) for name, end in named if end.named]
-    return [CheckResult(*tried(end, timeout)[1:], name) for name, end in asked]
+    return [CheckResult(*request_models(end, timeout)[1:], name) for name, end in asked]
 
 
-def tried(end: Endpoint, timeout: float = SECONDS) -> tuple[Kind | None, State, str]:
+def request_models(end: Endpoint, timeout: float = SECONDS) -> tuple[Kind | None, State, str]:
     """Request a server's list of models; return the result's kind, state and text.
 
     The kind is None if the server was not asked.
@@ -347,7 +347,9 @@ def tried(end: Endpoint, timeout: float = SECONDS) -> tuple[Kind | None, State, 
     return found.kind, state, redact(visible(told))
 
 
-def _means(found: Reached, end: Endpoint, address: str, *, has_key: bool) -> tuple[State, str]:
+def _means(
+    found: ServerResponse, end: Endpoint, address: str, *, has_key: bool
+) -> tuple[State, str]:
     match found.kind:
         case "listed":
             return _listed(found.models, end.model, address, has_key=has_key)
@@ -400,7 +402,7 @@ def _v1(address: str) -> str:
     return "is the address right?" if _ends_well(address) else f"try {address.rstrip('/')}/v1"
 
 
-def _way_out(found: Reached, address: str) -> str:
+def _way_out(found: ServerResponse, address: str) -> str:
     if proxy := proxy_for(address):
         return f"requests go through the proxy {proxy} (HTTPS_PROXY, NO_PROXY)"
     if "certificate" in found.problem:

@@ -284,7 +284,7 @@ async def _account(
     The map gets its own row in the store, as a child of the current conversation.
     """
     store, notebook = agent.store, agent.notebook
-    left_off = agent.sessions.foresee("", new=False, afresh=agent.deck.on)
+    left_off = agent.sessions.expected("", new=False, afresh=agent.deck.on)
     parent = left_off.id if left_off is not None else ""
     title = one_line(f"map: {redact(options.words[0])}", 60)
     row = await in_thread(store.start, source=CHILD, title=title, model=model.name, parent=parent)

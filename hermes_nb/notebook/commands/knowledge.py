@@ -11,7 +11,7 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from pathlib import Path
 
-from hermes_nb.agent.approvals import Approvals, Decided
+from hermes_nb.agent.approvals import Approvals, DecisionResult
 from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.proposals import Kind, Proposal, told_of
 from hermes_nb.core.errors import ConfigError
@@ -84,7 +84,7 @@ def approve(approvals: Approvals, kind: Kind, words: str) -> str:
     one = "" if text is None else str(_number(first, kind))
     numbers = _numbers(approvals, kind, one or words)
     outcomes = [approvals.approve(number, text=text) for number in numbers]
-    saved = [_told(outcome) for outcome in outcomes if outcome.done]
+    saved = [_decision_text(outcome) for outcome in outcomes if outcome.done]
     left = [f"{o.proposal.number} is still pending: {o.message}" for o in outcomes if not o.done]
     if left and not saved:
         raise ConfigError("; ".join(left))
@@ -97,7 +97,7 @@ def approve(approvals: Approvals, kind: Kind, words: str) -> str:
 def reject(approvals: Approvals, kind: Kind, words: str) -> str:
     """Discard pending proposals by number, or all of a kind."""
     numbers = _numbers(approvals, kind, words)
-    return "\n\n".join(_told(approvals.reject(number)) for number in numbers)
+    return "\n\n".join(_decision_text(approvals.reject(number)) for number in numbers)
 
 
 def _block(proposal: Proposal, shown: str, limit: int) -> str:
@@ -113,7 +113,7 @@ def _block(proposal: Proposal, shown: str, limit: int) -> str:
     return "\n\n".join([*lines, code_block(text, "diff")])
 
 
-def _told(outcome: Decided) -> str:
+def _decision_text(outcome: DecisionResult) -> str:
     return f"{escape(capitalised(outcome.message))}."
 
 
@@ -161,7 +161,7 @@ def memory(agent: KernelAgent, given: Namespace) -> str:
     step: dict[str, str] | None = None
     match given.action:
         case "" | "show":
-            return _memory_shown(known) + _waits(agent)
+            return _memory_shown(known) + _pending_paragraph(agent)
         case "add":
             step = {"action": "add", "content": text}
         case "edit":
@@ -204,7 +204,7 @@ def skills(agent: KernelAgent, given: Namespace) -> str | Awaitable[str]:
     try:
         match action:
             case "" | "list":
-                return _skill_list(agent.knowledge, given.words) + _waits(agent)
+                return _skill_list(agent.knowledge, given.words) + _pending_paragraph(agent)
             case "show":
                 return _skill_shown(agent.knowledge, name)
             case "enable" | "disable":
@@ -323,7 +323,7 @@ async def _cloned(address: str, place: Path) -> str:
     return said.decode("ascii", "replace").strip()
 
 
-def _waits(agent: KernelAgent) -> str:
+def _pending_paragraph(agent: KernelAgent) -> str:
     """Return a paragraph about pending proposals, or "" if there are none."""
     try:
         waiting = agent.runtime.approvals.waiting()

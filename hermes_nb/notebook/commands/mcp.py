@@ -58,8 +58,8 @@ def _listed(agent: KernelAgent) -> str:
     rows = [
         (
             code_span(name),
-            each.told,
-            code_span(both_ends(visible(redact(each.spec.told)), 60)),
+            each.summary,
+            code_span(both_ends(visible(redact(each.spec.target)), 60)),
             each.spec.source,
             escape(each.error),
         )
@@ -136,7 +136,9 @@ async def _login(agent: KernelAgent, name: str, *, pastes: bool) -> str:
     except (ToolError, OSError) as error:
         raise ConfigError(f"{name}: {error}") from error
     found = await agent.mcp.servers.again(name)
-    return f"You are logged in. {code_span(name)} is {found.told}. {escape(found.error)}".rstrip()
+    return (
+        f"You are logged in. {code_span(name)} is {found.summary}. {escape(found.error)}".rstrip()
+    )
 
 
 def _written(agent: KernelAgent, name: str, server: dict[str, Json] | None) -> None:
@@ -170,7 +172,7 @@ async def _tested(agent: KernelAgent, name: str) -> str:
         for tool in found.tools.values()
     ]
     seconds = f"{time.monotonic() - began:.1f} s"
-    head = f"{code_span(name)} is {found.told} · {seconds}"
+    head = f"{code_span(name)} is {found.summary} · {seconds}"
     return f"{head}\n\n{grid(('tool', 'what for', 'it says that'), rows)}" if rows else head
 
 

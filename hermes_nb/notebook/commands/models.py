@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from argparse import Namespace
 
-from hermes_nb.agent.models import found_servers, not_accepted, offered_models, told
+from hermes_nb.agent.models import found_servers, not_accepted, offered_models, server_line
 from hermes_nb.agent.settings.endpoints import named_provider
 from hermes_nb.agent.settings.files import read_dotenv
 from hermes_nb.core.budget import dollars
@@ -86,7 +86,7 @@ async def _accept(agent: KernelAgent) -> str:
     await agent.models.offer(again=True)
     agent.change_models()
     in_use = await in_thread(found_servers, settings, known=True)
-    listed = ", ".join(told(served) for served in in_use)
+    listed = ", ".join(server_line(served) for served in in_use)
     return f"Accepted: {escape(listed)}." if listed else "No server on this machine is accepted."
 
 

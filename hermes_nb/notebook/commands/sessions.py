@@ -83,7 +83,7 @@ async def status(agent: KernelAgent, _given: Namespace) -> str:
     sources = [f"{name}: {source}" for name, source in settings.sources.items()]
     rows.append(("set by", "; ".join(sources) or "defaults"))
     if settled := settings.policy:
-        rows.append(("policy", settled.told))
+        rows.append(("policy", settled.summary))
     return facts(rows)
 
 
@@ -134,7 +134,7 @@ def last(agent: KernelAgent, _given: Namespace) -> str:
     if can_draw(sys.stdout):
         from hermes_nb.notebook.display.terminal import DrawnView
 
-        DrawnView(agent.last).again()
+        DrawnView(agent.last).reprint()
         return ""
     return agent.last.finished()
 

@@ -20,7 +20,7 @@ from hermes_nb.core.escapes import visible
 from hermes_nb.core.text import one_line
 from hermes_nb.core.threads import in_thread
 from hermes_nb.notebook.approval import ask_user
-from hermes_nb.notebook.commands.doctor import tried
+from hermes_nb.notebook.commands.doctor import request_models
 from hermes_nb.notebook.display.tables import grid
 from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.keys import ADVICE, forget
@@ -94,7 +94,7 @@ def _keep(agent: KernelAgent, name: str, value: str) -> str:
         if end is None:
             theirs = (known for known in PROVIDERS.values() if known.key == name)
             end = next((known.endpoint("", {name: value}) for known in theirs), None)
-        kind, _, found = tried(end) if end else (None, "", "No configured model uses it")
+        kind, _, found = request_models(end) if end else (None, "", "No configured model uses it")
         if kind == "refused":
             write_dotenv(home, name, before)
             message = (

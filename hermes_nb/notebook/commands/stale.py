@@ -43,7 +43,7 @@ async def why(agent: KernelAgent, given: Namespace) -> str:
         run = runs.last_change(wanted)
         if run is None:
             raise ConfigError(f"no run in this kernel has changed a variable {wanted!r}")
-        return f"{code_span(wanted)} was last changed by {_told(run)}"
+        return f"{code_span(wanted)} was last changed by {_run_description(run)}"
     cells = await _cells(agent)
     cell = next((each for each in cells if each.execution_count == int(wanted)), None)
     if cell is None:
@@ -51,7 +51,7 @@ async def why(agent: KernelAgent, given: Namespace) -> str:
     stale = runs.stale(cells).get(cell.id)
     last = runs.last_of(cell)
     parts = [f"Written by {_writer(cell)}."]
-    parts += [f"Last run by {_who(last)}." if last else "It has not run in this kernel."]
+    parts += [f"Last run by {_run_author(last)}." if last else "It has not run in this kernel."]
     parts += [f"It is stale: {reason(stale, _names(cells))}."] if stale else []
     return " ".join(parts)
 
@@ -70,12 +70,12 @@ def _writer(cell: Cell) -> str:
     return f"{by}, and edited since" if edited else by
 
 
-def _told(run: Run) -> str:
+def _run_description(run: Run) -> str:
     words = code_span(redact(one_line(run.source, 60)))
     if run.count is not None:
-        return f"cell \\[{run.count}\\] ({words}), run by {_who(run)}."
-    return f"code outside of the cells ({words}), run by {_who(run)}."
+        return f"cell \\[{run.count}\\] ({words}), run by {_run_author(run)}."
+    return f"code outside of the cells ({words}), run by {_run_author(run)}."
 
 
-def _who(run: Run) -> str:
+def _run_author(run: Run) -> str:
     return f"Hermes in turn {run.turn}" if run.session else "you"

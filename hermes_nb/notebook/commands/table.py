@@ -32,7 +32,7 @@ from hermes_nb.core.plugins import plugins
 from hermes_nb.core.text import one_line
 from hermes_nb.notebook.commands.arguments import kinds, parsed
 from hermes_nb.notebook.execute.network import by_hermes
-from hermes_nb.notebook.shell import Foreign, ours
+from hermes_nb.notebook.shell import Foreign, hermes_magics
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -150,13 +150,13 @@ def declared(command: Command) -> Command:
     )
 
 
-def _own() -> dict[str, Command]:
+def _builtin_commands() -> dict[str, Command]:
     table = tomllib.loads(Path(__file__).with_name("commands.toml").read_text(encoding="utf-8"))
     made = (Command(name=name, **{"parse": True, **facts}) for name, facts in table.items())
     return {command.name: declared(command) for command in made}
 
 
-COMMANDS = _own()
+COMMANDS = _builtin_commands()
 """Hermes' own commands by name."""
 
 
@@ -216,7 +216,7 @@ def find(line: str) -> tuple[Command, str] | None:
     if (command := command_named(word)) is not None:
         _check_first(word, command, rest)
         return command, rest
-    if near := _meant(word, rest):
+    if near := _similar_command(word, rest):
         raise ConfigError(
             f"there is no command {word!r}; did you mean `%hermes {f'{near} {rest}'.strip()}`? "
             f"Nothing was sent; `%hermes -- {line.strip()}` sends it as a prompt"
@@ -259,7 +259,7 @@ def _check_first(name: str, command: Command, words: str) -> None:
         )
 
 
-def _meant(word: str, rest: str) -> str:
+def _similar_command(word: str, rest: str) -> str:
     """Of the commands that accept `rest`, return the most similar to `word`, or ""."""
     if rest and not word.isalpha():  # `memory, edit` is part of a sentence
         return ""
@@ -296,7 +296,7 @@ def help_(agent: KernelAgent, given: argparse.Namespace) -> str:
     """List the commands, or explain one of them."""
     name = given.command.removeprefix("%hermes").strip()
     if not name:
-        magics = ours(agent.shell)
+        magics = hermes_magics(agent.shell)
         head, foot = IN_CHAT if magics and magics.spelled == "/" else IN_CELLS
         return f"{head}\n\n{commands_table(every_command(), usage=False)}\n\n{foot}"
     command = command_named(name)

@@ -376,14 +376,14 @@ def fold(steps: Sequence[TurnStep]) -> str:
     calls = [call for step in steps for call in step.calls]
     if not calls:
         return ""
-    summary = number_of(len(calls), "tool call") + _troubled(calls)
+    summary = number_of(len(calls), "tool call") + _failure_counts(calls)
     kept, left_out = _latest(steps)
     body = ""
     if left_out:
         names = Counter(call.call.name for call in left_out).most_common()
         told = [f"{count} × {escape(name[:80])}" for name, count in names[:_NAMES]]
         told += [f"{len(names) - _NAMES} other tools"] if len(names) > _NAMES else []
-        body = f"… {len(left_out)} earlier calls: {', '.join(told)}{_troubled(left_out)}"
+        body = f"… {len(left_out)} earlier calls: {', '.join(told)}{_failure_counts(left_out)}"
     above = _Block("")
     for block in kept:  # calls that are only lines directly follow each other
         gap = "  \n" if block.line and above.line else "\n\n" if body else ""
@@ -440,7 +440,7 @@ def _latest(steps: Sequence[TurnStep]) -> tuple[list[_Block], list[CallView]]:
     return blocks[::-1], [call for _, call in queue]
 
 
-def _troubled(calls: Sequence[CallView]) -> str:
+def _failure_counts(calls: Sequence[CallView]) -> str:
     """Return the number of failed and denied calls; "" if there are none."""
     counts = Counter(call.status for call in calls)
     told = (("error", "failed"), ("denied", "denied"))

@@ -108,7 +108,7 @@ def as_markdown(changes: Sequence[Change], room: int, *, page: bool = False) -> 
     """Return the diffs as Markdown of about `room` characters, each under its title."""
     blocks: list[str] = []
     for change in changes:
-        shown, room = _within(_clean(rows(change)), room)
+        shown, room = _fitting_rows(_clean(rows(change)), room)
         differences = f"<pre>{_html(shown)}</pre>" if page else code_block(_text(shown), "diff")
         blocks += [_title(change), *([differences] if shown else [])]
         if room <= 0:
@@ -127,7 +127,7 @@ def diff_bundle(changes: Sequence[Change], room: int) -> dict[str, str]:
             pages.append("…")
             plain.append("…")
             break
-        shown, left = _within(_clean(rows(change)), left)
+        shown, left = _fitting_rows(_clean(rows(change)), left)
         named = [part for part in _naming(change) if part]
         first, *rest = (html.escape(part) for part in named)
         pages.append(f"<b>{first}</b> {' '.join(rest)}")
@@ -170,7 +170,7 @@ def _clean(found: Sequence[DiffRow]) -> list[DiffRow]:
     return out
 
 
-def _within(found: Sequence[DiffRow], room: int) -> tuple[list[DiffRow], int]:
+def _fitting_rows(found: Sequence[DiffRow], room: int) -> tuple[list[DiffRow], int]:
     """Return the rows that fit, and the remaining space."""
     kept: list[DiffRow] = []
     for row in found:

@@ -69,11 +69,11 @@ class TerminalView:
     def _take(self, text: str) -> None:
         """Print more of the answer, in whole words: a secret split in two would not be redacted."""
         self._held += text
-        self._say(max(self._held.rfind(" "), self._held.rfind("\n")) + 1)
+        self._print_buffered(max(self._held.rfind(" "), self._held.rfind("\n")) + 1)
 
     def _complete(self, whole: str = "") -> None:  # noqa: ARG002 - for subclasses
         """Print the rest of a completed text; `whole` is the entire text."""
-        self._say(len(self._held))
+        self._print_buffered(len(self._held))
         if self._open_line:
             self._write("\n")
             self._open_line = False
@@ -85,7 +85,7 @@ class TerminalView:
         self._complete()
         self._write(f"{text}\n")
 
-    def _say(self, length: int) -> None:
+    def _print_buffered(self, length: int) -> None:
         said, self._held = self._held[:length], self._held[length:]
         if said:
             self._write(visible(redact(said), lines=True))

@@ -108,7 +108,7 @@ class DrawnView(TerminalView):
                 self._complete(self.transcript.answer if self._quiet else "")
                 super().close()
 
-    def again(self) -> None:
+    def reprint(self) -> None:
         """Print a finished turn as it was printed while it ran."""
         with self._one:
             for note in self.transcript.notes:
@@ -182,7 +182,7 @@ class DrawnView(TerminalView):
             yield _Drawn(self._growing(max(console.width - 1, 1), console.height))
 
     def _growing(self, width: int, height: int) -> Lines:
-        self.transcript.look()
+        self.transcript.update_live_output()
         running = [call for call in self.transcript.calls if not call.status]
         told = [line for call in running for line in call.plain_lines()]
         planned = [_on_one_line(line, "") for line in self.transcript.plan_lines]

@@ -55,7 +55,7 @@ from hermes_nb.notebook.display.calls import (
 from hermes_nb.notebook.display.tables import plain_text
 from hermes_nb.safety.markup import code_block, escape, safe_markdown
 from hermes_nb.safety.redact import redact
-from hermes_nb.tools.plan import State, steps, told
+from hermes_nb.tools.plan import State, progress_line, steps
 
 EARLIER = 4_000
 """Characters of calls and earlier text shown while a turn is running. Once it has finished, all of
@@ -220,14 +220,14 @@ class Transcript:
             case _:
                 self._call(event)
 
-    def look(self) -> None:
+    def update_live_output(self) -> None:
         """Update the output of the call that is currently running code in this kernel."""
         if self._open and (text := self.live()) is not None:
             self._steps[-1].calls[-1].show(text)
 
     def running(self) -> str:
         """Return the view of a running turn, as Markdown."""
-        self.look()
+        self.update_live_output()
         blocks = [*self.notes[: self._before]]
         blocks.append("\n".join(f"{escape(line)}  " for line in self.plan_lines))
         blocks += self._so_far()
@@ -295,7 +295,7 @@ class Transcript:
         """
         shown = failure or (self.ending is not None and self.ending.reason != "failed")
         outcome = self._outcome() if shown else ""
-        blocks = [*self.notes, _within(redact(self.answer), room, safe_markdown), outcome]
+        blocks = [*self.notes, _render_within(redact(self.answer), room, safe_markdown), outcome]
         turn = self._turn, self.session
         if named := escape(changes.variables_line(self.variables)):
             undo = changes.clickable(*turn) if page and self.session and not self.buttons else ""
@@ -307,7 +307,7 @@ class Transcript:
             blocks.append(changes.folded(*parts, page=page, buttons=page and self.buttons))
         if plan := self.plan_lines:
             listed = "  \n".join(map(escape, plan))
-            blocks.append(folded(f"plan: {told(self._plan)}", listed))
+            blocks.append(folded(f"plan: {progress_line(self._plan)}", listed))
         blocks += [thought(self._reasoning), fold(self._steps)]
         if self._began and status:
             blocks.append(self.footer())
@@ -319,7 +319,10 @@ class Transcript:
 
     def plain(self, *, room: int | None = None, status: bool = True) -> str:
         """Return the finished turn as plain text; `room` limits the bytes of the answer."""
-        lines = [*map(plain_text, self.notes), _within(readable(redact(self.answer)), room, str)]
+        lines = [
+            *map(plain_text, self.notes),
+            _render_within(readable(redact(self.answer)), room, str),
+        ]
         calls = self.calls
         if len(calls) > PLAIN_CALLS:
             lines.append(f"  … {len(calls) - PLAIN_CALLS} earlier calls")
@@ -507,7 +510,7 @@ def told_compression(event: ContextCompressed) -> str:
     return f"{line} {escape(event.warning)}" if event.warning else line
 
 
-def _within(text: str, room: int | None, show: Callable[[str], str]) -> str:
+def _render_within(text: str, room: int | None, show: Callable[[str], str]) -> str:
     """Render text with `show`, truncated to `room` bytes with a note if necessary."""
     shown = show(text)
     limit = len(text)

@@ -67,7 +67,7 @@ class SeenCells:
         """Return the known hashes of a notebook by cell id."""
         return self._hashes.get(notebook, {})
 
-    def look(self, notebook: str, cells: Iterable[Cell]) -> None:
+    def record_all(self, notebook: str, cells: Iterable[Cell]) -> None:
         """Record that the agent has seen all cells of a notebook."""
         self._hashes[notebook] = {cell.id: cell.hash for cell in cells}
         self._whole.add(notebook)
@@ -133,7 +133,7 @@ class KnownCells:
         """Return the notebook and its cells, without outputs."""
         document = await self.open(place)
         cells = await document.cells()
-        self._words = {cell.id: (cell.execution_count, _told(cell)) for cell in cells}
+        self._words = {cell.id: (cell.execution_count, _cell_summary(cell)) for cell in cells}
         written = ((cell, self._written.get((document.way, cell.id))) for cell in cells)
         self._own = frozenset(c.id for c, own in written if own and own.source == c.source)
         return document, cells
@@ -186,7 +186,7 @@ class KnownCells:
     def moved(self, cell: Cell) -> None:
         """Record position and first words of a cell that was moved, inserted or edited."""
         rest = [each for each in self._words.items() if each[0] != cell.id]
-        rest.insert(cell.index, (cell.id, (cell.execution_count, _told(cell))))
+        rest.insert(cell.index, (cell.id, (cell.execution_count, _cell_summary(cell))))
         self._words = dict(rest)
 
     def deleted(self, cell: Cell) -> None:
@@ -241,7 +241,7 @@ def first_words(cell: Cell) -> str:
     return one_line(visible(cell.source, lines=True), 60) or "(empty)"
 
 
-def _told(cell: Cell) -> str:
+def _cell_summary(cell: Cell) -> str:
     return telling(cell.source, 60) if cell.type == "code" else first_words(cell)
 
 

@@ -80,7 +80,7 @@ def render(
     texts: list[str] = []
     pictures: list[Image] = []
     for output in _joined(outputs):
-        text, picture_ = _one(output, room=images - len(pictures))
+        text, picture_ = _output_text(output, room=images - len(pictures))
         if picture_ is not None:
             pictures.append(picture_)
         if text:
@@ -174,7 +174,7 @@ def _useful(frames: list[str], title: str, least: str) -> Iterator[str]:
         yield head_tail("\n".join(lines), _FRAME_LIMIT)
 
 
-def _one(output: Mapping[str, Json], *, room: int) -> tuple[str, Image | None]:
+def _output_text(output: Mapping[str, Json], *, room: int) -> tuple[str, Image | None]:
     """Return an output's text, and its image if it has one and the limit allows."""
     match output.get("output_type"):
         case "stream":

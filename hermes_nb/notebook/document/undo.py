@@ -154,21 +154,21 @@ class KeptDocument(NotebookDocument):
                 await self._keeper.save(turn, self._key)
             raise
         if cell is not None:
-            turn.after = await self._left(turn, edit, cell)
+            turn.after = await self._states_after(turn, edit, cell)
             await self._keeper.save(turn, self._key)
         return cell
 
-    async def _left(self, turn: _Turn, edit: Edit, cell: Cell) -> CellStates:
+    async def _states_after(self, turn: _Turn, edit: Edit, cell: Cell) -> CellStates:
         match edit:
             case Insert():
                 turn.touched.add(cell.id)
-                after = turn.after | {cell.id: _whole(cell)}
+                after = turn.after | {cell.id: _checkpoint_cell(cell)}
                 return _in_place(after, cell.id, await self.inner.cells())
             case Move():
                 return _in_place(turn.after, cell.id, await self.inner.cells())
             case SetOutputs():
                 # Read it back, because a front end may change the format of outputs.
-                return turn.after | {cell.id: _whole(await self.inner.get(cell.id))}
+                return turn.after | {cell.id: _checkpoint_cell(await self.inner.get(cell.id))}
             case _:  # the outputs stay
                 return turn.after | {cell.id: {**turn.after[cell.id], "source": cell.source}}
 
@@ -179,14 +179,14 @@ class KeptDocument(NotebookDocument):
         if cell_id in turn.touched and known is not None and known["source"] == cell.source:
             return
         order = None if known is not None and cell_id in turn.before else await self.inner.cells()
-        turn.before[cell_id] = turn.after[cell_id] = _whole(cell)
+        turn.before[cell_id] = turn.after[cell_id] = _checkpoint_cell(cell)
         if order is not None:  # the user inserted it, or edited a cell that the agent inserted
             turn.before = _in_place(turn.before, cell_id, order)
             turn.after = _in_place(turn.after, cell_id, order)
         turn.touched.add(cell_id)
 
 
-def _whole(cell: Cell) -> dict[str, Json]:
+def _checkpoint_cell(cell: Cell) -> dict[str, Json]:
     """Return a cell for a checkpoint, without outputs that were not read completely."""
     kept = cell_json(cell)
     if any(mark in str(kept["outputs"]) for mark in CUT_MARKS):

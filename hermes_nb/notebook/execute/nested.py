@@ -38,7 +38,7 @@ from hermes_nb.notebook.execute.figures import UserFigures
 from hermes_nb.notebook.execute.network import kernel_origin, watched
 from hermes_nb.notebook.execute.variable_history import TurnVariables, history_of
 from hermes_nb.notebook.interrupt import Signals, TimeLimit, has_time_limit, user_code
-from hermes_nb.notebook.shell import Foreign, Shell, TurnCell, ours
+from hermes_nb.notebook.shell import Foreign, Shell, TurnCell, hermes_magics
 
 
 class NestedCell:
@@ -229,7 +229,9 @@ async def execute(
         place: the turn for which changed variables are recorded, so that undo can restore them.
     """
     collector = OutputCollector(offline=offline)
-    agent = getattr(ours(shell), "awake", None)  # its permission mode does not apply to the code
+    agent = getattr(
+        hermes_magics(shell), "awake", None
+    )  # its permission mode does not apply to the code
     async with _its_turn(shell, collector):
         started = time.monotonic()
         with (

@@ -238,7 +238,7 @@ def _leave(*, begins: bool) -> None:
 def _install() -> None:
     """Install the hook once per process, because an audit hook cannot be removed."""
     _memory()
-    sys.addaudithook(_heard)
+    sys.addaudithook(_on_audit_event)
     if sys.platform != "win32":
         _hear_forks()
     if sys.version_info < (3, 12):  # these versions raise no event when a thread starts
@@ -260,13 +260,13 @@ def _hear_forks() -> None:
 
     def begin(words: Sequence[str | bytes], paths: Sequence[bytes], *rest: object) -> int:
         if not _TRACKER.search(os.fsdecode(words[-1])):
-            _heard("subprocess.Popen", (paths[0], words))
+            _on_audit_event("subprocess.Popen", (paths[0], words))
         return start(words, paths, *rest)
 
     setattr(_posixsubprocess, "fork_exec", begin)  # noqa: B010 - a module that mypy knows
 
 
-def _heard(event: str, arguments: tuple[object, ...]) -> None:
+def _on_audit_event(event: str, arguments: tuple[object, ...]) -> None:
     if event not in _HEARD:
         return
     if event == "exec":
@@ -280,7 +280,7 @@ def _heard(event: str, arguments: tuple[object, ...]) -> None:
     active = any(each.offline for each in _watching)
     if party is _HERMES or not (active or party or _now.leaving or _left_code):
         return
-    refused = active or _now.leaving or _left(event, party)
+    refused = active or _now.leaving or _is_left_running(event, party)
     if not _uses(event, arguments, refused=refused):
         return
     if refused:
@@ -340,7 +340,7 @@ def _run_as(party: Party, run: Callable[[], None]) -> None:
     run()
 
 
-def _left(event: str, party: Party | None) -> bool:
+def _is_left_running(event: str, party: Party | None) -> bool:
     """Return whether code left behind by an offline call is running."""
     if party is not None and party.approved:
         return False

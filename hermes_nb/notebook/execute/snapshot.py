@@ -91,7 +91,7 @@ class Saved:
         except Exception:  # an object may be in any state now
             return False
 
-    def again(self) -> Saved:
+    def saved_now(self) -> Saved:
         """Save the object's current state; raise `CannotKeep`."""
         return Saved(self.value, self.kind, self.kind.save(self.value), self.size, self.root)
 

@@ -148,7 +148,7 @@ class VariableHistory:
         for saved in changed:
             after = None
             with suppress(Exception):  # in that case, later changes to it are not noticed
-                after = saved.again()
+                after = saved.saved_now()
             key = id(saved.value)
             run.objects[key] = Changed(start, saved, after, names[key])
         for index, (setting, was) in enumerate(zip(SETTINGS, settings, strict=True)):
@@ -254,7 +254,7 @@ class _Undo:
             # A copy, because the object may now share parts with the state that it was given.
             after = None
             with suppress(Exception):  # in that case, later changes to it are not noticed
-                after = saved.again()
+                after = saved.saved_now()
             self._reverse.objects[key] = Changed(each.start, each.after, after, each.names)
         return True
 

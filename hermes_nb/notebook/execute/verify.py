@@ -20,7 +20,7 @@ from pathlib import Path
 
 from hermes_nb.core.messages import Json
 from hermes_nb.core.text import number_of, one_line
-from hermes_nb.models.cassette import SUFFIX, is_miss, parting
+from hermes_nb.models.cassette import SUFFIX, common_prefix, is_miss
 from hermes_nb.models.volatile import RESULTS, masked
 from hermes_nb.notebook.document.outputs import strip_ansi
 from hermes_nb.notebook.execute.fresh_kernel import DENIED, CleanRun, copy_of
@@ -253,15 +253,15 @@ def _check(
     texts = [_text(cell["outputs"]) for cell in (old, new)]
     verdict = _of_texts(*texts)
     if verdict is Verdict.DIFFERS:
-        at = max(0, parting(*texts) - 20)
+        at = max(0, common_prefix(*texts) - 20)
         sides = [one_line(redact(text[at : at + _SHOWN]), 80) or "(nothing)" for text in texts]
-        return CellCheck(number, _why(verdict, random=random), f"{sides[0]} → {sides[1]}")
+        return CellCheck(number, _or_random(verdict, random=random), f"{sides[0]} → {sides[1]}")
     if _images(old["outputs"]) != _images(new["outputs"]):
-        return CellCheck(number, _why(Verdict.PICTURE, random=random))
+        return CellCheck(number, _or_random(Verdict.PICTURE, random=random))
     return CellCheck(number, verdict)
 
 
-def _why(verdict: Verdict, *, random: bool) -> Verdict:
+def _or_random(verdict: Verdict, *, random: bool) -> Verdict:
     return Verdict.RANDOM if random else verdict
 
 

@@ -30,7 +30,7 @@ from hermes_nb.notebook.panels.style import (
     legend,
     shown,
     spending,
-    two,
+    two_columns,
 )
 from hermes_nb.notebook.panels.widgets import QUERY, Act, Listing, ListItem, Tab, TabContext, write
 
@@ -38,7 +38,7 @@ NO_SESSION = "this session has no turn yet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filling:
+class ContextState:
     """The parts of the next request, and usage per turn so far."""
 
     session: str = ""
@@ -73,7 +73,7 @@ class ContextTab(Tab):
 
     def __init__(self, place: TabContext) -> None:
         super().__init__(place)
-        self._now = Filling()
+        self._now = ContextState()
         self._open = -1
         kit = place.kit
         self._head = kit.markup()
@@ -84,19 +84,19 @@ class ContextTab(Tab):
         controls = kit.box(self._focus, self._compress.widget, line=True)
         self.widget.children = (self._head, self._compressed.widget, controls)
 
-    def read(self) -> Filling:
+    def read(self) -> ContextState:
         """Return the state to show."""
         agent = self.place.agent
         session = agent.session
         if session is None:
-            return Filling()
+            return ContextState()
         meter = getattr(session.agent.engine, "gauge", None)
         account = agent.hub.of(session.id)
         counted, measured = size(session)
         parts = shares(session)
         sizes = widths([part.tokens for part in parts], counted)
         turns = tuple(account.turns)
-        return Filling(
+        return ContextState(
             session=session.id,
             parts=tuple(Part(p.name, tokens) for p, tokens in zip(parts, sizes, strict=True)),
             counted=counted,
@@ -110,7 +110,7 @@ class ContextTab(Tab):
             busy=self.place.busy,
         )
 
-    def show(self, found: Filling) -> None:
+    def show(self, found: ContextState) -> None:
         """Show a state."""
         if found.session != self._now.session:
             self._open = -1
@@ -184,7 +184,7 @@ class ContextTab(Tab):
         return session
 
 
-def _picture(now: Filling) -> str:
+def _picture(now: ContextState) -> str:
     of = f"of {amount(now.window)}" if now.window else "tokens"
     of += " (assumed)" if now.assumed else ""
     limit = f" · compresses at {amount(now.threshold)}" if now.threshold else ""
@@ -209,7 +209,7 @@ def _picture(now: Filling) -> str:
         blocks += [
             heading("Tokens sent per turn", "cached · fresh"),
             spending(now.turns, now.first),
-            f"<small>{two(f'from turn {first}', told)}</small>",
+            f"<small>{two_columns(f'from turn {first}', told)}</small>",
         ]
     return "".join(blocks)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ipywidgets import Textarea, Widget
 
-from hermes_nb.agent.approvals import Decided
+from hermes_nb.agent.approvals import DecisionResult
 from hermes_nb.agent.prompt_sources import PromptSources
 from hermes_nb.agent.proposals import Kind, MemoryWrite, Proposal
 from hermes_nb.agent.session.session import REVIEW
@@ -123,7 +123,7 @@ class MemoryTab(Tab):
         self._known: PromptSources = place.agent.knowledge
         self._now: Recollection | None = None
         self._queue = PendingProposals()
-        self._waiting = Waiting(place, "memory", edit=self._reword)
+        self._waiting = PendingSection(place, "memory", edit=self._reword)
         self._editing: MemoryEntry | None = None
         kit = place.kit
         self._text = kit.field("The entry's text", Textarea, rows=4)
@@ -386,7 +386,7 @@ class PendingProposals:
     """The reason they cannot be read, or "" if they can."""
 
 
-class Waiting:
+class PendingSection:
     """A section with the pending proposals of one kind; `edit` opens one in an editor."""
 
     def __init__(
@@ -447,7 +447,7 @@ class Waiting:
         return approve, Act("edit", tip, do, here=True), reject
 
 
-async def _decided(decide: Callable[..., Decided], number: int, **words: str) -> str:
+async def _decided(decide: Callable[..., DecisionResult], number: int, **words: str) -> str:
     done = await in_thread(decide, number, **words)
     return outcome(done.message, done=done.done)
 

@@ -35,7 +35,7 @@ from hermes_nb.notebook.panels.memory import MemoryTab
 from hermes_nb.notebook.panels.sessions import SessionTab
 from hermes_nb.notebook.panels.skills import SkillsTab
 from hermes_nb.notebook.panels.style import STYLE
-from hermes_nb.notebook.panels.widgets import Actions, Kit, Tab, TabContext, told, write
+from hermes_nb.notebook.panels.widgets import Actions, Kit, Tab, TabContext, error_line, write
 from hermes_nb.notebook.shell import Foreign
 from hermes_nb.notebook.widget_messages import teller
 from hermes_nb.safety.markup import code_span, escape
@@ -61,7 +61,7 @@ class Panel:
     def __init__(self, agent: KernelAgent) -> None:
         self._agent = agent
         self._loop = asyncio.get_running_loop()
-        self._actions = Actions(self._loop, say=self._say, after=self._refreshed)
+        self._actions = Actions(self._loop, say=self._show_message, after=self._refreshed)
         self._kit = kit = Kit(self._actions, teller(getattr(agent.shell, "kernel", None)))
         place = TabContext(agent=agent, kit=kit, refresh=self.refresh)
         self.tabs = _tabs(place)
@@ -91,7 +91,7 @@ class Panel:
         agent.shell.events.register("post_run_cell", self._ran)
         agent.access.frontend.listeners.append(self._hello)
         if settled := agent.guard.policy:
-            self._say(settled.told)
+            self._show_message(settled.summary)
 
     @property
     def alive(self) -> bool:
@@ -185,7 +185,7 @@ class Panel:
             try:
                 tab.show(await in_thread(tab.read))
             except (HermesError, OSError) as error:
-                self._say(told(error), "alert")
+                self._show_message(error_line(error), "alert")
         self._actions.start(self._unfold)
 
     def _fold(self) -> None:
@@ -202,7 +202,7 @@ class Panel:
             listing.fold()
 
     def _front(self) -> None:
-        self._say("")
+        self._show_message("")
         if (children := self._folded.pop(self.tab.title, None)) is not None:
             write(self.tab.widget, children, "children")
 
@@ -218,7 +218,7 @@ class Panel:
             self._hidden = False
             self._actions.start(self._unfold)
 
-    def _say(self, text: str, role: str = "status") -> None:
+    def _show_message(self, text: str, role: str = "status") -> None:
         """Show a message below the tabs; empty text removes the previous one."""
         classes = ("hermes-said", "hermes-bad") if role == "alert" else ("hermes-said",)
         write(self._said, classes if text else (), "_dom_classes")

@@ -16,7 +16,7 @@ from hermes_nb.agent.session.context_usage import size
 from hermes_nb.agent.session.manager import reviews_of
 from hermes_nb.agent.session.quotes import Quote, quotes
 from hermes_nb.agent.session.session import CHILD, REVIEW
-from hermes_nb.agent.session.usage import together
+from hermes_nb.agent.session.usage import total_usage
 from hermes_nb.core.errors import StoreError
 from hermes_nb.core.events import (
     ContextCompressed,
@@ -38,7 +38,7 @@ from hermes_nb.notebook.panels.style import (
     marked,
     mcp_servers,
     shown,
-    two,
+    two_columns,
 )
 from hermes_nb.notebook.panels.widgets import QUERY, Act, Listing, ListItem, Tab, TabContext, write
 
@@ -100,7 +100,7 @@ class Sessions:
     """Whether no provider is configured."""
 
 
-def look(place: TabContext, query: str) -> Sessions:
+def read_sessions(place: TabContext, query: str) -> Sessions:
     """Read the sessions or search results from the store."""
     agent = place.agent
     session, happened, store = agent.session, agent.hub, agent.store
@@ -145,7 +145,7 @@ def _looked_back(reviews: Sequence[StoredSession]) -> str:
     """Return a session's background reviews and their usage as HTML, in a fold."""
     if not reviews:
         return ""
-    total = shown(", ".join(used(together(each.usage for each in reviews))))
+    total = shown(", ".join(used(total_usage(each.usage for each in reviews))))
     spent = (
         f"{moment(each.started)} · {shown(each.title, 40)} · {shown(', '.join(used(each.usage)))}"
         for each in reviews
@@ -184,7 +184,7 @@ class SessionTab(Tab):
 
     def read(self) -> Sessions:
         """Return the state to show."""
-        now = look(self.place, self._query.value[:QUERY])
+        now = read_sessions(self.place, self._query.value[:QUERY])
         still = now.busy and now.query == self._now.query and self._now.found
         return replace(now, found=self._now.found) if still else now
 
@@ -194,7 +194,9 @@ class SessionTab(Tab):
             self._list.rewind()
         self._now = now = found
         count = f"{number_of(now.messages, 'message')} · about {amount(now.prompt)} tokens"
-        told = two("<b>This session</b>", f"<small>{shown(now.current)}</small>") + dim(count)
+        told = two_columns("<b>This session</b>", f"<small>{shown(now.current)}</small>") + dim(
+            count
+        )
         told = told if now.current else dim("No session yet; your next prompt starts one.")
         write(self._head, told + (f"<br>{dim(KEYLESS)}" if now.keyless else ""))
         self._new.show(
@@ -277,7 +279,7 @@ class JobsPart:
         self._listed = (self._head, self._list.widget)
         self._timer: asyncio.TimerHandle | None = None
         self._soon = False
-        self._end = self._jobs.listen(partial(self._actions.call, self._hurry))
+        self._end = self._jobs.listen(partial(self._actions.call, self._update_soon))
 
     def draw(self) -> None:
         """Show the jobs that are running now."""
@@ -292,7 +294,7 @@ class JobsPart:
             self._list.show(running)
             self._wait(TICK)
 
-    def _hurry(self) -> None:
+    def _update_soon(self) -> None:
         """Schedule one update at the end of the interval, however many events arrive before."""
         if not self._soon:
             self._wait(INTERVAL)

@@ -13,7 +13,7 @@ from hermes_nb.core.escapes import visible
 from hermes_nb.core.events import BackgroundEvent, Event, ReviewFinished, ToolFinished
 from hermes_nb.core.text import number_of, one_line
 from hermes_nb.core.threads import in_thread
-from hermes_nb.notebook.panels.memory import PendingProposals, Waiting
+from hermes_nb.notebook.panels.memory import PendingProposals, PendingSection
 from hermes_nb.notebook.panels.style import (
     WHOLE,
     caution,
@@ -23,7 +23,7 @@ from hermes_nb.notebook.panels.style import (
     heading,
     shown,
     tag,
-    two,
+    two_columns,
 )
 from hermes_nb.notebook.panels.widgets import (
     QUERY,
@@ -55,7 +55,7 @@ FROM = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shelves:
+class SkillsState:
     """The tab's state."""
 
     skills: tuple[tuple[str, Skill], ...] = ()
@@ -70,7 +70,7 @@ class Shelves:
     """Description of what undo would do, or "" if there is nothing to undo."""
 
 
-def look(known: PromptSources, query: str, category: str) -> Shelves:
+def read_skills(known: PromptSources, query: str, category: str) -> SkillsState:
     """Read the matching skills, each with the heading above it or ""."""
     library = known.library
     every = library.list(all_of_them=True)
@@ -86,7 +86,7 @@ def look(known: PromptSources, query: str, category: str) -> Shelves:
         undoable = library.preview("undo")
     except SkillError:
         undoable = ""
-    return Shelves(
+    return SkillsState(
         skills=tuple(headed),
         total=len(every),
         categories=tuple(sorted(counts.items())),
@@ -104,9 +104,9 @@ class SkillsTab(Tab):
     def __init__(self, place: TabContext) -> None:
         super().__init__(place)
         self._known: PromptSources = place.agent.knowledge
-        self._now = Shelves()
+        self._now = SkillsState()
         self._queue = PendingProposals()
-        self._waiting = Waiting(place, "skills")
+        self._waiting = PendingSection(place, "skills")
         self._open: Skill | SkippedSkill | None = None
         kit = place.kit
         self._query = kit.field("Search skills")
@@ -131,12 +131,12 @@ class SkillsTab(Tab):
             self._skipped.widget,
         )
 
-    def read(self) -> tuple[Shelves, PendingProposals]:
+    def read(self) -> tuple[SkillsState, PendingProposals]:
         """Return the state to show."""
-        found = look(self._known, self._query.value[:QUERY], self._category.value or "")
+        found = read_skills(self._known, self._query.value[:QUERY], self._category.value or "")
         return found, self._waiting.read()
 
-    def show(self, found: tuple[Shelves, PendingProposals]) -> None:
+    def show(self, found: tuple[SkillsState, PendingProposals]) -> None:
         """Show a state."""
         self._now, self._queue = found
         self._draw()
@@ -211,7 +211,7 @@ class SkillsTab(Tab):
         )
         return ListItem(
             key=_key(skipped),
-            text=two(shown(skipped.name, 64), tag(FROM[skipped.source])),
+            text=two_columns(shown(skipped.name, 64), tag(FROM[skipped.source])),
             foot=shown(skipped.reason, 200),
             acts=(act,) if skipped.source == "workdir" else (),
         )

@@ -74,14 +74,14 @@ def document(text: str, limit: int = WHOLE) -> str:
     return f'<div class="hermes-doc" tabindex="0" role="region" aria-label="text">{safe}</div>'
 
 
-def two(left: str, right: str) -> str:
+def two_columns(left: str, right: str) -> str:
     """Return a line of HTML with one part aligned left and the other right."""
     return f'<div class="hermes-two"><span>{left}</span><span>{right}</span></div>'
 
 
 def heading(left: str, right: str = "") -> str:
     """Return a section's heading; `right` is a short fact such as a count."""
-    return f'<div class="hermes-head">{two(f"<b>{left}</b>", dim(right))}</div>'
+    return f'<div class="hermes-head">{two_columns(f"<b>{left}</b>", dim(right))}</div>'
 
 
 def group(name: str) -> str:
@@ -105,7 +105,7 @@ def mcp_servers(connections: Collection[Connection]) -> str:
     lines = []
     for each in connections:
         problem = f" · {dim(shown(each.error))}" if each.error else ""
-        lines.append(f"{shown(each.spec.name, 60)} · {shown(each.told)}{problem}")
+        lines.append(f"{shown(each.spec.name, 60)} · {shown(each.summary)}{problem}")
     ready = sum(c.state == "ready" for c in connections)
     return (
         folded(f"MCP servers · {ready} of {len(connections)} ready", lines) if connections else ""

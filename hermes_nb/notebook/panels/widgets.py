@@ -215,7 +215,7 @@ class Actions:
                 done = work()
                 said = (await done if inspect.isawaitable(done) else done) or ""
             except (HermesError, OSError, ValueError) as error:
-                self._say(told(error), "alert")
+                self._say(error_line(error), "alert")
             except Exception as error:
                 logger.exception("a click in the panel failed")
                 message = (
@@ -227,7 +227,7 @@ class Actions:
         await self._after()
 
 
-def told(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """Return an error's message as one line."""
     return one_line(redact(capitalised(str(error) or type(error).__name__)), 300)
 
@@ -260,7 +260,7 @@ class Kit:
         self.listings: list[Listing[Foreign]] = []
         self._tell = tell
         self._made: list[widgets.Widget] = []
-        self._layout = self._kept(widgets.Layout())
+        self._layout = self._register(widgets.Layout())
         self._styles: dict[type, widgets.Style] = {}
 
     def make(
@@ -269,10 +269,10 @@ class Kit:
         """Return an `ipywidgets` widget of this kind, with CSS classes."""
         if (style := STYLES.get(kind)) is not None:
             if style not in self._styles:
-                self._styles[style] = self._kept(style())
+                self._styles[style] = self._register(style())
             traits["style"] = self._styles[style]
         names = tuple(filter(None, classes))
-        return self._kept(kind(layout=self._layout, _dom_classes=names, **traits))
+        return self._register(kind(layout=self._layout, _dom_classes=names, **traits))
 
     def markup(self, value: str = "", *classes: str) -> widgets.HTML:
         """Return a widget that shows HTML; the caller escapes untrusted text in it."""
@@ -298,7 +298,7 @@ class Kit:
         while self._made:
             self._made.pop().close()
 
-    def _kept(self, widget: widgets.Widget) -> widgets.Widget:
+    def _register(self, widget: widgets.Widget) -> widgets.Widget:
         self._made.append(widget)
         if widget.comm is not None:
             answered(widget, self._tell)

@@ -26,7 +26,7 @@ from hermes_nb.core.errors import ToolError, TurnInterrupted
 from hermes_nb.core.messages import Message
 from hermes_nb.core.tools import Place
 from hermes_nb.extras.hub import audit as audit_module
-from hermes_nb.extras.hub.audit import Audit, AuditSettings, Who
+from hermes_nb.extras.hub.audit import Audit, AuditSettings, ProcessUser
 from hermes_nb.extras.hub.gaps import gaps
 from hermes_nb.models.scripted import ScriptedModel, call
 from hermes_nb.safety import administrator
@@ -278,8 +278,8 @@ Hermes(ScriptedModel([call("die")]), tools=[die]).ask("go")
 
 FILLING = """
 import resource, sys
-from hermes_nb.extras.hub.audit import Audit, AuditSettings, Who
-audit = Audit(AuditSettings(file=sys.argv[1]), Who(user="ada"))
+from hermes_nb.extras.hub.audit import Audit, AuditSettings, ProcessUser
+audit = Audit(AuditSettings(file=sys.argv[1]), ProcessUser(user="ada"))
 audit.record({"event": "call"})
 soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (len(open(sys.argv[1]).read()) + 40, hard))
@@ -331,7 +331,7 @@ def test_forks_write_one_chain(recorded):
 @pytest.mark.skipif(not Path("/proc/locks").exists(), reason="who waits is read there")
 def test_who_waited_while_it_was_rotated_goes_on_in_the_new_file(tmp_path):
     file, old = tmp_path / "audit.jsonl", tmp_path / "audit.jsonl.1"
-    audit = Audit(AuditSettings(file=str(file)), Who(user="ada"))
+    audit = Audit(AuditSettings(file=str(file)), ProcessUser(user="ada"))
     audit.record({"event": "call"})
     with file.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -355,7 +355,7 @@ def _is_waited_for(file):
 def test_until_there_is_a_new_file_lines_go_on_in_the_old_one(tmp_path):
     file, old = tmp_path / "a" / "audit.jsonl", tmp_path / "b"
     file.parent.mkdir()
-    audit = Audit(AuditSettings(file=str(file)), Who(user="ada"))
+    audit = Audit(AuditSettings(file=str(file)), ProcessUser(user="ada"))
     audit.record({"event": "call"}, must=True)
     file.parent.rename(old)  # as one renames it in a folder in which the user makes none
     audit.record({"event": "end"}, must=True)
@@ -551,7 +551,7 @@ def test_a_queue_that_is_full_is_counted(monkeypatch, collector):
     monkeypatch.setattr(audit_module, "WAITING", 5)
     address, server = collector("http")
     server.status = 503
-    audit = Audit(AuditSettings(collector=address), Who(user="ada"))
+    audit = Audit(AuditSettings(collector=address), ProcessUser(user="ada"))
     for _ in range(9):
         audit.record({"event": "call"})
     assert "lost 4 lines;" in audit.news() and not audit.news()
@@ -561,8 +561,8 @@ def test_a_queue_that_is_full_is_counted(monkeypatch, collector):
 
 WRITER = """
 import sys
-from hermes_nb.extras.hub.audit import Audit, AuditSettings, Who
-audit = Audit(AuditSettings(file=sys.argv[1]), Who(user="ada"))
+from hermes_nb.extras.hub.audit import Audit, AuditSettings, ProcessUser
+audit = Audit(AuditSettings(file=sys.argv[1]), ProcessUser(user="ada"))
 for number in range(int(sys.argv[2])):
     audit.record({"event": "call", "number": number})
 """
@@ -573,7 +573,7 @@ def test_processes_write_one_chain_also_over_a_rotation(tmp_path, capsys):
     command = [sys.executable, "-c", WRITER, str(file), "400"]
     writers = [subprocess.Popen(command) for _ in range(3)]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]
-    audit = Audit(AuditSettings(file=str(file)), Who(user="ada"))
+    audit = Audit(AuditSettings(file=str(file)), ProcessUser(user="ada"))
     audit.record({"event": "call"})
     file.rename(old)
     audit.record({"event": "call"})
@@ -587,7 +587,7 @@ def test_processes_write_one_chain_also_over_a_rotation(tmp_path, capsys):
 @given(st.integers(0, 19), st.sampled_from(["drop", "change", "swap", "cut"]))
 def test_what_is_taken_out_or_changed_leaves_a_gap(tmp_path_factory, at, how):
     file = tmp_path_factory.mktemp("chain") / "audit.jsonl"
-    audit = Audit(AuditSettings(file=str(file)), Who(user="ada"))
+    audit = Audit(AuditSettings(file=str(file)), ProcessUser(user="ada"))
     for number in range(21):
         audit.record({"event": "call", "number": number})
     lines = file.read_bytes().splitlines()
@@ -605,10 +605,10 @@ def test_what_is_taken_out_or_changed_leaves_a_gap(tmp_path_factory, at, how):
 
 def test_a_line_that_was_cut_short_takes_no_other_with_it(tmp_path):
     file = tmp_path / "audit.jsonl"
-    Audit(AuditSettings(file=str(file)), Who(user="ada")).record({"event": "call"})
+    Audit(AuditSettings(file=str(file)), ProcessUser(user="ada")).record({"event": "call"})
     with file.open("ab") as torn:
         torn.write(b'{"chain": "x", "se')
-    audit = Audit(AuditSettings(file=str(file)), Who(user="ada"))
+    audit = Audit(AuditSettings(file=str(file)), ProcessUser(user="ada"))
     audit.record({"event": "call"})
     first, torn, last = file.read_bytes().splitlines()
     assert json.loads(last)["seq"] == 2 and json.loads(first)["seq"] == 1
@@ -617,6 +617,6 @@ def test_a_line_that_was_cut_short_takes_no_other_with_it(tmp_path):
 
 def test_no_link_is_followed(tmp_path):
     (tmp_path / "audit.jsonl").symlink_to(tmp_path / "elsewhere")
-    audit = Audit(AuditSettings(file=str(tmp_path / "audit.jsonl")), Who(user="ada"))
+    audit = Audit(AuditSettings(file=str(tmp_path / "audit.jsonl")), ProcessUser(user="ada"))
     audit.record({"event": "call"})
     assert audit.lost == 1 and not (tmp_path / "elsewhere").exists()

@@ -15,7 +15,7 @@ from hermes_nb.core.protocols import Request
 from hermes_nb.core.tools import Tool, Toolset
 from hermes_nb.extras.local.model import EmbeddedModel
 from hermes_nb.extras.local.questions import Query, read
-from hermes_nb.extras.local.rules import Say, checked, is_code, next_step
+from hermes_nb.extras.local.rules import FileAnswer, checked, is_code, next_step
 from hermes_nb.extras.local.weights import WeightsStore
 from hermes_nb.notebook.run_tools import kernel_tools
 from hermes_nb.notebook.variables import summaries, variables_of
@@ -186,7 +186,7 @@ def test_the_result_of_the_weights_code_is_not_verified(result, said):
     tool = Tool(name="run_python", description="", parameters={}, run=lambda *_: "")
     messages = (*said_so_far, Message.tool(call, result))
     step = next_step(Request(messages=messages, tools=Toolset([tool])), [])
-    assert isinstance(step, Say) and step.text.startswith(said) and not step.checked
+    assert isinstance(step, FileAnswer) and step.text.startswith(said) and not step.checked
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from hermes_nb.notebook.display.transcript import Transcript
 from hermes_nb.notebook.display.views import bundle
 from hermes_nb.notebook.kernel_agent import KernelAgent
 from hermes_nb.notebook.panels.panel import Panel
-from hermes_nb.notebook.panels.sessions import look
+from hermes_nb.notebook.panels.sessions import read_sessions
 from hermes_nb.safety.markup import safe_markdown
 from hermes_nb.testing import run_notebook
 from hypothesis import given
@@ -215,10 +215,10 @@ def test_the_panel_finds_what_a_child_said_and_does_not_resume_it(agent, home):
         panel = Panel(agent)
         panel.select("session")
         tab = panel.tab
-        found = await asyncio.to_thread(lambda: look(tab.place, "ibises"))
+        found = await asyncio.to_thread(lambda: read_sessions(tab.place, "ibises"))
         lines = [tab._line(each) for each in found.found if each.stored.source == "child"]
         assert lines and all(not line.acts and "a child agent" in line.foot for line in lines)
-        listed = await asyncio.to_thread(lambda: look(tab.place, ""))
+        listed = await asyncio.to_thread(lambda: read_sessions(tab.place, ""))
         assert len(listed.found) == 1
         panel.close()
 

@@ -79,7 +79,7 @@ def test_what_changed_is_marked():
     before = cells("a", "b", "c")
     seen.learn("nb", before[:1])
     assert seen.changes("nb", before) == changes(before, None) == CellChanges()
-    seen.look("nb", before)
+    seen.record_all("nb", before)
     grown = seen.changes("nb", cells("a", "b", "c", "d"))
     assert grown.new == {"cell0003"}
     assert outline(before[:1], changed=grown) == "0 cell0000 code: a"

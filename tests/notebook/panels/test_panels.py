@@ -158,7 +158,7 @@ async def test_a_skill_opens_before_the_list_is_read_again(desk):
     desk.skill("clean")
     await desk.open("skills")
     go_on = threading.Event()
-    look, looked = skills.look, []
+    look, looked = skills.read_skills, []
 
     def slowly(*arguments):
         go_on.wait(SOON)
@@ -166,7 +166,7 @@ async def test_a_skill_opens_before_the_list_is_read_again(desk):
         return look(*arguments)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(skills, "look", slowly)
+        patched.setattr(skills, "read_skills", slowly)
         desk.buttons("clean")[0].click()
         try:
             while not desk.buttons("Delete"):

@@ -152,7 +152,7 @@ json_values = st.recursive(
 def test_any_configuration_of_servers_is_read(one, several):
     specs(one, {}, "")
     for spec in specs({"x": several, "y": one}, {}, "").values():
-        assert spec.told is not None and len(spec.key) == 16
+        assert spec.target is not None and len(spec.key) == 16
 
 
 keys = st.sampled_from(["model", "approve", "mcp_servers", "memory"])
