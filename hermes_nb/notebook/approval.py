@@ -127,7 +127,7 @@ class TypedAnswers:
         found = [each for each in self.open if cell in (None, each.cell.count)]
         if not found:
             raise ConfigError(
-                "no question waits for a typed answer; `%hermes -- yes` sends a prompt instead"
+                "no turn is waiting for an answer; to send it as a prompt, use `%hermes -- yes`"
             )
         if len({each.cell.count for each in found}) > 1:
             cells = ", ".join(f"[{each.cell.count}]" for each in found)
@@ -206,8 +206,8 @@ class CellApprover:
 
     def _show(self, request: ApprovalRequest) -> None:
         if request.choices is not None:
-            told = visible(request.shown, lines=True)
-            show({"text/markdown": escape(told), "text/plain": told})
+            text = visible(request.shown, lines=True)
+            show({"text/markdown": escape(text), "text/plain": text})
             return
         title = f"Hermes wants to use {request.tool.name}"
         languages = {"terminal": "bash", "run_python": "python", COPY: "python"}
@@ -216,8 +216,8 @@ class CellApprover:
             language = "diff"
         block = code_block(request.shown, language)
         markdown = f"**{escape(title)}** · {escape(request.why)}\n\n{block}{_scope(request)}"
-        told = f"{title} ({request.why}):\n{request.shown}{_scope(request)}"
-        plain = visible(told, lines=True)
+        text = f"{title} ({request.why}):\n{request.shown}{_scope(request)}"
+        plain = visible(text, lines=True)
         if has_kernel(self._shell) or can_draw(sys.stdout):
             show({"text/markdown": markdown, "text/plain": plain})
         else:
@@ -272,8 +272,8 @@ def _chosen(given: Mapping[str, Json], request: ApprovalRequest) -> Approval:
     """Return the answer that a page sent; anything other than a clear approval is a denial."""
     match given.get("answer"):
         case "once" if request.choices is not None:
-            said = str(given.get("reason") or "").strip()
-            return Approval("once", said) if said else Approval("deny")
+            text = str(given.get("reason") or "").strip()
+            return Approval("once", text) if text else Approval("deny")
         case "once":
             calls = {call.id for call in request.calls}
             denied = {each for each in given.get("denied") or () if each in calls}

@@ -58,7 +58,7 @@ class HermesMagics(Magics):
         config=True
     )
     background = Bool(
-        default_value=False, help="Run turns next to your cells, as with `--background`."
+        default_value=False, help="Run turns in the background, as with `--background`."
     ).tag(config=True)
     checkpoint_cells = Bool(
         default_value=False, help="Save the variables before each cell, as with `%%checkpoint`."
@@ -103,8 +103,8 @@ class HermesMagics(Magics):
     def take(self, shell: Shell) -> None:
         """Register these magics; notify the user if they replace another package's."""
         if package := other_provider(shell):
-            told = f"`{package}` had defined `%%hermes`; it is now Hermes' own magic"
-            self._show(f"{told}. `%unload_ext hermes_nb` restores the other one.")
+            text = f"`{package}` had defined `%%hermes`; it is now Hermes' own magic"
+            self._show(f"{text}. `%unload_ext hermes_nb` restores the other one.")
         manager = shell.magics_manager
         tables = [(manager.magics[kind], MAGIC) for kind in ("line", "cell")]
         tables.append((manager.registry, type(self).__name__))
@@ -135,8 +135,8 @@ class HermesMagics(Magics):
         self.failed = self.failed if isinstance(error, HermesError) else error
         package = other_provider(self.shell)
         if package and not self._taken:
-            told = f"`%%hermes` is now the magic of `{package}`"
-            self._show(f"{told}. `%reload_ext hermes_nb` restores Hermes' own.")
+            text = f"`%%hermes` is now the magic of `{package}`"
+            self._show(f"{text}. `%reload_ext hermes_nb` restores Hermes' own.")
         self._taken = bool(package)
 
     def give_back(self, shell: Shell) -> None:
@@ -248,8 +248,8 @@ class HermesMagics(Magics):
         from hermes_nb.notebook.execute.network import by_call
 
         if current_run.get() is None and by_call():  # during the turn, it is busy
-            told = "code that an agent runs cannot send a prompt; the user can, in a cell"
-            raise ConfigError(told)
+            message = "code that an agent runs cannot send a prompt; the user can, in a cell"
+            raise ConfigError(message)
         arguments, rest = self._parse(line)
         prompt = "\n".join(text for text in (rest, cell) if text and text.strip())
         try:

@@ -190,7 +190,7 @@ def guard(client: Json, spec: ServerSpec, metadata: dict[str, Json] | None = Non
 
     async def asked(request: Json) -> None:
         if request.url.scheme != "https" and not (local and is_loopback(request.url.host)):
-            raise ToolError(f"a login needs https, and {request.url.host!r} is not reached by it")
+            raise ToolError(f"a login needs https, which {request.url.host!r} does not use")
 
     async def answered(response: Json) -> None:
         here = response.request.url

@@ -91,8 +91,8 @@ class ServerSpec:
     @property
     def key(self) -> str:
         """The cache key of its tools; it changes with the command, URL or environment names."""
-        told = [self.name, self.command, *self.args, self.url, *sorted(self.env)]
-        return hashlib.sha256("\0".join(told).encode()).hexdigest()[:16]
+        parts = [self.name, self.command, *self.args, self.url, *sorted(self.env)]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
     @property
     def target(self) -> str:
@@ -237,7 +237,7 @@ class Wire:
 async def bounded(response: Json) -> None:
     """Make a response raise ValueError if a message in it is too long or compressed."""
     if response.headers.get("content-encoding", "identity") != "identity":
-        raise ValueError("it sent a compressed message, which was not asked for")
+        raise ValueError("it sent a compressed message, although compression was not requested")
     pieces = response.stream
     kind = next(each for each in type(pieces).__mro__ if each.__name__ == "AsyncByteStream")
 

@@ -178,8 +178,8 @@ def memory(agent: KernelAgent, given: Namespace) -> str:
     if not outcome.applied:
         raise ConfigError(outcome.message)
     known.written(outcome)
-    told = escape(capitalised(outcome.message))
-    return f"{told}. New sessions use it; `%hermes reload` applies it to this one."
+    message = escape(capitalised(outcome.message))
+    return f"{message}. New sessions use it; `%hermes reload` applies it to this one."
 
 
 async def skill(agent: KernelAgent, given: Namespace) -> str:
@@ -233,8 +233,8 @@ async def _sourced(agent: KernelAgent, action: str, words: str) -> str:
             source = source_of(place, " ".join(folder))
             same = known.get(source.name, source)
             if (same.place, same.folder) != (source.place, source.folder):
-                told = f"`%hermes skills drop {source.name}` makes room"
-                raise ConfigError(f"{source.name} already comes from {same.place}; {told}")
+                text = f"`%hermes skills drop {source.name}` makes room"
+                raise ConfigError(f"{source.name} already comes from {same.place}; {text}")
             return await _looked_at(agent, source)
         if missing := [name for name in words.split() if name not in known]:
             there = ", ".join(known) or "none"
@@ -264,9 +264,9 @@ async def _looked_at(agent: KernelAgent, source: SkillSource) -> str:
     if files == before and source.name in sources.all():
         return f"{name} is unchanged."
     rows = [
-        (code_span(each.name), _MARKS[each.level], escape(one_line(visible(told), 140)))
+        (code_span(each.name), _MARKS[each.level], escape(one_line(visible(text), 140)))
         for each in seen
-        for told in (each.why or each.description,)
+        for text in (each.why or each.description,)
     ]
     shown = code_block(
         head_tail(redact(visible(difference(before, files), lines=True)), WHOLE), "diff"
@@ -288,8 +288,8 @@ async def _looked_at(agent: KernelAgent, source: SkillSource) -> str:
     ):
         return f"{name} is unchanged; nothing was saved."
     await in_thread(sources.keep, source, files)
-    told = "New sessions use them; `%hermes reload` applies them to this one."
-    return f"{name}: {many}. {told} `%hermes skills update` looks for changes."
+    text = "New sessions use them; `%hermes reload` applies them to this one."
+    return f"{name}: {many}. {text} `%hermes skills update` looks for changes."
 
 
 async def _cloned(address: str, place: Path) -> str:
@@ -317,8 +317,8 @@ async def _cloned(address: str, place: Path) -> str:
     if not await git(
         "-c", "core.symlinks=false", "clone", *options.split(), "--", address, place.name
     ):
-        told = one_line(redact(visible(said.decode("utf-8", "replace"))), 300)
-        raise SkillError(f"git cannot fetch {address}: {told or 'it took too long'}")
+        text = one_line(redact(visible(said.decode("utf-8", "replace"))), 300)
+        raise SkillError(f"git cannot fetch {address}: {text or 'it took too long'}")
     await git("-C", place.name, "rev-parse", "HEAD")
     return said.decode("ascii", "replace").strip()
 
@@ -465,16 +465,16 @@ def _trusted(known: PromptSources, name: str, agent: KernelAgent) -> str:
     for file in _files(known, agent):
         if name in (file.name, str(file.path), file.path.name):
             path, text = file.path, file.source
-            told = f"{code_span(file.name)} is trusted as it is. `%hermes reload` loads it here."
+            message = f"{code_span(file.name)} is trusted as it is. `%hermes reload` loads it here."
             break
     else:
         skipped = next((each for each in known.library.skipped() if each.name == name), None)
         if skipped is None:
-            shows = "`%hermes trust` shows what does"
-            raise ConfigError(f"nothing called {name!r} is waiting to be trusted; {shows}")
+            shows = "`%hermes trust` lists them"
+            raise ConfigError(f"{name!r} is not a file or skill to trust; {shows}")
         path = skipped.path
         text = path.read_text(encoding="utf-8", errors="replace")
-        told = f"Skill {code_span(name)} is trusted as it is now."
+        message = f"Skill {code_span(name)} is trusted as it is now."
     try:
         known.trust.accept(path, text)
     except OSError as error:
@@ -482,4 +482,4 @@ def _trusted(known: PromptSources, name: str, agent: KernelAgent) -> str:
     if name == PROJECT:
         use_servers(agent)
         return f"{code_span(name)} is trusted as it is. {NEXT}"
-    return told
+    return message

@@ -50,7 +50,7 @@ def test_a_slip_sends_nothing_and_says_how_to_send_it(magics, shell, typed, mean
 def test_an_answer_without_a_question_says_how_to_send_it_as_a_prompt(magics, shell):
     model = plays(magics, "Sent.")
     error = shell.run_cell("%hermes yes").error_in_exec
-    assert "no question waits" in str(error) and model.requests == []
+    assert "no turn is waiting" in str(error) and model.requests == []
     assert shell.run_cell(re.findall("`(.*?)`", str(error))[-1]).success
     assert model.requests[0].messages[-1].text == "yes"
 
