@@ -73,7 +73,7 @@ CLEAR = "\r\x1b[2K"
 
 
 def wanted(stream: TextIO | None = None) -> bool:
-    """Return whether to show progress: `stream` (default: stderr) is a terminal that can redraw."""
+    """Return whether to show progress: if `stream` (default: stderr) is a capable terminal."""
     stream = sys.stderr if stream is None else stream
     if stream is None or os.environ.get(VARIABLE, "1") in ("0", "off", "false", "no"):
         return False

@@ -290,6 +290,7 @@ class Approvals:
         """
         with self._deciding(number) as decision:
             proposal = decision.proposal
+            # A killed process may have saved the write without recording that.
             if proposal.begun and self._is_made(proposal):
                 decision.done()
                 return DecisionResult(done=True, message=f"{number} {_MADE}", proposal=proposal)

@@ -216,7 +216,7 @@ class PromptSources:
         if file is not None:
             theirs = specs(_servers_of(file.source), env, PROJECT)
             if file.trusted:
-                found = {**theirs, **found}
+                found = {**theirs, **found}  # the user's settings take precedence
             else:
                 names = ", ".join(map(one_line, theirs))
                 self._once(
@@ -317,6 +317,7 @@ def read_prefill(path: Path) -> tuple[Message, ...]:
     given = listed if isinstance(listed, list) else [None]
     found = [_prefilled(each, ("user", "assistant")[at % 2]) for at, each in enumerate(given)]
     messages = tuple(each for each in found if each is not None)
+    # The user speaks next, so the last message must be the assistant's.
     if len(messages) != len(given) or len(messages) % 2:
         raise ConfigError(
             f"{path.name} must be a list of messages that alternate between user and assistant: "

@@ -112,10 +112,10 @@ def _loaded(name: str, load: Callable[[], object]) -> Subcommand:
         why = "it is not a Subcommand"
     except Exception as error:  # noqa: BLE001 - whatever a package raises; the others still work
         why = f"{type(error).__name__}: {error}"
-    told = f"the subcommand {name!r} of another package cannot be loaded: {why}"
+    text = f"the subcommand {name!r} of another package cannot be loaded: {why}"
 
     def refuse(_: argparse.Namespace) -> int:
-        raise ConfigError(told)
+        raise ConfigError(text)
 
     return Subcommand(about="(cannot be loaded)", run=refuse)
 

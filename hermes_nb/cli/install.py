@@ -259,10 +259,10 @@ def doctor(arguments: argparse.Namespace) -> int:
     found = _findings(offline=arguments.offline)
     problems = [each for each in found if each.state == "problem"]
     if arguments.json:
-        told = [
+        parts = [
             {"name": each.name, "state": each.state, "text": redact(each.text)} for each in found
         ]
-        print(json.dumps({"ok": not problems, "checks": told}, indent=2, ensure_ascii=False))
+        print(json.dumps({"ok": not problems, "checks": parts}, indent=2, ensure_ascii=False))
     else:
         width = max(len(each.name) for each in found)
         for each in found:
@@ -281,8 +281,8 @@ def _findings(*, offline: bool) -> list[CheckResult]:
     except HermesError as error:
         found.append(CheckResult("problem", str(error), "settings"))
     else:
-        told = "; ".join(f"{name}: {source}" for name, source in settings.sources.items())
-        found.append(CheckResult("ok", told or "defaults", "settings"))
+        text = "; ".join(f"{name}: {source}" for name, source in settings.sources.items())
+        found.append(CheckResult("ok", text or "defaults", "settings"))
         found += run_checks(
             {
                 "model": partial(checks.model, settings),
@@ -310,8 +310,8 @@ def _kernel() -> CheckResult:
     try:
         spec = KernelSpecManager().get_kernel_spec("python3")
     except NoSuchKernel:
-        told = f"`{sys.executable} -m ipykernel install --sys-prefix`"
-        return CheckResult("problem", f"there is no kernelspec python3: {told}")
+        text = f"`{sys.executable} -m ipykernel install --sys-prefix`"
+        return CheckResult("problem", f"there is no kernelspec python3: {text}")
     python = spec.argv[0] if spec.argv else ""
     if python in ("python", "python3", sys.executable):
         return CheckResult("ok", f"python3 ({spec.resource_dir})")
@@ -324,7 +324,7 @@ def _enabled() -> CheckResult:
     here = [level for level in LEVELS if place_for(level).startup.is_file()]
     if here:
         return CheckResult("ok", f"%%hermes works immediately ({', '.join(here)})")
-    told = (
+    text = (
         "notebooks begin with `%load_ext hermes_nb`; `jupyter hermes enable` makes this unnecessary"
     )
-    return CheckResult("note", told)
+    return CheckResult("note", text)

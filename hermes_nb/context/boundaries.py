@@ -75,6 +75,7 @@ def position_of(text: str) -> int | None:
 
 
 def _mark(text: str) -> re.Match[str] | None:
+    # A result that only quotes a mark is longer, or has other lines below it.
     line, _, lines = text.partition("\n")
     if (
         len(line) > SHORT
@@ -205,7 +206,7 @@ def grouped(messages: Iterable[Message]) -> list[Group]:
     for message in messages:
         if message.role == "tool":
             if asking is not None and any(c.id == message.call_id for c in asking.calls):
-                results.setdefault(message.call_id, message)
+                results.setdefault(message.call_id, message)  # a second result is dropped
             continue
         close()
         asking, results = None, {}
@@ -261,6 +262,7 @@ def divide(groups: Sequence[Group], head: int, tail: int) -> Cut:
     """Divide a conversation at two indexes, and select the groups to keep in the middle."""
     middle = tuple(groups[head:tail])
     later = groups[tail:]
+    # The last prompt, the last answer, and the last text that came with calls, if it is later.
     tests = (asks, _answers, _speaks)
     wanted = [next((g for g in reversed(groups) if test(g)), None) for test in tests]
     kept = [group for group in middle if any(group is found for found in wanted)]

@@ -78,7 +78,7 @@ _NAME = re.compile(r"\b(?:[A-Z]{2,}[-_]\d+|[0-9a-f]{7,40}|v?\d+\.\d+\.\d+)\b|\w@
 
 
 def weigh(line: str) -> float:
-    """Return a line's weight, at least 0.2; the cost is linear in its length."""
+    """Return how important a line is, at least 0.2; takes linear time."""
     lower = line.lower()
     found = {_KEYWORDS[word] for word in _WORD.findall(lower) if word in _KEYWORDS}
     if "error" in lower or "exception" in lower:

@@ -68,7 +68,7 @@ class Reference:
     """A one-line description."""
 
     def line(self) -> str:
-        """Return its line in the table."""
+        """Return the reference as a line of the table."""
         return f"- {self.id}: {self.messages} messages, {self.tokens} tokens. {self.gist}"
 
 
@@ -89,6 +89,7 @@ def spans(groups: Sequence[Group], tokens: int = SPAN_TOKENS) -> list[list[Group
     for group in groups:
         if is_ours(group.messages[0]):
             continue
+        # A user message often starts a new topic, but spans should not become tiny.
         begins = not out or size(out[-1]) + group.tokens > tokens
         if begins or (group.role == "user" and size(out[-1]) > tokens // 4):
             out.append([])
@@ -136,7 +137,7 @@ def condensed(references: Sequence[Reference], tokens: int) -> list[Reference]:
     while len(out) > 1 and sum(len(each.line()) + 1 for each in out) > room:
         half = max(2, len(out) // 2)
         joined = [each for at in range(0, half, 2) for each in _pair(out[at : min(at + 2, half)])]
-        if len(joined) == half:
+        if len(joined) == half:  # nothing could be merged
             break
         out = [*joined, *out[half:]]
     return out
@@ -265,7 +266,7 @@ def _expand(archive: Archive, unstored: Mapping[str, Sequence[Message]]) -> Tool
 def _found(archive: Archive, query: str, in_view: Collection[int]) -> list[str]:
     """Return a line for each matching message: the store's ranked hits, otherwise exact matches."""
     try:
-        hits = archive.search(query, limit=3 * HITS)
+        hits = archive.search(query, limit=3 * HITS)  # some of them may be in view
     except StoreError as error:
         raise ToolError(f"the conversation cannot be searched now: {error}") from error
     places = [hit.position for hit in hits if hit.position not in in_view]
@@ -379,7 +380,7 @@ class Lossless(Gauged):
         new = []
         for span in spans(whole.vanishing):
             each = reference(span, plan.located)
-            if each.id.startswith("m"):
+            if each.id.startswith("m"):  # not stored, so it must stay in memory
                 self._unstored[each.id] = flat(span)
             new.append(each)
         gone = flat(whole.vanishing)

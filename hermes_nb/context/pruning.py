@@ -232,9 +232,9 @@ def _shorter_call(call: ToolCall, limit: int, kept: int, back: str, noted: str) 
     long = [
         key for key, value in call.arguments.items() if isinstance(value, str) and value[limit:]
     ]
-    told = f"{back}; in it: {noted}" if noted and len(long) == 1 else back
+    message = f"{back}; in it: {noted}" if noted and len(long) == 1 else back
     arguments = {
-        key: _shorter(value, limit, kept, told if key in long else back, 1)
+        key: _shorter(value, limit, kept, message if key in long else back, 1)
         for key, value in call.arguments.items()
     }
     if arguments == dict(call.arguments):

@@ -263,7 +263,10 @@ class Summariser:
         )
 
     async def detached(self, material: Material) -> str:
-        """Return a summary of a transcript, in as many requests as its length requires."""
+        """Return a summary written outside of the conversation, from a transcript of it.
+
+        A long transcript needs several requests.
+        """
         window = self._window
         for attempt in range(_ATTEMPTS):
             try:

@@ -418,9 +418,9 @@ class Agent:
         progress.reason, progress.note = "budget", str(ended) if ended else ""
         ended = ended or Refusal(f"{most} requests for this turn", "all of them have been used")
         if refusal(self._budgets, self.prompt_tokens()) is not None:
-            said = NOTHING_LEFT.format(refusal=ended)
-            yield TextDelta(said)
-            yield MessageAdded(Message.assistant(said))
+            text = NOTHING_LEFT.format(refusal=ended)
+            yield TextDelta(text)
+            yield MessageAdded(Message.assistant(text))
             return
         yield MessageAdded(Message.user(OUT_OF_BUDGET.format(limit=ended.limit)))
         # The tools are still sent: without their schemas, the prompt cache would not match.

@@ -300,7 +300,7 @@ def mend(messages: Sequence[Message], *, note: str) -> list[Message]:
     settle()
     if out and out[-1].role in ("user", "tool"):
         out.append(Message.assistant(interrupted=True))
-    return _told_apart(out)
+    return _with_unique_ids(out)
 
 
 def without_thinking(message: _M) -> _M:
@@ -323,8 +323,8 @@ def without_thinking(message: _M) -> _M:
         key: split_thinking(value)[0] if isinstance(value, str) else value
         for key, value in message.echo.items()
     }
-    told = "\n\n".join(filter(None, reasoning))
-    return replace(message, parts=tuple(parts), reasoning=told, echo=echo)
+    text = "\n\n".join(filter(None, reasoning))
+    return replace(message, parts=tuple(parts), reasoning=text, echo=echo)
 
 
 def with_own_ids(message: Message, taken: Collection[str]) -> Message:
@@ -349,8 +349,8 @@ def given_id(call_id: str) -> str:
     return _OWN.sub("", call_id)
 
 
-def _told_apart(messages: Sequence[Message]) -> list[Message]:
-    """Return a valid conversation in which every call has a unique id."""
+def _with_unique_ids(messages: Sequence[Message]) -> list[Message]:
+    """Return a valid conversation with a unique id for every call."""
     taken: set[str] = set()
     names: dict[str, str] = {}
     out = []

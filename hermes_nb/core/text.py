@@ -116,10 +116,10 @@ def used(usage: Usage) -> list[str]:
     """Return the parts of a usage report; an unknown price is left out."""
     if not usage.requests:
         return []
-    told = [number_of(usage.requests, "request")]
+    parts = [number_of(usage.requests, "request")]
     if usage.input:
         share = f" ({round(100 * usage.cached / usage.input)} % cached)" if usage.cached else ""
-        told += [f"{amount(usage.input)} in{share}", f"{amount(usage.output)} out"]
+        parts += [f"{amount(usage.input)} in{share}", f"{amount(usage.output)} out"]
     if usage.cost is not None:
-        told.append(dollars(usage.cost))
-    return told
+        parts.append(dollars(usage.cost))
+    return parts

@@ -240,7 +240,7 @@ class Tool:
 async def foreseen(
     function: Callable[..., Awaitable[T]], context: ToolContext, arguments: Arguments
 ) -> T:
-    """Call a tool's `preview` or `result` for a call, with its context if it takes two values."""
+    """Call a tool's `preview` or `result`; pass the context only if it has two parameters."""
     with_context = len(inspect.signature(function).parameters) > 1
     return await (function(context, arguments) if with_context else function(arguments))
 

@@ -212,8 +212,8 @@ class Condenser:
         except TimeoutError:
             return replace(found, note=f"not condensed: no answer within {self.seconds:g} s")
         except Exception as error:  # noqa: BLE001 - the excerpts are returned instead
-            told = one_line(redact(str(error)), 160)
-            return replace(found, note=f"not condensed: {told}")
+            text = one_line(redact(str(error)), 160)
+            return replace(found, note=f"not condensed: {text}")
         if not summary:
             return replace(found, note="not condensed: the model returned nothing")
         return replace(found, summary=summary)

@@ -66,8 +66,8 @@ def readable(session_id: str, rows: Iterable[Mapping[str, Json]]) -> list[Stored
 
 def unreadable(session_id: str, number: int) -> str:
     """Return a warning that a number of messages are unreadable."""
-    told = f"{number} stored messages of session {session_id} can no longer be read"
-    return f"{told} and are skipped"
+    text = f"{number} stored messages of session {session_id} can no longer be read"
+    return f"{text} and are skipped"
 
 
 def storable(text: str) -> str:

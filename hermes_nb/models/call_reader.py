@@ -242,7 +242,10 @@ class _Candidate:
         return [], end
 
     def _closed(self, named: str, at: int, end: int) -> tuple[list[ToolCall], int] | None:
-        """Look for the closing tag after the JSON, required for a block, and parse the calls."""
+        """Find the closing tag after the JSON and parse the calls, or return None to wait for text.
+
+        A fenced block is only parsed if it is closed.
+        """
         space = _SPACE.match(self.text, end)
         place = space.end() if space else end
         closer = next((c for c in self.form.closers if self.text.startswith(c, place)), "")

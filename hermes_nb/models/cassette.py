@@ -387,8 +387,8 @@ class CassetteMiss(ModelError):
             nearest, difference = _nearest(canonical, tape)
             lines.append(difference)
             if nearest.version not in ("", own_version()):
-                told = f"It was recorded by hermes_nb {nearest.version}, this is {own_version()}."
-                lines.append(told)
+                text = f"It was recorded by hermes_nb {nearest.version}, this is {own_version()}."
+                lines.append(text)
         else:
             lines[0] = f"there are no recordings in {tape.path}."
         if problems := tape.problems:

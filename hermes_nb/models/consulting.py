@@ -148,8 +148,8 @@ class WithVision:
 def _in_words(message: Message, found: Consulted) -> Message:
     """Return a message with its images replaced by a description."""
     many = number_of(len(message.images), "picture")
-    told = f"[{many}, as {found.name} describes it]\n{head_tail(found.text, ANSWER)}"
+    text = f"[{many}, as {found.name} describes it]\n{head_tail(found.text, ANSWER)}"
     if found.why:
-        told = f"[{many}, which could not be described: {found.why}]"
+        text = f"[{many}, which could not be described: {found.why}]"
     texts = [part for part in message.parts if not isinstance(part, Image)]
-    return replace(message, parts=(*texts, Text(told, "workspace")))
+    return replace(message, parts=(*texts, Text(text, "workspace")))

@@ -328,8 +328,8 @@ def _listing(answer: bytes) -> ServerResponse:
     data = document.get("data") if isinstance(document, dict) else None
     if not isinstance(data, list):
         web = answer.lstrip().startswith(b"<")
-        told = "a web page" if web else "something that is not a list of models"
-        problem = f"it answers with {told}, so this is not the address of a model API"
+        text = "a web page" if web else "something that is not a list of models"
+        problem = f"it answers with {text}, so this is not the address of a model API"
         return ServerResponse(kind="failed", problem=problem)
     entries = (entry for entry in data if isinstance(entry, dict) and "id" in entry)
     return ServerResponse(kind="listed", listed=tuple(map(_entry, entries)))
@@ -382,5 +382,5 @@ def _unreachable_reason(error: BaseException, base_url: str, timeout: float, sec
             case _:
                 pass
     said = [str(cause) for cause in chain if str(cause)]
-    told = f"the connection to {host} failed: {said[-1] if said else type(error).__name__}"
-    return clean_line(told, secret)
+    text = f"the connection to {host} failed: {said[-1] if said else type(error).__name__}"
+    return clean_line(text, secret)

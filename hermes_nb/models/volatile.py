@@ -167,7 +167,7 @@ class Named:
         self._counts: dict[str, int] = {}
 
     def number(self, named: Sequence[tuple[str, str]]) -> list[int]:
-        """Return the numbers of (rule, value) pairs; new pairs get the next number."""
+        """Return the number of each (rule, value) pair; a new pair gets the next free number."""
         out = []
         for pair in named:
             if pair not in self._numbers:

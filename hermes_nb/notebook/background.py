@@ -91,7 +91,10 @@ class RunningTurn:
             self._lock.watch()
 
     async def _guarded(self, work: Coroutine[object, None, str]) -> str:
-        """Store what would end the event loop: a Ctrl-C during `input()`, or an exit."""
+        """Run `work`; store a KeyboardInterrupt or SystemExit, which would end the event loop.
+
+        A Ctrl-C during `input()` raises the former.
+        """
         try:
             return await work
         except (KeyboardInterrupt, SystemExit) as error:

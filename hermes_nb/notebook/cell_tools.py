@@ -107,8 +107,8 @@ def _outline(bench: KnownCells) -> Tool:
         bench.seen.record_all(document.way, cells)
         foreign = any(bench.foreign(cell.source) for cell in cells)
         stale = await stale_note(bench, context.place, earlier=True)
-        told = f"{document.way}, {len(cells)} cells:\n{text}{stale}"
-        return ToolOutput(told, origin="outside" if foreign else "workspace")
+        message = f"{document.way}, {len(cells)} cells:\n{text}{stale}"
+        return ToolOutput(message, origin="outside" if foreign else "workspace")
 
     return notebook_outline
 

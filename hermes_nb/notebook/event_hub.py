@@ -108,7 +108,7 @@ class EventHub:
             session.agent.sinks.append(account.sink)
 
     def of(self, session_id: str) -> Account:
-        """Return a session's account, which is empty if the session was not active here."""
+        """Return a session's activity in this kernel; empty if there was none."""
         return self._accounts.get(session_id, Account())
 
     def __call__(self, event: Event) -> None:

@@ -610,7 +610,7 @@ class KernelAgent:
 
     @property
     def _looks_back(self) -> bool:
-        """Whether background reviews run; they need a user to ask and a model that can learn."""
+        """Whether background reviews run: only with a user to ask and a model that can learn."""
         return can_ask(self.shell) and self.models.can_learn
 
     def tell_what_was_learned(self, session: Session) -> None:

@@ -146,16 +146,16 @@ class References:
                 problems.append(f"{code_span(name)} is sent as typed: {one_line(str(error), 200)}")
         total = sum(each.tokens for each in found.values())
         chips = [f"{code_span(each.name)} {amount(each.tokens)}" for each in found.values()]
-        told = [f"Attached: {' · '.join(chips)} tokens."] if chips else []
+        parts = [f"Attached: {' · '.join(chips)} tokens."] if chips else []
         if window and total > REFUSAL * window:
-            told = [
+            parts = [
                 f"Nothing was attached: {', '.join(chips)} tokens are more than half of the "
                 "context window."
             ]
             found = {}
         elif window and total > WARNING * window:
-            told.append(f"That is {total / window:.0%} of the context window.")
-        return list(found.values()), " ".join([*told, *problems])
+            parts.append(f"That is {total / window:.0%} of the context window.")
+        return list(found.values()), " ".join([*parts, *problems])
 
     async def _attached(self, name: str, kind: str, what: str) -> Attached | None:
         """Return one attachment, or None if it is not a reference; raise `HermesError`."""
@@ -199,6 +199,7 @@ class References:
     async def _cell(self, what: str) -> tuple[str, Origin]:
         """Return a cell with its outputs, by its execution count or its id."""
         document = await self._access.document(self._place)
+        # After a restart of the kernel, two cells can have the same execution count.
         fits = [c for c in await document.cells() if what in (c.id, str(c.execution_count))][-1:]
         if not fits:
             raise Missing(f"there is no cell [{one_line(what, 40)}] in this notebook")
@@ -221,6 +222,7 @@ class References:
     async def _git(self, command: str) -> tuple[str, Origin]:
         """Return git's output; raise `Missing` if git fails, for example outside a repository."""
         text, origin = await self._by_tool("terminal", {"command": command})
+        # The last line of the tool's result says how the command ended.
         if not text.rpartition("\n")[2].startswith("[exit 0"):
             raise Missing(f"git says: {one_line(text.splitlines()[0], 150)}")
         return text, origin
@@ -247,6 +249,7 @@ class References:
 @lru_cache(maxsize=8)
 def _reference(servers: tuple[str, ...]) -> re.Pattern[str]:
     kinds = "|".join(map(re.escape, (*OWN, *servers)))
+    # Not in an email address, a path, a decorator with dots or code in backquotes.
     return re.compile(
         rf"(?<![\w@./`])@(?:(?P<kind>{kinds}):(?P<what>\"[^\"\n]+\"[\d:-]*|[^\s`\"]+)"
         r"|(?P<word>[^\W\d]\w*))"
@@ -265,6 +268,7 @@ def named(prompt: str, servers: tuple[str, ...] = ()) -> Iterable[tuple[str, str
             continue
         quoted = match["what"].startswith('"')
         typed = match["what"]
+        # Punctuation at the end belongs to the sentence.
         what = typed if quoted else typed.rstrip(".,;:!?)]}'") or typed
         yield f"@{match['kind']}:{what}", match["kind"], what.replace('"', "")
 

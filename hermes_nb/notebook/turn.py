@@ -250,11 +250,11 @@ class CellTurn:
             *map(brief_change, changed_variables(self._shell, session.id, turn))
         ]
         if why := checkpoints.unsaved(session.id, turn):
-            told = (
+            text = (
                 "Some changes of this turn cannot be undone, because their previous state could "
                 "not be saved"
             )
-            self.view.note(f"{told}: {escape(why)}.")
+            self.view.note(f"{text}: {escape(why)}.")
         with suppress(HermesError, OSError):  # in that case, undo is not available either
             if checkpoints.has(session.id, turn):
                 here = Path(os.path.realpath(os.curdir))

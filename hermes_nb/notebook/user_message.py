@@ -103,10 +103,10 @@ class UserMessageBuilder:
                 if variable in saved and variable not in _MODEL_KEYS:
                     os.environ[variable] = saved[variable]
                     continue
-                told = f"is not set; `%hermes key {variable}` asks for it"
+                message = f"is not set; `%hermes key {variable}` asks for it"
                 if variable in saved:
-                    told = "is the key of a model, which a skill's code does not get"
-                show(f"{typed} needs {code_span(variable)}, which {told}.")
+                    message = "is the key of a model, which a skill's code does not get"
+                show(f"{typed} needs {code_span(variable)}, which {message}.")
             text = await in_thread(instructions, library, skill.name)
         except SkillError as error:
             show(f"{typed} is sent as typed: {one_line(str(error), 200)}")

@@ -70,14 +70,14 @@ def changes(shell: Shell, session: str, turn: int) -> list[VariableChange]:
     own = user_variables(
         {name: _after(found, name, shell.user_ns) for name in found.names()}, shell.user_ns_hidden
     )
-    told = []
+    parts = []
     for name, after in own.items():
         before = found.bindings[name].before if name in found.bindings else after
         if name in found.bindings and after is MISSING and not user_variables({name: before}):
             continue
         change = VariableChange(**_texts(name, before, after, found))
-        told += [change] if change.before != change.after else []  # else, computed again
-    return told
+        parts += [change] if change.before != change.after else []  # else, computed again
+    return parts
 
 
 def not_saved(shell: Shell, session: str, turn: int) -> list[Change]:

@@ -65,7 +65,7 @@ _answering: WeakKeyDictionary[Foreign, tuple[ExitStack, int]] = WeakKeyDictionar
 
 @asynccontextmanager
 async def widgets_live(shell: Shell) -> AsyncIterator[None]:
-    """Handle widget messages during this block, and report idle after each."""
+    """Handle widget messages during this block; after each one, report that the kernel is idle."""
     kernel = getattr(shell, "kernel", None)
     handle = getattr(kernel, "shell_handlers", {}).get(MESSAGE)
     if handle is None or not (_is_silent(kernel) or holds_back(kernel)):

@@ -253,12 +253,12 @@ def _states(path: Path, family: str, given: Json) -> Mapping[str, State]:
             )
         named = family == "learning" or not set("*?[") & set(pattern)
         if state == "force-on" and not (family in FORCED and named):
-            told = (
+            text = (
                 "patterns are not allowed; use the exact name"
                 if family in FORCED
                 else "no setting can turn it off"
             )
-            raise _unusable(path, f"{family}: {pattern} cannot be force-on: {told}")
+            raise _unusable(path, f"{family}: {pattern} cannot be force-on: {text}")
     if family in ALONE and list(states.values()).count("force-on") > 1:
         raise _unusable(path, f"{family}: only one can be force-on")
     return states

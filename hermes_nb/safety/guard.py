@@ -283,7 +283,7 @@ class Guard:
     def remember(self, shape: str, way: object = None) -> None:
         """Run calls with this shape (see `shape_of`) without approval from now on.
 
-        An empty shape is ignored. `way` is the `Way` in which a command was approved to run.
+        An empty shape is ignored. For a command, `way` is how the user allowed it to run.
         """
         if shape:
             self.remembered[shape] = way if isinstance(way, Way) else None
@@ -480,8 +480,8 @@ def lasting(tool: Tool, arguments: Arguments) -> str:
     else:
         scope = tool.name if tool.scope is None else tool.scope(arguments)
         what = _EACH.get(scope, f"any {scope}")
-    told = f"{what}, until this kernel ends"
-    return f"{told}. {_NETWORK}" if tool.name in _KERNEL else told
+    text = f"{what}, until this kernel ends"
+    return f"{text}. {_NETWORK}" if tool.name in _KERNEL else text
 
 
 def content_of(tool: Tool, arguments: Arguments) -> Content:

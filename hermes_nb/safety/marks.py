@@ -262,7 +262,10 @@ def _sources(notebook: bytes) -> Iterator[str]:
 
 @lru_cache(maxsize=4)
 def _read(file: Path, *_: int) -> tuple[Mark, ...]:
-    """Return the marks in a file, or none if it is damaged. The rest is only a cache key."""
+    """Return the marks in a file, or none if it is damaged.
+
+    The other arguments are only part of the cache key.
+    """
     try:
         return tuple(Mark(**each) for each in json.loads(file.read_bytes())["marks"])
     except (ValueError, TypeError, KeyError, RecursionError):

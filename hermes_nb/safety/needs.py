@@ -108,8 +108,8 @@ def _runs_here(command: str, directory: Path) -> Iterator[str]:
         program, *rest = bare(rough.words, ()) or [""]
         if not _PYTHON.fullmatch(basename(program)):
             continue
-        told = " ".join(rest)
-        found = None if _SAFE.match(told) else _MODULE.search(told)
+        text = " ".join(rest)
+        found = None if _SAFE.match(text) else _MODULE.search(text)
         if found is not None:
             name = found[1]
             if any(os.path.lexists(directory / f"{name}{end}") for end in ("", *all_suffixes())):

@@ -37,7 +37,7 @@ class NormalisedText:
 def edited(
     view: NormalisedText, pattern: re.Pattern[str], meaning: Callable[[str], str]
 ) -> NormalisedText:
-    """Replace each match of a pattern in `view` with the result of `meaning`."""
+    """Return `view` with each match of a pattern replaced by `meaning(match)`."""
     parts: list[str] = []
     origins: list[int] = []
     done = 0

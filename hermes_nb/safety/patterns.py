@@ -206,7 +206,10 @@ def _patterns() -> tuple[_Pattern, ...]:
 
 
 def candidates(lower: str, *, harms: bool) -> Iterator[_Pattern]:
-    """Yield patterns with a required word in the text: a quick filter, as most texts have few."""
+    """Yield the patterns that have a required word in the text.
+
+    This filter is quick, and most texts contain few of these words.
+    """
     for each in _patterns():
         if each.harms is harms and (not each.needs or any(map(lower.__contains__, each.needs))):
             yield each
@@ -228,7 +231,7 @@ def _ready(item: dict[str, Json]) -> _Pattern:
 
 
 def _alone(step: str) -> str:
-    """Return part of a pattern as a separate group, so that its `(?i)` flag applies only there."""
+    """Enclose a part of a pattern in a group, so that its `(?i)` flag applies only to that part."""
     return f"(?i:{step[4:]})" if step.startswith("(?i)") else f"(?:{step})"
 
 
@@ -240,7 +243,7 @@ def _pattern(name: str) -> re.Pattern[str]:
 
 @cache
 def hidden_elements() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return a pattern for hidden HTML elements, and one for those that begin with an order."""
+    """Return a pattern for hidden HTML elements, and one for those that begin with a command."""
     hidden = table("code_patterns")["hidden"]
     return re.compile(hidden["element"]), re.compile(hidden["order"])
 

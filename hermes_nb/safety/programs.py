@@ -206,9 +206,9 @@ def sed(words: list[str]) -> tuple[list[str], bool, list[str]]:
     apart = bool(read.options & {"e", "expression"})
     files = read.operands[not apart :]
     scripts = read.values if apart else read.operands[:1]
-    told = [word for word in words if word not in files]
+    parts = [word for word in words if word not in files]
     plain = all(_SED_PRINTS.fullmatch(part) for text in scripts for part in text.split(";"))
-    return files, plain and bool(scripts), told
+    return files, plain and bool(scripts), parts
 
 
 def which(words: list[str]) -> list[str]:

@@ -195,9 +195,9 @@ def why_later(path: Path, root: Path) -> str:
 
 
 def _hides(path: Path, root: Path) -> str:
-    """Return a reason if a file is a hidden entry in the home, or a new one in the workspace.
+    """Return a reason if a file is hidden in the home directory, or newly hidden in the workspace.
 
-    Programs look for settings there.
+    Programs read settings from hidden files.
     """
     home = Path(os.path.realpath(Path.home()))
     if home.is_relative_to(os.path.realpath(root)) and path.is_relative_to(home):

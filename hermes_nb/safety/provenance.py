@@ -241,8 +241,8 @@ class Trust:
         try:
             return _entries(data), ""
         except (ValueError, TypeError, KeyError, RecursionError):
-            told = "a copy is kept when you next trust something"
-            return {}, f"{FILE} is damaged and nothing is trusted; {told}"
+            text = "a copy is kept when you next trust something"
+            return {}, f"{FILE} is damaged and nothing is trusted; {text}"
 
     def _read_or_set_aside(self) -> dict[str, Accepted]:
         """Return the entries. A damaged file is renamed first."""

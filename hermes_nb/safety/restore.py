@@ -66,7 +66,7 @@ class SavedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreSnapshot:
-    """The files under `root` that run later, before a command."""
+    """The state, before a command, of the files under `root` that run later."""
 
     root: Path
     """The workspace."""
@@ -112,7 +112,7 @@ class RevertedChange:
 
 
 class Holder:
-    """A temporary folder for files moved out of a workspace. It is removed with this object."""
+    """A temporary folder for files moved out of a workspace; deleted along with this object."""
 
     def __init__(self, root: Path) -> None:
         """Create the folder in `root` to avoid copying, or otherwise in the temp folder."""

@@ -161,14 +161,17 @@ def matches(words: Tagged) -> Iterator[Match]:
 
 
 def candidates(classes: int) -> Iterable[RuleRow]:
-    """Return the rows that need only these classes: a quick filter, as most texts have few."""
+    """Return the rows that need only these classes.
+
+    This filter is quick, and most texts contain few classes.
+    """
     impossible = reduce(or_, (some for need, some in _needed().items() if not need & classes), 0)
     return (row for number, row in enumerate(rows()) if not impossible >> number & 1)
 
 
 @cache
 def _needed() -> dict[int, int]:
-    """For each mask in `needs`, return a bit mask of the rows that need it."""
+    """Return, for each mask that a row has in `needs`, a bit mask of the rows that have it."""
     needed: defaultdict[int, int] = defaultdict(int)
     for number, row in enumerate(rows()):
         for need in row.needs:

@@ -129,7 +129,7 @@ _Place = Callable[[int, int], Span]
 
 
 def _read(text: str) -> list[Sign]:
-    """Return the signs of an attack in a text. One that takes too long yields a `DENSE` sign."""
+    """Return the signs of an attack in a text, or a `DENSE` sign if the time limit is exceeded."""
     from hermes_nb.safety.rules import rows
     from hermes_nb.safety.words import lexicon
 
@@ -207,7 +207,7 @@ def _meant(text: str, words: Tagged, context: TextContext) -> Iterator[Sign]:
 
 
 def _join_decoded(runs: list[Decoded], spans: list[Span]) -> tuple[str, _Place]:
-    """Return decoded runs joined as paragraphs, and a function from positions in it to spans."""
+    """Join decoded runs as paragraphs; also return a function that maps a position to its span."""
     starts = [0, *accumulate(len(run.text) + 2 for run in runs)]
 
     def place(start: int, _end: int) -> Span:

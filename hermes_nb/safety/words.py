@@ -405,10 +405,10 @@ def _many_words(chunk: str) -> Iterator[_Part]:
 
 
 def _with_phrases(row: str) -> str:
-    """Return `row`, a sequence of tags, with the tags of each two-word phrase replaced by its own.
+    """Return a sequence of tags in which each two-word phrase has the phrase's tags.
 
-    If a word could end one phrase and start another, the phrase with the lower first tag wins.
-    Neither left-to-right nor right-to-left is correct in all languages.
+    If a word could end one phrase and start another, the phrase with the lower first tag wins,
+    because neither reading direction is correct in all languages.
     """
     starts, meant = lexicon().starts, lexicon().phrases
     found = [at for at, tag in enumerate(row) if tag in starts and row[at : at + 2] in meant]

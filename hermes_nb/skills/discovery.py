@@ -243,7 +243,7 @@ class Shelf:
         seen: set[str] = set()
         while pending:
             folder, parts = pending.pop()
-            if folder in seen:
+            if folder in seen:  # links may form a cycle
                 continue
             seen.add(folder)
             if len(seen) > FOLDERS:
@@ -363,6 +363,7 @@ def _listed(folder: str) -> tuple[list[tuple[str, bool]], str]:
         for entry in entries:
             name = entry.name
             if name.lower() == "skill.md":
+                # Some file systems distinguish case; the exact name takes precedence.
                 document = DOCUMENT if DOCUMENT in (name, document) else name
             elif name[0] == "." or name in _IGNORED:
                 continue

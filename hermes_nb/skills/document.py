@@ -252,7 +252,7 @@ def read_fields(head: str, *, repair: bool = True) -> Frontmatter:
 
 
 def plain_text(value: object) -> str:
-    """Return a field as one text: list items joined by commas, or "" for a mapping."""
+    """Return a field as text: list items are joined by commas, and a mapping becomes ""."""
     if isinstance(value, str):
         return value.strip()
     if isinstance(value, list):

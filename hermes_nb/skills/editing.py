@@ -311,6 +311,7 @@ class Changer:
             raise SkillError("`name` is missing; give the name of the skill")
         skill = self._catalogue.find(name)
         order = [root.source for root in self.roots]
+        # A changed copy in the Hermes directory would have no effect: this one takes precedence.
         if order.index(skill.source) < order.index("home"):
             raise SkillError(
                 f"skill {skill.name!r} belongs to the working directory; change its files with "
@@ -320,7 +321,7 @@ class Changer:
             if skill.source != "home" or whole:
                 locks.enter_context(writer.alone())
             locks.enter_context(writer.alone(skill.name))
-            yield self._catalogue.find(skill.name)
+            yield self._catalogue.find(skill.name)  # it may have changed before it was locked
 
 
 def replaced(text: str, old: str, new: str, *, replace_all: bool = False) -> Patched:

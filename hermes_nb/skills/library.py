@@ -148,8 +148,8 @@ class Library(Changer):
         if relative == DOCUMENT:
             marks = (*skill.marks, *marks)
             if unset := unset_variables(skill):
-                told = f"it needs {', '.join(unset)} in the environment, but that is not set"
-                marks = (f"{told}: tell the user before you follow it", *marks)
+                line = f"it needs {', '.join(unset)} in the environment, but that is not set"
+                marks = (f"{line}: tell the user before you follow it", *marks)
         if not skill.root.vouched:
             marks = (f"it comes from {skill.source} skills, which other people wrote", *marks)
         if counted:

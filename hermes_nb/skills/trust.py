@@ -322,7 +322,7 @@ class Examiner:
                 return None
 
     def _glanced(self, found: FoundSkill) -> Judged:
-        """Return the level of a skill's name and description, with "suspicious" as "dangerous"."""
+        """Return the level of a skill's name and description ("dangerous" if it is suspicious)."""
         document = found.document
         if document is None or self._known(_glance(found.digest, document.name)):
             return _CLEAN

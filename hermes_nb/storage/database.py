@@ -389,8 +389,8 @@ class Database:
         """Complete a replacement that a killed process left unfinished; return whether one was."""
         if half_done := unfinished(file):
             aside = repair.finish(file)
-            told = f"{file.name} was damaged; the damaged file is kept as {aside.name}"
-            self.warnings.append(told)
+            text = f"{file.name} was damaged; the damaged file is kept as {aside.name}"
+            self.warnings.append(text)
         return half_done
 
     def _exchanged(self) -> bool:

@@ -119,10 +119,10 @@ class Checker:
             return ""
         # Problems with the whole object come first, then problems inside it, sorted by location.
         found.sort(key=lambda each: (len(each[0]), _text(each[0])))
-        told = [text for _, text in found]
-        more = f"; {len(told) - _PROBLEMS_SHOWN} more" if len(told) > _PROBLEMS_SHOWN else ""
+        parts = [text for _, text in found]
+        more = f"; {len(parts) - _PROBLEMS_SHOWN} more" if len(parts) > _PROBLEMS_SHOWN else ""
         expected = signature_text(self._name, self._schema)
-        return f"{'; '.join(told[:_PROBLEMS_SHOWN])}{more}. Expected {expected}"
+        return f"{'; '.join(parts[:_PROBLEMS_SHOWN])}{more}. Expected {expected}"
 
 
 def signature_text(name: str, schema: Mapping[str, Json]) -> str:

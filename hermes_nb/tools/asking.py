@@ -306,7 +306,7 @@ class _GuardedCall:
 
 
 def _for_call(approval: Approval, call_id: str) -> Approval:
-    """Return the part of an answer about several calls that is about one of them."""
+    """Return the answer for one call from an answer that covers several calls."""
     return replace(approval, answer="deny") if call_id in approval.denied else approval
 
 

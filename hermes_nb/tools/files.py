@@ -113,7 +113,7 @@ class StreamLines:
 
     def next(self) -> str | None:
         """Return the next line without its line ending; None at the end of the stream."""
-        line = self._read(LINE_LIMIT + 2)
+        line = self._read(LINE_LIMIT + 2)  # a line ending has up to two characters
         if not line:
             return None
         dropped = 0
@@ -249,8 +249,8 @@ def _write_file(space: Workspace) -> Tool:
             write_atomic(target, data)
         lines = content.count("\n") + (not content.endswith("\n") and content != "")
         verb = "replaced" if exists else "created"
-        told = f"{verb} {space.shown(target)} ({lines:,} lines, {size_text(len(data))})"
-        return ToolOutput(told, origin="ours")
+        text = f"{verb} {space.shown(target)} ({lines:,} lines, {size_text(len(data))})"
+        return ToolOutput(text, origin="ours")  # it quotes nothing from the file
 
     return write_file
 
@@ -352,6 +352,7 @@ def _check_writable(space: Workspace, target: Path) -> None:
             f"{space.shown(target)!r} is a device or a pipe; only regular files can be written"
         )
         raise ToolError(message)
+    # Replacing a file only needs access to its folder, so this has to be checked.
     if target.exists() and not target.stat().st_mode & _ANYBODY_WRITES:
         message = (
             f"{space.shown(target)!r} is write-protected; ask the user, or choose another file"

@@ -402,8 +402,8 @@ def _result_text(query: _Query, results: Results, count: int, *, complete: bool)
 
 def _cut(*, complete: bool) -> list[str]:
     limit = f"stopped after {TIME_LIMIT:.0f} s"
-    told = f"[{limit}, not everything was searched; narrow the pattern or the path]"
-    return [] if complete else [told]
+    text = f"[{limit}, not everything was searched; narrow the pattern or the path]"
+    return [] if complete else [text]
 
 
 def name_filter(glob: str) -> Callable[[str], bool]:

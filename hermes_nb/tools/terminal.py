@@ -324,7 +324,7 @@ class CommandRun:
         return way
 
     async def _settled(self, taken: Sequence[RevertedChange], context: ToolContext) -> str:
-        """Ask about reverted changes, restore them if approved, and return the outcome."""
+        """Ask whether to keep the reverted changes; if so, apply them again. Return a note."""
         stay = ", ".join(visible(self._short(each.path)) for each in taken if each.stays)
         left = f"{stay} could not be checked or restored; review it before you use it"
         taken = [each for each in taken if not each.stays]

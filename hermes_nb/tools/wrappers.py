@@ -98,11 +98,11 @@ def limited(
                 return output
             place = await in_thread(_spilled, spill, context, text) if spill else ""
             if room < min(own, _MARKER):
-                told = (
+                message = (
                     f"the tool output of this turn has reached its limit of {turn_cap:,} characters"
                 )
                 kept = f"; it is in {place}" if place else ""
-                shown = f"[{len(text):,} characters of output left out: {told}{kept}]"
+                shown = f"[{len(text):,} characters of output left out: {message}{kept}]"
             else:
                 shown = head_tail(text, max(room - _MARKER, room // 2), where=place)
             return replace(output, text=shown)

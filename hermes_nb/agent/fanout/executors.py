@@ -358,5 +358,5 @@ class Pool(Crew):
 
 def unusable(name: str, error: BaseException, hint: str = "") -> str:
     """Return the reason an executor cannot be used, and a hint on what to do."""
-    told = one_line(redact(f"{type(error).__name__}: {error}"), 200)
-    return f"the executor {name} cannot be used: {told}" + (f"; {hint}" if hint else "")
+    text = one_line(redact(f"{type(error).__name__}: {error}"), 200)
+    return f"the executor {name} cannot be used: {text}" + (f"; {hint}" if hint else "")

@@ -109,8 +109,8 @@ def known(name: str, claim: Claim) -> Item:
     """Return the item of a task that another run has claimed."""
     if claim.state == "running":
         host, process, *_ = (*claim.owner.split(":"), "")
-        told = f"process {process} on {host} started it and has not finished it"
-        return Item(name=name, status="unknown", error=told, kept=True)
+        text = f"process {process} on {host} started it and has not finished it"
+        return Item(name=name, status="unknown", error=text, kept=True)
     try:
         result = MapResult.from_json(claim.result)
     except ValueError as error:
@@ -235,11 +235,11 @@ class Fanout:
             self._set(number, status=attempt.left())
             raise
         except Exception as error:  # noqa: BLE001 - an executor failed
-            told = one_line(redact(f"{type(error).__name__}: {error}"), ERROR)
+            message = one_line(redact(f"{type(error).__name__}: {error}"), ERROR)
             if attempt.future is not None:
-                self._set(number, status="unknown", error=told)
+                self._set(number, status="unknown", error=message)
                 return
-            result = MapResult(status="failed", error=told)  # it was never passed to a worker
+            result = MapResult(status="failed", error=message)  # it was never passed to a worker
         self.usage += result.usage
         self._spent(result.usage)
         item = replace(of_result(name, result), seconds=time.monotonic() - started)

@@ -139,8 +139,8 @@ class Reviews:
         if not learned:
             return ""
         spent = f" ({', '.join(used(cost))})" if cost.requests else ""
-        told = "; ".join(map(escape, learned))
-        return f"A background review saved: {told}{spent}. `%hermes memory undo` undoes it."
+        text = "; ".join(map(escape, learned))
+        return f"A background review saved: {text}{spent}. `%hermes memory undo` undoes it."
 
     def stop(self) -> None:
         """Stop a running review, but keep what it has written so far."""

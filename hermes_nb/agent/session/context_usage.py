@@ -65,10 +65,10 @@ def text_tokens(text: str) -> int:
 
 def schema_tokens(tools: Toolset) -> int:
     """Return the estimated number of tokens in the tools' schemas."""
-    told = [
+    parts = [
         {"name": t.name, "description": t.description, "parameters": t.parameters} for t in tools
     ]
-    return round(len(canonical_json(told)) / JSON_CHARACTERS_PER_TOKEN)
+    return round(len(canonical_json(parts)) / JSON_CHARACTERS_PER_TOKEN)
 
 
 def _conversation(messages: Sequence[Message]) -> list[Share]:

@@ -131,12 +131,12 @@ def _answer(message: Message) -> str:
 def _details(call: ToolCall, result: Message | None) -> str:
     """Return a call and its result as a collapsed block."""
     arguments = json.dumps(_redacted(dict(call.arguments)), indent=1, ensure_ascii=False)
-    told = "no result" if result is None else visible(redact(result.text), lines=True)
+    text = "no result" if result is None else visible(redact(result.text), lines=True)
     mark = "✗" if result is None or result.failed else "✓"
     body = [
         f"<details><summary>{mark} {escape(visible(call.name))}</summary>",
         code_block(visible(head_tail(arguments, SHOWN), lines=True), "json"),
-        code_block(head_tail(told, SHOWN)),
+        code_block(head_tail(text, SHOWN)),
         "</details>",
     ]
     return "\n\n".join(body)

@@ -45,8 +45,8 @@ async def flush(
     if not len(tools):
         return []
     room = MOST_TOKENS if model.window is None else min(MOST_TOKENS, int(model.window * SHARE))
-    told = "\n\n".join(entries(without_other_texts(messages), (), tokens=room))
-    request = Request(messages=(Message.system(FLUSH), Message.user(told)), tools=tools)
+    text = "\n\n".join(entries(without_other_texts(messages), (), tokens=room))
+    request = Request(messages=(Message.system(FLUSH), Message.user(text)), tools=tools)
     used: list[UsageReported] = []
     async with aclosing(model.stream(request)) as stream:
         async for item in stream:

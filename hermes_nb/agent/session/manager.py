@@ -285,10 +285,10 @@ def the_one(store: SessionStore, wanted: str) -> StoredSession | None:
 
 def _is_child(stored: StoredSession) -> str:
     """Return the reason a child's session cannot be resumed, and what to do instead."""
-    told = (
+    text = (
         f"{stored.id} belongs to a child agent and cannot be resumed; `%hermes history "
         f"{stored.id}` shows it"
     )
     if not stored.parent:
-        return told
-    return f"{told}, `%hermes resume {stored.parent}` resumes its parent session"
+        return text
+    return f"{text}, `%hermes resume {stored.parent}` resumes its parent session"

@@ -53,10 +53,10 @@ def _quote(hit: Hit, message: Message, asked: Collection[str]) -> Quote | None:
 
     repeated = message.name == "session_search" or is_shortened(message.text)
     hidden = is_ours(message) or (message.role == "tool" and repeated)
-    said = "" if hidden else redact(spoken(message))
+    line = "" if hidden else redact(spoken(message))
     terms = finding.nearest(message.text, asked)
-    added = finding.matches(message.text, terms) and not finding.matches(said, terms)
-    if not said.strip() or added:
+    added = finding.matches(message.text, terms) and not finding.matches(line, terms)
+    if not line.strip() or added:
         return None
-    text = visible(finding.snippet(said, terms))
+    text = visible(finding.snippet(line, terms))
     return Quote(hit=hit, text=text, marks=tuple(finding.matches(text, terms)))

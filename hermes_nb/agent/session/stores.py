@@ -25,8 +25,8 @@ def keep_days(store: SessionStore, settings: Settings) -> None:
             what = gather(apart, settings.home, old)
             forget(apart, settings.home, what, days=days)
             if isinstance(store, Ledger):
-                told = f"deleted {what} older than {days} days (store.keep_days)"
-                store.database.warnings.append(told)
+                text = f"deleted {what} older than {days} days (store.keep_days)"
+                store.database.warnings.append(text)
 
 
 def own_store(settings: Settings, warn: Callable[[str], None] | None = None) -> SessionStore:

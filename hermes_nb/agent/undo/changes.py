@@ -137,15 +137,15 @@ def _order(cells: Mapping[str, object], others: Mapping[str, object]) -> list[st
 
 def summary(changes: Sequence[Change]) -> list[str]:
     """Return a short description of each change: `cells 5–7 added`, `clean.py +3 −1`."""
-    told = []
+    parts = []
     for (notebook, kind), group in groupby(
         sorted(changes, key=_sorting), key=lambda change: (change.notebook, change.kind)
     ):
         if not notebook:
-            told += [_file(change) for change in group]
+            parts += [_file(change) for change in group]
         else:
-            told.append(f"{_cells(list(group))} {kind}")
-    return told
+            parts.append(f"{_cells(list(group))} {kind}")
+    return parts
 
 
 _KINDS = ("added", "edited", "run", "removed", "moved")

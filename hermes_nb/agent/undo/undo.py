@@ -113,7 +113,7 @@ class UndoReport:
 
 
 class Undoer:
-    """Reads the undo data; `file_bytes` is the maximum size of a saved file."""
+    """Undoes turns, using the data in `store`; `file_bytes` is the maximum size of a saved file."""
 
     def __init__(self, store: CheckpointStore, file_bytes: int) -> None:
         self._store = store
@@ -182,8 +182,7 @@ class Undoer:
     ) -> tuple[int, UndoReport, dict[str, Sheets]]:
         """Restore files; return the record's number, a report, and the cells to restore.
 
-        The cells are in the states to leave and to restore, as those of a turn that did the reverse
-        with `redo`.
+        The cells are those before and after the turn; with `redo`, the two are exchanged.
         """
         done: list[UndoLine] = []
         conflicts: list[UndoLine] = []
@@ -194,7 +193,7 @@ class Undoer:
                 record = _find(index, turn, ("", "partly") if force or turn is not None else ("",))
             for path, item in record.files.items():
                 if item.undone is not redo:
-                    continue
+                    continue  # an earlier attempt that ended with conflicts has done this one
                 try:
                     meant = _reversed(item) if redo else item
                     text = put_back(
@@ -207,6 +206,7 @@ class Undoer:
                 if text:
                     done.append(UndoLine(path, text))
             record.state = _state(record, redo=redo)
+            # Saved now, because restoring the cells happens later and can fail.
             self._store.save(session, index)
             cells = {
                 name: self._sheets(index, item, redo=redo)
@@ -242,9 +242,9 @@ class Undoer:
                 self._store.save(session, index)
 
     def _sheets(self, index: SessionIndex, item: CellsItem, *, redo: bool = False) -> Sheets:
-        """Load cells before and after a turn, with their current ids; return an error if lost.
+        """Load the cells before and after a turn, with their current ids; with `redo`, exchanged.
 
-        With `redo`, they are exchanged.
+        If they are lost, the error is returned.
         """
         try:
             before, after = (
@@ -313,7 +313,7 @@ def _state(record: TurnRecord, *, redo: bool) -> TurnState:
 
 
 def _reversed(item: FileItem) -> FileItem:
-    """Return a file's states exchanged, to redo a change."""
+    """Return the item with its two states exchanged: undoing that redoes the change."""
     unknown = FileState(kind="odd", why="its state after the turn is unknown")
     return replace(item, before=item.after or unknown, after=item.before)
 

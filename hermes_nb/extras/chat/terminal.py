@@ -145,9 +145,9 @@ async def _handed_over(magics: HermesMagics, text: str) -> bool:
     except StoppedInView:
         return False
     except HermesError as error:
-        told = redact(visible(str(error), lines=True)).replace("%hermes ", "/").replace("`", "")
-        _print_wrapped(told)
-        return told != "stopped"
+        message = redact(visible(str(error), lines=True)).replace("%hermes ", "/").replace("`", "")
+        _print_wrapped(message)
+        return message != "stopped"
     except Exception:  # noqa: BLE001 - displayed as in IPython, and the chat continues
         magics.shell.showtraceback()
     return True

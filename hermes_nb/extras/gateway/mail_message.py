@@ -159,9 +159,9 @@ def _sender(message: EmailMessage) -> str:
 
 def _is_automatic(message: EmailMessage) -> bool:
     """Return whether a program, a mailing list or a server sent it (RFC 3834 and older rules)."""
-    said = header(message, "auto-submitted").lower().partition(";")[0].strip()
+    text = header(message, "auto-submitted").lower().partition(";")[0].strip()
     return (
-        said not in ("", "no")
+        text not in ("", "no")
         or header(message, "precedence").lower() in ("bulk", "junk", "list", "auto_reply")
         or header(message, "return-path") == "<>"
         or any(name in message for name in _PROGRAMS)

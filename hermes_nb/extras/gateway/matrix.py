@@ -170,8 +170,8 @@ class MatrixAdapter(Adapter):
                 elif isinstance(error, Refused) and not was_there:
                     raise ConfigError(f"gateway.matrix cannot connect: {error}") from error
                 pause = min(2 * pause, LONGEST_PAUSE)
-                said = one_line(visible(str(error) or type(error).__name__), 200)
-                self._setup.tell(f"matrix: {said}; trying again in {pause:g} s")
+                text = one_line(visible(str(error) or type(error).__name__), 200)
+                self._setup.tell(f"matrix: {text}; trying again in {pause:g} s")
                 await asyncio.sleep(pause)
 
     async def _invited(self, room: str, info: nio.InviteInfo) -> None:
@@ -183,8 +183,8 @@ class MatrixAdapter(Adapter):
             ):
                 continue
             if not self._setup.allowed(event.sender, room):
-                told = f"{event.sender} is not on the list, so their room {room} is not joined"
-                self._setup.tell(f"matrix: {visible(told)}")
+                text = f"{event.sender} is not on the list, so their room {room} is not joined"
+                self._setup.tell(f"matrix: {visible(text)}")
                 continue
             try:
                 self._checked(await self._client.join(room))

@@ -171,8 +171,8 @@ class Asking:
             return
         await question.sent.wait()
         if question is self._open and not question.answer.done():
-            told = f"Please answer the question above first. {question.wanted(ITSELF)}"
-            keys = await self._say(told)
+            text = f"Please answer the question above first. {question.wanted(ITSELF)}"
+            keys = await self._say(text)
             if self._binding != "reply":
                 question.keys |= {*keys}
 

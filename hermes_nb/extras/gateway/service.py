@@ -292,19 +292,19 @@ class Gateway:
             try:
                 await adapter.send(replace(answer, again=again and not adapter.deduplicates))
             except NotSent as error:
-                told = str(error)
+                text = str(error)
             except Undeliverable as error:
                 self._tell(f"{adapter.name}: not sent, giving up: {redact(str(error))}")
                 if answer.file is None:
                     return
-                told = f"✗ {answer.file.name} could not be sent: {redact(str(error))}"
-                answer = replace(answer, file=None, text=told, key=key_of(answer.key, "file"))
+                text = f"✗ {answer.file.name} could not be sent: {redact(str(error))}"
+                answer = replace(answer, file=None, text=text, key=key_of(answer.key, "file"))
                 continue
             except Exception as error:  # noqa: BLE001 - any error from a client library
-                again, told = True, f"{type(error).__name__}: {error}"
+                again, text = True, f"{type(error).__name__}: {error}"
             else:
                 return
-            self._tell(f"{adapter.name}: not sent, trying again in {pause:g} s: {redact(told)}")
+            self._tell(f"{adapter.name}: not sent, trying again in {pause:g} s: {redact(text)}")
             await asyncio.sleep(pause)
 
     async def _finish(self, adapter: Adapter, entry: Entry) -> None:

@@ -287,9 +287,9 @@ class ChatAgent:
             self._journal.keep(replace(row, session=session.id))
         made = turn_of(events)
         notice = "" if row.session else traits_of(session.agent.model).notice
-        told = f"✗ {made.error}" if made.reason == "failed" else made.note
+        text = f"✗ {made.error}" if made.reason == "failed" else made.note
         refused = self._asking.refused and f"✗ Some calls were refused: {self._asking.refused}."
-        return _answered(entry, "\n\n".join(filter(None, (notice, made.text, told, refused))))
+        return _answered(entry, "\n\n".join(filter(None, (notice, made.text, text, refused))))
 
     def _budgets(self, row: ChatRow, session: Session) -> list[Budget]:
         limits = self._terms.limits

@@ -415,8 +415,8 @@ async def _witnessed(
         raise
     except (Exception, SystemExit) as error:
         ended["outcome"] = "denied" if isinstance(error, ToolDenied) else "error"
-        said = str(error) if isinstance(error, ToolError) else f"{type(error).__name__}: {error}"
-        ended["error"] = _shown(said)
+        text = str(error) if isinstance(error, ToolError) else f"{type(error).__name__}: {error}"
+        ended["error"] = _shown(text)
         raise
     else:
         ended["outcome"] = "ok"

@@ -131,8 +131,8 @@ class Commands:
         if not coming:
             raise ConfigError(f"{cron!r} never occurs")
         if spoken:
-            said = f"{cron} ({explained(cron, zone)}; next {coming})"
-            self._agreed(f"{one_line(visible(when), 80)!r} is {said}: right?", yes=options.yes)
+            text = f"{cron} ({explained(cron, zone)}; next {coming})"
+            self._agreed(f"{one_line(visible(when), 80)!r} is {text}: right?", yes=options.yes)
         if options.to and not all(options.to.partition(":")):
             raise ConfigError(
                 "--to must be ADAPTER:CHAT, a chat of the gateway, such as telegram:1234"
@@ -200,8 +200,8 @@ class Commands:
         try:
             self._scheduler().keep(self.schedule.jobs(), only=job.id)
         except ConfigError as error:
-            told = f"{JUPYTER} could not be updated: {escape(visible(str(error)))}"
-            return f"\n\n{told}. Try again with `{self._name} install {JUPYTER}`."
+            text = f"{JUPYTER} could not be updated: {escape(visible(str(error)))}"
+            return f"\n\n{text}. Try again with `{self._name} install {JUPYTER}`."
         return ""
 
     def _define(self, *, yes: bool) -> str:
@@ -273,9 +273,9 @@ async def cron_for(words: str, model: ChatModel) -> str:
             cron = line.strip(" `")
             next(times(cron, "UTC", time.time()), None)
             return cron
-    said = one_line(result.text or result.error, 80)
+    text = one_line(result.text or result.error, 80)
     raise ConfigError(
-        f"the model could not turn {words!r} into a cron line, but returned {said!r}; write "
+        f"the model could not turn {words!r} into a cron line, but returned {text!r}; write "
         "the line "
         "yourself"
     )
@@ -400,8 +400,8 @@ def _call(*command: str, given: str = "") -> str:
     except OSError as error:
         raise ConfigError(f"{command[0]} cannot be run: {error.strerror or error}") from error
     if done.returncode:
-        said = one_line(visible(os.fsdecode(done.stderr)), 300)
-        raise ConfigError(f"`{shlex.join(command)}` failed: {said}")
+        text = one_line(visible(os.fsdecode(done.stderr)), 300)
+        raise ConfigError(f"`{shlex.join(command)}` failed: {text}")
     return os.fsdecode(done.stdout)
 
 

@@ -77,8 +77,8 @@ class Server:
                 return cast("Json", json.loads(response.read() or b"null"))
         except urllib.error.HTTPError as error:
             with error:
-                said = one_line(visible(error.read(2_000).decode("utf-8", "replace")), 200)
-            raise ConfigError(f"{self.url} returned {error.code} for {path}: {said}") from error
+                text = one_line(visible(error.read(2_000).decode("utf-8", "replace")), 200)
+            raise ConfigError(f"{self.url} returned {error.code} for {path}: {text}") from error
         except (OSError, ValueError) as error:
             raise ConfigError(f"{self.url} did not respond to {path}: {error}") from error
 

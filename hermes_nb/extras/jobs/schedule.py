@@ -517,8 +517,8 @@ async def _perform(schedule: Schedule, job: Job, run: Run, lock: int) -> tuple[S
         finally:
             await _end(process)
         told.seek(0)
-        said = told.read(50 * TEXT).decode("utf-8", "replace").strip()
-    return state, "\n".join(filter(None, [note, said]))
+        text = told.read(50 * TEXT).decode("utf-8", "replace").strip()
+    return state, "\n".join(filter(None, [note, text]))
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -13,6 +13,6 @@ def weights() -> CheckResult:
     if find_spec("xllamacpp") is None:
         return CheckResult("note", 'no built-in model: `pip install "hermes_nb[local]"` adds it')
     if locate() is None:
-        told = "the built-in model is not downloaded yet; a turn that needs it asks first"
-        return CheckResult("note", told)
+        text = "the built-in model is not downloaded yet; a turn that needs it asks first"
+        return CheckResult("note", text)
     return CheckResult("ok", "the built-in model is downloaded and verified")

@@ -323,7 +323,7 @@ def _run(command: Sequence[str], folder: Path, alive: Callable[[], None]) -> tup
 
 
 def weight(folder: Path) -> int:
-    """Return the size in bytes of the largest file under `folder`, the incomplete wheel."""
+    """Return the size of the incomplete wheel, the largest file under `folder`, in bytes."""
     sizes = [0]
     for place, _, names in os.walk(folder):  # it skips folders that pip has just removed
         for name in names:

@@ -366,20 +366,23 @@ def _link_values(question: _Question) -> None:
             kept.append(mention)
             continue
         code = question.named(mention) + ("" if is_bool else f" == {yes!r}")
-        said = f"`{mention.column}` is {'true' if is_bool else yes}"
+        text = f"`{mention.column}` is {'true' if is_bool else yes}"
         if question.take(
             rf"not(?= (?:\w+ )?{re.escape(question.text[mention.start : mention.end])})"
         ):
-            code, said = (
+            code, text = (
                 (f"~{code}" if is_bool else code.replace("==", "!=")),
-                said.replace("is", "is not"),
+                text.replace("is", "is not"),
             )
-        question.filters.append((code, said))
+        question.filters.append((code, text))
     question.mentions = kept
 
 
 def _value(question: _Question, value: str) -> re.Match[str] | None:
-    """Find a value, in any form of the word; IT and A only as they are written."""
+    """Find a value in the question, in any form of the word.
+
+    A value that is also a common word, such as IT, must be written in the same case.
+    """
     lower = value.lower()
     pattern = re.escape(lower).replace(r"\ ", " ")
     if not lower.strip() or lower in _EITHER:
@@ -573,8 +576,8 @@ def _extreme(question: _Question) -> Query | None:
         aggregate = "sum" if total else "max" if sign == "idxmax" else "min"
     target = numbers[0].column
     code = f"{rows}.groupby({kind.column!r})[{target!r}].{aggregate}().{sign}()"
-    said = "" if aggregate in ("max", "min") else f"{_WORDS[aggregate]} "
-    return Query(code, f"`{kind.column}` with the {word} {said}`{target}`{question.where}: {{}}.")
+    text = "" if aggregate in ("max", "min") else f"{_WORDS[aggregate]} "
+    return Query(code, f"`{kind.column}` with the {word} {text}`{target}`{question.where}: {{}}.")
 
 
 _WORDS = {
@@ -684,13 +687,13 @@ def _computed(question: _Question, aggregate: str, target: _Mention) -> Query:
     list(_columns_of_adjectives(question, question.text))
     groups = [column for column in question.groups() if column != target.column]
     column, where, rows = target.column, question.where, question.rows
-    said = f"The {_WORDS[aggregate]} `{column}`"
+    text = f"The {_WORDS[aggregate]} `{column}`"
     if not groups:
-        return Query(f"{rows}[{column!r}].{aggregate}()", f"{said}{where} is {{}}.")
+        return Query(f"{rows}[{column!r}].{aggregate}()", f"{text}{where} is {{}}.")
     by = repr(groups[0]) if len(groups) == 1 else repr(groups)
     titles = " and ".join(f"`{each}`" for each in groups)
     code = f"{rows}.groupby({by})[{column!r}].{aggregate}().to_dict()"
-    return Query(code, f"{said} for each {titles}{where}: {{}}.")
+    return Query(code, f"{text} for each {titles}{where}: {{}}.")
 
 
 def _listing(question: _Question) -> Query | None:

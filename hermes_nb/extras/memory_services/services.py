@@ -176,8 +176,8 @@ class Hindsight(Service):
         self._bank = bank
 
     def keep(self, said: Said) -> None:
-        told = "\n\n".join(f"{each['role']}: {each['content']}" for each in said)
-        self._client.retain(bank_id=self._bank, content=told)
+        text = "\n\n".join(f"{each['role']}: {each['content']}" for each in said)
+        self._client.retain(bank_id=self._bank, content=text)
 
     # Nothing to do: the service already has all the messages.
     def session_ended(self, messages: Sequence[Message]) -> None:  # noqa: ARG002

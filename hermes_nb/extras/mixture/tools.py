@@ -31,7 +31,7 @@ def mixture_tools(setup: ToolsetSetup) -> Toolset:
         name = f"{PREFIX}{mixture.removeprefix(PREFIX)}" if mixture else names[0]
         asked = Message.user(question)
         request = Request(messages=(asked,), waited=Waited())
-        told: list[str] = []
+        lines: list[str] = []
         answer = ""
         try:
             async with aclosing(setup.model(name).stream(request)) as items:
@@ -39,13 +39,13 @@ def mixture_tools(setup: ToolsetSetup) -> Toolset:
                     if isinstance(item, UsageReported):
                         context.emit(item)
                     elif isinstance(item, ReasoningDelta) and (line := heading(item.text)):
-                        told.append(line)
-                        context.progress("\n".join(told))
+                        lines.append(line)
+                        context.progress("\n".join(lines))
                     elif isinstance(item, Reply):
                         context.emit(UsageReported(item.usage, item.model, "mixture"))
                         answer = item.message.text
         except HermesError as error:
             raise ToolError(f"the models cannot be asked: {error}") from error
-        return "\n\n".join([answer or "(no answer)", "\n".join(told)]).strip()
+        return "\n\n".join([answer or "(no answer)", "\n".join(lines)]).strip()
 
     return Toolset([tool(toolset="mixture")(ask_models)])

@@ -330,16 +330,16 @@ class PostgresStore(Ledger):
     def _checked(self, connection: Connection[DictRow], owner: str) -> str:
         """Return the reason the store is read-only, or ""; raise StoreError for unusable tables."""
         if pg.passes(connection):
-            told = f"{owner} bypasses row-level security; log in as an ordinary role"
-            raise StoreError(f"{self.server.name}: {told}")
+            text = f"{owner} bypasses row-level security; log in as an ordinary role"
+            raise StoreError(f"{self.server.name}: {text}")
         version = version_of(connection)
         if version is None or version < VERSION:
-            told = (
+            text = (
                 "the database has no hermes tables yet"
                 if version is None
                 else "the tables are those of an earlier version"
             )
-            raise StoreError(f"{self.server.name}: {told}; ask an administrator to run {INIT}")
+            raise StoreError(f"{self.server.name}: {text}; ask an administrator to run {INIT}")
         if self._known.sign != tsvector.sign_of(owner):
             self._known = tsvector.Knowledge(tsvector.sign_of(owner))
         newer = "the tables are those of a newer version; upgrade hermes_nb to save sessions"

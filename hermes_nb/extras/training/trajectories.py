@@ -185,8 +185,8 @@ def shortened(trajectory: Trajectory, tokens: int) -> Trajectory:
             break
         tail.insert(0, group)
     gone = flat(groups[len(head) : len(groups) - len(tail)])
-    told = [Message.user(f"[{number_of(len(gone), 'message')} left out here]", origin="ours")]
-    kept = (*flat(head), *(told if gone else ()), *flat(tail))
+    parts = [Message.user(f"[{number_of(len(gone), 'message')} left out here]", origin="ours")]
+    kept = (*flat(head), *(parts if gone else ()), *flat(tail))
     return replace(trajectory, messages=kept, left_out=len(gone))
 
 

@@ -209,7 +209,7 @@ def listed(forms: Collection[str]) -> list[str]:
 
 
 class Vocabulary:
-    """Adds words to an index's list of words, inside one transaction."""
+    """Adds words to the word list of an index, within one transaction."""
 
     def __init__(self, connection: sqlite3.Connection, name: str) -> None:
         self._connection = connection

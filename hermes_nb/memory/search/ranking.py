@@ -187,7 +187,7 @@ class EvidenceCollector:
         return dict.fromkeys(self._take(match), weight)
 
     def _unit_documents(self, unit: Phrase) -> list[int]:
-        """Return the documents for the unit itself, from the cache if possible."""
+        """Return the documents that contain a unit, from the cache if possible."""
         if unit not in self._read:
             return self._take(unit)
         self._left -= len(self._read[unit])

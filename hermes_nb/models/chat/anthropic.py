@@ -106,7 +106,10 @@ class AnthropicMessages:
         return _MessagesEvents()
 
     def _turns(self, messages: Sequence[Message]) -> list[tuple[str, list[_Block]]]:
-        """Return the content blocks, grouping adjacent messages of one role; a user begins."""
+        """Return the content blocks, grouped by role; the first group is always the user's.
+
+        All messages that are not the assistant's count as the user's.
+        """
         out: list[tuple[str, list[_Block]]] = []
         if messages and messages[0].role == "assistant":
             out.append(("user", [_text(EMPTY["user"])]))

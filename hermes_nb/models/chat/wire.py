@@ -43,7 +43,7 @@ def array(items: Sequence[bytes]) -> Pieces:
 
 
 class Events(Protocol):
-    """Translates a reply's events."""
+    """Translates the events of a streamed reply to chat.completions chunks."""
 
     @property
     def done(self) -> bool:
@@ -51,7 +51,7 @@ class Events(Protocol):
         ...
 
     def chunks(self, event: Json) -> Iterator[object]:
-        """Yield an event's meaning as chat.completions chunks."""
+        """Yield the chat.completions chunks for an event."""
         ...
 
 

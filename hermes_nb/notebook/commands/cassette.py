@@ -45,10 +45,10 @@ def cassette(agent: KernelAgent, given: Namespace) -> str:
 
 def _switch(agent: KernelAgent, mode: Mode) -> str:
     agent.switch_cassette(mode)
-    told = f"Cassette: **{mode}**: {DOES[mode]}."
+    text = f"Cassette: **{mode}**: {DOES[mode]}."
     if mode == "off":
-        return told
-    lines = [f"{told} The file is {code_span(str(agent.deck.tape.path))}."]
+        return text
+    lines = [f"{text} The file is {code_span(str(agent.deck.tape.path))}."]
     if agent.models.given:
         lines.append("The model in use was passed as an object, so its replies are not recorded.")
     if agent.session is not None:
@@ -90,8 +90,8 @@ def _prune(agent: KernelAgent) -> str:
     gone = deck.tape.unused()
     listed = _listed("Removed", deck.tape, gone) if gone else ""
     count = deck.tape.prune()
-    told = f"{count} recordings that this run did not use were removed, {deck.tape.used} are left."
-    return "\n\n".join(filter(None, [told, listed]))
+    text = f"{count} recordings that this run did not use were removed, {deck.tape.used} are left."
+    return "\n\n".join(filter(None, [text, listed]))
 
 
 def _listed(title: str, tape: Tape, recordings: Sequence[Recording]) -> str:

@@ -151,10 +151,10 @@ def versions() -> CheckResult:
     if unmet := _unmet():
         return CheckResult("problem", f"{', '.join(unmet)}; `pip install -U hermes_nb`")
     if OTHER in " ".join(here):
-        told = (
+        text = (
             f"{OTHER} also defines `%%hermes`; the one loaded last is used: `%reload_ext hermes_nb`"
         )
-        return CheckResult("note", f"{', '.join(here)}; {told} undoes it")
+        return CheckResult("note", f"{', '.join(here)}; {text} undoes it")
     return CheckResult("ok", ", ".join(here))
 
 
@@ -223,11 +223,11 @@ def home(settings: Settings) -> CheckResult:
     folder = settings.home
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
     if not os.access(nearest, os.W_OK | os.X_OK):
-        told = (
+        text = (
             f"{nearest} cannot be written, so nothing is saved; set HERMES_HOME to a folder "
             "that you can write to"
         )
-        return CheckResult("problem", told)
+        return CheckResult("problem", text)
     secrets = folder / ".env"
     others = stat.S_IRWXG | stat.S_IRWXO
     if os.name == "posix" and secrets.is_file() and secrets.stat().st_mode & others:
@@ -240,17 +240,17 @@ def sessions(settings: Settings) -> CheckResult:
     """Report whether the session store is readable."""
     from hermes_nb.agent.session.stores import is_stored, open_store
 
-    told: list[str] = []
+    parts: list[str] = []
     where = settings.session_store or settings.home / "notebook.db"
     if not is_stored(settings):
         return CheckResult("ok", "none yet")
     try:
-        with closing(open_store(settings, told.append)) as store:
+        with closing(open_store(settings, parts.append)) as store:
             latest = store.sessions(limit=1)
     except HermesError as error:
         return CheckResult("problem", redact(str(error)))
-    if told:
-        return CheckResult("note", " ".join(told))
+    if parts:
+        return CheckResult("note", " ".join(parts))
     return CheckResult("ok", f"{where}, last “{latest[0].title}”" if latest else f"{where}")
 
 
@@ -267,25 +267,25 @@ def labextension() -> CheckResult:
     folders = (Path(each) / EXTENSION for each in jupyter_path("labextensions"))
     here = next((each for each in folders if (each / "package.json").is_file()), None)
     if here is None:
-        told = (
+        text = (
             "is not installed, so turns cannot edit an open notebook: install hermes_nb where the "
         )
-        return CheckResult("note", told + "Jupyter server runs")
+        return CheckResult("note", text + "Jupyter server runs")
     package = _json(here / "package.json")
     entry = package.get("jupyterlab", {}).get("_build", {}).get("load", "")
     if not (here / str(entry).partition("?")[0]).is_file():  # a hash follows the `?`
         return CheckResult("problem", f"{here} is damaged; reinstall hermes_nb")
     if package.get("version") != hermes_nb.__version__:
-        told = (
+        text = (
             f"{here} is of version {package.get('version')}; reinstall hermes_nb, reload the page"
         )
-        return CheckResult("problem", told)
+        return CheckResult("problem", text)
     for folder in jupyter_config_path():
         page = _json(Path(folder) / "labconfig" / "page_config.json")
         off = page.get("disabledExtensions")  # JupyterLab writes a list or an object
         if off.get(EXTENSION) if isinstance(off, dict) else EXTENSION in (off or []):
-            told = f"is disabled in {folder}: `jupyter labextension enable {EXTENSION}`"
-            return CheckResult("problem", told)
+            text = f"is disabled in {folder}: `jupyter labextension enable {EXTENSION}`"
+            return CheckResult("problem", text)
     return CheckResult("ok", f"{here}, for JupyterLab and Notebook 7")
 
 
@@ -340,11 +340,11 @@ def request_models(end: Endpoint, timeout: float = SECONDS) -> tuple[Kind | None
     if address == OPENAI and not key:
         return None, "problem", f"{shown} requires a key, and none is set; {KEYS}"
     if not (key.isascii() and key.isprintable()):
-        told = f"the key contains characters that cannot be sent; copy it again, {KEYS}"
-        return None, "problem", told
+        text = f"the key contains characters that cannot be sent; copy it again, {KEYS}"
+        return None, "problem", text
     found = reach(address, api_key=key, timeout=timeout, wire=end.wire or None)
-    state, told = _means(found, end, shown, has_key=bool(key))
-    return found.kind, state, redact(visible(told))
+    state, text = _means(found, end, shown, has_key=bool(key))
+    return found.kind, state, redact(visible(text))
 
 
 def _means(
@@ -358,12 +358,12 @@ def _means(
         case "refused":
             return "problem", f"{address} requires a key, and none is set; {KEYS}"
         case "no leave":
-            told = f"{address} responds, but does not let this key list models: {found.problem}"
-            return "note", f"{told}; the first turn will show whether it can be used"
+            text = f"{address} responds, but does not let this key list models: {found.problem}"
+            return "note", f"{text}; the first turn will show whether it can be used"
         case "no list":
             if _ends_well(address):
-                told = "responds but lists no models, so the key and the model could not be checked"
-                return "note", f"{address} {told}"
+                text = "responds but lists no models, so the key and the model could not be checked"
+                return "note", f"{address} {text}"
             return "problem", f"{address} is not the address of a model API; {_v1(address)}"
         case _:
             return "problem", f"{address}: {found.problem}; {_way_out(found, address)}"
@@ -379,8 +379,8 @@ def _listed(
     if not models:
         return "problem", f"{address} {taken}, but it serves no model: load one there"
     near = difflib.get_close_matches(wanted, models, n=NEAR, cutoff=0.5) or list(models[:NEAR])
-    told = f"{address} {taken}, but {wanted} is not among its {len(models)} models"
-    return "problem", f"{told}, such as {', '.join(near)}; set HERMES_NB_MODEL to one of them"
+    text = f"{address} {taken}, but {wanted} is not among its {len(models)} models"
+    return "problem", f"{text}, such as {', '.join(near)}; set HERMES_NB_MODEL to one of them"
 
 
 def _served(wanted: str, models: Sequence[str]) -> bool:

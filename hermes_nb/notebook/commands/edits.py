@@ -128,12 +128,12 @@ async def retry(agent: KernelAgent, given: Namespace) -> str:
         await checkpoints.undo(session.id, turn, restorer=restorer, force=force)
         for turn in await in_thread(checkpoints.since, session.id, asked.at)
     ]
-    told = [_shown(each, force=force, command="retry") for each in reports]
+    parts = [_shown(each, force=force, command="retry") for each in reports]
     if any(each.conflicts for each in reports) and not force:
-        return "\n\n".join([*told, "The conversation stays as it is."])
+        return "\n\n".join([*parts, "The conversation stays as it is."])
     first = next(iter(session.rewind(turns).parts))
     prompt = first.text if isinstance(first, Text) else ""
-    for line in told:
+    for line in parts:
         agent.note(line)
     if not given.edit:
         await agent.ask(literal(prompt))

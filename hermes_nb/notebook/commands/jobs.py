@@ -159,19 +159,19 @@ def finished(fanout: Fanout, seconds: float) -> str:
 
 def _counted(items: list[Item]) -> str:
     counts = {state: sum(item.status == state for item in items) for state in ENDS}
-    told = [f"{count} {WORDS.get(state, state)}" for state, count in counts.items() if count]
-    return ", ".join(told) or f"0 of {len(items)}"
+    parts = [f"{count} {WORDS.get(state, state)}" for state, count in counts.items() if count]
+    return ", ".join(parts) or f"0 of {len(items)}"
 
 
 def _advice(items: list[Item]) -> str:
     """Return advice about unanswered inputs, or "" if all have answers."""
     states = {item.status for item in items}
-    told = []
+    parts = []
     if states & {"stopped", "budget"}:
-        told.append("The same command continues with the remaining inputs.")
+        parts.append("The same command continues with the remaining inputs.")
     if states & {"failed", "unknown"}:
-        told.append("`--retry` repeats the failed and unknown ones.")
-    return " ".join(told)
+        parts.append("`--retry` repeats the failed and unknown ones.")
+    return " ".join(parts)
 
 
 Spent = Callable[[Usage], None]

@@ -94,9 +94,9 @@ def cost(agent: KernelAgent, _given: Namespace) -> str:
         jobs = session.by_job.items()
         rows += [(f"{job}, {model}", _used(usage)) for (job, model), usage in jobs]
     rows += _totals(agent, today=True)
-    told = f"Prices as of {prices_as_of()}, if the provider does not report the cost of a request."
-    told += " For requests with an unknown price, only tokens are counted."
-    return f"{facts(rows)}\n\n{told}"
+    text = f"Prices as of {prices_as_of()}, if the provider does not report the cost of a request."
+    text += " For requests with an unknown price, only tokens are counted."
+    return f"{facts(rows)}\n\n{text}"
 
 
 def _totals(agent: KernelAgent, *, today: bool = False) -> Iterable[tuple[str, str]]:
@@ -115,10 +115,10 @@ def _totals(agent: KernelAgent, *, today: bool = False) -> Iterable[tuple[str, s
         yield "in all", f"cannot be read: {error}"
     budget = agent.settings().budget
     for name, limits in (("session", budget.session), ("notebook", budget.notebook)):
-        told = [] if limits.cost is None else [dollars(limits.cost)]
-        told += [] if limits.tokens is None else [f"{limits.tokens:,} tokens"]
-        if told:
-            yield f"budget of the {name}", ", ".join(told)
+        parts = [] if limits.cost is None else [dollars(limits.cost)]
+        parts += [] if limits.tokens is None else [f"{limits.tokens:,} tokens"]
+        if parts:
+            yield f"budget of the {name}", ", ".join(parts)
 
 
 def _used(usage: Usage) -> str:

@@ -105,17 +105,17 @@ def _keep(agent: KernelAgent, name: str, value: str) -> str:
         message = f"{home / '.env'} cannot be written ({error.strerror or error})"
         raise ConfigError(message) from error
     kept = f"Saved as {code_span(name)} in {code_span(str(home / '.env'))}, readable only by you."
-    told = [kept, f"{escape(found)}."]
+    parts = [kept, f"{escape(found)}."]
     if end is None and name in _needed(agent):
         os.environ.setdefault(name, value)
-        told = [kept, "A skill requires it, so it is also set in this kernel's environment."]
+        parts = [kept, "A skill requires it, so it is also set in this kernel's environment."]
     if os.environ.get(name, value) != value:
-        told.append(
+        parts.append(
             f"But {code_span(name)} in this kernel's environment is different and takes precedence."
         )
     if end is not None and not end.model:
-        told.append("`%hermes models` lists the models, `%hermes model NAME` selects one.")
-    return " ".join(told)
+        parts.append("`%hermes models` lists the models, `%hermes model NAME` selects one.")
+    return " ".join(parts)
 
 
 DEFAULT = "default"

@@ -381,9 +381,9 @@ def fold(steps: Sequence[TurnStep]) -> str:
     body = ""
     if left_out:
         names = Counter(call.call.name for call in left_out).most_common()
-        told = [f"{count} × {escape(name[:80])}" for name, count in names[:_NAMES]]
-        told += [f"{len(names) - _NAMES} other tools"] if len(names) > _NAMES else []
-        body = f"… {len(left_out)} earlier calls: {', '.join(told)}{_failure_counts(left_out)}"
+        parts = [f"{count} × {escape(name[:80])}" for name, count in names[:_NAMES]]
+        parts += [f"{len(names) - _NAMES} other tools"] if len(names) > _NAMES else []
+        body = f"… {len(left_out)} earlier calls: {', '.join(parts)}{_failure_counts(left_out)}"
     above = _Block("")
     for block in kept:  # calls that are only lines directly follow each other
         gap = "  \n" if block.line and above.line else "\n\n" if body else ""

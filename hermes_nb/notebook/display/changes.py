@@ -34,8 +34,8 @@ _TAGS = {"+": "ins", "-": "del"}
 
 def line(changes: Sequence[Change], learned: int = 0) -> str:
     """Return the changes as one line of plain text; `learned` is the number of saved notes."""
-    told = [one_line(visible(redact(part)), _LINE) for part in summary(changes)]
-    return " · ".join([*told, *([f"{number_of(learned, 'note')} learned"] if learned else [])])
+    parts = [one_line(visible(redact(part)), _LINE) for part in summary(changes)]
+    return " · ".join([*parts, *([f"{number_of(learned, 'note')} learned"] if learned else [])])
 
 
 def variables_line(variables: Sequence[str]) -> str:
@@ -149,15 +149,15 @@ def _naming(change: Change) -> tuple[str, str, str]:
         words = next((each for each in (change.after or change.before).split("\n") if each), "")
     added, removed = sizes(change)
     kind = change.kind
-    told = f"{kind} +{added} −{removed}" if kind == "edited" and not change.note else kind
+    text = f"{kind} +{added} −{removed}" if kind == "edited" and not change.note else kind
     name, words = (one_line(visible(redact(part)), 80) for part in (change.name, words))
-    return name, told, words
+    return name, text, words
 
 
 def _title(change: Change) -> str:
     name, kind, words = _naming(change)
-    said = escape(words) if change.note else code_span(words)
-    return f"**{escape(name)}** {kind}{f' {said}' if words else ''}"
+    text = escape(words) if change.note else code_span(words)
+    return f"**{escape(name)}** {kind}{f' {text}' if words else ''}"
 
 
 def _clean(found: Sequence[DiffRow]) -> list[DiffRow]:

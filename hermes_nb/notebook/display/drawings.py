@@ -28,8 +28,8 @@ def drawings(outputs: Sequence[Mapping[str, Json]]) -> list[dict[str, Json]]:
     for output in outputs:
         data = output.get("data") or {}
         if drawn := {mime: value for mime, value in data.items() if _fits(mime, value)}:
-            told = one_line(visible(str(data.get("text/plain", "a picture"))), 200)
-            bundles.append({**drawn, "text/plain": told})
+            text = one_line(visible(str(data.get("text/plain", "a picture"))), 200)
+            bundles.append({**drawn, "text/plain": text})
     return bundles[-MOST:]
 
 

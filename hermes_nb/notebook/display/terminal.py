@@ -184,9 +184,9 @@ class DrawnView(TerminalView):
     def _growing(self, width: int, height: int) -> Lines:
         self.transcript.update_live_output()
         running = [call for call in self.transcript.calls if not call.status]
-        told = [line for call in running for line in call.plain_lines()]
+        parts = [line for call in running for line in call.plain_lines()]
         planned = [_on_one_line(line, "") for line in self.transcript.plan_lines]
-        foot = [*planned, *(_on_one_line(f"  {line}", "") for line in told)]
+        foot = [*planned, *(_on_one_line(f"  {line}", "") for line in parts)]
         if self._reasoning and not self._held and not running:
             thought = visible(one_line(redact(self._reasoning), THOUGHT))
             foot.append(_on_one_line(thought, "dim italic"))

@@ -297,14 +297,14 @@ def _harmless(token: Token) -> Token:
 def _as_text(tokens: list[Token]) -> Iterator[Token]:
     """Yield a line's tokens, with links, images and tags as text."""
     links: list[tuple[str, int]] = []
-    said = ""
+    text = ""
     for token in tokens:
         match token.type:
             case "link_open":
-                links.append((str(token.attrs.get("href", "")), len(said)))
+                links.append((str(token.attrs.get("href", "")), len(text)))
             case "link_close":
                 address, start = links.pop() if links else ("", 0)
-                if address and said[start:] != address:
+                if address and text[start:] != address:
                     yield _token("text", "", 0, f" ({address})")
             case "image":
                 yield _token(
@@ -315,7 +315,7 @@ def _as_text(tokens: list[Token]) -> Iterator[Token]:
             case "html_inline":
                 yield _token("text", "", 0, token.content)
             case _:
-                said += token.content
+                text += token.content
                 yield token
 
 

@@ -244,16 +244,19 @@ class Transcript:
         return "\n\n".join(block for block in blocks if block.strip())
 
     def _written(self) -> tuple[str, list[str]]:
-        """Return what the model is writing, and the last lines of it; ("", []) for no call."""
+        """Describe the call that the model is writing, and return its last lines.
+
+        Returns `("", [])` if it is not writing a call.
+        """
         if not self._arguments or self._writing[1] == TODO:
             return "", []
         self._arguments[:] = ["".join(self._arguments)]
         count, lines = written(self._arguments[0])
-        told = f"writing {one_line(visible(self._writing[1]), 80)}"
-        return (f"{told} · {number_of(count, 'line')}", lines) if count > 1 else (told, [])
+        text = f"writing {one_line(visible(self._writing[1]), 80)}"
+        return (f"{text} · {number_of(count, 'line')}", lines) if count > 1 else (text, [])
 
     def _so_far(self) -> list[str]:
-        """Return the text and calls so far in order, so displayed parts keep their position."""
+        """Return the latest text and calls that fit in `EARLIER`, in their order."""
         blocks: list[str] = []  # in reverse order, as are the lines
         lines: list[str] = []  # calls without text between them
         left, room, latest = self._shown, EARLIER, not self._draft
@@ -430,20 +433,20 @@ class Transcript:
         if self.ending is None:
             return f"{MARKS['budget']} {self._seconds:.1f} s"
         reason, note = self.ending.reason, self.ending.note
-        told = f" · {note}" if note == UNVERIFIED else ""
+        text = f" · {note}" if note == UNVERIFIED else ""
         trouble = self._trouble() if reason == "answered" else ""
         mark = f"! {trouble} ·" if trouble else mark_of(reason, note)
-        return f"{mark} {self._seconds:.1f} s{told}"
+        return f"{mark} {self._seconds:.1f} s{text}"
 
     def _trouble(self) -> str:
         """Return which calls were denied, and how many failed, as Markdown; "" if none."""
         denied = [call for call in self.calls if call.status == "denied"]
-        told = [
+        pieces = [
             f"{escape(one_line(each.gist or each.call.name, GIST))} (denied)" for each in denied
         ]
-        told[NAMED:] = [f"{len(told) - NAMED} more"] if told[NAMED:] else []
+        pieces[NAMED:] = [f"{len(pieces) - NAMED} more"] if pieces[NAMED:] else []
         failed = sum(call.status == "error" for call in self.calls)
-        parts = [f"Not run: {', '.join(told)}"] if told else []
+        parts = [f"Not run: {', '.join(pieces)}"] if pieces else []
         parts += [f"{number_of(failed, 'call')} failed"] if failed else []
         return " · ".join(parts)
 
@@ -457,18 +460,18 @@ class Transcript:
         if self._asked or self._open:
             return []
         silent = time.monotonic() - self._heard
-        told = []
+        parts = []
         if (retried := self._retried) is not None:
             which = f"retry {retried.attempt + 1} of {retried.tries}" if retried.tries else "again"
             left = retried.delay - silent
             silent = -left if retried.delay else silent
             wait = f" in {left:.0f} s" if left >= 1 else ""
-            told.append(f"{which}{wait}: {redact(retried.reason)}")
+            parts.append(f"{which}{wait}: {redact(retried.reason)}")
         if self.loading():
-            told.append(f"loading the model · {silent:.0f} s")
+            parts.append(f"loading the model · {silent:.0f} s")
         elif silent >= QUIET:
-            told.append(f"no data for {silent:.0f} s")
-        return told
+            parts.append(f"no data for {silent:.0f} s")
+        return parts
 
     def _status(self, head: str) -> str:
         used = self.usage

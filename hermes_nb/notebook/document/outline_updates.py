@@ -51,7 +51,7 @@ class CellsAbove:
 
 @dataclass(frozen=True, slots=True)
 class CellState:
-    """The state of a cell for which a session has a line."""
+    """A cell's state when the session last listed it in an outline."""
 
     id: str
     """The cell's id."""
@@ -123,8 +123,8 @@ def _update(now: CellsAbove, known: KnownOutline) -> CellsNote:
     place = f" this one ({name})" if now.running else f", {name} is selected"
     head = f"Cells above{place}{', changes:' if lines else ': no changes'}"
     listed = [cell for cell in shown if cell.id in marks]
-    told = [head, *lines, *([now.stale] if lines and now.stale else [])]
-    return CellsNote(redact("\n".join(told)), after, listed)
+    rows = [head, *lines, *([now.stale] if lines and now.stale else [])]
+    return CellsNote(redact("\n".join(rows)), after, listed)
 
 
 def _short(now: CellsAbove) -> str:

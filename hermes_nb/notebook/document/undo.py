@@ -367,7 +367,7 @@ class _Restoring:
         return True
 
     def _named(self, cell: CellJson) -> str:
-        """Return a user-facing name for a cell, with its pre-turn position if it existed then."""
+        """Return a user-facing name for a cell; its position is the one before the turn, if any."""
         order = list(self._before if cell["id"] in self._before else self._after)
         source = str(cell["source"]).strip()
         gist = f" “{one_line(source.splitlines()[0], 40)}”" if source else ""

@@ -174,9 +174,9 @@ def stale_line(stale: Mapping[str, Stale], cells: Sequence[Cell], *, earlier: bo
 
     short = short_ids(cell.id for cell in cells)
     current = {key: each for key, each in stale.items() if each.kind != "earlier"}
-    told = [f"{each.cell} {short[key]} {reason(each, str)}" for key, each in current.items()]
-    if len(told) > LISTED:
-        told[LISTED:] = [f"{len(told) - LISTED} more"]
+    parts = [f"{each.cell} {short[key]} {reason(each, str)}" for key, each in current.items()]
+    if len(parts) > LISTED:
+        parts[LISTED:] = [f"{len(parts) - LISTED} more"]
     if earlier and len(stale) > len(current):
-        told.append(f"{len(stale) - len(current)} with output of an earlier kernel")
-    return f"[stale cells: {'; '.join(told)}]" if told else ""
+        parts.append(f"{len(stale) - len(current)} with output of an earlier kernel")
+    return f"[stale cells: {'; '.join(parts)}]" if parts else ""

@@ -44,10 +44,10 @@ class NoKernel(ConfigError):
     """The kernel could not be started, because it is not installed (`missing`) or has failed."""
 
     def __init__(self, why: str, *, missing: bool) -> None:
-        told = (
+        text = (
             f"{why}: install that kernel first" if missing else f"the kernel did not start: {why}"
         )
-        super().__init__(told)
+        super().__init__(text)
         self.why = why
         self.missing = missing
 
@@ -267,17 +267,17 @@ async def _cells(client: Foreign, progress: Began) -> Failure | None:
                 cell, index, execution_count=client.code_cells_executed + 1
             )
         except CellExecutionError as error:
-            told = f"{error.ename}: {error.evalue}" if error.ename else str(error)
+            text = f"{error.ename}: {error.evalue}" if error.ename else str(error)
         except CellTimeoutError:
-            told = f"it took more than {client.timeout:g} s"
+            text = f"it took more than {client.timeout:g} s"
         except DeadKernelError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():  # nbclient mistakes it for a dead kernel
                 raise asyncio.CancelledError from None
-            told = "the kernel died"
+            text = "the kernel died"
         else:
             continue
-        return Failure(index + 1, cell.source, told)
+        return Failure(index + 1, cell.source, text)
     client.set_widgets_metadata()
     return None
 

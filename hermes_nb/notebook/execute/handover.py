@@ -309,7 +309,7 @@ class _Pickler(pickle.Pickler):
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """Where the state of a Python class's objects is, other than in their `__dict__`."""
+    """The parts of an object's state that are not in its `__dict__`."""
 
     base: type
     """The builtin type that it extends."""
@@ -318,7 +318,7 @@ class _Form:
 
 
 def _form(kind: type) -> _Form | None:
-    """Return the form of a class's objects; None if only code of the class can tell their state."""
+    """Return the form of a class's objects; None if only its own code can read their state."""
     if _plain_metaclass(kind) is None:
         return None
     base: type = object

@@ -33,7 +33,7 @@ _STEP = 1 << 20
 
 
 def library_kinds() -> dict[int, Kind]:
-    """Return the kinds of all loaded libraries' objects, by class id."""
+    """Return the `Kind` of each class that a loaded library defines, by class id."""
     found: dict[int, Kind] = {}
     for (module, name), kind in _LIBRARIES.items():
         known = getattr(sys.modules.get(module), name, None)
@@ -136,7 +136,7 @@ def _generator_same(value: Foreign, state: Foreign) -> bool:
 
 
 def _flat(state: object) -> object:
-    """Return nested plain values and arrays in a form that `==` compares."""
+    """Return nested values with arrays as bytes, because `==` on arrays returns an array."""
     if isinstance(state, Mapping):
         return {name: _flat(item) for name, item in state.items()}
     if isinstance(state, tuple | list):

@@ -476,11 +476,11 @@ def _command_line(arguments: tuple[object, ...]) -> str:
     program, words = arguments[:2] if len(arguments) > 1 else (None, arguments[0])
     if isinstance(words, list | tuple) and words:
         first = program if isinstance(program, str | bytes | os.PathLike) else words[0]
-        told = [os.fsdecode(first), *map(os.fsdecode, words[1:])]
-        shell = shutil.which(told[0], path=_search_path(arguments))
-        if shell in _SHELLS and told[1:-1] == ["-c"]:
-            return told[2]
-        return shlex.join(told)
+        parts = [os.fsdecode(first), *map(os.fsdecode, words[1:])]
+        shell = shutil.which(parts[0], path=_search_path(arguments))
+        if shell in _SHELLS and parts[1:-1] == ["-c"]:
+            return parts[2]
+        return shlex.join(parts)
     return os.fsdecode(words) if isinstance(words, str | bytes) else ""
 
 

@@ -258,7 +258,7 @@ class Snapshot:
 
 
 def variables(namespace: Mapping[str, Foreign]) -> list[str]:
-    """Return the names of a namespace that are not IPython's."""
+    """Return the names in a namespace, without those that IPython defines."""
     return [name for name in list(namespace) if not _IPYTHON.fullmatch(name)]
 
 
@@ -293,6 +293,6 @@ def reachable(code: str, namespace: Mapping[str, Foreign]) -> set[str] | None:
 
 
 def named_in(code: types.CodeType) -> set[str]:
-    """Return the names in a code object and in those inside it."""
+    """Return the global and attribute names in a code object and in its nested code objects."""
     inside = [each for each in code.co_consts if isinstance(each, types.CodeType)]
     return set(code.co_names).union(*map(named_in, inside))

@@ -131,7 +131,7 @@ MOST_ITEMS = 2_000_000
 
 
 def changeable(values: Iterable[object]) -> list[object]:
-    """Return the values that may change; fast for a million numbers."""
+    """Return the values that are mutable; fast even for a million numbers."""
     found = list(values)
     if len(found) > MOST_ITEMS:
         raise CannotKeep(f"{len(found):,} items")

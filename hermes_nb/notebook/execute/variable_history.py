@@ -173,7 +173,7 @@ class VariableHistory:
         return [turn for name, turn in (*self._turns, *self._undone) if name == session]
 
     def changes(self, session: str, turn: int) -> TurnVariables:
-        """Return what a turn changed; empty if nothing, if undone, or if no longer kept."""
+        """Return a turn's changes; empty if there are none, they are undone or no longer stored."""
         return self._turns.get((session, turn), TurnVariables())
 
     def undo(

@@ -54,7 +54,7 @@ _SHELL = re.compile(r"(?m)^\s*(?:!|%%(?:bash|sh|script)\b)|\bsubprocess\b|\bos\.
 
 
 _ITSELF = re.compile(r"(?m)^\s*%hermes\s+verify\b")
-"""A cell that verifies the notebook, which is not run in it."""
+"""Matches a cell that verifies the notebook; it is not run again during verification."""
 
 
 class Verdict(Enum):
@@ -104,7 +104,7 @@ class Verification:
 
     @property
     def passed(self) -> bool:
-        """Whether every cell ran and showed the same."""
+        """Whether the run reached the end and every output agrees."""
         return not (self.stopped or self.failing)
 
     @property
@@ -116,10 +116,10 @@ class Verification:
         """Return the result in one line."""
         counts = Counter(check.verdict for check in self.checks)
         parts = [f"{counts[verdict]} {verdict.value}" for verdict in Verdict if counts[verdict]]
-        told = "verified" if self.passed else "not verified"
+        text = "verified" if self.passed else "not verified"
         ran = f"{number_of(len(self.checks), 'code cell')} in a fresh kernel, {self.seconds:.1f} s"
         end = f"; {self.stopped}" if self.stopped else ""
-        return f"{told}: {', '.join(parts) or 'nothing to compare'} ({ran}){self.note}{end}"
+        return f"{text}: {', '.join(parts) or 'nothing to compare'} ({ran}){self.note}{end}"
 
 
 def outputs_line(checks: Sequence[CellCheck]) -> str:
@@ -127,13 +127,13 @@ def outputs_line(checks: Sequence[CellCheck]) -> str:
     counts = Counter(check.verdict for check in checks)
     if set(counts) <= {Verdict.NOT_RUN, Verdict.FAILED}:
         return ""
-    told = [", ".join(f"{counts[each]} {each.value}" for each in Verdict if counts[each])]
-    told += [
+    parts = [", ".join(f"{counts[each]} {each.value}" for each in Verdict if counts[each])]
+    parts += [
         str(replace(check, cell=check.cell - 1))
         for check in checks
         if check.verdict not in PASSED and check.verdict is not Verdict.FAILED
     ]
-    return f"[outputs in a fresh kernel: {'; '.join(told)}]"
+    return f"[outputs in a fresh kernel: {'; '.join(parts)}]"
 
 
 async def clean_run(
@@ -193,7 +193,7 @@ async def verify(
     """
     with tempfile.TemporaryDirectory(prefix="hermes-home-", ignore_cleanup_errors=True) as home:
         env = {
-            "HERMES_HOME": home,
+            "HERMES_HOME": home,  # empty: neither read nor change the user's memory
             "HERMES_NB_CEILING": allowed,
             "HERMES_NB_CASSETTE": "replay",
             "HERMES_NB_CASSETTE_FILE": str(cassette or Path(home, f"none{SUFFIX}")),
@@ -227,7 +227,7 @@ def compare(
         by_chance = not seeded and bool(
             _RANDOM.search(source) or random.intersection(re.findall(r"\w+", source))
         )
-        if by_chance:
+        if by_chance:  # what is assigned here makes the cells that use it random, too
             random.update(re.findall(r"\w+", " ".join(_ASSIGNED.findall(source))))
         if reached is not None and at >= reached:
             yield CellCheck(at + 1, Verdict.NOT_RUN)
@@ -246,8 +246,8 @@ def _check(
     if error is not None and is_miss(f"{error['evalue']} {error.get('traceback')}"):
         return CellCheck(number, Verdict.NOT_RUN, "asks a model")
     if error is not None and not expected:
-        told = one_line(redact(strip_ansi(f"{error['ename']}: {error['evalue']}")), _SHOWN)
-        return CellCheck(number, Verdict.FAILED, told)
+        message = one_line(redact(strip_ansi(f"{error['ename']}: {error['evalue']}")), _SHOWN)
+        return CellCheck(number, Verdict.FAILED, message)
     if UNCOMPARED.intersection(tags) or old.get("execution_count") is None:
         return CellCheck(number, Verdict.SAME if tags else Verdict.NOT_RUN)
     texts = [_text(cell["outputs"]) for cell in (old, new)]
@@ -288,6 +288,7 @@ def _close(old: str, new: str) -> bool:
         return False
     unit = min(_unit(old), _unit(new))
     a, b = float(old), float(new)
+    # A little more than a unit, because the subtraction rounds.
     return abs(a - b) <= unit * 1.001 or math.isclose(a, b, rel_tol=_CLOSE)
 
 
@@ -299,7 +300,7 @@ def _unit(number: str) -> float:
 
 
 def _text(outputs: Iterable[Mapping[str, Json]]) -> str:
-    """Return a cell's texts; of a line that was overwritten, the last state."""
+    """Return a cell's text output; if a line was overwritten, only its last state."""
     pieces = []
     for output in outputs:
         if output["output_type"] == "stream":
@@ -339,7 +340,7 @@ def _pixels(mime: str, text: str) -> bytes:
     while at + 8 <= len(data):
         end = at + 12 + int.from_bytes(data[at : at + 4], "big")
         if data[at + 4 : at + 8] in (b"IHDR", b"PLTE", b"tRNS", b"IDAT"):
-            kept.append(data[at + 4 : end - 4])
+            kept.append(data[at + 4 : end - 4])  # without length and checksum
         at = end
     return b"".join(kept)
 

@@ -204,12 +204,12 @@ def _picture(now: ContextState) -> str:
         total = sum(now.turns, Usage())
         share = f"{round(100 * total.cached / total.input)} % cached" if total.input else ""
         cost = f"${total.cost:.3f}" if total.cost is not None else ""
-        told = " · ".join(filter(None, (amount(total.input), share, cost)))
+        text = " · ".join(filter(None, (amount(total.input), share, cost)))
         first = now.first + max(len(now.turns) - BARS, 0)
         blocks += [
             heading("Tokens sent per turn", "cached · fresh"),
             spending(now.turns, now.first),
-            f"<small>{two_columns(f'from turn {first}', told)}</small>",
+            f"<small>{two_columns(f'from turn {first}', text)}</small>",
         ]
     return "".join(blocks)
 

@@ -213,8 +213,8 @@ def _bar(turn: Usage, index: int, number: int, step: float, most: float) -> Iter
     whole = _share(turn.input, most) * (CHART_HEIGHT - 2)
     cached = _share(turn.cached, turn.input) * whole
     cost = f", ${turn.cost:.4f}" if turn.cost is not None else ""
-    told = f"turn {number}: {amount(turn.input)} sent, {amount(turn.cached)} cached{cost}"
-    yield f"<g><title>{html.escape(told)}</title>"
+    text = f"turn {number}: {amount(turn.input)} sent, {amount(turn.cached)} cached{cost}"
+    yield f"<g><title>{html.escape(text)}</title>"
     for kind, height, below in (("cached", cached, 0.0), ("fresh", whole - cached, cached)):
         yield (
             f'<rect class="hermes-{kind}" x="{x:.1f}" y="{CHART_HEIGHT - below - height:.1f}" '
