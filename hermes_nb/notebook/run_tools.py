@@ -405,7 +405,10 @@ async def run_known(
             with _counting(bench.shell, count):
                 execution = await permitted(context, bench.shell, cell.source, timeout)
             names = execution.variables.names()
-            runs_of(bench.shell).ran(context.place, cell.source, names, cell=cell.id, count=count)
+            failed = 0 if execution.error is not None else None
+            runs_of(bench.shell).ran(
+                context.place, cell.source, names, cell=cell.id, count=count, failed=failed
+            )
             try:
                 numbered = _numbered(execution.outputs, count)
                 await document.set_outputs(cell.id, numbered, execution_count=count)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hermes_nb.core.errors import ConfigError
 from hermes_nb.models.scripted import call
 from hermes_nb.notebook.display.tables import plain_text
+from hermes_nb.notebook.document.document import Cell
 from hermes_nb.notebook.execute.cell_runs import note_cell, runs_of
 from hermes_nb.notebook.shell import TurnCell, turn_cell
 
@@ -77,3 +80,27 @@ def test_cells_of_the_user_count(shell):
     shell.run_cell("kept += 1", store_history=True)
     last = runs_of(shell).last_change("kept")
     assert (last.source, last.count, last.session) == ("kept += 1", 2, "")
+
+
+def test_a_cell_that_fails_makes_no_cell_below_it_stale(shell):
+    """What it did not reach keeps its value, from the cells above or from its earlier run."""
+    shell.events.register("post_run_cell", lambda result: note_cell(shell, result))
+    sources = {
+        "load": "df, rate = {'a': 1, 'b': 2}, 1",
+        "fails": "kept = 5\nrate = missing\nnever = 1",
+        "drop": "df.pop('a')\nsmall = dict(df)",
+        "use": "total = kept + rate, small, df",
+        "more": "print(total)",
+    }
+    cells, counts = [], {}
+    for name in ("load", "fails", "drop", "use", "more", "drop"):  # the second `pop` fails
+        counts[name] = shell.run_cell(sources[name], store_history=True, cell_id=name)
+    for index, (name, source) in enumerate(sources.items()):
+        count = counts[name].execution_count
+        cells.append(
+            Cell(id=name, index=index, type="code", source=source, execution_count=count, hash="")
+        )
+    found = runs_of(shell).stale(cells)
+    assert [*found] in ([], ["drop"])  # it ran on what it has changed
+    cells[1] = replace(cells[1], source="rate = 2")
+    assert {"fails", "use", "more"} <= runs_of(shell).stale(cells).keys()

@@ -269,6 +269,8 @@ class RanCell:
     """Variables that the run changed; None if not observed."""
     read: Mapping[str, int] = field(default_factory=dict)
     """Versions of the variables that the run read, from `Lineage.run`."""
+    left: Mapping[str, int] = field(default_factory=dict)
+    """If the run failed: versions of the variables that it would have changed and did not."""
     shown: bool = False
     """Whether the cell has an execution count, from this kernel or an earlier one."""
 
@@ -325,6 +327,25 @@ class Lineage:
         self.functions |= flow.functions
         return read
 
+    def done(self, source: str, line: int) -> frozenset[str]:
+        """Return the names that a run changed which failed at a line.
+
+        A compound statement that failed counts as a whole.
+        """
+        try:
+            tree = ast.parse(_MAGIC.sub(r"\1pass", source))
+            flow = Flow()
+            _Scope(flow, None).body(
+                [
+                    each
+                    for each in tree.body
+                    if (each.lineno if hasattr(each, "body") else each.end_lineno or 0) < line
+                ]
+            )
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return frozenset()
+        return frozenset(self.changed(flow) | flow.binds)
+
     def used(self, flow: Flow) -> list[str]:
         """Return the names that a cell reads, also through the functions that it uses."""
         queue = sorted(flow.reads | flow.changes)
@@ -365,15 +386,17 @@ class _Walk:
             return found
         if found is not None:
             self.stale[at] = found.certain
+        left = {} if found is not None and found.kind == "edited" else cell.left
         changed = self.above.changed(flow) | ((cell.names or frozenset()) - flow.binds)
-        for name in flow.binds - flow.imports - flow.maybe:
+        for name in flow.binds - flow.imports - flow.maybe - left.keys():
             self.makers[name] = {at: True}
-        for name in changed | flow.maybe:
+        for name in (changed | flow.maybe) - left.keys():
             self.makers.setdefault(name, {})[at] = True
         for name in flow.perhaps - changed - flow.binds if cell.names is None else ():
             self.makers.setdefault(name, {}).setdefault(at, False)
         self.unknown -= flow.binds - flow.maybe
         self.above.run(cell.source, cell.names if found is None else None)
+        self.above.versions.update(left)
         return found
 
     def _reason(self, at: int, cell: RanCell, flow: Flow) -> Stale | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from traceback import walk_tb
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -35,6 +36,8 @@ class Run:
     """Its execution count; None for code outside of cells."""
     names: frozenset[str] | None = None
     """Variables that it changed; None if not observed."""
+    failed: int | None = None
+    """The line at which it failed, 0 if unknown; None if it did not fail."""
     session: str = ""
     """Session of the agent's turn; "" if the user ran it."""
     turn: int = 0
@@ -55,6 +58,7 @@ class CellRuns:
         self._shell = shell
         self._runs: dict[int, Run] = {}
         self._read: dict[int, dict[str, int]] = {}
+        self._left: dict[int, dict[str, int]] = {}
         self._lineage = Lineage()
         self._next = 0
         self._since = shell.execution_count
@@ -64,15 +68,22 @@ class CellRuns:
 
     def add(self, run: Run) -> None:
         """Record a run."""
+        known = self._lineage
+        names = known.done(run.source, run.failed) if run.failed else run.names
         self._runs[self._next] = run
-        self._read[self._next] = self._lineage.run(run.source, run.names)
+        self._read[self._next] = known.run(run.source, names)
+        if run.failed is not None and names is not None:
+            flow = flow_of(run.source)
+            missing = (flow.binds | known.changed(flow)) - names
+            self._left[self._next] = {name: known.versions.get(name, 0) for name in missing}
         self._next += 1
         if len(self._runs) > KEEP_RUNS:
             oldest = next(iter(self._runs))
             del self._runs[oldest], self._read[oldest]
+            self._left.pop(oldest, None)
 
     def ran(self, place: Place, source: str, names: Iterable[str], **cell: Foreign) -> None:
-        """Record a run of the agent's code; without `cell` and `count`, outside of cells."""
+        """Record a run of the agent's code, with more fields of `Run` if it ran in a cell."""
         run = Run(
             source=source, names=frozenset(names), session=place.session, turn=place.turn, **cell
         )
@@ -122,6 +133,7 @@ class CellRuns:
             ran=run.source,
             names=run.names,
             read=self._read[number],
+            left=self._left.get(number, {}),
             shown=shown,
         )
 
@@ -143,8 +155,20 @@ def note_cell(shell: Shell, result: Foreign) -> None:
         return
     source = str(info.raw_cell or "")
     if not is_message(source):
-        cell = str(info.cell_id or "")
-        runs_of(shell).add(Run(source=source, cell=cell, count=result.execution_count))
+        cell, failed = str(info.cell_id or ""), None
+        if not result.success:
+            failed = 0 if source.startswith("%%") else _line(result.error_in_exec, shell)
+        run = Run(source=source, cell=cell, count=result.execution_count, failed=failed)
+        runs_of(shell).add(run)
+
+
+def _line(error: BaseException | None, shell: Shell) -> int:
+    """Return the line of a cell at which an error was raised; 1 if none of it has run."""
+    frames = walk_tb(error.__traceback__) if error is not None else ()
+    for frame, line in frames:
+        if frame.f_globals is shell.user_ns and frame.f_code.co_name == "<module>":
+            return line
+    return 1
 
 
 def reason(stale: Stale, name: Callable[[int], str]) -> str:
